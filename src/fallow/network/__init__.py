@@ -1,1 +1,1 @@
-"""How orders reach sites in other processes: envelopes, checks of answers, relays, links."""
+"""Communication with sites in other processes: messages, reply checks, relays and transports."""

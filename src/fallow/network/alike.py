@@ -1,7 +1,7 @@
-"""Answers beside one another: those of one exchange have one form, or the odd ones are refused.
+"""Consistency of replies: replies that differ in form from most others are rejected.
 
-A server half works on all answers at once.  Where one has not the fields of the others it would
-stop in the middle, and again after every restart: once an answer counts it is never asked again.
+The server side processes all replies at once. A reply without the fields of the others would stop
+it, and again after every restart, because an accepted reply is not requested again.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Form = tuple[tuple[str, str], ...]
 def find_odd(
     answers: Mapping[SiteId, Answer], are_ragged: bool = False
 ) -> dict[SiteId, str]:
-    """Sites whose answer has not the fields and shapes of most others, and why.
+    """Return the sites whose reply differs in fields or shapes from most others, and why.
 
-    are_ragged: tensors need only have as many dimensions, since each site may tell of as many rows
-    as it has.  Of several forms that are as frequent the one of the first site, in sorted order,
-    holds.
+    With ``are_ragged``, only the number of tensor dimensions must agree, because each site may
+    report as many rows as it has. If several forms are equally frequent, the form of the first site
+    in sorted order is used.
 
     >>> find_odd({"a": {"n": 1.0}, "b": {"n": 2.0, "w": 1.0}, "c": {"n": 3.0}})
     {'b': "it answers with ['n', 'w'], others with ['n']: all sites must run the same version"}
@@ -42,7 +42,7 @@ def find_odd(
 
 
 def _describe_form(answer: Answer, is_ragged: bool) -> Form:
-    """The names of an answer in sorted order, and what each holds."""
+    """Return the names in a reply in sorted order, and their shapes and types."""
     kinds = [(name, _describe_kind(value, is_ragged)) for name, value in answer.items()]
     return tuple(sorted(kinds))
 
@@ -75,5 +75,5 @@ def _describe_difference(form: Form, usual: Form) -> str:
 
 
 def is_ragged(request: Request) -> bool:
-    """Whether answers may be of different length: each tells of the rows of one site."""
+    """Return whether replies may differ in length because each describes one site's rows."""
     return request.owner != "people" and request.steps[-1].kind == "each"

@@ -1,4 +1,4 @@
-"""Answers that wait to be read, over any link."""
+"""Queue of received replies, for all transports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Answers = Queue[tuple[SiteId, bytes]]
 
 
 def collect_answers(waiting: Answers, seconds: float) -> list[tuple[SiteId, bytes]]:
-    """All answers that are there, after waiting at most so many seconds for the first one."""
+    """Return all queued replies after waiting up to ``seconds`` for the first one."""
     answers: list[tuple[SiteId, bytes]] = []
     try:
         answers.append(waiting.get(timeout=max(seconds, 0.0)))

@@ -1,4 +1,4 @@
-"""All sites in this process, but every message crosses a byte boundary."""
+"""In-process sites with serialized messages."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from fallow.storage.packing import pack, unpack
 @final
 @dataclass
 class Bytes:
-    """`InProcess` with serialization: what works here does not rely on shared objects."""
+    """`InProcess` with serialization. Code that works here does not depend on shared objects."""
 
     members: dict[SiteId, LocalSite]
     executor: Executor
 
     @property
     def sites(self) -> tuple[SiteId, ...]:
-        """All sites, in sorted order."""
+        """Return all sites in sorted order."""
         return tuple(sorted(self.members))
 
     def exchange(
         self, requests: Mapping[SiteId, Request], routes: Routes | None = None
     ) -> Delivered:
-        """What sites answer, after every message was packed and read again."""
+        """Return the replies of the sites. All messages are serialized and parsed."""
         sent = {site: pack_request(request) for site, request in requests.items()}
         received = {site: unpack_request(blob) for site, blob in sent.items()}
         down = sum(len(blob) for blob in sent.values())
@@ -50,7 +50,7 @@ class Bytes:
         answers = {site: unpack(blob) for site, blob in replies.items()}
         if is_relay(received):
             sizes = deliver(self.members, received, answers, routes or {})
-            passed = sum_whole(sizes, "bytes")  # from site to site: up and down
+            passed = sum_whole(sizes, "bytes")  # peer messages are uploaded and downloaded
             return Delivered(sizes, passed, down + passed, cost)
         up = sum(len(blob) for blob in replies.values())
         return Delivered(answers, up, down, cost)

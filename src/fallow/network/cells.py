@@ -1,4 +1,4 @@
-"""Totals of cells, by which sites fill in what is empty: what they cannot be."""
+"""Plausibility of aggregates for the imputation of empty cells."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ CELLS = frozenset({"rows", "columns", "given"})
 
 
 def are_cells(answer: Mapping[str, object]) -> bool:
-    """Whether an answer has totals of cells."""
+    """Return whether a reply has aggregates of cells."""
     return answer.keys() >= CELLS
 
 
 def find_fault_in_cells(
     answer: Mapping[str, object], missing: Missing | None, width: int, room: float = 0.0
 ) -> str | None:
-    """Why these cannot be the totals of rows with empty cells; None where they can.
+    """Explain why cell aggregates are impossible, or return None if they are possible.
 
-    ``given`` (d,) counts the cells of each column that are not empty, among ``rows`` rows; of
-    ``columns`` (d,), their sums, those of a category count too.  width: d.  room: what rounding
-    adds, as in fixed point.
+    ``given`` (d,) counts the nonempty cells of each column among ``rows`` rows. ``columns`` (d,)
+    has the column sums, which are counts for categories. ``width`` is d. ``room`` is the tolerance
+    for rounding, for example of fixed-point numbers.
     """
     rows = torch.as_tensor(answer["rows"], dtype=torch.float64)
     totals = torch.as_tensor(answer["columns"], dtype=torch.float64)
@@ -52,7 +52,7 @@ def find_fault_in_cells(
 def _find_fault_in_levels(
     totals: Tensor, given: Tensor, missing: Missing, room: float
 ) -> str | None:
-    """Of each category: a cell that is given has exactly one of its levels."""
+    """Check that each nonempty categorical cell has exactly one level."""
     for first, end in missing.levels:
         counts = totals[first:end]
         cells = float(given[first])

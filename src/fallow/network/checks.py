@@ -1,6 +1,7 @@
-"""Border control: what arrives from outside is looked at before anything is done with it.
+"""Validation of received messages before they are used.
 
-`ResponseCheck` is the coordinator's, for answers of sites; `check_order` is a site's, for orders.
+`ResponseCheck` validates replies at the coordinator. `check_order` validates instructions at a
+site.
 """
 
 from __future__ import annotations
@@ -113,34 +114,34 @@ NOT_NEGATIVE = frozenset(
 SHARES = {"one", "share", "square"}
 """Shares of classes, and what their mean and spread need: from 0 to 1 at each site."""
 
-# limits of an answer
+# limits of a reply
 FIELDS = 1000
-TEXT = 10_000  # letters in a text
-WHOLE = 2**53  # the largest whole number that float64 holds exactly
+TEXT = 10_000  # characters in a text
+WHOLE = 2**53  # largest integer up to which float64 is exact
 WEIGHTS = {"w", "body"}
 """Fields that hold the weights of a model, or of its shared part."""
 STATISTICS = "stats"
 """The field beside them that holds batch-norm statistics."""
 
-# limits of an order
+# limits of an instruction
 STEPS = 100
-TURNS = 10**6  # cycles, and rounds of a cycle
+TURNS = 10**6  # number of cycles, and of rounds in a cycle
 EPOCHS = 10**5
 
 # limits of a message, in bytes
-LARGEST = 2**31  # what Flower carries
-SPARE = 2**26  # for all that is neither model nor row
+LARGEST = 2**31  # the limit of Flower
+SPARE = 2**26  # for all data except models and rows
 
 
 def bound_message(
     sizes: Mapping[str, int], sites: int, width: int, rows: int, products: int = 0
 ) -> int:
-    """Bytes that a message between a coordinator and a site may have reason to have: two models of
-    float64 for every site (letters), the site's rows twice (masked ones), products of columns
-    twice, and 64 MiB for all else.
+    """Return the largest plausible size of a message in bytes.
 
-    sizes: of a model's parts, in numbers; sites: of the study; width: numbers in a row; rows: of the
-    site; products: numbers in a matrix of products of columns, 0 where the study sends none.
+    It covers two float64 models for every site (peer messages), the site's rows twice (masked
+    rows), feature products twice, and 64 MiB for other data. ``sizes`` are the parts of a model,
+    ``sites`` the number of sites, ``width`` the features of a row, ``rows`` the rows of the site,
+    and ``products`` the size of a product matrix (0 if none is sent).
     """
     numbers = sites * sum(sizes.values()) + width * rows + products
     two_of_float64 = 16
@@ -148,8 +149,10 @@ def bound_message(
 
 
 def count_products(methods: Methods, width: int) -> int:
-    """Numbers in a matrix of products of columns, which a closed form sends; 0 where the study has
-    none.  width: of a row as models see it."""
+    """Return the size of the product matrix of a closed-form algorithm, or 0 without one.
+
+    ``width`` is the number of features in model form.
+    """
     contract = methods["training"].contract
     if contract.closes_show or contract.delta_field:
         return (width + 1) ** 2
@@ -159,30 +162,42 @@ def count_products(methods: Methods, width: int) -> int:
 @final
 @dataclass
 class ResponseCheck:
-    """What the coordinator takes from sites.
+    """Validation of the sites' replies at the coordinator.
 
-    rows: how many rows each site has registered, test rows too; a site that is not there has not
-        said so yet.
-    sizes: how long a model's ``w`` and ``stats`` are.
-    sites: how many there are; width: numbers in a row; products: numbers in a matrix of products of
-        columns, where the study sends one.  With ``sizes`` they say how large a message
-        may be, and ``largest`` says so before these are known.
-    labels: the most labels that a site can have by now, those that it brought and those that it was
-        asked for.
-    tests: the test rows of each site.
-    allowed: how many questions each site may have asked in the open step; shared: how many all
-        sites together, where they share one budget.
-    schema: the digest that a site must name.
-    dtype: of models; bounds: how unusual an answer may be.
-    last: the norms of the model that sites were brought last, by its parts.
-    masses: the weight of the labeled rows of which each site sent products last.
-    has_weights: whether a labeled row can weigh more or less than 1 in products.
-    has_units: whether rows of products are in units in which those of all sites have a mean square
-        length of 1.
-    with_statistics: the owners of verbs ("query", "training") whose models for an average come
-        with batch-norm statistics.
-    missing: how empty cells are filled in, where a study has some; cells: numbers in a row as it
-        is measured.
+    Parameters
+    ----------
+    rows
+        Registered number of rows of each site, including test rows. An absent site has no entry yet.
+    sizes
+        Lengths of a model's ``w`` and ``stats``.
+    sites, width, products
+        Number of sites, features of a row, and values in a matrix of feature products if the study
+        sends one. With ``sizes`` they determine the largest size of a message.
+    largest
+        Largest size of a message before these are known.
+    labels
+        Largest possible number of labels of each site: initial labels and requested labels.
+    tests
+        Test rows of each site.
+    allowed, shared
+        Labeling tasks permitted in the open step, for each site and for all sites with a shared budget.
+    schema
+        Schema hash that a site must report.
+    dtype, bounds
+        Data type of models, and limits on unusual replies.
+    last
+        Norms of the parts of the model that was sent last.
+    masses
+        Weight of the labeled rows in the last products of each site.
+    has_weights
+        Whether a labeled row in products can have a weight other than 1.
+    has_units
+        Whether rows in products are scaled so that their mean squared length over all sites is 1.
+    with_statistics
+        Owners of client functions ("query", "training") whose averaged models include batch-norm
+        statistics.
+    missing, cells
+        Imputation of empty cells, if the study has any, and the number of measured values in a row.
     """
 
     rows: dict[SiteId, int] = field(default_factory=dict)
@@ -207,7 +222,7 @@ class ResponseCheck:
     cells: int = 0
 
     def largest_message(self, site: SiteId) -> int:
-        """Bytes of a message that a site may have reason to send."""
+        """Return the largest plausible size of a site's message in bytes."""
         if not self.sizes:
             return self.largest
         rows = self.rows.get(site, 0)
@@ -215,7 +230,7 @@ class ResponseCheck:
         return min(self.largest, most)
 
     def check_size(self, site: SiteId, blob: bytes) -> None:
-        """Raise ValueError for a message that is too large to be opened."""
+        """Raise ValueError for a message that is too large to be parsed."""
         most = self.largest_message(site)
         if len(blob) > most:
             raise Refusal(
@@ -224,7 +239,7 @@ class ResponseCheck:
             )
 
     def check(self, site: SiteId, request: Request, answer: Received) -> Answer:
-        """The answer; ValueError, naming the field, where it cannot be one to the request."""
+        """Return a valid reply. Raises ValueError, naming the field, for an invalid one."""
         step = request.steps[-1]
         if step.kind in ("fit", "keep"):
             counts = []
@@ -250,7 +265,7 @@ class ResponseCheck:
                 _check_addend(name, value)
         least = 0
         if step.kind == "keep":
-            least = FIELDS  # it may count tensors, which rows do not limit
+            least = FIELDS  # counts of tensors are not limited by the number of rows
         checked = self.check_plain(site, answer, least)
         if request.owner == "people" and step.kind == "each":
             self._check_of_people(site, step, answer)
@@ -276,10 +291,11 @@ class ResponseCheck:
     def refusals(
         self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
     ) -> dict[SiteId, str]:
-        """Which answers cannot stand beside the others, and why: of another form, too large for the
-        server half, far beyond what the others say, or more than all may be together.
+        """Return the replies that are inconsistent with the others, and why.
 
-        It is asked before anything counts: what the server half would stop on is never journaled.
+        A reply may have another form, be too large for the server side, lie far beyond the others,
+        or exceed a total. The check runs before a reply is accepted, so that the event log has no
+        reply on which the server side would fail.
         """
         asked: dict[SiteId, Answer] = {}
         for site, answer in answers.items():
@@ -302,16 +318,16 @@ class ResponseCheck:
     def limit_weights(
         self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
     ) -> tuple[dict[SiteId, Answer], dict[SiteId, str]]:
-        """The answers as they count, and a sentence for each that does not count in full.
+        """Return the replies with limited weights, and a sentence for each limited one.
 
         Notes
         -----
-        Weights are bounded here, where sites are real, and not in the methods: in a simulation a
-        site that has most rows is no attack.
+        Weights are limited here, for remote sites, and not in the algorithms. In a simulation, a site
+        with most of the rows is not an attack.
         """
         if any(request.steps[-1].masked for request in requests.values()):
             return dict(answers), {}
-        asked: set[tuple[str, str]] = set()  # whose sums, and of what
+        asked: set[tuple[str, str]] = set()  # owners and subjects of the sums
         for request in requests.values():
             if request.steps[-1].kind == "sum":
                 asked.add((request.owner, request.steps[-1].verb))
@@ -322,7 +338,7 @@ class ResponseCheck:
         return cut_weights(answers, requests, self.bounds)
 
     def check_progress(self, site: SiteId, answer: Received) -> Answer:
-        """The answer, if it says how labeling goes."""
+        """Return a valid reply about labeling progress."""
         _check_whole(answer, tuple(answer))
         checked = self.check_plain(site, answer)
         output = sum(int(answer.get(name, 0)) for name in DONE)
@@ -333,7 +349,7 @@ class ResponseCheck:
         return checked
 
     def _check_of_people(self, site: SiteId, step: Step, answer: Received) -> None:
-        """Raise ValueError for counts of people and test rows that cannot be."""
+        """Raise ValueError for impossible counts of labels or test examples."""
         if step.verb == "hello":
             _check_hello(answer, self.schema)
         elif step.verb == "close":
@@ -374,8 +390,11 @@ class ResponseCheck:
     def _find_over_budget(
         self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
     ) -> dict[SiteId, str]:
-        """Where sites share one budget and say that they ask more together than it has: those that
-        say most, until the others fit.  What they ask is not waited for; labels still enter."""
+        """Return the sites that exceed a shared label budget together.
+
+        The sites with the most labeling tasks are returned, until the others fit. The coordinator
+        does not wait for their tasks, but their labels still count.
+        """
         asked: dict[SiteId, int] = {}
         for site, answer in answers.items():
             if requests[site].steps[-1].verb == "ask":
@@ -390,7 +409,7 @@ class ResponseCheck:
         return refused
 
     def _check_weight(self, site: SiteId, request: Request, answer: Received) -> None:
-        """Raise ValueError for more rows in an average than the site has labels."""
+        """Raise ValueError for an average over more rows than the site has labels."""
         if are_noisy_products(answer):
             self._check_labeled(site, answer)
         n = number_of(answer.get(ROWS))
@@ -408,8 +427,7 @@ class ResponseCheck:
             )
 
     def _check_parts_of_rows(self, site: SiteId, answer: Received) -> None:
-        """Raise ValueError for rows of several kinds, such as clusters, that are more together than
-        the site has."""
+        """Raise ValueError for groups of rows, such as clusters, that exceed the site's rows."""
         parts = answer.get("rows")
         if not isinstance(parts, Tensor) or parts.ndim != 1:
             return
@@ -419,10 +437,9 @@ class ResponseCheck:
             raise ValueError(f"rows are {together:g} together, and the site has {most}")
 
     def _check_products(self, site: SiteId, answer: Received) -> None:
-        """Raise ValueError for products that cannot be those of the site's labeled rows.
+        """Raise ValueError for products that the site's labeled rows cannot have.
 
-        Rows count by the weights of classes and of queries, of which none is above the number of
-        all rows: those of classes share the labels, those of queries stand for rows.
+        Rows are weighted by class and query weights, which never exceed the number of all rows.
         """
         rows = self._check_labeled(site, answer)
         n = number_of(answer[ROWS])
@@ -442,11 +459,11 @@ class ResponseCheck:
         self.masses[site] = n
 
     def find_longest(self, sites: Sequence[SiteId], n: float) -> float:
-        """The most that Σ s |z|² over the labeled rows of these sites can be, their weight being
-        ``n``; infinite where units do not say.
+        """Return the largest possible Σ s |z|² over the labeled rows of these sites.
 
-        Units follow from totals over all rows, in which a site may count for less than its rows
-        (`limit_weights`); then its own rows may be longer than 1 in the mean.
+        ``n`` is their total weight. The result is infinite without standardization. Standardization
+        uses aggregates over all rows, in which a site may be counted with fewer rows than it has
+        (`limit_weights`). Its own rows may then have a mean length above 1.
         """
         if not self.has_units or len(self.rows) < self.sites:
             return math.inf
@@ -464,7 +481,7 @@ class ResponseCheck:
         return LONGEST * heaviest * together
 
     def _check_losses(self, site: SiteId, answer: Received) -> None:
-        """Raise ValueError for losses on labeled rows that rows of their weight cannot have."""
+        """Raise ValueError for losses that labeled rows of this weight cannot have."""
         if not are_losses(answer):
             return
         heaviest = sum(self.rows.values()) or WHOLE
@@ -473,7 +490,7 @@ class ResponseCheck:
             raise ValueError(why)
 
     def _check_labeled(self, site: SiteId, answer: Received) -> float:
-        """How many labeled rows an answer is of; ValueError for more than the site can have."""
+        """Return the number of labeled rows of a reply. Raises ValueError if it is too large."""
         rows = number_of(answer["rows"])
         most = self.labels.get(site, WHOLE)
         if rows is None or not 0 <= rows <= most:
@@ -484,7 +501,7 @@ class ResponseCheck:
         return rows
 
     def check_plain(self, site: SiteId, answer: Received, least: int = 0) -> Answer:
-        """The answer, where nothing more is known of it; counts may be as large as ``least``."""
+        """Return a reply after generic checks only. Counts may be as large as ``least``."""
         check_number_of_fields(answer)
         for name, value in answer.items():
             _check_kind(name, value)
@@ -508,20 +525,20 @@ class ResponseCheck:
 
     def _check_count(self, name: str, value: Value, most: int) -> None:
         if isinstance(value, str | bool) or (isinstance(value, Tensor) and value.ndim):
-            return  # of another verb, which means something else by the name
+            return  # another client function uses the name differently
         if value is None or not 0 <= float(value) <= most:
             raise Refusal(f"{name} is {value!r:.40}, and the site has {most} rows")
 
 
 def is_finite(value: object) -> bool:
-    """Whether a value has neither NaN nor infinite numbers."""
+    """Return whether a value has neither NaN nor infinite numbers."""
     if isinstance(value, Tensor):
         return are_finite(value)
     return not isinstance(value, float) or math.isfinite(value)
 
 
 def _check_kind(name: str, value: object) -> None:
-    """Raise unless the value is a tensor of a known kind or a plain one of moderate size."""
+    """Raise unless the value is a tensor of a known type or a small plain value."""
     if isinstance(value, Tensor):
         if value.dtype not in KNOWN:
             raise Refusal(f"{name} is of {value.dtype}, which is none of {KNOWN}")
@@ -537,7 +554,7 @@ def _check_kind(name: str, value: object) -> None:
 
 
 def check_number_of_fields(answer: Received) -> None:
-    """Raise Refusal for an answer with too many fields."""
+    """Raise Refusal for a reply with too many fields."""
     if len(answer) > FIELDS:
         raise Refusal(f"it has {len(answer)} fields, above the limit {FIELDS}")
 
@@ -555,8 +572,10 @@ def _check_addend(name: str, value: object, bound: float | None = None) -> None:
 
 
 def _check_people(step: Step, answer: Received) -> None:
-    """Raise unless the answer has what a program reads in it: once an answer counts, the run can
-    never go on without it."""
+    """Raise unless the reply has all fields that the program reads.
+
+    An accepted reply is permanent, so the run could not continue without these fields.
+    """
     _check_whole(answer, PEOPLE.get(step.verb, ()))
     allowed = step.args.get("allowed")
     if isinstance(allowed, int) and answer["asked"] > allowed:
@@ -571,7 +590,7 @@ def _check_people(step: Step, answer: Received) -> None:
 
 
 def _check_hello(answer: Received, schema: str | None) -> None:
-    """Raise ValueError unless a site says what all of them say of themselves."""
+    """Raise ValueError unless a registration has all required fields."""
     if schema is None:
         return
     _check_names(answer, HELLO)
@@ -590,7 +609,7 @@ def _check_hello(answer: Received, schema: str | None) -> None:
 
 
 def _check_hits(answer: Received) -> None:
-    """Raise ValueError unless hits are among rows, in all and by class."""
+    """Raise ValueError unless hits do not exceed rows, in total and per class."""
     pairs = {"hits": "rows", "class_hits": "class_rows"}
     for few_of, many_of in pairs.items():
         hits = torch.as_tensor(answer[few_of], dtype=torch.float64)
@@ -609,7 +628,7 @@ def _check_hits(answer: Received) -> None:
 
 
 def _check_squares(answer: Received) -> None:
-    """Raise ValueError unless a sum of squared errors is one number, 0 or more."""
+    """Raise ValueError unless a sum of squared errors is a nonnegative number."""
     squares = number_of(answer["squares"])
     if squares is None:
         raise ValueError(f"squares is {answer['squares']!r:.40}, which is no single number")
@@ -618,12 +637,12 @@ def _check_squares(answer: Received) -> None:
 
 
 def _describe_numbers(value: Tensor) -> str:
-    """A few numbers in words."""
+    """Return a few numbers in words."""
     return f"{value.flatten()[:8].tolist()!s:.80}"
 
 
 def _check_signs(answer: Received) -> None:
-    """Raise ValueError for what counts or squares something and is below 0, or a share above 1."""
+    """Raise ValueError for negative counts or squares, and for shares above 1."""
     for name in sorted(answer.keys() & NOT_NEGATIVE):
         if bool((torch.as_tensor(answer[name]) < 0).any()):
             raise ValueError(f"{name} is below 0, which no count and no square is")
@@ -636,7 +655,7 @@ def _check_signs(answer: Received) -> None:
 def _find_far_scores(
     requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer], bounds: Bounds
 ) -> dict[SiteId, str]:
-    """Errors on test rows that are far beyond those of other sites: one would be the mean."""
+    """Return sites with test errors far beyond the others, which would dominate the mean."""
     errors: dict[SiteId, Answer] = {}
     for site, answer in answers.items():
         is_score = requests[site].steps[-1].verb == "score"
@@ -650,7 +669,7 @@ def _find_far_scores(
 def _find_far_rows(
     requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer], bounds: Bounds
 ) -> dict[SiteId, str]:
-    """Sites that register far more rows than the others: budgets are shares of all rows."""
+    """Return sites that register far more rows than others, because budgets depend on rows."""
     rows: dict[SiteId, float] = {}
     for site, answer in answers.items():
         if requests[site].steps[-1].verb == "hello":
@@ -667,7 +686,7 @@ def _find_far_rows(
 
 
 def _check_statistics(answer: Received) -> None:
-    """Raise for a model for an average that comes without its batch-norm statistics."""
+    """Raise for an averaged model without its batch-norm statistics."""
     weights = sorted(answer.keys() & WEIGHTS)
     if ROWS in answer and weights and STATISTICS not in answer:
         raise Refusal(
@@ -683,7 +702,7 @@ def _check_whole(answer: Received, names: Sequence[str]) -> None:
 
 
 def _check_masked(step: Step, answer: Received) -> Answer:
-    """A public key, or a masked part: that is uniform over 64 bits, so there is no more to see."""
+    """Check a public key or a masked contribution, which is uniform over 64 bits."""
     if step.kind == "each":
         _check_names(answer, {"key"})
         key = answer["key"]
@@ -714,10 +733,10 @@ def _check_names(answer: Received, expected: set[str]) -> None:
 
 
 def check_order(request: Request, parts: Parts) -> None:
-    """Raise ValueError, in a sentence, for a request that no coordinator of this version makes.
+    """Raise ValueError for a request that no coordinator of this version makes.
 
-    A site runs verbs of the agreed methods alone, each asked as its contract says, trains at most
-    so many epochs, and takes models of its own size with finite numbers.
+    A site only runs client functions of the agreed algorithms as their declarations specify.
+    Training is limited in epochs, and models must have the agreed size and finite values.
     """
     if not 0 < len(request.steps) <= STEPS:
         raise Refusal(f"the order {request.key} has {len(request.steps)} steps")
@@ -739,12 +758,12 @@ def check_order(request: Request, parts: Parts) -> None:
 
 
 def sizes_of_models(layout: Layout) -> dict[str, int]:
-    """How many numbers a model's ``w`` and ``stats`` have."""
+    """Return the number of values in a model's ``w`` and ``stats``."""
     return {"w": layout.d, "stats": sum(layout.buffer_sizes)}
 
 
 def _check_asked(request: Request, step: Step, parts: Parts, is_last: bool) -> None:
-    """Raise unless the step is asked as its method asks it, or for a key for a masked sum."""
+    """Raise unless the step is used as its algorithm specifies, or requests a mask key."""
     asks = f"the order {request.key} asks for {step.verb!r} by {step.kind}"
     if not is_last:
         raise Refusal(f"{asks}, which is not its last step")
@@ -789,8 +808,11 @@ def _check_args(key: str, step: Step, sizes: Mapping[str, int]) -> None:
 
 
 def _is_direction(step: Step) -> bool:
-    """Whether a fit brings parameters alone: training that starts at what the site remembers may be
-    pulled towards others, and through those no row ever passes."""
+    """Return whether a fit may receive parameters only.
+
+    Training that starts from the site's own state may be pulled towards other models. Parameters
+    contain no rows.
+    """
     if step.training_config is None or step.training_config.start in ("given", "scratch"):
         return False
     statistics = step.args.get(STATISTICS)

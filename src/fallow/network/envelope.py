@@ -1,4 +1,4 @@
-"""What travels between a coordinator and real sites: signed envelopes around packed contents."""
+"""Signed envelopes for messages between a coordinator and remote sites."""
 
 from __future__ import annotations
 
@@ -22,16 +22,25 @@ Errand = Literal["request", "deliver", "progress"]
 
 @dataclass(frozen=True)
 class Order:
-    """What the coordinator sends to one site.
+    """Instruction of the coordinator to one site.
 
-    ``place``: the number of the exchange, which only grows; an older one is refused.  ``counted``:
-    the key of the last exchange in which this site's answer counted; what the site did after that
-    came too late and is undone.  ``body``: a packed request, sealed answers by sender, or nothing.
-    ``version``: of Fallow at the coordinator.  ``life``: of the coordinator's process; a refusal
-    repeats it, because the next process may ask again when what was wrong is right.
+    Parameters
+    ----------
+    place
+        Number of the exchange, which only increases. Older numbers are rejected.
+    counted
+        Key of the last exchange in which this site's reply counted. Later changes at the site are
+        undone.
+    body
+        Packed request, sealed peer messages by sender, or nothing.
+    version
+        Fallow version of the coordinator.
+    life
+        ID of the coordinator's process, which a rejection repeats. A new process may send the
+        instruction again after the cause was fixed.
     """
 
-    study: str  # digest of the agreed study
+    study: str  # hash of the study agreement
     run: str
     site: SiteId
     key: str
@@ -45,8 +54,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a site of a ``version`` sends back: an answer, or a sentence that says why there is
-    none."""
+    """Reply of a site: an answer, or the reason why there is none."""
 
     run: str
     site: SiteId
@@ -59,11 +67,14 @@ class Reply:
 
 @dataclass(frozen=True)
 class Form:
-    """How a kind of message is read: its ``head`` is plain words, by an adapter that knows the type
-    of each field of its ``kind``; ``rest`` is the one field that may be anything."""
+    """Parser of a kind of message.
+
+    ``head`` has plain fields that ``adapter`` validates by the types of ``kind``. ``rest`` is the
+    field with arbitrary content.
+    """
 
     kind: type[Order | Reply]
-    adapter: TypeAdapter[Any]  # of the kind: pydantic's own type says no more
+    adapter: TypeAdapter[Any]  # a pydantic adapter of the kind
     head: tuple[str, ...]
     rest: str
 
@@ -93,18 +104,18 @@ REPLY = Form(
 
 
 def sign_message(secret: bytes, content: Order | Reply) -> bytes:
-    """A signed message."""
+    """Return a signed message."""
     return sign(secret, pack(asdict(content)))
 
 
 def open_order(public: bytes, blob: bytes) -> Order:
-    """The order in a message of the coordinator; ValueError for any other message."""
+    """Return the instruction in a coordinator's message. Raises ValueError otherwise."""
     fields = _open_message(ORDER, public, blob, "the coordinator")
     return Order(**fields)
 
 
 def open_reply(public: bytes, blob: bytes, site: SiteId) -> Reply:
-    """The reply in a message of a site; ValueError for any other message."""
+    """Return the reply in a site's message. Raises ValueError otherwise."""
     whose = f"site {site}"
     fields = _open_message(REPLY, public, blob, whose)
     if not isinstance(fields["answer"], dict):
@@ -116,7 +127,7 @@ def open_reply(public: bytes, blob: bytes, site: SiteId) -> Reply:
 
 
 def _open_message(form: Form, public: bytes, blob: bytes, whose: str) -> Tree:
-    """The fields of a signed message, its head looked at.  Raises ValueError for any other."""
+    """Return the validated fields of a signed message. Raises ValueError otherwise."""
     content = open_signed(public, blob, whose)
     try:
         tree = unpack_received(content)
@@ -130,9 +141,9 @@ def _open_message(form: Form, public: bytes, blob: bytes, whose: str) -> Tree:
         )
     head = {name: tree[name] for name in form.head}
     try:
-        # as JSON, because the strict mode for Python values takes no dictionary
+        # as JSON, because strict mode for Python values accepts no dictionary
         form.adapter.validate_json(json.dumps(head), strict=True)
-    except (TypeError, RecursionError) as error:  # a tensor, or lists in lists in lists
+    except (TypeError, RecursionError) as error:  # a tensor, or deeply nested lists
         raise Refusal(f"a message from {whose} has no plain words at its head") from error
     except ValidationError as error:
         sentence = describe_wrong_value(form.kind, error.errors())
@@ -142,15 +153,15 @@ def _open_message(form: Form, public: bytes, blob: bytes, whose: str) -> Tree:
 
 
 class Link(Protocol):
-    """Carries messages to sites and brings answers back; neither is looked into.
+    """Transport of messages to sites and of their replies. Content is not inspected.
 
-    A message is delivered at least once, again after a restart of anything in between, until its
-    site answers or `send` replaces it.  So answers may come twice and late.
+    A message is delivered at least once, also after a restart of any component, until its site
+    replies or `send` replaces the message. Replies may therefore be late or duplicated.
     """
 
     def send(self, messages: Mapping[SiteId, bytes]) -> None: ...
 
-    # waits for at most so many seconds
+    # waits for at most this many seconds
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]: ...
 
     def online(self) -> set[SiteId]: ...

@@ -1,4 +1,4 @@
-"""The answers to the orders of one exchange, as they come; no wait is infinite."""
+"""Collection of the replies of one exchange, with a time limit."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from fallow.storage.plain import plain
 
 EPSILON = "#epsilon"
 """The reserved field of an answer: what the exchange cost the site in noise."""
-LOOK = 1.0  # seconds between two looks at the clock
-AGAIN = 8  # how often an order is sent again where it, or its answer, cannot be read
+LOOK = 1.0  # seconds between two checks of the time limits
+AGAIN = 8  # number of retries after an unreadable instruction or reply
 
 
 FindOdd = Callable[[Mapping[SiteId, Answer]], Mapping[SiteId, str]]
@@ -26,12 +26,12 @@ FindOdd = Callable[[Mapping[SiteId, Answer]], Mapping[SiteId, str]]
 
 
 def find_none_odd(found: Mapping[SiteId, Answer]) -> Mapping[SiteId, str]:
-    """Of answers that are not compared, none is odd."""
+    """Accept all replies, for exchanges whose replies are not compared."""
     return {}
 
 
 class Waiting(Protocol):
-    """Seconds an exchange waits: for all sites, and then for ``quorum`` of them (None: all)."""
+    """Time limits of an exchange in seconds: for all sites, then for ``quorum`` of them."""
 
     @property
     def timeout(self) -> float: ...
@@ -43,8 +43,11 @@ class Waiting(Protocol):
 
 @dataclass(frozen=True)
 class Keys:
-    """secret: the coordinator's own.  sites, seals: by which a site's messages are known, and by
-    which letters to it are sealed."""
+    """Keys of an exchange.
+
+    ``secret`` is the coordinator's signing key. ``sites`` verify the messages of each site.
+    ``seals`` encrypt peer messages to each site.
+    """
 
     secret: bytes
     sites: Mapping[SiteId, bytes]
@@ -52,9 +55,10 @@ class Keys:
 
 
 class Correspondence(Protocol):
-    """What is known of all sites over many exchanges: `fallow.network.remote.Remote`.
+    """State of all sites over many exchanges (`fallow.network.remote.Remote`).
 
-    absent: sites that were missing the last time.  told: sites whose version was remarked on.
+    ``absent`` are the sites that were missing in the last exchange. ``told`` are the sites whose
+    version was reported.
     """
 
     absent: set[SiteId]
@@ -78,8 +82,8 @@ class Correspondence(Protocol):
 class ReplyCollector:
     """One leg of an exchange.
 
-    accept: the answer of a site, or ValueError for one that is refused.  need: how many of the
-    sites have to answer.  find_odd: which answers cannot stand beside the others, and why.
+    ``accept`` returns a valid reply or raises ValueError. ``need`` is the required number of
+    replies. ``find_odd`` returns inconsistent replies and the reasons.
     """
 
     remote: Correspondence
@@ -95,23 +99,23 @@ class ReplyCollector:
 
     @property
     def answers(self) -> dict[SiteId, Answer]:
-        """What has arrived and was accepted, sites in sorted order."""
+        """Return the accepted replies, with sites in sorted order."""
         return {site: self.found[site] for site in sorted(self.found)}
 
     @property
     def dearest(self) -> float:
-        """The most that any site spent on noise."""
+        """Return the largest epsilon that a site spent."""
         return max((self.costs[site] for site in self.found), default=0.0)
 
     @property
     def missing(self) -> set[SiteId]:
-        """Sites that have neither answered nor refused."""
+        """Return the sites without a reply or an error."""
         return set(self.orders) - self.found.keys() - self.refused.keys()
 
     def gather(self) -> ReplyCollector:
-        """Send, wait, and return when that is over.
+        """Send the instructions and wait for the replies.
 
-        Raises Halted when fewer than ``need`` sites can answer, or do in ``waits.patience``.
+        Raises Halted if fewer than ``need`` sites can reply, or do so within ``waits.patience``.
         """
         remote = self.remote
         begin = remote.clock()
@@ -137,13 +141,16 @@ class ReplyCollector:
         return self
 
     def _is_over(self, waited: float) -> bool:
-        """Enough sites answered and nobody else is waited for; what is odd was refused then."""
+        """Return whether enough sites have replied and no other site is awaited.
+
+        Inconsistent replies have been rejected by then.
+        """
         removed = self.remote.absent - self.remote.link.online()
         is_time = waited >= self.timeout or not self.missing - removed
         return is_time and len(self.found) >= self.need and not self._refuse_odd()
 
     def _check_hope(self, waited: float) -> None:
-        """Raise Halted where too few sites can answer, or did for too long."""
+        """Raise Halted if too few sites can reply, or if the time limit has passed."""
         reasons = [f"site {site}: {why}" for site, why in sorted(self.refused.items())]
         output = "; ".join(reasons)
         if len(self.found) + len(self.missing) < self.need:
@@ -224,10 +231,10 @@ class ReplyCollector:
             )
 
     def _look_at(self, site: SiteId, answer: Answer) -> Answer:
-        """The answer, which is one to the request.  Raises ValueError for any other.
+        """Return a valid reply. Raises ValueError for any other.
 
-        A site may send anything.  What a check stumbles over in a way that nobody foresaw is no
-        answer either, and must not end the exchange for all.
+        A site may send anything. An unforeseen error in a check counts as an invalid reply, so that
+        it does not end the exchange for all sites.
         """
         try:
             return self.accept(site, answer)
@@ -240,7 +247,10 @@ class ReplyCollector:
             ) from error
 
     def _compare(self, site: SiteId, version: str) -> None:
-        """ValueError for an answer of another release; a word, once, for one with corrections."""
+        """Check the version of a reply.
+
+        Raises ValueError for another release, and reports another patch version once.
+        """
         check_release(version, f"site {site}", mine="the coordinator")
         if version != HERE and site not in self.remote.told:
             self.remote.told.add(site)
@@ -248,8 +258,10 @@ class ReplyCollector:
             self._report("version", site, why=plain(f"{why} one when it suits"))
 
     def _ask_again(self, site: SiteId, why: str) -> bool:
-        """Send an order again that was damaged on its way, or whose answer was; False when that has
-        not helped."""
+        """Send a damaged instruction again, or one with a damaged reply.
+
+        Returns False after too many attempts.
+        """
         self.damaged[site] += 1
         if self.damaged[site] > AGAIN:
             return False
@@ -258,7 +270,7 @@ class ReplyCollector:
         return True
 
     def _refuse(self, site: SiteId, why: str) -> None:
-        """It answered, but its answer does not count.  Why is said in words of the site, perhaps."""
+        """Reject a reply. The reason may include text of the site."""
         why = plain(why)
         self.found.pop(site, None)
         self.refused[site] = why
@@ -270,11 +282,11 @@ class ReplyCollector:
             self._refuse(site, why)
         return bool(strange)
 
-    # -- words ------------------------------------------------------------------------------
+    # -- messages for users ------------------------------------------------------------------
 
     @property
     def key(self) -> str:
-        """Of the exchange, as sites know it."""
+        """Return the key of the exchange at the sites."""
         for order in self.orders.values():
             return order.key
         return "nothing"
@@ -286,7 +298,7 @@ class ReplyCollector:
         self.remote.say(event)
 
     def _announce_waiting(self, waited: float) -> None:
-        """For whom, for how long already and at most, and how many answers are needed."""
+        """Report the pending sites, the elapsed and the largest time, and the required replies."""
         self.remote.say(
             {
                 "event": "waiting",

@@ -1,4 +1,4 @@
-"""The links there are, by the name that an agreement gives them."""
+"""Available transports by name."""
 
 from __future__ import annotations
 
@@ -21,13 +21,24 @@ LOCALLY = "127.0.0.1:9092"
 
 @dataclass(frozen=True)
 class LinkKind:
-    """What is said of a link before it is used.
+    """Properties of a transport.
 
-    title: for people.  setting: of ``site.toml``, where a site writes its coordinator's address.
-    packages: that it needs; extra: of Fallow that brings them.  is_plain_https: the certificates of
-    both machines may be their own, and a proxy may be between them.  listen: where a coordinator
-    listens, unless it says so itself; nearby: where a site calls, unless it says so itself, None: it
-    has to.
+    Parameters
+    ----------
+    title
+        Name for display.
+    setting
+        Setting of ``site.toml`` with the coordinator's address.
+    packages
+        Required packages.
+    extra
+        Extra of Fallow that installs them.
+    is_plain_https
+        Both machines may use their own certificates, and a proxy may be in between.
+    listen
+        Default address of the coordinator.
+    nearby
+        Default address for a site, or None if a site must set it.
     """
 
     title: str
@@ -50,7 +61,7 @@ LINKS: dict[str, LinkKind] = {
         extra="deploy",
         is_plain_https=True,
     ),
-    # both machines talk to NVFlare's processes on them, which carry what HTTPS sends
+    # both machines connect to local NVFlare processes, which forward the HTTPS traffic
     NVFLARE: LinkKind(
         title="NVFlare",
         setting="address",
@@ -63,9 +74,9 @@ LINKS: dict[str, LinkKind] = {
 
 
 def check_packages(link: str) -> None:
-    """Raise ValueError where a package that a link needs is not installed.
+    """Raise ValueError if a package of a transport is not installed.
 
-    None is imported here: who only reads an agreement needs none of them.
+    No package is imported, because reading an agreement needs none of them.
     """
     kind = LINKS[link]
     for package in kind.packages:
@@ -77,7 +88,7 @@ def check_packages(link: str) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine itself reaches an address.
+    """Return whether only this machine can reach an address.
 
     >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0")
     (True, True, False)

@@ -1,8 +1,8 @@
-"""What one site may say beside the others: how large its numbers are, and how much it weighs.
+"""Plausibility of a site's numbers and weights in comparison with other sites.
 
-One finite number is enough to end a study: 1e300 is infinite in float32, and a model of such
-numbers stops every later round, again after each restart.  So what is about to count is looked at
-in the type in which it is used, and beside the answers of the other sites.
+A single finite number can end a study: 1e300 is infinite in float32, and a model with such numbers
+stops every later round, also after restarts. Replies are therefore checked in the data type in
+which they are used and against the replies of the other sites, before they count.
 """
 
 from __future__ import annotations
@@ -37,13 +37,17 @@ the server."""
 
 @dataclass(frozen=True)
 class Bounds:
-    """How far one site may be from the others before its answer does not count, or not in full.
+    """Limits on the deviation of one site from the others.
 
-    farthest: the largest norm of a site's model, in units of the median over sites or of the last
-    model, whichever is larger.  Other numbers, which may be squares, have the square of it.
-    largest_share, largest_ratio: the most that a site weighs in an average of models, as a share
-    of all, and in units of the median over sites; the rest of its weight is cut.  They hold from
-    three sites on, because of two nobody can say which one is unusual.
+    Parameters
+    ----------
+    farthest
+        Largest norm of a site's model, in units of the larger of the median over sites and the last
+        model. The limit for other numbers, which may be squares, is its square.
+    largest_share, largest_ratio
+        Largest weight of a site in an average of models: as a share of the total, and in units of
+        the median over sites. A larger weight is clipped. These limits apply from three sites on,
+        because with two sites neither is the outlier.
     """
 
     farthest: float = 1000.0
@@ -69,7 +73,7 @@ class Bounds:
 
 
 def does_fit(value: Tensor, dtype: torch.dtype) -> bool:
-    """Whether numbers stay finite in a type, and their squares and the sum of these too.
+    """Return whether numbers, their squares and the sum of squares are finite in a type.
 
     >>> (
     ...     does_fit(torch.tensor([1e18]), torch.float32),
@@ -87,9 +91,10 @@ def find_too_far(
     dtype: torch.dtype,
     bounds: Bounds,
 ) -> dict[SiteId, str]:
-    """Sites whose numbers the server half could not use, or lie far beyond those of the others.
+    """Return the sites whose numbers are unusable or far beyond those of the others.
 
-    dtype: that of models.  Answers have one form (`alike.find_odd`) and finite numbers by now.
+    ``dtype`` is the type of models. Replies have the same form (`alike.find_odd`) and finite
+    numbers.
     """
     refused: dict[SiteId, str] = {}
     sizes: dict[str, dict[SiteId, float]] = {}
@@ -109,14 +114,17 @@ def find_too_far(
 
 
 def _convert_used(answer: Answer, request: Request) -> dict[str, Tensor]:
-    """The numbers of an answer as the server half will use them: a model that was multiplied by
-    its rows is divided by them."""
+    """Return the numbers of a reply as the server side uses them.
+
+    A model that was multiplied by its number of rows is divided by that number.
+    """
     numbers: dict[str, Tensor] = {}
     for name, value in answer.items():
         is_row = isinstance(value, Tensor) and value.is_floating_point() and value.numel()
         if is_row or isinstance(value, float):
             numbers[name] = torch.as_tensor(value, dtype=torch.float64)
-    if request.steps[-1].kind != "sum" or ROWS not in answer:  # not multiplied by rows
+    # not multiplied by the number of rows
+    if request.steps[-1].kind != "sum" or ROWS not in answer:
         return numbers
     n = number_of(answer[ROWS])
     for name in MODELS:
@@ -131,7 +139,7 @@ def _convert_used(answer: Answer, request: Request) -> dict[str, Tensor]:
 
 
 def number_of(value: object) -> float | None:
-    """A single number; None for anything else."""
+    """Return a scalar number, or None for any other value."""
     if isinstance(value, Tensor) and value.ndim == 0:
         return float(value)
     if isinstance(value, float | int):
@@ -140,9 +148,9 @@ def number_of(value: object) -> float | None:
 
 
 def _measure(name: str, value: Tensor, dtype: torch.dtype) -> float:
-    """The norm of a model, or the largest absolute value of other numbers.
+    """Return the norm of a model, or the largest absolute value of other numbers.
 
-    Raises ValueError where that, or its square, is not finite in the type in which it is used.
+    Raises ValueError if it or its square is not finite in the type in which it is used.
     """
     if name not in MODELS:
         if not does_fit(value, torch.float64):
@@ -160,7 +168,7 @@ def _measure(name: str, value: Tensor, dtype: torch.dtype) -> float:
 
 
 def _find_last_norm(request: Request, name: str) -> float:
-    """The norm of the model that an exchange brings to a site; 0 where it brings none."""
+    """Return the norm of the model in an exchange's request, or 0 without a model."""
     largest = 0.0
     for step in request.steps:
         part = step.args.get(name)
@@ -170,7 +178,7 @@ def _find_last_norm(request: Request, name: str) -> float:
 
 
 def find_last_norms(requests: Iterable[Request]) -> dict[str, float]:
-    """The norms of the model that an exchange brings to sites, the largest over sites."""
+    """Return the norms of the models in an exchange's requests, as maximum over sites."""
     every = list(requests)
     largest: dict[str, float] = {}
     for name in MODELS:
@@ -182,10 +190,10 @@ def find_last_norms(requests: Iterable[Request]) -> dict[str, float]:
 def _find_beyond(
     name: str, sizes: Mapping[SiteId, float], last: float, bounds: Bounds
 ) -> dict[SiteId, str]:
-    """Sites whose size is beyond the bound that follows from all of them and the last model."""
+    """Return the sites beyond the limit that follows from all sites and the last model."""
     usual = max(lower_median(sizes.values()), last, 1.0)
     factor = bounds.farthest**2
-    if name in ("w", "body"):  # statistics have variances among them
+    if name in ("w", "body"):  # statistics include variances
         factor = bounds.farthest
     what = "values up to"
     if name in MODELS:
@@ -208,34 +216,34 @@ PRODUCTS = frozenset({"n", "rows", "features", "answers", "products", "cross", "
 """Fields of an answer with products of labeled rows: for a head in closed form."""
 NOISY = frozenset({"rows", "noisy"})
 """Fields of an answer with such products behind Gaussian noise."""
-BELOW = 1e-6  # of the largest square: what rounding makes of an eigenvalue of 0
+BELOW = 1e-6  # relative to the largest square: rounding error of a zero eigenvalue
 LONGEST = 2.0
 """Of a row, the largest mean of squared lengths: 1 in units, which rows that came later or rounding
 can exceed; 2 before units, where candidates of an encoder are compared."""
 
 
 def are_products(answer: Mapping[str, object]) -> bool:
-    """Whether an answer has the products of labeled rows."""
+    """Return whether a reply has products of labeled rows."""
     return answer.keys() >= PRODUCTS
 
 
 def are_noisy_products(answer: Mapping[str, object]) -> bool:
-    """Whether an answer has the products of labeled rows with noise, and their number."""
+    """Return whether a reply has noisy products of labeled rows and their number."""
     return answer.keys() >= NOISY
 
 
 def is_weighted(answer: Mapping[str, object]) -> bool:
-    """Whether an answer's ``n`` is the weight of labeled rows, and no count of them."""
+    """Return whether ``n`` in a reply is a weight of labeled rows, not a count."""
     return are_products(answer) or answer.keys() == {ROWS, "features"}
 
 
 def find_fault_in_products(
     answer: Mapping[str, object], tolerance: float = BELOW
 ) -> str | None:
-    """Why these cannot be the products Σ s (1, z, y) (1, z, y)' of rows; None where they can.
+    """Explain why Σ s (1, z, y) (1, z, y)' is impossible, or return None if it is possible.
 
-    Such a matrix has no negative eigenvalue.  Of classes, y is one-hot, so that its own products
-    are the diagonal matrix of ``answers``; of numbers they are ``squares``.
+    Such a matrix has no negative eigenvalue. For classes, y is one-hot, so that its own block is
+    the diagonal matrix of ``answers``. For regression, it is ``squares``.
     """
     parts = {name: torch.as_tensor(answer[name], dtype=torch.float64) for name in PRODUCTS}
     features = parts["features"]
@@ -250,7 +258,7 @@ def find_fault_in_products(
 
     upper = torch.zeros(size, size, dtype=torch.float64)
     upper[torch.ones(size, size, dtype=torch.bool).triu()] = parts["products"]
-    own = torch.diag(answers)  # one-hot answers
+    own = torch.diag(answers)  # one-hot labels
     if outputs == 1:
         own = parts["squares"].reshape(1, 1)
     # the matrix by blocks, of 1, z and y; k = size + outputs
@@ -270,7 +278,7 @@ def find_fault_in_products(
 
 
 def find_fault_in_weight(n: float, rows: float, tolerance: float = BELOW) -> str | None:
-    """Why so many rows, each of which weighs 1, cannot weigh ``n`` together; None where they do."""
+    """Explain why rows with weight 1 cannot have a total weight ``n``, or return None."""
     if abs(n - rows) <= tolerance * max(rows, 1.0):
         return None
     return (
@@ -280,16 +288,18 @@ def find_fault_in_weight(n: float, rows: float, tolerance: float = BELOW) -> str
 
 
 def find_fault_in_length(answer: Mapping[str, object], longest: float) -> str | None:
-    """Why products are of longer rows than there are; None where they need not be.
+    """Explain why the rows in these products are too long, or return None.
 
-    longest: the most that Σ s |z|² can be, from what units make of all rows.
+    ``longest`` is the largest possible Σ s |z|² after standardization.
     """
     size = torch.as_tensor(answer["features"]).numel()
     products = torch.as_tensor(answer["products"], dtype=torch.float64)
     if products.shape != (size * (size + 1) // 2,):
-        return None  # another fault, which has its own sentence
+        return None  # another check reports this fault
     places = torch.arange(size)
-    on_diagonal = places * size - places * (places - 1) // 2  # of rows of a triangle
+    on_diagonal = (
+        places * size - places * (places - 1) // 2
+    )  # positions of the diagonal in a packed triangle
     length = float(products[on_diagonal].sum())
     if length <= longest * (1 + BELOW):
         return None
@@ -299,28 +309,29 @@ def find_fault_in_length(answer: Mapping[str, object], longest: float) -> str | 
     )
 
 
-# -- losses on rows that a head has not seen --------------------------------------------------
+# -- leave-one-out losses ----------------------------------------------------------------------
 
 LOSSES = frozenset({"squared", "right", "log"})
 """Fields of an answer with losses on labeled rows, of classes; of numbers it is the first alone."""
 FARTHEST = 10.0
 """How far an output is from the truth at most, as sites cut it (`ridge.MOST_AWAY`)."""
-HOTTEST = 1000.0  # the largest temperature of the grid
-TOGETHER = ""  # in place of a site's name: all of them, behind masks
+HOTTEST = 1000.0  # largest temperature of the grid
+TOGETHER = ""  # in place of a site's name: the aggregate of all sites
 
 
 def are_losses(answer: Mapping[str, object]) -> bool:
-    """Whether an answer has losses on labeled rows and nothing else but what a sum adds."""
+    """Return whether a reply has losses on labeled rows and the fields of a sum only."""
     return "right" in answer and answer.keys() - {"sites"} <= LOSSES
 
 
 def find_fault_in_losses(
     answer: Mapping[str, object], mass: float, tolerance: float = BELOW
 ) -> str | None:
-    """Why rows of weight ``mass`` together cannot have such losses; None where they can.
+    """Explain why rows of total weight ``mass`` cannot have these losses, or return None.
 
-    Right answers weigh no more than all rows.  Where a grid of penalties was asked for, outputs
-    were cut to 10 from the truth, so that no row loses more than 21,000 at any temperature.
+    The weight of correct predictions does not exceed that of all rows. With a grid of penalties,
+    outputs are clipped to a distance of 10 from the target, so that no row has a loss above 21,000
+    at any temperature.
     """
     room = mass * (1 + tolerance) + tolerance
     right = torch.as_tensor(answer["right"], dtype=torch.float64)
@@ -339,7 +350,7 @@ def find_fault_in_losses(
     return None
 
 
-# -- what encoders are fitted to ---------------------------------------------------------------
+# -- statistics for fitting encoders -----------------------------------------------------------
 
 PATCHES = frozenset({"rows", "patches", "moments"})
 """Fields of an answer with the mean and the second moments of patches of pictures."""
@@ -350,10 +361,10 @@ COLUMNS = frozenset({"rows", "columns", "squares"})
 def find_fault_in_moments(
     answer: Mapping[str, object], tolerance: float = BELOW
 ) -> str | None:
-    """Why these cannot be first and second moments of rows; None where they can, and for an answer
-    that has none.
+    """Explain why first and second moments are impossible, or return None.
 
-    Patches are normalized: none of d numbers has a squared length above d.
+    Returns None as well for a reply without moments. Patches are normalized: a vector of d numbers
+    has a squared length of at most d.
     """
     names = answer.keys() - {"sites"}
     if names == COLUMNS:
@@ -392,7 +403,7 @@ def find_fault_in_moments(
 def _read_moments(
     answer: Mapping[str, object], first: str, second: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The number of rows (), and two tensors of an answer, in float64."""
+    """Return the number of rows and two tensors of a reply, in float64."""
     names = ("rows", first, second)
     rows, one, two = (torch.as_tensor(answer[name], dtype=torch.float64) for name in names)
     return rows, one, two
@@ -404,10 +415,10 @@ def _read_moments(
 def cut_weights(
     answers: Mapping[SiteId, Answer], requests: Mapping[SiteId, Request], bounds: Bounds
 ) -> tuple[dict[SiteId, Answer], dict[SiteId, str]]:
-    """Answers in which no site weighs more than the bounds allow, and a sentence for each that did.
+    """Clip the weights of sites to the limits, and describe each clipped one.
 
-    Only answers that are models with their number of rows ``n`` are touched.  In a sum all fields
-    of a site shrink alike, so that its model stays what it was.
+    Only replies with models and their number of rows ``n`` are affected. All fields of a sum are
+    scaled by the same factor, so that the site's model does not change.
     """
     weights: dict[SiteId, float] = {}
     for site, answer in answers.items():
@@ -434,10 +445,10 @@ def cut_weights(
 def cut_sums(
     answers: Mapping[SiteId, Answer], registered: Mapping[SiteId, int], bounds: Bounds
 ) -> tuple[dict[SiteId, Answer], dict[SiteId, str]]:
-    """Addends that grow with a site's rows, in which no site weighs more than the bounds allow.
+    """Clip contributions that grow with a site's rows to the limits.
 
-    registered: how many rows, or labels, each site has said that it has.  Several sums over the
-    same rows shrink alike, because that number stays the same.
+    ``registered`` is the registered number of rows or labels of each site. Different sums over the
+    same rows are scaled by the same factor, because that number does not change.
     """
     weights = {site: float(registered[site]) for site in answers}
     limits = cap_weights(list(weights.values()), bounds.largest_share, bounds.largest_ratio)
@@ -453,7 +464,7 @@ def cut_sums(
 
 
 def _scale(answer: Answer, names: set[str], factor: float) -> Answer:
-    """The answer, its fields of these names times a factor; all of them are numbers by now."""
+    """Multiply the named numeric fields of a reply by a factor."""
     scaled = dict(answer)
     for name in names:
         scaled[name] = answer[name] * factor  # type: ignore[operator]

@@ -1,4 +1,7 @@
-"""Secure sums whose totals are looked at before they count: nobody sees the parts."""
+"""Secure aggregation with plausibility checks of the aggregates.
+
+Individual contributions remain hidden.
+"""
 
 from __future__ import annotations
 
@@ -48,14 +51,15 @@ BELOW = 1e-3
 @final
 @dataclass
 class PlausibleSums:
-    """The server's part of secure sums that takes no total which cannot be one.
+    """Server side of secure aggregation that rejects impossible aggregates.
 
-    Such a total is not journaled: the sum begins anew, with fresh keys, and after `ATTEMPTS` the
-    run stops with a sentence.  say: is told of each.
+    A rejected aggregate is not stored. The sum is repeated with new keys, and after `ATTEMPTS` the
+    run stops with an error. ``say`` receives a message about each rejection.
 
     Notes
     -----
-    Below these bounds a site can add what it likes to a total, and nobody can tell which one did.
+    A site can shift an aggregate within these limits, and the responsible site cannot be
+    identified.
     """
 
     inner: Masking
@@ -64,14 +68,16 @@ class PlausibleSums:
     failed: list[str] = field(default_factory=list)
 
     def check(self, sites: Sequence[SiteId], verb: str) -> None:
-        """Raise Halted when too few sites are left for a secure sum."""
+        """Raise Halted if too few sites are left for secure aggregation."""
         self.inner.check(sites, verb)
 
     def total(
         self, answers: Mapping[SiteId, Answer], verb: str, bound: float | None
     ) -> Answer:
-        """The totals.  Raises Implausible for those that cannot be, and Halted where that
-        does not end."""
+        """Return the aggregates.
+
+        Raises Implausible for impossible aggregates, and Halted after too many attempts.
+        """
         result = self.inner.total(answers, verb, bound)
         why = self._find_fault(result, sorted(answers), bound)
         if why is None:
@@ -91,7 +97,7 @@ class PlausibleSums:
     def _find_fault(
         self, total: Answer, sites: Sequence[SiteId], bound: float | None
     ) -> str | None:
-        """Why totals cannot be those of such sites; None where they can."""
+        """Explain why aggregates of these sites are impossible, or return None."""
         values = {
             name: torch.as_tensor(value, dtype=torch.float64)
             for name, value in total.items()
@@ -129,7 +135,7 @@ class PlausibleSums:
     def _find_fault_in_products(
         self, total: Mapping[str, Tensor], sites: Sequence[SiteId]
     ) -> str | None:
-        """Of all sites together, what `ResponseCheck` looks at in the products of each."""
+        """Check the aggregated products as `ResponseCheck` checks those of each site."""
         n = float(total[ROWS])
         self.border.masses[TOGETHER] = n
         if not self.border.has_weights:
@@ -156,7 +162,7 @@ class PlausibleSums:
         known = [self.border.labels.get(site) for site in sites]
         counted = ROWS
         if are_products(total) or are_noisy_products(total):
-            counted = "rows"  # their n is a weight
+            counted = "rows"  # here n is a weight
         if counted in total and None not in known:
             n = float(total[counted])
             most = sum(labels or 0 for labels in known)
@@ -189,7 +195,7 @@ class PlausibleSums:
 
 
 def _total_known(counts: Mapping[SiteId, int], sites: Sequence[SiteId]) -> float | None:
-    """What sites have together; None where one of them has not said so yet."""
+    """Return the total of registered counts, or None if one is unknown."""
     known = [counts[site] for site in sites if site in counts]
     if len(known) < len(sites):
         return None

@@ -1,8 +1,8 @@
-"""Sealed relays: what goes from site to site while the coordinator carries it.
+"""Sealed relays: encrypted peer messages, forwarded by the coordinator.
 
-Two orders under two keys.  The first asks the senders, with the seal keys of their receivers; each
-answers with one sealed letter for each of them.  The second, an errand "deliver" under the key with
-"/deliver" behind it, brings receivers their letters.
+A relay has two instructions under two keys. The first one requests peer messages from the senders
+and has the public keys of the receivers. Each sender replies with one sealed message for each
+receiver. The second one, with "/deliver" appended to the key, delivers the messages.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from fallow.sites.store import RelayedMessage
 from fallow.storage.packing import pack, unpack_received
 from fallow.storage.plain import plain
 
-LETTER = "letter/"  # before the receiver's name: a field of what a sender answers
-BYTES = "bytes"  # the field beside: how much that is before it is sealed
-NEWS = "news"  # the field of an order
+LETTER = "letter/"  # prefix of the receiver's name, a field of a sender's reply
+BYTES = "bytes"  # field with the size before encryption
+NEWS = "news"  # field of an instruction
 PROOFS = "proofs"
 """The field of an order for a masked part: of each site its identity key and its signature."""
-LONGEST = 1000  # letters of news that are read
-CLAIM = "labels"  # the field of a letter by which its model weighs
+LONGEST = 1000  # longest notification in characters
+CLAIM = "labels"  # field of a peer message with the weight of its model
 ANEW = "~"
 """Stands in a key before the number of times that its step was asked anew."""
 DELIVER = "/deliver"
@@ -43,8 +43,11 @@ OrderBody = Tree
 
 
 class Delivery(NamedTuple):
-    """What a delivery brought: letters by sender, those of ``refused`` senders among them as
-    numbers that no average uses (NaN).  ``refused``: a sentence for each.  ``cycle``: in which."""
+    """Delivered peer messages by sender.
+
+    Messages of ``refused`` senders are replaced by NaN, which averages ignore. ``refused`` has a
+    reason for each. ``cycle`` is the cycle of the relay.
+    """
 
     verb: str
     letters: dict[SiteId, RelayedMessage]
@@ -53,14 +56,14 @@ class Delivery(NamedTuple):
 
 
 def bytes_to_tensor(content: bytes) -> Tensor:
-    """Bytes as a tensor, (n,) uint8."""
+    """Convert bytes to a tensor, (n,) uint8."""
     if not content:
-        return torch.zeros(0, dtype=torch.uint8)  # which `frombuffer` refuses to make
+        return torch.zeros(0, dtype=torch.uint8)  # `frombuffer` rejects empty input
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
 def tensor_to_bytes(value: object, what: str) -> bytes:
-    """The bytes in what `bytes_to_tensor` made; ValueError for anything else."""
+    """Convert a tensor of `bytes_to_tensor` to bytes. Raises ValueError for other values."""
     if not isinstance(value, Tensor) or value.dtype != torch.uint8 or value.ndim != 1:
         raise ValueError(f"{what} is no row of bytes")
     return bytes(value.numpy().tobytes())
@@ -75,9 +78,11 @@ def request_body(
     news: str = "",
     proofs: Mapping[SiteId, Tensor] | None = None,
 ) -> OrderBody:
-    """The body of an order to perform a request.  to: the seal keys of those who receive what the
-    site relays.  news: what people at the site should know, where there is anything.  proofs: of
-    the public keys in a masked sum (`network.sum_keys`)."""
+    """Return the body of an instruction for a request.
+
+    ``to`` has the public keys of the receivers of a relay. ``news`` is a notification, if there is
+    one. ``proofs`` authenticate the public keys of a masked sum (`network.sum_keys`).
+    """
     keys = {site: bytes_to_tensor(key) for site, key in (to or {}).items()}
     body: OrderBody = {"request": bytes_to_tensor(pack_request(request)), "to": keys}
     if news:
@@ -88,7 +93,7 @@ def request_body(
 
 
 def read_news(order: Order) -> str:
-    """What people at the site should know, which most orders do not have."""
+    """Return the notification in an instruction, which most instructions do not have."""
     if not isinstance(order.body, dict):
         return ""
     news = order.body.get(NEWS)
@@ -98,7 +103,10 @@ def read_news(order: Order) -> str:
 
 
 def read_request(order: Order) -> tuple[Request, dict[SiteId, bytes]]:
-    """The request in an order, and the seal keys of receivers; ValueError for anything else."""
+    """Return the request in an instruction, and the public keys of receivers.
+
+    Raises ValueError for any other instruction.
+    """
     names = {"request", "to"}
     if read_news(order):
         names.add(NEWS)
@@ -128,8 +136,7 @@ def read_request(order: Order) -> tuple[Request, dict[SiteId, bytes]]:
 
 
 def seal_letters(order: Order, answer: Answer, to: Mapping[SiteId, bytes]) -> Answer:
-    """What a sender answers: its verb's answer for each receiver, sealed, and how many bytes that
-    is before it is sealed."""
+    """Return a sender's reply: an encrypted message for each receiver, and the original size."""
     state = {name: torch.as_tensor(value) for name, value in answer.items()}
     content = pack(state)
     letters: Answer = {}
@@ -141,9 +148,9 @@ def seal_letters(order: Order, answer: Answer, to: Mapping[SiteId, bytes]) -> An
 
 
 def check_letters(answer: Answer, to: set[SiteId]) -> Answer:
-    """The coordinator's look at what a sender answered.
+    """Validate the reply of a sender at the coordinator.
 
-    Raises ValueError unless there is one sealed letter for each of ``to`` and nothing else.
+    Raises ValueError unless there is exactly one sealed message for each of ``to``.
     """
     letters = [f"{LETTER}{site}" for site in sorted(to)]
     if answer.keys() != {*letters, BYTES}:
@@ -164,22 +171,22 @@ def check_letters(answer: Answer, to: set[SiteId]) -> Answer:
 
 
 def delivery_body(verb: str, letters: Mapping[SiteId, Value], cycle: int = 0) -> OrderBody:
-    """The body of an order to take letters, by sender."""
+    """Return the body of an instruction that delivers peer messages, by sender."""
     return {"verb": verb, "letters": dict(letters), "cycle": cycle}
 
 
 def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Delivery:
-    """What a delivery brings to the site that owns the seal key ``secret``.
+    """Return the peer messages for the site with the private key ``secret``.
 
-    sizes: how long a model's ``w`` and ``stats`` are.  A letter that does not open, is not finite
-    or of another size is refused by the name of its sender, and the site goes on with the others.
-    Raises ValueError where nothing can be read.
+    ``sizes`` are the lengths of a model's ``w`` and ``stats``. A message that cannot be decrypted,
+    is not finite or has another size is rejected with the name of its sender, and the site proceeds
+    with the others. Raises ValueError if no message can be read.
     """
     body = _read_fields(order, {"verb", "letters", "cycle"})
     kinds = {"verb": str, "letters": dict, "cycle": int}
     if {name: type(value) for name, value in body.items()} != kinds:
         raise Refusal(f"the order {order.key} brings no letters")
-    opened: dict[SiteId, State | None] = {}  # None where even its form is not known
+    opened: dict[SiteId, State | None] = {}  # None if its form is unknown
     refused: dict[SiteId, str] = {}
     for sender, letter in body["letters"].items():
         opened[sender] = None
@@ -196,14 +203,14 @@ def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Deli
     letters: dict[SiteId, RelayedMessage] = {}
     for sender, delivery in opened.items():
         state = delivery or {}
-        if sender in refused:  # its form, or that of another letter, without what it says
+        if sender in refused:  # same form as that or another message, without its values
             state = _make_blank(delivery or readable[0], sizes)
         letters[sender] = RelayedMessage(state)
     return Delivery(body["verb"], letters, refused, body["cycle"])
 
 
 def _open_letter(order: Order, sender: SiteId, letter: object, secret: bytes) -> State:
-    """The state in a letter.  Raises Refusal, which quotes nothing of what was under the seal."""
+    """Decrypt the state in a peer message. Raises Refusal without quoting its content."""
     details = _name_letter(order, sender, order.site)
     try:
         content = decrypt(secret, tensor_to_bytes(letter, "its letter"), details)
@@ -247,11 +254,10 @@ def _check_letter(state: State, sizes: Mapping[str, int]) -> None:
 
 
 def limit_claims(brought: Delivery, own: int, ratio: float) -> Delivery:
-    """The letters, in which no model weighs more than ``ratio`` times the median model or the
-    site's ``own`` labels, whichever is more.
+    """Limit the weights of received models.
 
-    A model that is passed on comes with the number of labels by which it weighs, and the
-    coordinator cannot see it.
+    No model weighs more than ``ratio`` times the larger of the median model and the site's ``own``
+    labels. The weight of a relayed model is its number of labels, which the coordinator cannot see.
     """
     claims: dict[SiteId, float] = {}
     for sender, letter in brought.letters.items():
@@ -269,7 +275,7 @@ def limit_claims(brought: Delivery, own: int, ratio: float) -> Delivery:
 
 
 def _make_blank(like: State, sizes: Mapping[str, int]) -> State:
-    """A letter of the right sizes that says nothing: methods keep such a model out of averages."""
+    """Return a placeholder message of the right size, which algorithms ignore in averages."""
     blank: State = {}
     for name, value in like.items():
         if not value.is_floating_point():
@@ -283,7 +289,7 @@ def _make_blank(like: State, sizes: Mapping[str, int]) -> State:
 
 
 def _name_letter(order: Order, sender: SiteId, receiver: SiteId) -> str:
-    """Which letter it is: it opens as no other one."""
+    """Return the context that binds a peer message to its sender, receiver and exchange."""
     return repr((order.run, order.key.removesuffix(DELIVER), sender, receiver))
 
 

@@ -1,4 +1,4 @@
-"""Which versions of Fallow work together: what one picks the other must be able to pick again."""
+"""Compatibility of Fallow versions: compatible versions select the same examples."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ HERE = version("fallow")
 def check_release(
     theirs: str, whose: str, own: str = HERE, mine: str = "this machine"
 ) -> None:
-    """Raise ValueError where two versions may compute differently: the first two of their numbers
-    differ.
+    """Raise ValueError if two versions may compute differently.
+
+    This is the case if the first two components of their version numbers differ.
 
     >>> check_release("0.4.1", "site north", own="0.4.0")
     >>> check_release("0.4.1", "b", own="0.5.0", mine="a")

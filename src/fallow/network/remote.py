@@ -1,4 +1,4 @@
-"""Real sites: requests become signed orders, and a link carries them."""
+"""Exchanges with remote sites: requests are signed and sent over a transport."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ from fallow.storage.plain import plain
 GLANCE = 120.0
 """Seconds that sites have to say how labeling goes; a later answer is not heard."""
 
-# what is noted
-AGAIN = "again/"  # of a step: how often it was asked anew
-BEFORE = "before"  # what had counted before the last exchange
-SIGNATURES = "signatures"  # of the public keys that sites have shown last
-NORMS = "norms"  # of the model that sites were brought last
-TOLD = "told/"  # of a site: the news that came with orders which it has answered
+# keys in the event log
+AGAIN = "again/"  # of a step: number of retries
+BEFORE = "before"  # exchanges that counted before the last one
+SIGNATURES = "signatures"  # signatures of the latest public keys of the sites
+NORMS = "norms"  # norms of the model that was sent last
+TOLD = "told/"  # of a site: acknowledged notifications
 
 
 BETWEEN = "; "
-"""Stands between two pieces of news in one order."""
+"""Separator of notifications in one instruction."""
 
 
 def find_step(key: str) -> str:
-    """The step that an exchange, or a part of a step, belongs to.
+    """Return the step that an exchange, or a part of a step, belongs to.
 
     >>> find_step("0/train/3/0"), find_step("1/query/2"), find_step("0/initial/features/0")
     ('0/train', '1/query', '0/initial')
@@ -69,7 +69,7 @@ def find_step(key: str) -> str:
 
 
 class Book(Protocol):
-    """What the coordinator remembers of its sites, written in the transaction of the exchange."""
+    """Coordinator's state of its sites, written in the transaction of the exchange."""
 
     def read_note(self, name: str) -> str | None: ...
     def note(self, name: str, value: str) -> None: ...
@@ -78,20 +78,31 @@ class Book(Protocol):
 @final
 @dataclass
 class Remote:
-    """A carrier to sites on other machines.
+    """Connection to remote sites: exchanges of instructions and replies.
 
-    An exchange waits for all its sites until ``waits.timeout``; from then on it ends when no more
-    of them are missing than a quorum of all sites leaves out, and at ``waits.patience`` it fails.
-    A relay needs all its senders and receivers, because nobody would notice what is missing, and
-    so does what a method needs of all.  A site that was missing the last time and is not online is
-    not waited for beyond the quorum.
+    An exchange waits for all of its sites until ``waits.timeout``. After that it ends as soon as
+    the quorum permits the number of missing sites, and it fails at ``waits.patience``. A relay
+    needs all senders and receivers, because missing messages would not be noticed. The same holds
+    for requests that an algorithm needs from all sites. A site that was missing in the last
+    exchange and is offline is not awaited beyond the quorum.
 
-    say: is told of ``answered``, ``refused`` and ``version`` (with site and key; why), and of
-    ``waiting`` and ``missing`` (with sites and key).  border: ``border.rows`` and ``border.sizes``
-    are filled in by who knows them.  left: sites that the study goes on without.  news: all that a
-    site is told beside its orders, a sentence each, which it hears once.  asking: the key of the
-    exchange that is under way, or during which the run ended; newest: of the last one that sites
-    have answered.
+    Attributes
+    ----------
+    say
+        Receives the events ``answered``, ``refused`` and ``version`` (with site and key, or reason),
+        and ``waiting`` and ``missing`` (with sites and key).
+    border
+        Validates replies. The coordinator's program sets ``border.rows`` and ``border.sizes``.
+    told
+        Sites whose version was reported.
+    left
+        Sites that were removed from the study.
+    news
+        Notifications to a site, one sentence each, delivered once.
+    asking
+        Key of the exchange in progress, or of the one in which the run ended.
+    newest
+        Key of the last completed exchange.
     """
 
     link: Link
@@ -104,7 +115,7 @@ class Remote:
     border: ResponseCheck = field(default_factory=ResponseCheck)
     clock: Callable[[], float] = time.monotonic
     absent: set[SiteId] = field(default_factory=set)
-    told: set[SiteId] = field(default_factory=set)  # sites whose version was remarked on
+    told: set[SiteId] = field(default_factory=set)  # sites whose version was reported
     life: str = field(default_factory=lambda: secrets.token_hex(8))
     left: frozenset[SiteId] = frozenset()
     news: Callable[[SiteId], Sequence[str]] = lambda site: ()
@@ -113,11 +124,11 @@ class Remote:
 
     @property
     def sites(self) -> tuple[SiteId, ...]:
-        """The sites that are in the study, in sorted order."""
+        """Return the sites of the study in sorted order."""
         return tuple(sorted(self.keys.sites.keys() - self.left))
 
     def wire_key(self, key: str) -> str:
-        """The key under which sites know an exchange: its own, unless its step was asked anew."""
+        """Return the key of an exchange at the sites, which includes the retries of its step."""
         times = self.book.read_note(f"{AGAIN}{find_step(key)}")
         if not times:
             return key
@@ -126,10 +137,10 @@ class Remote:
     def exchange(
         self, requests: Mapping[SiteId, Request], routes: Routes | None = None
     ) -> Delivered:
-        """What sites answer; those that did not are missing from it.
+        """Return the replies of the sites. Sites without a reply are left out.
 
-        Raises Halted when too few answer.  Then nothing is noted, and the same exchange may
-        be asked again by another process: sites that have answered it answer the same.
+        Raises Halted if too few sites reply. Nothing is stored in that case, and another process
+        may repeat the exchange: sites that have replied send the same reply.
         """
         self.asking = None
         if requests:
@@ -140,7 +151,7 @@ class Remote:
             result = self._relay(requests, routes, down)
         else:
             result = self._exchange_plain(requests, down)
-        # an error does not come here: then the exchange is still the one that is asked
+        # after an error the exchange remains the pending one
         self.newest = self.asking
         self.asking = None
         return result
@@ -150,7 +161,7 @@ class Remote:
         for site, request in requests.items():
             proofs = self._find_proofs(request)
             bodies[site] = request_body(request, news=self._join_news(site), proofs=proofs)
-        signatures: dict[SiteId, str] = {}  # of public keys for a sum
+        signatures: dict[SiteId, str] = {}  # signatures of public keys for a sum
 
         def accept(site: SiteId, answer: Answer) -> Answer:
             shown = find_shown(requests[site])
@@ -186,8 +197,11 @@ class Remote:
     def _check_signature(
         self, site: SiteId, about: Masked, answer: Answer, signature: object
     ) -> str:
-        """The signature of a public key, in hexadecimal digits.  Raises ValueError for any other:
-        the other sites would refuse, and it is held against the site that sent it."""
+        """Return the signature of a public key in hexadecimal digits.
+
+        Raises ValueError for an invalid signature, because the other sites would reject it and the
+        sender is responsible.
+        """
         signed = tensor_to_bytes(signature, "the signature of its public key")
         check_sum_key(
             self.keys.sites[site],
@@ -201,7 +215,7 @@ class Remote:
         return signed.hex()
 
     def _find_proofs(self, request: Request) -> dict[SiteId, Tensor]:
-        """Of the sites whose public keys a request has, what shows that these are theirs."""
+        """Return the signatures of the public keys in a request, by site."""
         details = request.steps[-1].masked
         if details is None or not details.keys:
             return {}
@@ -210,8 +224,8 @@ class Remote:
         return join_proofs(self.keys.sites, signatures)
 
     def progress(self) -> dict[SiteId, Answer]:
-        """How labeling goes at the sites that say so soon; changes nothing."""
-        key = f"progress/{secrets.token_hex(8)}"  # an earlier one's late answer is another one's
+        """Return the labeling progress of the sites that reply quickly. Nothing is stored."""
+        key = f"progress/{secrets.token_hex(8)}"  # late replies to others are ignored
         orders = {
             site: self._make_order(site, key, body=None, errand="progress", further=0)
             for site in self.sites
@@ -230,8 +244,8 @@ class Remote:
     def _relay(
         self, requests: Mapping[SiteId, Request], routes: Routes, down: int
     ) -> Delivered:
-        """Two legs: senders answer with sealed letters, receivers are brought them."""
-        receivers: dict[SiteId, set[SiteId]] = {}  # by sender
+        """Run a relay: collect encrypted messages from senders and deliver them to receivers."""
+        receivers: dict[SiteId, set[SiteId]] = {}  # receivers by sender
         for to, senders in routes.items():
             for sender in senders:
                 receivers.setdefault(sender, set()).add(to)
@@ -253,13 +267,13 @@ class Remote:
         sizes: dict[SiteId, Answer] = {
             sender: {BYTES: result.answers[sender][BYTES]} for sender in receivers
         }
-        passed = sum_whole(sizes, BYTES)  # from site to site: up and down
+        passed = sum_whole(sizes, BYTES)  # peer messages are uploaded and downloaded
         return Delivered(sizes, passed, down + passed, result.dearest)
 
     def _deliver(
         self, request: Request, answers: Mapping[SiteId, Answer], routes: Routes
     ) -> None:
-        """The second leg: what senders answered is brought to its receivers."""
+        """Deliver the messages of the senders to their receivers."""
         verb = request.steps[-1].verb
         bodies: dict[SiteId, OrderBody] = {}
         for to, senders in routes.items():
@@ -276,14 +290,14 @@ class Remote:
         )
 
     def _accept_delivery(self, site: SiteId, answer: Answer) -> Answer:
-        """A site that refused letters has gone on without these."""
+        """Accept the confirmation of a delivery. A site proceeds without rejected messages."""
         answer = self.border.check_plain(site, answer)
         if why := answer.get("refused"):
             self.say({"event": "refused", "site": site, "key": "", "why": plain(why)})
         return answer
 
     def _find_seals(self, to: set[SiteId]) -> dict[SiteId, bytes]:
-        """The public keys by which letters to these sites are sealed."""
+        """Return the public keys that encrypt messages to these sites."""
         if unknown := sorted(to - self.keys.seals.keys()):
             raise Halted(
                 f"site {unknown[0]} has no seal key here, so that nothing can be passed on to it; "
@@ -291,7 +305,7 @@ class Remote:
             )
         return {site: self.keys.seals[site] for site in sorted(to)}
 
-    # -- orders -----------------------------------------------------------------------------
+    # -- instructions ----------------------------------------------------------------------
 
     def _wire_keys(self, requests: Mapping[SiteId, Request]) -> dict[SiteId, str]:
         return {site: self.wire_key(request.key) for site, request in requests.items()}
@@ -306,10 +320,9 @@ class Remote:
         needs_all: bool = False,
         find_odd: FindOdd = find_none_odd,
     ) -> ReplyCollector:
-        """One leg.  What sites did counts: it is noted in the transaction in which the caller
-        records the exchange.
+        """Run one leg of an exchange, which the caller records in the same transaction.
 
-        keys: under which each site knows it; the others as `ReplyCollector` has them.
+        ``keys`` are the keys of the exchange at each site. See `ReplyCollector` for the others.
         """
         orders = {
             site: self._make_order(site, keys[site], body, errand)
@@ -336,21 +349,21 @@ class Remote:
                 self._note_told(site)
         return result
 
-    # -- news -------------------------------------------------------------------------------
+    # -- notifications ---------------------------------------------------------------------
 
     def sign_news(self, site: SiteId, sentence: str) -> bytes:
-        """A message with nothing but a sentence, for a site that is sent no other order."""
+        """Return a message with a notification only, for a site without further instructions."""
         key = f"progress/{secrets.token_hex(8)}"
         body = {NEWS: sentence}
         order = self._make_order(site, key, body=body, errand="progress", further=0)
         return sign_message(self.keys.secret, order)
 
     def _join_news(self, site: SiteId) -> str:
-        """What comes with the next order to a site: the same until the site has answered it."""
+        """Return the notifications for the next instruction to a site, until it replies."""
         return BETWEEN.join(self._choose_news(site))
 
     def _choose_news(self, site: SiteId) -> list[str]:
-        """The first news that a site has not heard, as many as an order holds."""
+        """Return the first unacknowledged notifications of a site that fit in an instruction."""
         output = self._load_told(site)
         chosen: list[str] = []
         length = 0
@@ -373,8 +386,11 @@ class Remote:
             self.book.note(f"{TOLD}{site}", json.dumps([*self._load_told(site), *fresh]))
 
     def _note_norms(self, requests: Mapping[SiteId, Request]) -> None:
-        """How long the models are that sites are brought.  Under secure sums they travel with the
-        exchange before the sum, which a restart may lie between."""
+        """Store the norms of the models that are sent to sites.
+
+        With secure aggregation, a model is sent in the exchange before the sum, and a restart may
+        be in between.
+        """
         brought: dict[str, float] = {}
         for name, norm in find_last_norms(requests.values()).items():
             if norm:
@@ -386,7 +402,7 @@ class Remote:
             self.border.last = json.loads(self.book.read_note(NORMS) or "{}")
 
     def _note_before(self, sites: Iterable[SiteId]) -> None:
-        """What had counted before an exchange, in case that it has to be taken back."""
+        """Store which exchanges counted before an exchange, so that it can be rolled back."""
         counted: dict[SiteId, str] = {}
         for site in sites:
             key = self.book.read_note(f"counted/{site}")
@@ -395,7 +411,7 @@ class Remote:
         self.book.note(BEFORE, json.dumps({"key": self.asking, "counted": counted}))
 
     def _find_quorum(self, asked: int) -> int:
-        """How many of so many sites must answer: a quorum says how many of all may be missing."""
+        """Return the required number of replies. The quorum limits the missing sites of all."""
         quorum = self.waits.quorum
         if quorum is None:
             return asked
@@ -413,7 +429,10 @@ class Remote:
         errand: Errand,
         further: int = 1,
     ) -> Order:
-        """The next order to a site; ``further``: by how many exchanges, 0 for what is none."""
+        """Return the next instruction to a site.
+
+        ``further`` is the increase of the exchange number, 0 for messages that are not exchanges.
+        """
         return Order(
             study=self.study,
             run=self.run,

@@ -1,8 +1,8 @@
-"""Whose a public key of a secure sum is: sites sign theirs, and check those of the others.
+"""Authentication of public keys in secure aggregation: sites sign and verify them.
 
-The coordinator passes on the public keys of a sum.  Each comes with a signature by the identity key
-of its site, over the study, the run, the exchange and the attempt, so that the coordinator can put
-no key of its own in its place, nor one of another sum.
+The coordinator forwards the public keys of a sum. Each key has a signature by the identity key of
+its site over the study, the run, the exchange and the attempt. The coordinator can therefore not
+replace a key by its own or by a key of another sum.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ SIGNED = "#signed"
 """The reserved field of an answer with a public key: the signature."""
 PURPOSE = "fallow sum key 1"
 """The first line of what is signed here, which no other message of a site begins with."""
-IDENTITY = 32  # bytes
+IDENTITY = 32  # size in bytes
 
 
 def find_shown(request: Request) -> Masked | None:
-    """The sum for which a site is asked for its public key; None where it is asked for another
-    thing."""
+    """Return the sum for which a site is asked for its public key, or None."""
     step = request.steps[-1]
     if step.verb == KEYS and step.kind == "each":
         return step.masked
@@ -37,7 +36,7 @@ def find_shown(request: Request) -> Masked | None:
 def sign_sum_key(
     secret: bytes, order: Order, site: SiteId, about: Masked, key: object
 ) -> Tensor:
-    """The signature, (64,) uint8, by which ``site`` shows its public key for a sum."""
+    """Return the signature, (64,) uint8, of ``site``'s public key for a sum."""
     statement = _state(order.study, order.run, site, about, key)
     return bytes_to_tensor(sign(secret, statement)[:SIGNATURE])
 
@@ -52,8 +51,10 @@ def check_sum_key(
     about: Masked,
     key: object,
 ) -> None:
-    """Raise Refusal unless the owner of the identity key ``public`` signed ``site``'s public key for
-    this sum."""
+    """Verify the signature of ``site``'s public key for a sum with the identity key ``public``.
+
+    Raises Refusal for an invalid signature.
+    """
     statement = _state(study, run, site, about, key)
     try:
         if len(signature) != SIGNATURE:
@@ -69,7 +70,10 @@ def check_sum_key(
 def join_proofs(
     identities: Mapping[SiteId, bytes], signatures: Mapping[SiteId, str]
 ) -> dict[SiteId, Tensor]:
-    """What an order brings for sites to check one another's keys.  signatures: in hexadecimal."""
+    """Return the fields of an instruction for mutual verification of public keys.
+
+    ``signatures`` are hexadecimal.
+    """
     proofs: dict[SiteId, Tensor] = {}
     for site, signature in sorted(signatures.items()):
         proofs[site] = bytes_to_tensor(identities[site] + bytes.fromhex(signature))
@@ -77,9 +81,9 @@ def join_proofs(
 
 
 def check_proofs(order: Order, about: Masked) -> dict[SiteId, bytes]:
-    """The identity keys of the other sites of a sum, all of whose public keys they have signed.
+    """Return the identity keys of the other sites of a sum after verifying their signatures.
 
-    Raises Refusal for a key without a signature, or with one that is not of its site and this sum.
+    Raises Refusal for a missing or invalid signature.
     """
     proofs = order.body.get(PROOFS)
     if not isinstance(proofs, dict):

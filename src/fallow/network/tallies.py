@@ -1,4 +1,4 @@
-"""Tallies of an audit, by which the error of a model is estimated: what they cannot be."""
+"""Plausibility of tallies in an evaluation set, which estimate the error of a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOT_NEGATIVE = ("chosen", "wrong", "left", "doubt", "drawn", "squares")
 
 
 def are_tallies(answer: Mapping[str, object]) -> bool:
-    """Whether an answer is a tally, or a total of several."""
+    """Return whether a reply is a tally or an aggregate of tallies."""
     return answer.keys() >= TALLY
 
 
@@ -22,8 +22,10 @@ def find_fault_in_tallies(
     labels: float | None,
     room: float = 0.0,
 ) -> str | None:
-    """Why this can be no tally of sites that have so many ``rows`` and ``labels``, None: nobody
-    knows; None where it can.  room: what rounding adds, as in fixed point.
+    """Explain why a tally of ``rows`` rows and ``labels`` labels is impossible, or return None.
+
+    Counts may be None if they are unknown. ``room`` is the tolerance for rounding, for example of
+    fixed-point numbers.
 
     >>> answer = dict.fromkeys(TALLY, 0.0)
     >>> find_fault_in_tallies({**answer, "drawn": 3.0}, rows=9, labels=2)
@@ -45,10 +47,10 @@ def find_fault_in_tallies(
         return f"doubt is {values['doubt']:g}, more than left, {values['left']:g}"
     if labels is not None and values["drawn"] > labels + room:
         return f"drawn is {values['drawn']:g}, and there are {labels:g} labels at most"
-    most = values["drawn"] * values["squares"]  # by Cauchy and Schwarz
+    most = values["drawn"] * values["squares"]  # Cauchy-Schwarz inequality
     beyond = (
         values["beyond"] * values["beyond"]
-    )  # infinite where a power would not be a number
+    )  # infinite instead of a power that overflows
     if beyond > most * (1 + 1e-6) + room * (1 + values["drawn"]):
         return "beyond is more than its squares allow"
     return None

@@ -1,6 +1,6 @@
-"""Who is at the other end: certificates that are made here, and TLS contexts of both sides.
+"""Certificates and TLS contexts of the coordinator and of sites.
 
-What is made suits a study among sites that hand each other files.  A certificate is always verified.
+Generated certificates suit a study whose sites exchange files. Certificates are always verified.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ USES = (
 LOCAL = (
     "localhost",
     "127.0.0.1",
-)  # Flower's processes on the coordinator's machine talk by these
+)  # Flower's processes on the coordinator's machine use these
 
 
 @dataclass(frozen=True)
 class Tls:
-    """Files (PEM) by which a server shows who it is; ``authority`` is what sites are given."""
+    """Certificate files (PEM) of a server. Sites receive ``authority``."""
 
     authority: Path
     certificate: Path
@@ -51,22 +51,22 @@ class Tls:
 
     @staticmethod
     def in_folder(folder: Path) -> Tls:
-        """The files that `new_tls` writes into a folder."""
+        """Return the files that `new_tls` writes into a folder."""
         return Tls(folder / "authority.pem", folder / "server.pem", folder / "server.key")
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Files (PEM) of a certificate and of its key."""
+    """Files (PEM) of a certificate and its private key."""
 
     certificate: Path
     key: Path
 
 
 def new_tls(folder: Path, hosts: Sequence[str] = ()) -> Tls:
-    """Write a new authority and a server certificate for names or addresses ``hosts``.
+    """Create an authority and a server certificate for the host names or addresses ``hosts``.
 
-    The authority's own key is not kept, so that nothing else is ever signed by it.
+    The private key of the authority is discarded, so that it cannot sign another certificate.
     """
     made = Tls.in_folder(folder)
     elliptic = need("cryptography.hazmat.primitives.asymmetric.ec", PURPOSE)
@@ -89,10 +89,10 @@ def new_tls(folder: Path, hosts: Sequence[str] = ()) -> Tls:
 
 
 def make_server_context(tls: Tls, clients: Path | None = None) -> ssl.SSLContext:
-    """Of the coordinator's machine.  clients: the authority whose certificates sites have to show
-    (mutual TLS); None: they show none, and are known by their signatures alone.
+    """Return the TLS context of the coordinator.
 
-    Raises ValueError where a file cannot be used.
+    ``clients`` is the authority of site certificates (mutual TLS). With None, sites show no
+    certificate and authenticate by their signatures only. Raises ValueError for an unusable file.
     """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     _restrict(context)
@@ -104,12 +104,13 @@ def make_server_context(tls: Tls, clients: Path | None = None) -> ssl.SSLContext
 
 
 def make_site_context(authority: Path | None, own: Pair | None = None) -> ssl.SSLContext:
-    """Of a site.  authority: by which the coordinator's machine is known and nothing else is; None:
-    those that this system trusts.  own: the certificate that the site shows.
+    """Return the TLS context of a site.
 
-    Raises ValueError where a file cannot be used.
+    ``authority`` is the only accepted authority of the coordinator's certificate, or None for those
+    of the operating system. ``own`` is the site's certificate. Raises ValueError for an unusable
+    file.
     """
-    # with an authority given, those of the system are not loaded: it is pinned
+    # a configured authority is pinned: those of the system are not loaded
     if authority is None:
         context = ssl.create_default_context()
     else:
@@ -149,7 +150,7 @@ def _load_pair(context: ssl.SSLContext, pair: Pair) -> None:
 
 
 def _ask_nobody() -> str:
-    """A key with a password would else ask for it at a terminal that a service does not have."""
+    """Return no password, because a service has no terminal for a prompt."""
     raise ValueError("the key has a password")
 
 
@@ -163,14 +164,14 @@ def _sign_certificate(
     signer: EllipticCurvePrivateKey,
     hosts: Sequence[str] | None,
 ) -> Certificate:
-    """A certificate of ``name`` for ``hosts``, or of an authority where there are none."""
+    """Return a certificate of ``name`` for ``hosts``, or of an authority without hosts."""
     x509 = need("cryptography.x509", PURPOSE)
     hashes = need("cryptography.hazmat.primitives.hashes", PURPOSE)
     now = datetime.now(UTC)
     is_authority = hosts is None
     if is_authority:
         allowed = {"key_cert_sign", "crl_sign"}
-        depth = 0  # it signs no other authority
+        depth = 0  # it cannot sign another authority
     else:
         allowed = {"digital_signature"}
         depth = None
@@ -182,7 +183,7 @@ def _sign_certificate(
         .issuer_name(_make_title(issuer))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))  # clocks differ
+        .not_valid_before(now - timedelta(days=1))  # tolerate clock differences
         .not_valid_after(now + timedelta(days=365 * YEARS))
         .add_extension(x509.BasicConstraints(is_authority, depth), True)
         .add_extension(x509.KeyUsage(**uses), True)
@@ -219,14 +220,17 @@ def _encode_certificate(certificate: Certificate) -> bytes:
 
 
 def encode_key(key: EllipticCurvePrivateKey, kind: str) -> bytes:
-    """A private key as PEM, not encrypted; kind: a format's name in ``PrivateFormat``."""
+    """Return a private key as unencrypted PEM. ``kind`` is a format of ``PrivateFormat``."""
     formats = need("cryptography.hazmat.primitives.serialization", PURPOSE)
     form = getattr(formats.PrivateFormat, kind)
     return key.private_bytes(formats.Encoding.PEM, form, formats.NoEncryption())
 
 
 def write_new_file(path: Path, content: bytes) -> None:
-    """A new file that its owner alone reads; ValueError where there is one, which may be in use."""
+    """Write a file that only its owner can read.
+
+    Raises ValueError if it exists, because it may be in use.
+    """
     make_folder(path.parent)
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE)

@@ -1,4 +1,4 @@
-"""Requests as bytes.  Nothing that arrives is ever executed."""
+"""Serialization of requests. Received data is never executed."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fallow.storage.packing import UNREADABLE, pack, unpack_received
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-KEY = 32  # bytes of a public key
+KEY = 32  # size of a public key in bytes
 
 
 def pack_request(request: Request) -> bytes:
-    """A request as bytes: what `unpack_request` reads."""
+    """Serialize a request for `unpack_request`."""
     steps = [_write_step(step) for step in request.steps]
     tree = {
         "key": request.key,
@@ -35,7 +35,7 @@ def pack_request(request: Request) -> bytes:
 
 
 def _write_step(step: Step) -> dict[str, object]:
-    """A step as a tree; only one of a secure sum says anything of masks."""
+    """Return a step as a tree, with fields for masks in secure aggregation only."""
     fields: dict[str, object] = {
         "kind": step.kind,
         "verb": step.verb,
@@ -49,11 +49,11 @@ def _write_step(step: Step) -> dict[str, object]:
     return fields
 
 
-# -- reading: each field is looked at before anything is made of it ------------------------------
+# -- parsing: each field is validated before it is used ------------------------------------------
 
 
 def unpack_request(blob: bytes) -> Request:
-    """The request that `pack_request` packed.  Raises ValueError for anything else."""
+    """Parse a request of `pack_request`. Raises ValueError for any other data."""
     tree = unpack_received(blob)
     try:
         steps = tuple(_read_step(fields) for fields in _require(list, tree["steps"]))
@@ -109,7 +109,7 @@ def _read_masked(fields: Tree) -> Masked:
 def _read_training_config(fields: Tree) -> TrainingConfig:
     TrainingConfig.from_dict(
         fields
-    )  # refuses unknown fields; the adapter checks the kind of each
+    )  # rejects unknown fields; the adapter validates the types
     training_config: TrainingConfig = _adapter().validate_json(
         json.dumps(fields), strict=True
     )
@@ -118,16 +118,14 @@ def _read_training_config(fields: Tree) -> TrainingConfig:
 
 @cache
 def _adapter() -> TypeAdapter[TrainingConfig]:
-    """Checks the kinds of a training configuration's fields; loaded where a training
-    configuration arrives."""
+    """Return the validator of training configurations, loaded on first use."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(TrainingConfig)
 
 
 def _require(kind: type | UnionType, value: object) -> Any:
-    """The value, which must be of the kind (as which it is returned: no type says that of a union);
-    a truth value is no whole number."""
+    """Return the value if it has the required type, where a Boolean is not an integer."""
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise TypeError(f"{value!r} is not {kind}")
     return value

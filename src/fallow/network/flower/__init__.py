@@ -1,4 +1,4 @@
-"""Flower as the transport between a coordinator and real sites; the extra ``flower``."""
+"""Flower as transport between a coordinator and remote sites (extra ``flower``)."""
 
 from fallow.network.flower.link import FlowerLink
 from fallow.network.flower.node_key import new_node_key

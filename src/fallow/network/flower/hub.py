@@ -1,4 +1,4 @@
-"""The coordinator's half of the socket: which site has which message, and what comes back."""
+"""Coordinator's end of the socket: open messages of each site, and received replies."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from fallow.network.flower.app.fallow_pipe.pipe import (
 )
 from fallow.network.flower.sockets import accept, listening
 
-# seconds before a lost message is sent again; they double from the first to the last
+# seconds before a lost message is sent again, doubled from the first to the last value
 SHORTEST = 1.0
 LONGEST = 60.0
-# seconds before it is sent again though nobody said that it was lost; they double too
+# seconds before a message without a loss report is sent again, doubled as well
 AGAIN = 120.0
 SELDOM = 1800.0
 """Flower says nothing where the process that had a message, or its answer, was killed."""
@@ -38,7 +38,7 @@ TURN = 0.1
 
 @dataclass(frozen=True)
 class Node:
-    """A SuperNode that is there; ``since`` is another one when it was started again."""
+    """A connected SuperNode. ``since`` changes when it is restarted."""
 
     number: int
     since: str
@@ -46,29 +46,28 @@ class Node:
 
 @dataclass
 class Parcel:
-    """A message that its site has not answered, and where it is on its way."""
+    """A message without a reply, and its delivery state."""
 
     content: bytes
-    due: float = 0.0  # when it is sent (again)
+    due: float = 0.0  # time of the next delivery
     pause: float = SHORTEST
-    silence: float = AGAIN  # seconds without a word after which it may be lost
+    silence: float = AGAIN  # seconds of silence after which it may be lost
     numbers: set[int] = field(
         default_factory=set
-    )  # under which it was sent in this connection
-    node: Node | None = None  # to which it was sent last
+    )  # number of the delivery in this connection
+    node: Node | None = None  # receiver of the last delivery
 
     def send_again(self, due: float) -> None:
-        """Send it once more, not before ``due``, wherever it was sent last."""
+        """Schedule another delivery, not before ``due``."""
         self.due = due
         self.node = None
 
 
 class Hub:
-    """Waits at ``place`` for Flower's app and sends through it; a `Link` once that is connected.
+    """Socket server at ``place`` for Flower's app; a `Link` once the app is connected.
 
-    Flower's app may end and be started again at any time: the newest connection counts, and
-    whatever has no answer is sent again through it.  Answers of a message that `send` has replaced
-    are dropped.
+    Flower's app may end and restart at any time. The newest connection is used, and all messages
+    without a reply are sent again. Replies to a message that `send` has replaced are ignored.
     """
 
     def __init__(self, place: Path, say: Say = stay_silent, silence: float = AGAIN) -> None:
@@ -81,38 +80,38 @@ class Hub:
         self._nodes: dict[SiteId, Node] = {}
         self._answers: Answers = Queue()
         self._app: socket.socket | None = None
-        self._last = 0  # number that was given last
+        self._last = 0  # number of the last delivery
         self._threads = [
             Thread(target=run, daemon=True) for run in (self._listen, self._push)
         ]
 
     def start(self) -> None:
-        """Listen for the app, and push what is due."""
+        """Listen for the app and deliver pending messages."""
         for thread in self._threads:
             thread.start()
 
     @property
     def is_connected(self) -> bool:
-        """Whether Flower's app runs."""
+        """Return whether Flower's app is connected."""
         return self._app is not None
 
     def send(self, messages: Mapping[SiteId, bytes]) -> None:
-        """Replace the open message of each site; it is sent until it is answered."""
+        """Replace the open message of each site. It is sent until the site replies."""
         with self._lock:
             for site, content in messages.items():
                 self._parcels[site] = Parcel(content, silence=self._silence)
 
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
-        """Answers that came, after waiting so many seconds for the first one."""
+        """Return the received replies after waiting up to ``seconds`` for the first one."""
         return collect_answers(self._answers, seconds)
 
     def online(self) -> set[SiteId]:
-        """The sites whose SuperNode is there now."""
+        """Return the sites whose SuperNode is connected."""
         with self._lock:
             return set(self._nodes)
 
     def close(self) -> None:
-        """End the connection and both threads."""
+        """Close the connection and end both threads."""
         self._stop.set()
         self._drop(self._app)
         for thread in self._threads:
@@ -129,7 +128,7 @@ class Hub:
                     Thread(target=self._read, args=(connection,), daemon=True).start()
 
     def _drop(self, connection: socket.socket | None) -> None:
-        """Forget a connection, and that anything was sent through it."""
+        """Discard a connection and its delivery states."""
         with self._lock:
             if connection is None or connection is not self._app:
                 return
@@ -138,12 +137,12 @@ class Hub:
             for parcel in self._parcels.values():
                 parcel.send_again(0.0)
                 parcel.numbers.clear()
-        with suppress(OSError):  # it may have ended already
-            connection.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads
+        with suppress(OSError):  # it may be closed already
+            connection.shutdown(socket.SHUT_RDWR)  # wakes the reader thread
         connection.close()
 
     def _read(self, connection: socket.socket) -> None:
-        """Take what Flower's app brings, until it ends; always at once, for it waits meanwhile."""
+        """Process messages of Flower's app until it ends, without delay because the app waits."""
         try:
             while (frame := read(connection)) is not None:
                 kind, payload = frame
@@ -155,7 +154,7 @@ class Hub:
         self._drop(connection)
 
     def _find_site(self, number: int) -> SiteId | None:
-        """Whose parcel travels under a number; None for one that nobody waits for any more."""
+        """Return the site of a delivery number, or None if the message is no longer open."""
         for site, parcel in self._parcels.items():
             if number in parcel.numbers:
                 return site
@@ -183,8 +182,8 @@ class Hub:
         self.say({"event": "lost", "site": site, "why": why})
 
     def _note_nodes(self, nodes: list[tuple[int, SiteId, str]]) -> None:
-        """Note who is there.  What was sent to a node that has since been restarted is lost."""
-        newest = sorted(nodes, key=lambda node: node[2])  # the last one counts
+        """Record the connected nodes. Messages to a restarted node are lost."""
+        newest = sorted(nodes, key=lambda node: node[2])  # the newest node of a site counts
         self._nodes = {site: Node(number, since) for number, site, since in newest}
         for site, parcel in self._parcels.items():
             node = self._nodes.get(site)
@@ -204,7 +203,7 @@ class Hub:
                 self._drop(app)
 
     def _collect_due(self) -> list[bytes]:
-        """The messages to send now, each with a new number and its node."""
+        """Return the messages to send now, each with a new number and its node."""
         ready = []
         for site, parcel in self._parcels.items():
             node = self._nodes.get(site)

@@ -1,19 +1,18 @@
-"""Runs one of Flower's commands with guards of our own: ``python -P launch.py COMMAND ...``.
+"""Run one of Flower's commands with additional guards: ``python -P launch.py COMMAND ...``.
 
 This file is run by its path and imports nothing of Fallow, so that a process per message starts
-fast.  It ends with the process that started it, however busy the machine is: an app that is slow to
-start keeps its turn, and apps whose turn is over are ended.  Four doors that Flower leaves open
-are closed:
+quickly. It ends with its parent process. An app that starts slowly on a busy machine keeps its
+turn, and apps after their turn are ended. Four defaults of Flower are restricted:
 
-* Flower serves SuperNodes and the control of runs at one address and asks nobody who controls: any
-  machine that reaches it could start code at the coordinator.  Here, machines other than the
-  coordinator's own reach what a SuperNode needs and nothing else.
-* Flower runs whatever app the SuperLink sends to a site, or anybody on its own machine gives to the
-  SuperLink.  Here, both run the app that came with their own Fallow and refuse any other.
-* Flower goes wherever the SuperLink redirects it.  Here, a SuperNode goes nowhere else, so that
-  nobody reaches the machines around a site through it.
-* Flower tells the SuperLink why an app failed at a site in the words of Python, with names of
-  files.  Here, it tells that the app failed, and the words stay in the site's log.
+* Flower serves SuperNodes and run control at one address without authenticating run control. Any
+  machine that reaches the address could start code at the coordinator. Here, other machines reach
+  only the part that a SuperNode needs.
+* Flower runs any app that the SuperLink sends to a site, or that is submitted to the SuperLink on
+  its own machine. Here, both run the app included in their own Fallow and reject any other.
+* Flower follows redirects of the SuperLink. Here, a SuperNode follows none, so that it cannot be
+  used to reach other machines near a site.
+* Flower reports the Python error of an app at a site, with file names, to the SuperLink. Here, it
+  only reports that the app failed. The error message stays in the site's log.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NotRequired, TypedDict
 
 APP = Path(__file__).parent / "app"
-OTHERS = 0o077  # rights that nobody but the owner has to what Flower writes
+OTHERS = 0o077  # permissions removed from files that Flower writes
 COMMANDS = {
     "flower-superlink": "flwr.superlink.cli.flower_superlink:flower_superlink",
     "flower-supernode": "flwr.supernode.cli.flower_supernode:flower_supernode",
@@ -49,22 +48,20 @@ STATES = (
     "flwr.supercore.corestate.sql_corestate",
     "flwr.supercore.corestate.in_memory_corestate",
 )
-OPEN = "/v1/fleet/"  # what SuperNodes call
-PARENT = "FALLOW_PARENT"  # environment: the process that starts Flower
-GRACE = 5  # seconds to say goodbye
-CLAIM = (
-    90  # seconds that an app has to start; Flower gives 30, and a busy machine takes longer
-)
+OPEN = "/v1/fleet/"  # paths that SuperNodes request
+PARENT = "FALLOW_PARENT"  # environment variable with the parent process
+GRACE = 5  # seconds for a clean exit
+CLAIM = 90  # seconds for an app to start; Flower's 30 are too few on a busy machine
 MOST = {
     "flwr-serverapp": 1,
     "flwr-clientapp": 3,
-}  # apps at a time; a site answers one by one
+}  # concurrent apps; a site handles one message at a time
 TURN = 0.3
-MOST_WORDS = 10_000  # of an error, in a log
+MOST_WORDS = 10_000  # longest error in a log
 
 
 def main() -> None:
-    """Run the command that the first argument names, with the others."""
+    """Run the command in the first argument with the other arguments."""
     name = sys.argv[1]
     sys.argv = sys.argv[1:]
     os.umask(OTHERS)
@@ -77,7 +74,7 @@ def main() -> None:
 
 
 def guard_command(name: str) -> None:
-    """Close the doors of one of Flower's commands."""
+    """Install the guards of one of Flower's commands."""
     if name == "flower-superlink":
         _guard("flwr.superlink.extensions", "get_middleware", _with_doorkeeper)
     if name in ("flower-superlink", "flower-supernode"):
@@ -94,26 +91,26 @@ def guard_command(name: str) -> None:
 
 
 def _parent() -> int:
-    """Who started this process: Flower says so, or the environment."""
+    """Return the parent process, from Flower's arguments or the environment."""
     named = dict(zip(sys.argv, sys.argv[1:], strict=False)).get("--parent-pid")
     return int(named or os.environ[PARENT])
 
 
 def _end_with(parent: int) -> None:
-    """End this process soon after its parent, however that ended.
+    """End this process shortly after its parent.
 
-    Flower watches too, but its ServerApp may wait for ever for a SuperLink that is gone.
+    Flower does this too, but its ServerApp may wait forever for a SuperLink that is gone.
     """
     while os.getppid() == parent:
         time.sleep(TURN)
-    signal.alarm(GRACE)  # the system ends it, even where Python hangs on its way out
+    signal.alarm(GRACE)  # the operating system ends it even if Python hangs at exit
     os.kill(
         os.getpid(), signal.SIGTERM
-    )  # a SuperNode that leaves properly may come back at once
+    )  # a SuperNode that signs off may reconnect immediately
 
 
 def _guard(module: str, name: str, guarded: Callable[[Any], Any]) -> None:
-    """Replace a function of Flower; never run without the guard because Flower has changed."""
+    """Replace a function of Flower. Fails if Flower has changed, so that no guard is lost."""
     place = importlib.import_module(module)
     if not callable(getattr(place, name, None)):
         raise SystemExit(
@@ -123,10 +120,10 @@ def _guard(module: str, name: str, guarded: Callable[[Any], Any]) -> None:
 
 
 def let_apps_start() -> None:
-    """Give apps the time that a busy machine needs to start them, before their turn is over.
+    """Extend the time for apps to start on a busy machine.
 
-    Flower starts an app again when its turn is over, whether the first one still starts or not: on
-    a busy machine that makes the next one slower.  How soon it notices a dead one stays the same.
+    Flower starts another app after a timeout even if the first one is still starting, which slows
+    down both. The detection of dead apps does not change.
     """
     for name in STATES:
         state: Any = importlib.import_module(name)
@@ -136,7 +133,7 @@ def let_apps_start() -> None:
 
 
 class App(subprocess.Popen[Any]):
-    """A process that first ends the oldest of its kind where they would be more than `MOST`."""
+    """Process that first ends the oldest of its kind if there are `MOST` already."""
 
     alive: ClassVar[dict[str, list[subprocess.Popen[Any]]]] = {}
 
@@ -152,9 +149,9 @@ class App(subprocess.Popen[Any]):
 
 
 def _run_client() -> None:
-    """As Flower's own command does, without importing SuperNode, web server and data base.
+    """Run Flower's client command without importing the SuperNode, web server and database.
 
-    There is a process for each message, and importing those takes half of its time.
+    Each message has its own process, and these imports take half of its time.
     """
     parser = argparse.ArgumentParser("flwr-clientapp")
     for name in ("--runtime-api-address", "--token", "--root-certificates"):
@@ -175,7 +172,7 @@ def _run_client() -> None:
 
 
 class Scope(TypedDict):
-    """What a web server says of a request (ASGI), as far as it is looked at here."""
+    """Request metadata of a web server (ASGI), as far as it is used here."""
 
     type: str
     path: NotRequired[str]
@@ -189,7 +186,7 @@ WebApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Doorkeeper:
-    """Answers 403 to other machines that ask for more than a SuperNode needs."""
+    """Reply 403 to other machines for all paths that a SuperNode does not need."""
 
     def __init__(self, app: WebApp) -> None:
         self.app = app
@@ -203,7 +200,7 @@ class Doorkeeper:
 
 
 def may_pass(path: str, client: tuple[str, int] | None) -> bool:
-    """Whether a request for ``path`` may come from ``client`` (address and port).
+    """Return whether ``client`` (address and port) may request ``path``.
 
     >>> may_pass("/v1/fleet/pull-messages", ("10.0.0.7", 4000))
     True
@@ -240,7 +237,7 @@ def _own_app_only(install: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _staying(client: Any) -> Any:
-    """Flower's HTTP client, which follows no redirect."""
+    """Return Flower's HTTP client without redirects."""
 
     class Staying(client):  # type: ignore[misc]
         def __init__(self, *args: Any, **options: Any) -> None:
@@ -254,8 +251,10 @@ REASON = "the app at the site failed; the log of its SuperNode has the reason"
 
 
 def _without_words(error: Callable[..., Any]) -> Callable[..., Any]:
-    """Flower's error without Python's words, which may quote files of the site: they are written to
-    standard error, and so to the log of the SuperNode, and stay there."""
+    """Return Flower's error without the Python error message, which may quote data of the site.
+
+    The message is written to standard error, and therefore to the local log of the SuperNode.
+    """
 
     def make_error(code: int, reason: str | None = None) -> Any:
         shown = None
@@ -268,7 +267,7 @@ def _without_words(error: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_own(bundle: bytes) -> bool:
-    """Whether an app as Flower sends it has the code of ours and names the same parts of it."""
+    """Return whether an app has the code and the components of the included app."""
     own = {p.relative_to(APP).as_posix(): p.read_bytes() for p in APP.rglob("*.py")}
     with zipfile.ZipFile(io.BytesIO(bundle)) as packed:
         named = packed.read("pyproject.toml").decode()
@@ -281,7 +280,7 @@ def is_own(bundle: bytes) -> bool:
 
 
 def _parts(text: str) -> object:
-    """Which code an app is made of, as its pyproject.toml says."""
+    """Return the components of an app from its pyproject.toml."""
     return tomllib.loads(text)["tool"]["flwr"]["app"]["components"]
 
 

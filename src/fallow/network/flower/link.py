@@ -1,4 +1,4 @@
-"""Flower as a `Link`: a SuperLink, a run of the app that passes bytes, and their supervision."""
+"""Flower as a `Link`: a SuperLink, an app that passes bytes, and their supervision."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from fallow.network.flower.sockets import private_socket
 from fallow.network.flower.superlink import Superlink
 from fallow.network.tls import Tls
 
-START = 180.0  # seconds in which a run of the app should connect
+START = 180.0  # seconds for a run of the app to connect
 TURN = 0.5
-# seconds before a failed step is tried again; they double from the first to the last
+# seconds before a failed step is repeated, doubled from the first to the last value
 SHORTEST = 2.0
 LONGEST = 30.0
 
 
 class FlowerLink:
-    """Carries messages to the sites that were admitted, over TLS, by Flower.
+    """Transport of messages to admitted sites over TLS with Flower.
 
-    folder: for Flower's files; address: ``host:port`` at which sites reach this machine; tls: the
-    files of its certificate; nodes: the public line of each site's node key.  Nothing of the
-    transport has to be trusted: messages are signed, and a node's name belongs to its key.
+    ``folder`` is for Flower's files. ``address`` is the ``host:port`` at which sites reach this
+    machine. ``tls`` are the certificate files. ``nodes`` has the public key of each site's node.
+    The transport need not be trusted: messages are signed, and node names are bound to keys.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class FlowerLink:
         self._thread = Thread(target=self._keep, daemon=True)
 
     def start(self) -> FlowerLink:
-        """Start everything; it goes on by itself, and messages may be sent at once."""
+        """Start all processes in the background. Messages may be sent immediately."""
         self.hub.start()
         self.superlink.start()
         self._thread.start()
@@ -61,32 +61,32 @@ class FlowerLink:
 
     @property
     def problem(self) -> str | None:
-        """Why no site can be reached, in words for people; None where Flower runs."""
+        """Return why no site can be reached, or None if Flower is running."""
         return self.superlink.problem or self._trouble
 
     def admit(self, nodes: Mapping[SiteId, str]) -> None:
-        """Let these nodes join, and no others; those that are there already stay connected."""
+        """Admit exactly these nodes. Nodes that are connected already stay connected."""
         with self._lock:
             self._nodes = dict(nodes)
             self._admitted = False
 
     def limit(self, most: Callable[[SiteId], int]) -> None:
-        """Nothing: Flower has read a message before anybody can look at its size."""
+        """Do nothing: Flower reads a message before its size can be checked."""
 
     def send(self, messages: Mapping[SiteId, bytes]) -> None:
-        """Replace the open message of each site; it is sent until it is answered."""
+        """Replace the open message of each site. It is sent until the site replies."""
         self.hub.send(messages)
 
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
-        """Answers that came, after waiting so many seconds for the first one."""
+        """Return the received replies after waiting up to ``seconds`` for the first one."""
         return self.hub.receive(seconds)
 
     def online(self) -> set[SiteId]:
-        """The sites whose SuperNode is there now."""
+        """Return the sites whose SuperNode is connected."""
         return self.hub.online()
 
     def close(self) -> None:
-        """End the app, the SuperLink and everything that was started for them."""
+        """Stop the app, the SuperLink and all of their processes."""
         self._stop.set()
         self._thread.join()
         self.hub.close()
@@ -94,7 +94,7 @@ class FlowerLink:
         self._stack.close()
 
     def _keep(self) -> None:
-        """See to it that the nodes are registered and that a run of the app is connected."""
+        """Keep the nodes registered and a run of the app connected."""
         pause = SHORTEST
         while not self._stop.wait(TURN):
             try:
@@ -125,10 +125,10 @@ class FlowerLink:
             raise
 
     def _run(self) -> None:
-        """Start the app, and wait until it is connected.
+        """Start the app and wait until it is connected.
 
-        Runs that have lost their app are ended first: Flower starts the app of each again and
-        again, and on a busy machine they would keep each other from connecting.
+        Runs without an app are ended first, because Flower restarts their apps repeatedly, and on a
+        busy machine these would prevent each other from connecting.
         """
         self.superlink.end_runs()
         self.superlink.run()

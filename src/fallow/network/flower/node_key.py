@@ -1,4 +1,4 @@
-"""The key by which Flower's SuperLink knows a SuperNode."""
+"""Key that authenticates a SuperNode at Flower's SuperLink."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ PURPOSE = "a key of a node"
 
 
 def new_node_key(path: Path) -> str:
-    """Write the secret key of a SuperNode to ``path``; its public line, which is also in .pub.
+    """Write the private key of a SuperNode and return the public key, also written to .pub.
 
-    Flower takes elliptic keys of a NIST curve in the format of OpenSSH.
+    Flower accepts elliptic-curve keys of a NIST curve in OpenSSH format.
     """
     elliptic = need("cryptography.hazmat.primitives.asymmetric.ec", PURPOSE)
     formats = need("cryptography.hazmat.primitives.serialization", PURPOSE)

@@ -1,4 +1,4 @@
-"""Child processes that are started again when they end, and end when this process does."""
+"""Supervised child processes: restarted when they end, and ended with this process."""
 
 from __future__ import annotations
 
@@ -18,29 +18,28 @@ from fallow.network.flower.launch import PARENT
 from fallow.storage.private import OTHERS, for_owner_alone, private_folder, write_private
 
 LAUNCH = Path(__file__).with_name("launch.py")
-# seconds before a process is started again; they double from the first to the last
+# seconds before a process is restarted, doubled from the first to the last value
 SHORTEST = 1.0
 LONGEST = 15.0
-SETTLED = 20.0  # seconds after which a process runs well
-PATIENCE = 8.0  # seconds to end before it is killed
-KEPT = 8 << 20  # bytes of a log, before it is put aside; one such file is kept
+SETTLED = 20.0  # seconds after which a process counts as stable
+PATIENCE = 8.0  # seconds to terminate before it is killed
+KEPT = 8 << 20  # log size in bytes before rotation; one old file is kept
 ENDED = "ended by itself"
 
 Explain = Callable[[str], str | None]
 
 
 def command(name: str, *arguments: str) -> list[str]:
-    """The command line of one of Flower's commands, guarded as `launch` says."""
+    """Return the command line of one of Flower's commands, guarded by `launch`."""
     return [sys.executable, "-P", os.fspath(LAUNCH), name, *arguments]
 
 
 def environment(
     folder: Path, path: Sequence[Path], socket: Path | None = None
 ) -> dict[str, str]:
-    """The environment of Flower's processes, which write to ``folder`` and nowhere else.
+    """Return the environment of Flower's processes, which write to ``folder`` only.
 
-    ``path``: where they find the commands that they start.  ``socket``: where their apps hand
-    messages over.
+    ``path`` has the commands that they start. ``socket`` is the socket of their apps.
     """
     inherited: dict[str, str] = {}
     for name, value in os.environ.items():
@@ -67,7 +66,7 @@ def environment(
 
 
 def _safe_places(places: str) -> str:
-    """PYTHONPATH without what means the current folder: an empty part, or one that depends on it.
+    """Return PYTHONPATH without entries that are relative to the current folder.
 
     >>> _safe_places(":/opt/own:lib:")
     '/opt/own'
@@ -77,7 +76,7 @@ def _safe_places(places: str) -> str:
 
 
 def write_commands(folder: Path, names: Sequence[str]) -> Path:
-    """A folder with nothing but scripts for ``names``: what Flower may start at a machine."""
+    """Create a folder with scripts for ``names``, the only commands that Flower may start."""
     private_folder(folder.parent)
     private_folder(folder)
     for stale in folder.iterdir():
@@ -89,7 +88,7 @@ def write_commands(folder: Path, names: Sequence[str]) -> Path:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody uses now."""
+    """Return an unused port of this machine."""
     with socket.socket() as values:
         values.bind(("127.0.0.1", 0))
         port: int = values.getsockname()[1]
@@ -97,10 +96,10 @@ def free_port() -> int:
 
 
 class Child:
-    """A process that runs from `start` to `stop`: whenever it ends, it is started again.
+    """Process that is restarted whenever it ends, between `start` and `stop`.
 
-    ``problem`` is a sentence for people about why it does not run well, or None.  ``explain``
-    makes that sentence of what the process wrote before it ended.
+    ``problem`` is the reason why it does not run, or None. ``explain`` derives it from the output
+    of the process.
     """
 
     def __init__(
@@ -125,14 +124,14 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, where it runs."""
+        """Return the process ID, if the process is running."""
         process = self._process
         if process is None or process.poll() is not None:
             return None
         return process.pid
 
     def last(self) -> str:
-        """The line that the process wrote last."""
+        """Return the last line of output."""
         if not self.log.exists():
             return ""
         with self.log.open("rb") as log:
@@ -140,12 +139,12 @@ class Child:
             return log.read().decode(errors="replace").strip().rpartition("\n")[2]
 
     def start(self) -> None:
-        """Start the process, and start it again whenever it ends."""
+        """Start the process and restart it whenever it ends."""
         private_folder(self.log.parent)
         self._thread.start()
 
     def stop(self) -> None:
-        """End the process, by force where it takes too long."""
+        """Terminate the process, and kill it after a timeout."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -169,12 +168,12 @@ class Child:
             self._stop.wait(pause)
 
     def _once(self) -> tuple[int, str]:
-        """Run the process to its end: its exit code and the end of what it wrote."""
+        """Run the process once and return its exit code and the end of its output."""
         if self.log.exists() and self.log.stat().st_size > KEPT:
             self.log.replace(self.log.with_suffix(".old"))
         with open(self.log, "ab", opener=for_owner_alone()) as log:
             start = log.tell()
-            # A session of its own: Ctrl-C at a terminal reaches us, and we end it in order.
+            # A separate session, so that Ctrl-C in a terminal reaches this process only.
             self._process = subprocess.Popen(
                 list(self.line()),
                 env=self.env,
@@ -182,7 +181,7 @@ class Child:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                umask=OTHERS,  # of the data base that Flower makes, among others
+                umask=OTHERS,  # for Flower's database, among others
             )
             code = self._wait(self._process)
         with self.log.open("rb") as log:

@@ -1,4 +1,4 @@
-"""The local socket of a process, where Flower's app hands over what it carries."""
+"""Local socket through which Flower's app exchanges messages with this process."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from typing import Protocol
 from fallow.network.flower.app.fallow_pipe.pipe import ANSWER, LOST, MESSAGE, read, write
 from fallow.storage.private import FILE, private_folder
 
-LONGEST = 100  # bytes of a path; systems refuse from 104 or 108 on
+LONGEST = 100  # longest path in bytes; operating systems permit 104 or 108
 TURN = 0.25  # seconds until a stop is noticed
 
 
 @contextmanager
 def private_socket(folder: Path) -> Iterator[Path]:
-    """A path for a socket that no other user reaches.
+    """Yield a socket path that no other user can access.
 
-    It lies in ``folder/socket``, or where that is too long for a socket in a new temporary folder,
-    which is removed at the end.
+    The path is ``folder/socket``. If that is too long, it is in a new temporary folder, which is
+    removed at the end.
     """
     path = folder.absolute() / "socket"
     is_short = len(os.fsencode(path / "s+")) <= LONGEST
@@ -42,25 +42,25 @@ def private_socket(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def listening(path: Path) -> Iterator[socket.socket]:
-    """A socket that accepts at ``path``, in place of what a dead process left there."""
+    """Yield a listening socket at ``path``, replacing that of a dead process."""
     fresh = path.with_name(path.name + "+")
     fresh.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
         server.bind(os.fspath(fresh))
-        fresh.chmod(FILE)  # before anybody finds it under its name
+        fresh.chmod(FILE)  # before it is visible under its name
         server.listen()
         server.settimeout(TURN)
-        fresh.replace(path)  # so whoever finds it can connect
+        fresh.replace(path)  # clients that see it can connect
         yield server
 
 
 def accept(server: socket.socket) -> socket.socket | None:
-    """The next connection; None if there is none within a turn."""
+    """Return the next connection, or None after a short wait."""
     try:
         connection, _ = server.accept()
     except TimeoutError:
         return None
-    except OSError:  # no files are left, or who called has gone
+    except OSError:  # no file descriptors are left, or the client is gone
         time.sleep(TURN)
         return None
     connection.settimeout(None)
@@ -72,9 +72,9 @@ FAILED = b"the process of the site could not answer; it is tried again"
 
 
 def serve_socket(path: Path, handle: Callable[[bytes], bytes], stop: Event) -> None:
-    """Answer each message by ``handle(message)``, one after the other, until ``stop`` is set.
+    """Reply to each message with ``handle(message)``, one at a time, until ``stop`` is set.
 
-    ``handle`` should not raise: if it does, the message counts as lost and comes again.
+    ``handle`` should not raise. If it does, the message counts as lost and is sent again.
     """
     one = Lock()
     with listening(path) as server:
@@ -85,7 +85,7 @@ def serve_socket(path: Path, handle: Callable[[bytes], bytes], stop: Event) -> N
 
 
 def _serve(connection: socket.socket, handle: Callable[[bytes], bytes], one: Lock) -> None:
-    """Answer the one message of a connection."""
+    """Reply to the single message of a connection."""
     with connection:
         try:
             frame = read(connection)
@@ -98,13 +98,13 @@ def _serve(connection: socket.socket, handle: Callable[[bytes], bytes], one: Loc
                 answer = handle(payload)
             write(connection, ANSWER, answer)
         except OSError:
-            return  # whoever asked is gone, and will ask again
+            return  # the client is gone and will send the message again
         except Exception:
             write(connection, LOST, FAILED)
 
 
 class Node(Protocol):
-    """What brings messages to a socket."""
+    """Process that delivers messages to a socket."""
 
     @property
     def problem(self) -> str | None: ...
@@ -113,9 +113,9 @@ class Node(Protocol):
 
 
 class SocketNode:
-    """A node together with the socket at which messages are answered, from `start` to `stop`.
+    """A node and its socket, active between `start` and `stop`.
 
-    folder: of the socket; ``make_node`` is told its path.
+    ``folder`` contains the socket. ``make_node`` receives its path.
     """
 
     def __init__(
@@ -134,16 +134,16 @@ class SocketNode:
 
     @property
     def problem(self) -> str | None:
-        """Why the node is not connected."""
+        """Return why the node is not connected, or None."""
         return self._node.problem
 
     def start(self) -> None:
-        """Answer what comes."""
+        """Start to handle messages."""
         self._server.start()
         self._node.start()
 
     def stop(self) -> None:
-        """End the node and remove the socket."""
+        """Stop the node and remove the socket."""
         self._node.stop()
         self._ended.set()
         self._server.join()

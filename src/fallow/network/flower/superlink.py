@@ -1,4 +1,4 @@
-"""The coordinator's end of Flower: a SuperLink that knows its sites by their keys, and its run."""
+"""Coordinator's end of Flower: a SuperLink that authenticates sites by key, and its run."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from fallow.network.tls import Tls
 from fallow.storage.private import OTHERS, private_folder, write_private
 
 COMMANDS = ("flower-superexec", "flwr-serverapp")
-NAME = "fallow"  # of the connection in the private configuration of Flower's command
-TIMEOUT = 120.0  # seconds for one command
+NAME = "fallow"  # name of the connection in Flower's private configuration
+TIMEOUT = 120.0  # timeout of a command in seconds
 KNOWN = "already in use"
 
 
 class Superlink:
-    """Keeps a SuperLink running for the process of the coordinator.
+    """SuperLink that runs as long as the coordinator's process.
 
-    folder: for its files, among them its data base, so that nodes and their keys outlive it;
-    address: ``host:port`` to listen at; tls: by `new_tls`; place: the socket where its app finds
-    the coordinator.
+    ``folder`` has its files, among them the database that preserves nodes and keys. ``address`` is
+    the ``host:port`` to listen at. ``tls`` is from `new_tls`. ``place`` is the socket of the
+    coordinator.
     """
 
     def __init__(
@@ -62,19 +62,19 @@ class Superlink:
 
     @property
     def problem(self) -> str | None:
-        """Why it does not run well, in a sentence; None where it does."""
+        """Return why it does not run, or None."""
         return self._child.problem
 
     @property
     def pid(self) -> int | None:
-        """Of its process, where it runs."""
+        """Return its process ID, if it is running."""
         return self._child.pid
 
     @property
     def local(self) -> str:
-        """Where this machine reaches it."""
+        """Return its address for this machine."""
         host = self._host
-        if host in ("0.0.0.0", "[::]"):  # it listens at every address
+        if host in ("0.0.0.0", "[::]"):  # it listens on all interfaces
             host = "127.0.0.1"
         return f"{host}:{self._port}"
 
@@ -91,11 +91,11 @@ class Superlink:
         self._child.start()
 
     def stop(self) -> None:
-        """End it, by force where it takes too long."""
+        """Terminate it, and kill it after a timeout."""
         self._child.stop()
 
     def is_ready(self) -> bool:
-        """Whether it answers; ValueError if it shows another certificate than sites expect."""
+        """Return whether it replies. Raises ValueError for an unexpected certificate."""
         if self.pid is None:
             return False
         host, _, port = self.local.rpartition(":")
@@ -115,9 +115,9 @@ class Superlink:
             return False
 
     def admit(self, nodes: Mapping[SiteId, str]) -> None:
-        """Register the public lines of nodes under the names of their sites, and no others.
+        """Register exactly these public keys under the names of their sites.
 
-        A site whose line has changed is known by the new one alone.
+        A changed key of a site replaces the old one.
         """
         file = self._folder / "nodes.json"
         listed = self._flwr("supernode", "list", NAME, "--format", "json").get("nodes", [])
@@ -144,10 +144,10 @@ class Superlink:
         self._flwr("run", os.fspath(APP), NAME, "--format", "json")
 
     def end_runs(self) -> None:
-        """End whatever runs, also what an earlier process of the coordinator has started."""
+        """End all runs, including those of an earlier coordinator process."""
         runs = self._flwr("list", NAME, "--format", "json").get("runs", [])
         for run in runs:
-            if not run["status"].startswith("finished"):  # it may finish meanwhile
+            if not run["status"].startswith("finished"):  # it may finish in the meantime
                 self._flwr("stop", run["run-id"], NAME, "--format", "json", is_needed=False)
 
     def _register(self, site: SiteId, line: str) -> str:
@@ -159,7 +159,7 @@ class Superlink:
         return str(value["node-id"])
 
     def _flwr(self, *arguments: str, is_needed: bool = True) -> Tree:
-        """What one of Flower's commands answers; Halted with its words where it fails."""
+        """Return the output of a Flower command. Raises Halted with its message if it fails."""
         done = subprocess.run(
             command("flwr", *arguments),
             env=self._env,

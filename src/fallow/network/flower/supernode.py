@@ -1,4 +1,4 @@
-"""The site's end of Flower: a SuperNode that calls the coordinator and never is called."""
+"""Site's end of Flower: a SuperNode with outgoing connections only."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ COMMANDS = ("flower-superexec", "flwr-clientapp")
 
 
 class Supernode:
-    """Keeps a SuperNode running for the process of a site.
+    """SuperNode that runs as long as the site's process.
 
-    folder: for its files; superlink: ``host:port`` of the coordinator; authority: the certificate
-    authority of the coordinator's machine (None: those that the system trusts); key: of this node,
-    by `new_node_key`; socket: where `serve_socket` answers.  ``problem`` says why the site is not
-    connected, as far as the SuperNode knows.
+    ``folder`` has its files. ``superlink`` is the ``host:port`` of the coordinator. ``authority``
+    is the certificate authority of the coordinator (None: those of the operating system). ``key``
+    is the node's key from `new_node_key`. ``socket`` is the socket of `serve_socket`. ``problem``
+    is the connection error that the SuperNode reports.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Supernode:
 
     @property
     def problem(self) -> str | None:
-        """Why it does not reach the coordinator, in a sentence; None where it does."""
+        """Return why it does not reach the coordinator, or None."""
         if self._child.problem or "Connection attempt failed" not in self._child.last():
             return self._child.problem
         return (
@@ -59,15 +59,15 @@ class Supernode:
 
     @property
     def pid(self) -> int | None:
-        """Of its process, where it runs."""
+        """Return its process ID, if it is running."""
         return self._child.pid
 
     def start(self) -> None:
-        """Start it, and start it again whenever it ends."""
+        """Start it and restart it whenever it ends."""
         self._child.start()
 
     def stop(self) -> None:
-        """End it, by force where it takes too long."""
+        """Terminate it, and kill it after a timeout."""
         self._child.stop()
 
     def _line(self) -> list[str]:
@@ -79,7 +79,7 @@ class Supernode:
         return line
 
     def _explain(self, written: str) -> str | None:
-        """The reason for the end of a SuperNode in words for the people at the site."""
+        """Explain in words for the site why a SuperNode has ended."""
         text = written.lower()
         at = f"the coordinator at {self._superlink}"
         if "certificate verify failed" in text or "ssl/tls handshake error" in text:

@@ -1,4 +1,4 @@
-"""HTTPS as the transport between a coordinator and real sites: sites call, and never are called."""
+"""HTTPS as transport between a coordinator and remote sites, with requests from sites only."""
 
 from fallow.network.https.caller import Calling
 from fallow.network.https.link import HttpsLink, Listening

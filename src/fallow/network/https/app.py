@@ -1,7 +1,7 @@
-"""What the coordinator's server does with a request: refuse it by its head, or carry a message.
+"""Coordinator's web application: rejects requests by their headers, or passes messages on.
 
-The order of the checks is what protects: path, method and fields first, then who signed it, then
-whether it is fresh and of this study, then how large its body is; the body is read last.
+The order of the checks is a security property: path, method and fields first, then the signature,
+then freshness and study, then the size of the body. The body is read last.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from fallow.network.https.signed import (
 
 WAIT = 20.0
 """Seconds that a poll waits for a message: less than proxies leave a connection silent."""
-SECONDS = 30.0  # that a body may take
-SLOWEST = 16_384  # bytes a second beyond them
-LONGEST_POLL = 0  # bytes of a poll's body
-DIGITS = 12  # of a length
+SECONDS = 30.0  # time limit for a body
+SLOWEST = 16_384  # slowest permitted rate beyond it, in bytes per second
+LONGEST_POLL = 0  # largest body of a poll in bytes
+DIGITS = 12  # digits of a length
 
 
 class Scope(TypedDict):
-    """What a web server says of a request (ASGI), as far as it is looked at here."""
+    """Request metadata of a web server (ASGI), as far as it is used here."""
 
     type: str
     method: str
@@ -48,7 +48,7 @@ class Scope(TypedDict):
 
 
 class Received(TypedDict, total=False):
-    """A part of a request (ASGI)."""
+    """Part of a request (ASGI)."""
 
     type: str
     body: bytes
@@ -60,7 +60,7 @@ Send = Callable[[Mapping[str, object]], Awaitable[None]]
 
 
 class Refused(Exception):
-    """A request that is answered with a status and a sentence, and its connection closed."""
+    """Rejected request: status and message of the response. The connection is closed."""
 
     def __init__(
         self, status: int, why: str, headers: Mapping[str, str] | None = None
@@ -71,14 +71,14 @@ class Refused(Exception):
 
 
 class Largest(Protocol):
-    """How many bytes an answer of a site may have."""
+    """Function that returns the largest size of a site's reply in bytes."""
 
     def __call__(self, site: SiteId) -> int: ...
 
 
 @dataclass
 class Poll:
-    """A site that waits for a message.  at_work: the sum of the one that it has."""
+    """A site's waiting request for a message. ``at_work`` is the hash of its current message."""
 
     at_work: str
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -87,10 +87,10 @@ class Poll:
 
 @dataclass
 class Application:
-    """The web application (ASGI) of one study.
+    """Web application (ASGI) of one study.
 
-    study: the digest of what was agreed on; keys: by which the signatures of sites are known;
-    largest: bytes of an answer of a site.
+    ``study`` is the hash of the agreement. ``keys`` verify the signatures of sites. ``largest``
+    returns the largest size of a site's reply in bytes.
     """
 
     mailbox: Mailbox
@@ -115,15 +115,15 @@ class Application:
             await _respond(send, refused.status, str(refused).encode(), refused.headers)
 
     def wake(self, site: SiteId) -> None:
-        """A message is there for a site."""
+        """Wake the poll of a site for a new message."""
         poll = self._polls.get(site)
         if poll is not None:
             poll.changed.set()
 
-    # -- who asks ---------------------------------------------------------------------------
+    # -- authentication ----------------------------------------------------------------------
 
     def _admit(self, scope: Scope) -> Head:
-        """The head of a request of a site.  Raises Refused for any other."""
+        """Return the verified header of a site's request. Raises Refused for any other."""
         path = scope["path"]
         is_exact = scope["raw_path"] == path.encode() and not scope["query_string"]
         if path not in PATHS or not is_exact:
@@ -147,13 +147,12 @@ class Application:
         return head
 
     def _count(self, head: Head) -> None:
-        """Take a head once.
+        """Accept a header once.
 
-        Raises Refused for one that was there before, or whose count is far above all counts of
-        the site.
+        Raises Refused for a repeated header, and for a count far above all counts of the site.
         """
         newest = max(self._counts.get((head.site, path), 0) for path in PATHS)
-        # only who can sign, or has recorded what was signed, is told of counts
+        # counts are only disclosed to senders of a validly signed header
         headers = {**self._fresh, COUNT_HEADER: str(newest)}
         if head.count <= self._counts.get((head.site, head.path), 0):
             raise Refused(409, "this request was there before", headers)
@@ -168,7 +167,7 @@ class Application:
     # -- messages ---------------------------------------------------------------------------
 
     async def _answer_poll(self, head: Head, receive: Receive, send: Send) -> None:
-        """Wait for a message to the site, and hand it over."""
+        """Wait for a message to the site and send it."""
         if head.length > LONGEST_POLL:
             raise Refused(413, "a poll has no body")
         poll = Poll(head.order)
@@ -194,7 +193,7 @@ class Application:
     async def _wait(
         self, site: SiteId, poll: Poll, gone: asyncio.Future[None]
     ) -> bytes | None:
-        """The next message to a site; None after `WAIT`, or where nobody waits any more."""
+        """Return the next message to a site, or None after `WAIT` or if the client is gone."""
         loop = asyncio.get_running_loop()
         end = loop.time() + WAIT
         while not (poll.is_replaced or gone.done()):
@@ -213,7 +212,7 @@ class Application:
     async def _take_answer(
         self, head: Head, gate: Gate, receive: Receive, send: Send
     ) -> None:
-        """Read an answer and pass it on."""
+        """Read a reply and pass it on."""
         most = self.largest(head.site)
         if head.length > most:
             raise Refused(413, f"an answer of this site has at most {most} bytes")
@@ -222,7 +221,7 @@ class Application:
         before = self._uploads.get(head.site)
         if before is not None and before is not gate:  # the site has lost that connection
             before.close()
-        self._uploads[head.site] = gate  # so a site fills the memory of one answer
+        self._uploads[head.site] = gate  # limits a site to the memory of one reply
         try:
             content = await _read_body(receive, head)
         finally:
@@ -231,12 +230,12 @@ class Application:
         self.mailbox.answer(head.site, head.order, content)
         poll = self._polls.get(head.site)
         if poll is not None and poll.at_work == head.order:
-            poll.at_work = ""  # the same message may be sent again
+            poll.at_work = ""  # the message may be sent again
         await _respond(send, 204, b"", {}, closes=False)
 
 
 def _read_length(headers: list[tuple[bytes, bytes]]) -> int:
-    """How long the body will be.  Raises Refused where that is not said, or it is encoded."""
+    """Return the length of the body. Raises Refused if it is missing or the body is encoded."""
     names = {name for name, _ in headers}
     if b"content-encoding" in names or b"transfer-encoding" in names:
         raise Refused(415, "a body is sent as it is, without an encoding")
@@ -250,7 +249,7 @@ def _read_length(headers: list[tuple[bytes, bytes]]) -> int:
 
 
 async def _read_body(receive: Receive, head: Head) -> bytes:
-    """The body that a head announces.  Raises Refused where it is another, or too slow."""
+    """Return the announced body. Raises Refused if it differs or is too slow."""
     seen = hashlib.sha256()
     parts: list[bytes] = []
     try:
@@ -275,7 +274,7 @@ async def _wait_for(event: asyncio.Event) -> None:
 
 
 async def _wait_for_end(receive: Receive) -> None:
-    """Return when the other side has closed the connection."""
+    """Return when the client has closed the connection."""
     while (await receive())["type"] == "http.request":
         pass
 
@@ -287,7 +286,7 @@ async def _respond(
     headers: Mapping[str, str],
     closes: bool = True,
 ) -> None:
-    """Send a whole answer."""
+    """Send a complete response."""
     fields = [(name.encode(), value.encode()) for name, value in headers.items()]
     if status != 204:
         fields.append((b"content-length", str(len(body)).encode()))

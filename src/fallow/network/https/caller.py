@@ -1,4 +1,4 @@
-"""A site's requests: signed, over TLS, through a proxy where there is one."""
+"""Signed requests of a site over TLS, optionally through a proxy."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from fallow.network.https.signed import (
 from fallow.network.links import is_loopback
 from fallow.network.tls import Pair, make_site_context
 
-LARGEST = 2**31  # bytes of a message
-CONNECT = 15.0  # seconds until a connection stands
-SILENT = 60.0  # seconds without a byte: a poll waits for 20
-SENTENCE = 200  # characters of a refusal that are shown
-FIRST = "0" * 32  # a challenge, before the coordinator has told its own
-TRIES = 3  # of one request, where each time something new was learned
+LARGEST = 2**31  # largest message in bytes
+CONNECT = 15.0  # timeout for a connection in seconds
+SILENT = 60.0  # seconds without data; a poll waits for 20
+SENTENCE = 200  # characters of a rejection that are shown
+FIRST = "0" * 32  # initial challenge, before the coordinator has sent its own
+TRIES = 3  # attempts of a request, if each brings a new challenge or count
 
 
 class NotTaken(Exception):
-    """The coordinator's machine is not reached, or answers as it should not; in words for people."""
+    """The coordinator cannot be reached or sends an unexpected response."""
 
 
 @dataclass(frozen=True)
 class Calling:
-    """How a site calls its coordinator.
+    """Connection settings of a site.
 
-    address: ``host:port``; authority: of the certificate that is shown there, None: those that the
-    system trusts; own: the certificate that this site shows, where one is wanted.  proxy: its
-    address, None: as the environment says (``HTTPS_PROXY``, ``NO_PROXY``).  tunnel: what leads to
-    the coordinator from a port of this machine, None: nothing does.
+    ``address`` is ``host:port``. ``authority`` is that of the coordinator's certificate (None:
+    those of the operating system). ``own`` is the site's certificate for mutual TLS. ``proxy`` is
+    the proxy's address (None: from ``HTTPS_PROXY`` and ``NO_PROXY``). ``tunnel`` is the program
+    that forwards a local port to the coordinator, or None.
     """
 
     address: str
@@ -56,26 +56,26 @@ class Calling:
     tunnel: str | None = None
 
     def check(self) -> None:
-        """Raise ValueError where a certificate cannot be used."""
+        """Raise ValueError if a certificate cannot be used."""
         make_site_context(self.authority, self.own)
 
     @property
     def url(self) -> str:
-        """Where requests go: always over TLS."""
+        """Return the base URL of requests, always over TLS."""
         return f"https://{self.address}"
 
     @property
     def uses_environment(self) -> bool:
-        """Whether the environment names a proxy; never for this machine itself."""
+        """Return whether the environment sets a proxy. Local addresses never use one."""
         host = self.address.rpartition(":")[0].strip("[]")
         return not is_loopback(host)
 
 
 @final
 class Caller:
-    """Asks the coordinator for messages and brings answers.
+    """Client that requests messages from the coordinator and sends replies.
 
-    secret: the site's signing key; study: the digest of what was agreed on.
+    ``secret`` is the site's signing key. ``study`` is the hash of the agreement.
     """
 
     def __init__(self, calling: Calling, site: SiteId, study: str, secret: bytes) -> None:
@@ -84,7 +84,7 @@ class Caller:
         self._study = study
         self._secret = secret
         self._challenge = FIRST
-        self._count = 0  # of the newest request under this challenge
+        self._count = 0  # count of the newest request under this challenge
         context: ssl.SSLContext = make_site_context(calling.authority, calling.own)
         self._client = httpx.AsyncClient(
             verify=context,
@@ -96,24 +96,24 @@ class Caller:
         )
 
     async def close(self) -> None:
-        """End every connection."""
+        """Close every connection."""
         await self._client.aclose()
 
     async def poll(self, at_work: str) -> bytes:
-        """The next message, another than the one at work; nothing where there is none for now.
+        """Return the next message that differs from the current one, or b"" if there is none.
 
         Raises NotTaken.
         """
         return await self._request(POLL, at_work, b"")
 
     async def bring(self, order: str, answer: bytes) -> None:
-        """Hand the answer to a message over.  Raises NotTaken."""
+        """Send the reply to a message. Raises NotTaken."""
         await self._request(ANSWER, order, answer)
 
     async def _request(self, path: str, order: str, body: bytes) -> bytes:
-        """What the coordinator answers.
+        """Return the coordinator's response.
 
-        The first request to a process of the coordinator learns its challenge, and is sent again.
+        The first request to a new coordinator process receives its challenge and is repeated.
         """
         for _ in range(TRIES):
             try:
@@ -123,7 +123,7 @@ class Caller:
             if status in (200, 204):
                 return answer
             if path == ANSWER and status == 410:
-                return b""  # nobody waits for it any more
+                return b""  # the reply is no longer awaited
             if not is_news:
                 break
         raise NotTaken(self._describe_refusal(status, answer))
@@ -131,7 +131,7 @@ class Caller:
     async def _request_once(
         self, path: str, order: str, body: bytes
     ) -> tuple[int, bytes, bool]:
-        """Status and body of an answer, and whether it told a challenge or a count that was new."""
+        """Return status and body of a response, and whether it has a new challenge or count."""
         self._count += 1
         head = Head(
             site=self._site,
@@ -166,9 +166,9 @@ class Caller:
         return response.status_code, answer, is_news
 
     def _learn(self, response: httpx.Response) -> bool:
-        """Take the challenge and the count of an answer; False where it tells no challenge.
+        """Store the challenge and count of a response. Returns False without a challenge.
 
-        Counts begin again under another challenge.
+        Counts restart with each challenge.
         """
         challenge = find_header(dict(response.headers), CHALLENGE_HEADER, CHALLENGE)
         count = find_header(dict(response.headers), COUNT_HEADER, COUNT)
@@ -181,10 +181,10 @@ class Caller:
             self._count = int(count)
         return True
 
-    # -- words ------------------------------------------------------------------------------
+    # -- messages for users ------------------------------------------------------------------
 
     def _explain(self, error: httpx.HTTPError) -> str:
-        """Why a request failed, in words for the people of the site."""
+        """Explain in words for the site why a request failed."""
         at = f"the coordinator at {self._calling.address}"
         text = str(error).lower()
         why = str(error) or type(error).__name__
@@ -195,7 +195,7 @@ class Caller:
                 "another machine may speak in its place, or its certificate does not name this "
                 "address; ask the coordinator by another way"
             )
-        # asyncio closes a connection without the reason that TLS has for it
+        # asyncio closes a connection without the reason from TLS
         is_silent = "without sending a response" in text
         tunnel = self._calling.tunnel
         if tunnel is not None:
@@ -219,7 +219,7 @@ class Caller:
         )
 
     def _describe_refusal(self, status: int, answer: bytes) -> str:
-        """What another status than expected means, in words for the people of the site."""
+        """Describe an unexpected status in words for the site."""
         at = f"the coordinator at {self._calling.address}"
         if status == 403:
             return (
@@ -232,25 +232,22 @@ class Caller:
 
 
 class Opened(AsyncExitStack):
-    """Ends, where its request is cancelled, what was opened for it.
-
-    httpx does not close a connection on which TLS does not stand yet.
-    """
+    """Connections of a cancelled request, which httpx does not close during the TLS handshake."""
 
     async def note(self, event: str, about: Mapping[str, Any]) -> None:
-        """What httpx tells of a request's progress."""
+        """Record progress events of a request from httpx."""
         if event == "connection.connect_tcp.complete":
             self.push_async_callback(about["return_value"].aclose)
 
 
 async def _read(response: httpx.Response) -> bytes:
-    """The body of an answer as it is.  Raises NotTaken for one that is too large or encoded."""
+    """Return the raw body of a response. Raises NotTaken if it is too large or encoded."""
     if response.headers.get("content-encoding", "identity") != "identity":
         raise NotTaken("the coordinator's answer is encoded, which it never is")
     length = response.headers.get("content-length", "0")
     if not length.isdecimal() or int(length) > LARGEST:
         raise NotTaken(f"the coordinator's answer is too large ({length:.40} bytes)")
-    body = bytearray()  # a list of small parts would take many times their bytes
+    body = bytearray()  # a list of small parts would need far more memory
     async for part in response.aiter_raw():
         if len(body) + len(part) > LARGEST:
             raise NotTaken(f"the coordinator's answer is above {LARGEST} bytes")

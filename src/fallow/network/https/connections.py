@@ -1,7 +1,7 @@
-"""Connections to the coordinator: how many there may be, and how long each may take to say something.
+"""Limits on the number of connections to the coordinator and on their idle time.
 
-uvicorn reads the requests.  What it leaves open is closed here: it has no limit on the time until a
-request begins, and none on connections whose TLS is not there yet.
+uvicorn parses the requests. It has no time limit for the start of a request and none for the TLS
+handshake, so both are enforced here.
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ from uvicorn.server import ServerState
 
 from fallow.core.types import SiteId
 
-STRANGERS = 64  # connections at once on which no site has been recognized yet
-EACH = 4  # connections of one site; it needs two
-HANDSHAKE = 10.0  # seconds until TLS stands
-HEAD = (
-    10.0  # seconds from there, or from the last answer, until the head of a request is read
-)
-HEAD_BYTES = 16_384  # of the head of a request
+STRANGERS = 64  # concurrent connections without an authenticated site
+EACH = 4  # largest number of connections of a site, which needs two
+HANDSHAKE = 10.0  # timeout of the TLS handshake in seconds
+HEAD = 10.0  # seconds from the handshake or the last response to the next complete header
+HEAD_BYTES = 16_384  # largest header of a request
 STEPS = 8
 """Turns of the event loop in which what was accepted last becomes a connection, and ends."""
 GATE = "gate"
@@ -34,28 +32,28 @@ GATE = "gate"
 class Connections:
     """All connections of a server.
 
-    Those of strangers are few: when another one comes the oldest one of the network that has most of
-    them is closed.  So who opens many, from one network, closes only their own, and a site far away
-    has the time that it needs until its first request is signed.
+    Unauthenticated connections are limited. A new one replaces the oldest one of the network with
+    most of them. Connection limits therefore apply per source network, and a remote site has time
+    until its first request is authenticated.
     """
 
     def __init__(self, config: uvicorn.Config, context: ssl.SSLContext | None) -> None:
         self.config = config
         self.context = context
         self.state = ServerState()
-        # by their networks, in each the oldest first
+        # by source network, oldest first
         self._strangers: dict[str, dict[Gate, None]] = {}
         self._sites: dict[SiteId, dict[Gate, None]] = {}
         self._handshakes: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
     def accept(self) -> Gate:
-        """What handles the next connection."""
+        """Return the protocol of the next connection."""
         return Gate(self)
 
     def enter(self, gate: Gate) -> None:
-        """A new connection."""
-        if self._is_closed:  # it came as the last ones were closed
+        """Add a connection."""
+        if self._is_closed:  # it was accepted during shutdown
             gate.close()
             return
         self._strangers.setdefault(gate.network, {})[gate] = None
@@ -64,10 +62,10 @@ class Connections:
             _close_oldest(largest, len(largest) - 1)
 
     def recognize(self, gate: Gate, site: SiteId) -> None:
-        """A request on this connection was signed by a site.
+        """Assign a connection to the site that signed a request on it.
 
-        A program that ends HTTPS may carry requests of several sites on one connection, which is
-        then of the site that spoke last: what another one did before closes nothing under it.
+        A reverse proxy may use one connection for several sites. The connection is then assigned to
+        the site of the last request, and requests of other sites on it are not interrupted.
         """
         own = self._sites.setdefault(site, {})
         if gate in own:
@@ -77,7 +75,7 @@ class Connections:
         _close_oldest(own, EACH)
 
     def forget(self, gate: Gate) -> None:
-        """A connection has ended."""
+        """Remove a closed connection."""
         network = self._strangers.get(gate.network, {})
         network.pop(gate, None)
         if not network:
@@ -86,34 +84,34 @@ class Connections:
             group.pop(gate, None)
 
     def keep_handshake(self, handshake: asyncio.Task[None]) -> None:
-        """Keep what begins TLS on a connection until it has ended."""
+        """Keep a reference to a TLS handshake until it has ended."""
         self._handshakes.add(handshake)
         handshake.add_done_callback(self._handshakes.discard)
 
     async def close(self) -> None:
-        """End all of them, and those that were accepted a moment ago; no more may be accepted."""
+        """Close all connections, including those just accepted, and accept no more."""
         self._is_closed = True
         for group in (*self._strangers.values(), *self._sites.values()):
             _close_oldest(group, 0)
         for _ in range(STEPS):
             await asyncio.sleep(0)
-        for handshake in self._handshakes:  # it would wait for who has gone
+        for handshake in self._handshakes:  # it would wait for a client that is gone
             handshake.cancel()
         await asyncio.gather(*self._handshakes, return_exceptions=True)
 
 
 class Gate(asyncio.Protocol):
-    """One connection: first bare TCP, then TLS around it, then requests."""
+    """One connection: TCP, then TLS, then requests."""
 
     def __init__(self, connections: Connections) -> None:
         self.connections = connections
         self.transport: asyncio.Transport | None = None
-        self.network = ""  # from which it comes
+        self.network = ""  # source network
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count it, and begin with TLS where there is some."""
+        """Count the connection and start TLS if it is enabled."""
         bare = cast(asyncio.Transport, transport)
-        bare.pause_reading()  # nothing is read before it is known who reads it
+        bare.pause_reading()  # read nothing before the reader is known
         self.transport = bare
         self.network = find_network(bare.get_extra_info("peername"))
         self.connections.enter(self)
@@ -128,15 +126,15 @@ class Gate(asyncio.Protocol):
         self.connections.keep_handshake(handshake)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """It ended before TLS was begun."""
+        """Remove a connection that ended before TLS was started."""
         self.connections.forget(self)
 
     def recognize(self, site: SiteId) -> None:
-        """A request on it was signed by a site."""
+        """Assign the connection to a site that signed a request."""
         self.connections.recognize(self, site)
 
     def close(self) -> None:
-        """End it at once, whatever it is doing."""
+        """Close the connection immediately."""
         if self.transport is not None:
             self.transport.abort()
 
@@ -164,7 +162,7 @@ class Gate(asyncio.Protocol):
 
 
 class Requests(H11Protocol):
-    """uvicorn's reader of requests, with a limit on the time until the head of one is there."""
+    """uvicorn's request parser, with a time limit for the header of a request."""
 
     def __init__(self, gate: Gate) -> None:
         connections = gate.connections
@@ -175,11 +173,11 @@ class Requests(H11Protocol):
         )
         self.gate = gate
         self._stands = False
-        self._early: list[bytes] = []  # what came with the last message of the handshake
+        self._early: list[bytes] = []  # data received with the last handshake message
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """TLS stands."""
+        """Start to parse requests after the TLS handshake."""
         super().connection_made(transport)
         self._stands = True
         self._watch()
@@ -189,27 +187,27 @@ class Requests(H11Protocol):
             self.data_received(early)
 
     def data_received(self, data: bytes) -> None:
-        """A part of a request."""
-        if not self._stands:  # TLS may hand it over before it says that it stands
+        """Parse a part of a request."""
+        if not self._stands:  # TLS may pass data before it reports the end of the handshake
             self._early.append(data)
             return
         super().data_received(data)
         self._watch()
 
     def on_response_complete(self) -> None:
-        """The time for the next request begins."""
+        """Restart the timer for the next request."""
         super().on_response_complete()
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It has ended."""
+        """Stop the timer of a closed connection."""
         self.gate.connections.forget(self.gate)
         self._stop_timer()
         if self._stands:
             super().connection_lost(exc)
 
     def _watch(self) -> None:
-        """Run the timer while the head of a request is awaited, and only then."""
+        """Run the timer while the header of a request is awaited."""
         is_answering = bool(self.cycle) and not self.cycle.response_complete
         if is_answering:
             self._stop_timer()
@@ -223,9 +221,9 @@ class Requests(H11Protocol):
 
 
 def find_network(peer: tuple[object, ...] | None) -> str:
-    """What one party is likely to have all addresses of: an IPv4 address, or 64 bits of an IPv6 one.
+    """Return the network that one party likely controls: an IPv4 address or an IPv6 /64 prefix.
 
-    peer: as a socket names the other side; None: it has gone already.
+    ``peer`` is the socket address of the client, or None if it is gone.
 
     >>> find_network(("192.0.2.7", 5000))
     '192.0.2.7/32'
@@ -249,7 +247,7 @@ def _close_oldest(group: dict[Gate, None], most: int) -> None:
 
 
 def make_config(app: Callable[..., object]) -> uvicorn.Config:
-    """How uvicorn reads requests."""
+    """Return the configuration of uvicorn."""
     return uvicorn.Config(
         app,
         http="h11",
@@ -257,7 +255,7 @@ def make_config(app: Callable[..., object]) -> uvicorn.Config:
         lifespan="off",
         interface="asgi3",
         log_config=None,
-        log_level="critical",  # what strangers send fills no log
+        log_level="critical",  # unauthenticated requests do not fill the log
         access_log=False,
         server_header=False,
         date_header=False,

@@ -1,4 +1,4 @@
-"""HTTPS as a `Link`: a server of this process that sites call, and nothing that runs beside it."""
+"""HTTPS as a `Link`: a server in this process that sites connect to."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from fallow.network.https.mailbox import Mailbox
 from fallow.network.links import is_loopback
 from fallow.network.tls import Tls, make_server_context
 
-LARGEST = 2**31  # bytes of an answer, before more is known of a study
+LARGEST = 2**31  # largest reply in bytes before the study's own limit is known
 BACKLOG = 128
-# seconds before it is tried again to listen; they double from the first to the last
+# seconds before listening is tried again, doubled from the first to the last value
 SHORTEST = 2.0
 LONGEST = 15.0
-GOODBYE = 5.0  # seconds until the server's thread has ended
+GOODBYE = 5.0  # seconds for the server thread to end
 
 
 @dataclass(frozen=True)
 class Listening:
-    """Where a coordinator is called.
+    """Address and certificates of a coordinator's server.
 
-    address: ``host:port`` of this machine.  tls: its certificate; None: there is none, because
-    HTTPS ends at another program of this machine.  clients: the authority of the certificates that
-    sites show; None: they show none.
+    ``address`` is the ``host:port`` of this machine. ``tls`` is its certificate, or None if another
+    program on this machine terminates HTTPS. ``clients`` is the authority of site certificates, or
+    None if sites show none.
     """
 
     address: str
@@ -55,21 +55,21 @@ class Listening:
 
     @property
     def host(self) -> str:
-        """The address without its port; an IPv6 address without brackets."""
+        """Return the host without the port, and an IPv6 address without brackets."""
         return self.address.rpartition(":")[0].strip("[]")
 
     @property
     def port(self) -> int:
-        """Of the address; 0 for any that is free."""
+        """Return the port. 0 chooses a free port."""
         return int(self.address.rpartition(":")[2])
 
 
 class HttpsLink:
-    """Carries messages to the sites of one study, which call and are never called.
+    """Transport of messages to the sites of one study, with requests from sites only.
 
-    listening: where; study: the digest of what was agreed on; keys: by which the signatures of
-    sites are known.  Messages are signed as they are over any link; TLS and the signed head of each
-    request keep away who has no part in the study.
+    ``listening`` has the address and certificates. ``study`` is the hash of the agreement. ``keys``
+    verify the signatures of sites. Messages are signed as with every transport. TLS and the signed
+    header of each request keep out other clients.
     """
 
     def __init__(
@@ -96,36 +96,36 @@ class HttpsLink:
         self._thread = Thread(target=self._run, name="https", daemon=True)
 
     def start(self) -> HttpsLink:
-        """Listen; it goes on by itself, and messages may be sent at once."""
+        """Start the server in the background. Messages may be sent immediately."""
         self._thread.start()
         return self
 
     def limit(self, most: Callable[[SiteId], int]) -> None:
-        """From now on refuse answers of a site above so many bytes before they are read."""
+        """Set the largest size of a site's reply in bytes. Larger replies are not read."""
         self._most = most
 
     def wait_until_there(self, seconds: float) -> bool:
-        """Whether it listens within so many seconds."""
+        """Return whether the server listens within ``seconds``."""
         return self._is_there.wait(seconds)
 
     def send(self, messages: Mapping[SiteId, bytes]) -> None:
-        """Replace the open message of each site; it is handed out until it is answered."""
+        """Replace the open message of each site. It is sent until the site replies."""
         self._mailbox.send(messages)
 
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
-        """Answers that came, after waiting so many seconds for the first one."""
+        """Return the received replies after waiting up to ``seconds`` for the first one."""
         return self._mailbox.receive(seconds)
 
     def online(self) -> set[SiteId]:
-        """The sites that wait for a message now, or did a moment ago."""
+        """Return the sites that are polling now or did so shortly before."""
         return self._mailbox.online()
 
     def close(self) -> None:
-        """End every connection, and listen no more."""
+        """Close every connection and stop listening."""
         self._stop.set()
         loop = self._loop
         if loop is not None and self._stopped is not None:
-            with suppress(RuntimeError):  # it was closed before
+            with suppress(RuntimeError):  # it was closed already
                 loop.call_soon_threadsafe(self._stopped.set)
         if self._thread.is_alive():
             self._thread.join(GOODBYE)
@@ -137,7 +137,7 @@ class HttpsLink:
         asyncio.run(self._serve())
 
     async def _serve(self) -> None:
-        """Listen until `close`, again and again where that fails."""
+        """Listen until `close`, and retry after errors."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._note_error)
         self._stopped = asyncio.Event()
@@ -164,9 +164,11 @@ class HttpsLink:
             self.port = server.sockets[0].getsockname()[1]
             self._is_there.set()
             await self._stopped.wait()
-            # a server that is closed loses what it has accepted a moment ago
+            # close connections that were just accepted, which the server loses
             for listener in server.sockets:
-                with suppress(NotImplementedError):  # this system's loop has no readers
+                with suppress(
+                    NotImplementedError
+                ):  # the event loop of this system has no readers
                     loop.remove_reader(listener.fileno())
             await connections.close()
             server.close()
@@ -184,14 +186,14 @@ class HttpsLink:
     def _note_error(
         self, loop: asyncio.AbstractEventLoop, context: dict[str, object]
     ) -> None:
-        """What went wrong on some connection.  Others' broken connections are no news."""
+        """Record an error of the server. Broken connections of clients are ignored."""
         error = cast(BaseException | None, context.get("exception"))
         if not isinstance(error, OSError | None):
             self._complain(f"a connection ended with {type(error).__name__}: {error}")
 
 
 def allow_largest(site: SiteId) -> int:
-    """Any answer that a link carries."""
+    """Return the largest size that a transport carries, for any site."""
     return LARGEST
 
 

@@ -1,4 +1,4 @@
-"""Which site has which message open, and what came back; several threads may use it at once."""
+"""Open messages of the sites and received replies, for use by several threads."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from fallow.core.types import SiteId
 from fallow.network.answers import Answers, collect_answers
 from fallow.network.https.signed import sum_of
 
-GONE = 15.0  # seconds after its last word until a site counts as gone
+GONE = 15.0  # seconds after its last request until a site counts as offline
 
 
 def wake_nobody(site: SiteId) -> None:
-    """Where nobody waits yet."""
+    """Do nothing, while no poll is waiting."""
 
 
 class Mailbox:
-    """The coordinator's end of the link, apart from how bytes travel.
+    """Transport-independent part of the coordinator's end.
 
-    A message stays open until its own answer has come or another message replaces it, so it is
-    handed out as often as its site asks.  An answer that belongs to no open message is dropped:
-    one answer for one message is all that a site can leave here.
+    A message stays open until its reply arrives or another message replaces it, and a site may
+    fetch it repeatedly. Replies without an open message are ignored, so that a site can store at
+    most one reply here.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self.wake: Callable[[SiteId], None] = wake_nobody  # called when a message is there
+        self.wake: Callable[[SiteId], None] = wake_nobody  # called for a new message
         self._clock = clock
         self._lock = Lock()
         self._open: dict[SiteId, tuple[str, bytes]] = {}
         self._answers: Answers = Queue()
-        self._here: dict[SiteId, int] = {}  # polls that wait now
+        self._here: dict[SiteId, int] = {}  # number of waiting polls
         self._heard: dict[SiteId, float] = {}
 
     def send(self, messages: Mapping[SiteId, bytes]) -> None:
@@ -44,31 +44,31 @@ class Mailbox:
             self.wake(site)
 
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
-        """Answers that came, after waiting so many seconds for the first one."""
+        """Return the received replies after waiting up to ``seconds`` for the first one."""
         return collect_answers(self._answers, seconds)
 
     def online(self) -> set[SiteId]:
-        """The sites that wait for a message now, or did a moment ago."""
+        """Return the sites that are polling now or did so shortly before."""
         now = self._clock()
         with self._lock:
             result = {site for site, heard in self._heard.items() if now - heard < GONE}
             return result | {site for site, polls in self._here.items() if polls}
 
-    # -- the server's side ------------------------------------------------------------------
+    # -- interface for the server ------------------------------------------------------------
 
     def arrive(self, site: SiteId) -> None:
-        """A site waits for a message from now on."""
+        """Record that a site starts to wait for a message."""
         with self._lock:
             self._here[site] = self._here.get(site, 0) + 1
 
     def leave(self, site: SiteId) -> None:
-        """It does not any more, but is likely to come back at once."""
+        """Record that a site stops waiting. It usually returns at once."""
         with self._lock:
             self._here[site] -= 1
             self._heard[site] = self._clock()
 
     def find(self, site: SiteId, at_work: str) -> bytes | None:
-        """The open message of a site, unless the site has it at work."""
+        """Return the open message of a site, unless the site is processing it."""
         with self._lock:
             name, content = self._open.get(site, ("", b""))
             if not name or name == at_work:
@@ -76,12 +76,12 @@ class Mailbox:
             return content
 
     def is_open(self, site: SiteId, order: str) -> bool:
-        """Whether a site's message is still waited for."""
+        """Return whether a site's message is still open."""
         with self._lock:
             return self._open.get(site, ("", b""))[0] == order
 
     def answer(self, site: SiteId, order: str, content: bytes) -> bool:
-        """Take the answer to a message; False where nobody waits for it any more."""
+        """Store the reply to a message. Returns False if the message is no longer open."""
         with self._lock:
             if self._open.get(site, ("", b""))[0] != order:
                 return False

@@ -1,4 +1,4 @@
-"""The site's end: it asks the coordinator for messages and brings answers; nobody calls it."""
+"""Site's end of HTTPS: fetches messages and sends replies, with outgoing requests only."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fallow.core.types import SiteId
 from fallow.network.https.caller import Caller, Calling, NotTaken
 from fallow.network.https.signed import NONE, sum_of
 
-# seconds before a request that failed is tried again; they double from the first to the last
+# seconds before a failed request is repeated, doubled from the first to the last value
 SHORTEST = 0.5
 LONGEST = 15.0
-GOODBYE = 5.0  # seconds until the thread has ended
+GOODBYE = 5.0  # seconds for the thread to end
 FAILED = "the process of the site could not answer; it is tried again"
 
 Handle = Callable[[bytes], bytes]
@@ -24,11 +24,11 @@ Handle = Callable[[bytes], bytes]
 
 @final
 class HttpsNode:
-    """Connects a site with its coordinator.
+    """Connection of a site to its coordinator.
 
-    ``problem`` says why the coordinator is not reached, in words for people, or None.  One message
-    is at work at a time, and one may wait for its turn: the newest.  Meanwhile the site goes on
-    asking, so that the coordinator knows that it is there.
+    ``problem`` is the connection error in words, or None. One message is processed at a time, and
+    the newest other one waits. The site continues to poll meanwhile, so that the coordinator sees
+    it online.
     """
 
     def __init__(
@@ -46,19 +46,19 @@ class HttpsNode:
 
     @property
     def problem(self) -> str | None:
-        """Why the coordinator is not reached, or not content."""
+        """Return why the coordinator is not reached or rejects requests, or None."""
         conversation = self._conversation
         if conversation is None:
             return None
         return conversation.why_not_brought or conversation.why_not_asked
 
     def start(self) -> None:
-        """Ask for messages; it goes on by itself."""
+        """Start to poll in the background."""
         self._thread.start()
         self._is_begun.wait()
 
     def stop(self) -> None:
-        """End every connection, within seconds.  A message that is at work comes again."""
+        """Close every connection within seconds. An unfinished message is sent again later."""
         if self._conversation is not None:
             self._conversation.stop()
             self._thread.join(GOODBYE)
@@ -74,7 +74,7 @@ class HttpsNode:
 
 
 class Conversation:
-    """The requests of a site, one after the other and beside what is at work."""
+    """Sequential requests of a site, concurrent with the processing of a message."""
 
     def __init__(self, caller: Caller, handle: Handle) -> None:
         self.why_not_asked: str | None = None
@@ -83,20 +83,20 @@ class Conversation:
         self._handle = handle
         self._loop = asyncio.get_running_loop()
         self._is_stopped = asyncio.Event()
-        self._at_work = NONE  # the sum of the message that was taken last
+        self._at_work = NONE  # hash of the last accepted message
         self._next: bytes | None = None
         self._is_next = asyncio.Event()
         self._is_lost = (
             asyncio.Event()
-        )  # an answer did not arrive: its message is asked again
+        )  # a reply was lost and its message is requested again
 
     def stop(self) -> None:
-        """End it, from any thread."""
-        with suppress(RuntimeError):  # it has ended already
+        """Stop, from any thread."""
+        with suppress(RuntimeError):  # it has already ended
             self._loop.call_soon_threadsafe(self._is_stopped.set)
 
     async def go(self) -> None:
-        """Ask and answer until `stop`."""
+        """Poll and reply until `stop`."""
         tasks = [
             asyncio.ensure_future(self._poll_for_ever()),
             asyncio.ensure_future(self._answer_for_ever()),
@@ -129,17 +129,17 @@ class Conversation:
                 continue
             self.why_not_asked = None
             pause = SHORTEST
-            if message:  # in place of one that still waits for its turn
+            if message:  # replaces a waiting message
                 self._at_work = sum_of(message)
                 self._next = message
                 self._is_next.set()
             elif clock.time() - began < SHORTEST:
-                # a coordinator holds a request while it has nothing to say; one that does not
-                # must not keep the site calling without a pause
+                # A coordinator holds a poll while it has no message. If it does not, the site must
+                # not poll without a pause.
                 await asyncio.sleep(SHORTEST)
 
     async def _poll(self) -> bytes:
-        """The next message; nothing where there is none, or where it is to be asked again."""
+        """Return the next message, or b"" if there is none or if a reply was lost."""
         asking = asyncio.ensure_future(self._caller.poll(self._at_work))
         lost = asyncio.ensure_future(self._is_lost.wait())
         try:
@@ -178,9 +178,9 @@ class Conversation:
 
 
 async def _call(handle: Handle, message: bytes) -> bytes:
-    """The answer to a message, worked out in a thread that nobody waits for at the end.
+    """Return the reply to a message, computed in a daemon thread.
 
-    Raises NotTaken where there is none.
+    Raises NotTaken if there is none.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[bytes | None] = loop.create_future()
@@ -191,10 +191,10 @@ async def _call(handle: Handle, message: bytes) -> bytes:
 
     def work() -> None:
         answer = None
-        # the words of an error may quote rows: they go nowhere
+        # an error message may quote data and is discarded
         with suppress(Exception):
             answer = handle(message)
-        with suppress(RuntimeError):  # the loop has ended
+        with suppress(RuntimeError):  # the event loop has ended
             loop.call_soon_threadsafe(settle, answer)
 
     Thread(target=work, name="orders", daemon=True).start()

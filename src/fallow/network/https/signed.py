@@ -1,12 +1,12 @@
-"""The head of a request: who sends it, for which study, and what its body will be, signed.
+"""Signed request header: sender, study, and size and hash of the body.
 
-A request is refused by its head, before anything of its body is read.  The signature covers the
-size and the SHA-256 sum of the body, so a body that was changed on its way is noticed too.
+A request is rejected by its header before its body is read. The signature covers the size and the
+SHA-256 hash of the body, so that a modified body is detected.
 
-Freshness needs no clock.  The coordinator's process draws a challenge when it starts and tells it
-to anybody; a head is signed under it.  In one process the counts of a site only grow, apart for
-each path, so the same head is taken once.  They grow by at most `WINDOW` at a time, so a thief of
-the site's key cannot use them up.
+Freshness needs no clock. The coordinator's process draws a challenge at its start, sends it to any
+client, and accepts only headers signed under it. The counts of a site increase separately for each
+path, so that a header is accepted once. They increase by at most `WINDOW` at a time, so that a
+stolen key cannot exhaust them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ POLL = "/fallow/1/poll"
 ANSWER = "/fallow/1/answer"
 PATHS = (POLL, ANSWER)
 
-NONE = "-"  # stands for no order
-WINDOW = 1000  # requests of a site that may be lost one after the other
+NONE = "-"  # placeholder for no instruction
+WINDOW = 1000  # number of consecutive requests of a site that may be lost
 PURPOSE = "fallow https 1"
 """The first line of what is signed here, which no other message of a site begins with."""
 SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -35,7 +35,7 @@ SUM = re.compile(r"[0-9a-f]{64}")
 ORDER = re.compile(r"-|[0-9a-f]{64}")
 SIGNED = re.compile(rf"[0-9a-f]{{{2 * SIGNATURE}}}")
 
-# names of header fields
+# header field names
 HEADERS = {
     "site": ("fallow-site", SITE),
     "study": ("fallow-study", DIGEST),
@@ -50,16 +50,16 @@ COUNT_HEADER = HEADERS["count"][0]
 
 
 class Unreadable(ValueError):
-    """The head of a request is none of this protocol."""
+    """The header of a request does not follow this protocol."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """What a site says of a request.
+    """Header of a site's request.
 
-    study: the digest of what was agreed on.  order: the SHA-256 sum of the order that is answered;
-    of a poll, of the one that is at work (`NONE`: of none).  length, body: bytes of the body and
-    their SHA-256 sum.
+    ``study`` is the hash of the agreement. ``order`` is the SHA-256 hash of the instruction that is
+    replied to, or in a poll of the current one (`NONE` without one). ``length`` and ``body`` are
+    the size and the SHA-256 hash of the body.
     """
 
     site: SiteId
@@ -73,7 +73,7 @@ class Head:
 
     @property
     def text(self) -> bytes:
-        """What is signed: every field on a line of its own."""
+        """Return the signed text, with every field on its own line."""
         lines = (
             PURPOSE,
             self.study,
@@ -88,7 +88,7 @@ class Head:
         return "\n".join(lines).encode()
 
     def write(self, secret: bytes) -> dict[str, str]:
-        """The header fields of a request, signed with a site's key."""
+        """Return the header fields of a request, signed with a site's key."""
         signature = sign(secret, self.text)[:SIGNATURE]
         values = {
             "site": self.site,
@@ -104,13 +104,13 @@ class Head:
 
 @dataclass(frozen=True)
 class Claim:
-    """The head of a request as it arrived: nobody knows yet who wrote it."""
+    """Received header of a request whose signature is not verified yet."""
 
     head: Head
     signature: bytes
 
     def is_by(self, public: bytes) -> bool:
-        """Whether the owner of a key signed it."""
+        """Return whether the owner of a key signed it."""
         try:
             open_signed(public, self.signature + self.head.text, "a site")
         except ValueError:
@@ -119,9 +119,9 @@ class Claim:
 
 
 def read_claim(path: str, headers: Sequence[tuple[bytes, bytes]], length: int) -> Claim:
-    """The head in the header fields of a request.
+    """Parse the header fields of a request.
 
-    Raises Unreadable where a field is missing, comes twice, or has another form.
+    Raises Unreadable for a missing, repeated or malformed field.
     """
     values: dict[str, str] = {}
     for name, (header, form) in HEADERS.items():
@@ -146,11 +146,11 @@ def read_claim(path: str, headers: Sequence[tuple[bytes, bytes]], length: int) -
 
 
 def sum_of(content: bytes) -> str:
-    """The SHA-256 sum by which a message is named, in hexadecimal digits."""
+    """Return the SHA-256 hash of a message in hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
 
 
 def find_header(headers: Mapping[str, str], name: str, form: re.Pattern[str]) -> str | None:
-    """A field of an answer where it has the right form; None for any other."""
+    """Return a field of a response if it has the expected form, or None."""
     text = headers.get(name, "")
     return text if form.fullmatch(text) else None

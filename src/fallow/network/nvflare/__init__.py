@@ -1,4 +1,4 @@
-"""NVFlare as the transport between a coordinator and real sites: a job of it carries HTTPS."""
+"""NVFlare as transport between a coordinator and remote sites: a job that forwards HTTPS."""
 
 from fallow.network.nvflare.job import FOLDER, JOB, KEEP, write_job
 

@@ -1,4 +1,4 @@
-"""The job of NVFlare that carries a study, written out for whoever submits it."""
+"""NVFlare job that carries a study, as files for submission."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ FOLDER = "nvflare"
 """In a coordinator's folder: what NVFlare's environment needs of it."""
 JOB = "job"
 KEEP = "keep.py"
-SERVER = "server"  # NVFlare's word for it in a job
+SERVER = "server"  # NVFlare's term in a job
 APP = "app"
 PARTS = Path(__file__).parent / "app"
 CODE = "fallow_tunnel"
-LONGEST_NAME = 12  # characters of a digest, in the name of a job
+LONGEST_NAME = 12  # characters of a hash in the name of a job
 
 
 def write_job(
     folder: Path, digest: str, sites: Sequence[SiteId], address: str
 ) -> Mapping[str, Path]:
-    """Write the job, with its code, and what keeps it running into a folder; the places of both.
+    """Write the job with its code and its supervisor into a folder, and return both paths.
 
-    digest: of the study; sites: to which the job is sent, by their names at NVFlare; address:
-    ``host:port`` at which the coordinator listens.
+    ``digest`` is the hash of the study. ``sites`` are NVFlare's names of the sites that receive the
+    job. ``address`` is the ``host:port`` of the coordinator.
     """
     job = folder / JOB
     app = job / APP
@@ -35,7 +35,7 @@ def write_job(
     meta = {
         "name": f"fallow-{digest[:LONGEST_NAME]}",
         "deploy_map": {APP: [SERVER, *sites]},
-        "min_clients": 1,  # the study itself says how many sites it needs
+        "min_clients": 1,  # the study itself has a quorum
         "resource_spec": {},
     }
     server = {
@@ -71,7 +71,7 @@ def write_job(
 
 
 def find_reachable(address: str) -> str:
-    """The address by which this machine itself reaches what listens at another.
+    """Return the address at which this machine reaches a listening address.
 
     >>> find_reachable("0.0.0.0:9092"), find_reachable("10.0.0.7:9092")
     ('127.0.0.1:9092', '10.0.0.7:9092')

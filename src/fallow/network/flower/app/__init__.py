@@ -1,1 +1,1 @@
-"""A Flower app that passes bytes on.  Its files are all that Flower copies to a site."""
+"""Flower app that passes bytes. Flower copies its files to each site."""

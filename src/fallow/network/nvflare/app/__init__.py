@@ -1,1 +1,1 @@
-"""What a job of NVFlare brings along: the code that runs in NVFlare's processes, and no other."""
+"""Code of the NVFlare job, the only code that runs in NVFlare's processes."""

@@ -24,22 +24,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nvflare.fuel.flare_api.flare_api import Session
 
-LOOK = 5.0  # seconds between two looks at the job
-# seconds until what failed is tried again; they double from the first to the last while it fails
-# at once, so that a site that ends every job does not fill the server with them
+LOOK = 5.0  # seconds between two checks of the job
+# Seconds before a failed job is submitted again, doubled from the first to the last value while it
+# fails at once, so that a failing site does not flood the server.
 AGAIN = 10.0
 SELDOM = 600.0
-AT_ONCE = 30.0  # seconds; a job that lasted for longer did not fail at once
-# seconds for which a site is connected without the job, until it begins anew for all; they double
-# from the first to the last, so that a site that always fails does not hold up the others
+AT_ONCE = 30.0  # seconds; a longer job did not fail at once
+# Seconds that a site may be connected without the job before the job is restarted for all sites,
+# doubled from the first to the last value so that a failing site does not delay the others.
 SHORTEST = 30.0
 LONGEST = 1800.0
-FINISHED = "FINISHED"  # how the states of a job begin that is over
+FINISHED = "FINISHED"  # prefix of the states of a finished job
 ADMIN = "fed_admin.json"
 
 
 def main() -> int:
-    """Keep the job of the command line running until a signal comes."""
+    """Keep the job of the command line running until a signal arrives."""
     if len(sys.argv) != 3:
         sys.stderr.write(str(__doc__))
         return 2
@@ -51,14 +51,16 @@ def main() -> int:
     while not is_stopped.is_set():
         try:
             keep(job, kit, is_stopped)
-        except Exception as error:  # NVFlare raises many kinds; its server may be away
+        except (
+            Exception
+        ) as error:  # NVFlare raises various errors, for example if its server is down
             say(f"{type(error).__name__}: {error}; it is tried again")
             is_stopped.wait(AGAIN)
     return 0
 
 
 def keep(job: Path, kit: Path, is_stopped: Event) -> None:
-    """Submit the job, and again when it has ended, over one session of an admin."""
+    """Submit the job whenever it is not running, in one admin session."""
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
     details = json.loads((job / "meta.json").read_bytes())
@@ -68,7 +70,7 @@ def keep(job: Path, kit: Path, is_stopped: Event) -> None:
     pause = AGAIN
     session = new_secure_session(find_admin(kit), str(kit))
     try:
-        # what an earlier process left may be of a server that was killed: begin anew
+        # jobs of an earlier process may belong to a killed server: start again
         end_jobs(session, name)
         while not is_stopped.is_set():
             number = session.submit_job(str(job))
@@ -87,7 +89,7 @@ def keep(job: Path, kit: Path, is_stopped: Event) -> None:
 
 
 class Absence:
-    """For how long which of these sites are connected without the job."""
+    """Time for which connected sites have not been running the job."""
 
     def __init__(
         self, sites: set[str], clock: Callable[[], float] = time.monotonic
@@ -98,7 +100,7 @@ class Absence:
         self._since: float | None = None
 
     def is_too_long(self, missing: set[str]) -> bool:
-        """Whether the job has to begin anew; ``missing``: who is connected without it now."""
+        """Return whether to restart the job. ``missing`` are connected sites without it."""
         now = self._clock()
         if not missing & self._sites:
             self._since = None
@@ -113,7 +115,7 @@ class Absence:
 
 
 def choose_pause(before: float, lasted: float) -> float:
-    """Seconds until a job is submitted again that lasted for so long; ``before``: the last pause."""
+    """Return the seconds before the next submission, from the duration and the last pause."""
     if lasted > AT_ONCE:
         return AGAIN
     return min(2 * before, SELDOM)
@@ -122,7 +124,7 @@ def choose_pause(before: float, lasted: float) -> float:
 def wait_for_end(
     session: Session, number: str, absence: Absence, is_stopped: Event
 ) -> str | None:
-    """Why the job has to be submitted again; None when this process is stopped."""
+    """Wait for the end of the job and return why, or None if this process is stopped."""
     from nvflare.fuel.flare_api.api_spec import JobNotFound
 
     while not is_stopped.wait(LOOK):
@@ -139,7 +141,7 @@ def wait_for_end(
 
 
 def find_missing(session: Session, number: str) -> set[str]:
-    """The clients that are connected and do not run a job."""
+    """Return the connected clients that do not run a job."""
     rows = session.get_client_job_status() or []
     connected = {str(row["client_name"]) for row in rows}
     at_work = {str(row["client_name"]) for row in rows if row.get("job_id") == number}
@@ -147,22 +149,22 @@ def find_missing(session: Session, number: str) -> set[str]:
 
 
 def end_jobs(session: Session, name: str) -> None:
-    """End every job of this name that has not ended."""
+    """End every active job of this name."""
     for values in session.list_jobs(name_prefix=name):
         is_over = str(values["status"]).startswith(FINISHED)
         if values["job_name"] == name and not is_over:
-            with suppress(Exception):  # it may just have ended, or its server forgot it
+            with suppress(Exception):  # it may have just ended, or the server lost it
                 session.abort_job(values["job_id"])
 
 
 def find_admin(kit: Path) -> str:
-    """The name of the admin whose startup kit this is."""
+    """Return the name of the admin of this startup kit."""
     details = json.loads((kit / "startup" / ADMIN).read_bytes())
     return str(details["admin"]["username"])
 
 
 def say(text: str) -> None:
-    """A line for the log."""
+    """Write a line to the log."""
     sys.stdout.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}\n")
     sys.stdout.flush()
 

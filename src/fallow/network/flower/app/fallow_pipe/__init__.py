@@ -1,1 +1,1 @@
-"""Bytes in, bytes out: nothing here knows what they mean."""
+"""Forwarding of uninterpreted bytes."""

@@ -1,4 +1,4 @@
-"""Frames on a local socket: 8 bytes of length, 1 byte that says what comes, and the payload."""
+"""Frames on a local socket: 8 bytes of length, 1 byte for the kind, and the payload."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import os
 import socket
 import struct
 
-HEAD = struct.Struct(">Qc")  # length of the payload, and what comes
-NUMBER = struct.Struct(">Q")  # of a message
+HEAD = struct.Struct(">Qc")  # length of the payload, and kind
+NUMBER = struct.Struct(">Q")  # number of a message
 NODE = struct.Struct(">QQ")  # number of a message, and its node
-LIMIT = 1 << 31  # bytes of a payload; Flower carries no more
-SOCKET = "FALLOW_SOCKET"  # environment: the socket of the coordinator or of the site
+LIMIT = 1 << 31  # largest payload in bytes, the limit of Flower
+SOCKET = (
+    "FALLOW_SOCKET"  # environment variable with the socket of the coordinator or the site
+)
 
 MESSAGE = b"m"  # payload; to the coordinator's app: number and node, payload
 ANSWER = b"a"  # payload; from the coordinator's app: number, payload
-LOST = b"l"  # why there is no answer; from the coordinator's app: number, why
-NODES = b"n"  # JSON: [[node, name, when it came], ...] of those online
+LOST = b"l"  # reason for a missing reply; from the coordinator's app: number, reason
+NODES = b"n"  # JSON: [[node, name, time of connection], ...] of connected nodes
 
 
 def connect() -> socket.socket:
-    """A connection to the process that this app serves."""
+    """Connect to the process that this app serves."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.connect(os.environ[SOCKET])
     return connection
@@ -30,12 +32,12 @@ def write(connection: socket.socket, kind: bytes, payload: bytes) -> None:
     if len(payload) > LIMIT:
         raise ValueError(f"a message of {len(payload)} bytes is over the limit of {LIMIT}")
     connection.sendall(HEAD.pack(len(payload), kind))
-    if payload:  # the reader of an empty one may be gone by now
+    if payload:  # the reader of an empty frame may be gone
         connection.sendall(payload)
 
 
 def read(connection: socket.socket) -> tuple[bytes, bytes] | None:
-    """The kind and the payload of the next frame; None where the other side ended."""
+    """Return the kind and payload of the next frame, or None at the end of the connection."""
     head = _exactly(connection, HEAD.size)
     if head is None:
         return None
@@ -49,7 +51,7 @@ def read(connection: socket.socket) -> tuple[bytes, bytes] | None:
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes | None:
-    """``size`` bytes; they are taken as they come, so an announced size alone costs no memory."""
+    """Read ``size`` bytes in pieces, so that an announced size alone uses no memory."""
     parts: list[bytes] = []
     missing = size
     while missing:

@@ -1,1 +1,1 @@
-"""Connections of a site, carried to its coordinator by a job of NVFlare."""
+"""Tunnel of a site's connections to its coordinator through a job of NVFlare."""

@@ -1,7 +1,7 @@
-"""The two ends of the tunnel as parts of a job of NVFlare.
+"""Ends of the tunnel as components of an NVFlare job.
 
-A request of NVFlare carries the fields of `tunnel`: texts, a number and bytes.  Nothing is
-registered with NVFlare's serializer, so no other type is made of what comes.
+A request of NVFlare has the fields of `tunnel`: texts, a number and bytes. No types are registered
+with NVFlare's serializer, so that received data cannot create other types.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from nvflare.fuel.f3.cellnet.fqcn import FQCN
 from .tunnel import Entrance, Exit, Fields, find_port
 
 TOPIC = "fallow.tunnel"
-SECONDS = 60.0  # until a piece that nobody has taken counts as lost
-TURN = 0.5  # seconds until the end of the job is noticed
-AGAIN = 2.0  # seconds until a port that is in use is tried again
+SECONDS = 60.0  # seconds until an unacknowledged piece counts as lost
+TURN = 0.5  # seconds between checks for the end of the job
+AGAIN = 2.0  # seconds before a port in use is tried again
 FIELDS = ("do", "name", "place", "bytes")
 
 
 class ServerPart(Controller):
-    """In the server's process of the job.  address: ``host:port`` of the coordinator."""
+    """Component in the server process of the job. ``address`` is the coordinator's ``host:port``."""
 
     def __init__(self, address: str = "127.0.0.1:9092") -> None:
         super().__init__()
         self._exit = Exit(self._carry, address)
 
     def start_controller(self, fl_ctx: FLContext) -> None:
-        """Take what sites send."""
+        """Register the handler of requests from sites."""
         self._engine.register_aux_message_handler(TOPIC, self._take)
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        """The job goes on until it is aborted."""
+        """Run until the job is aborted."""
         self.log_info(fl_ctx, "connections of sites are carried to the coordinator")
         while not abort_signal.triggered:
             time.sleep(TURN)
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
-        """End every connection."""
+        """Close every connection."""
         self._exit.close()
 
     def process_result_of_unknown_task(self, *about: object, **more: object) -> None:
-        """There are no tasks in this job."""
+        """Do nothing: this job has no tasks."""
 
     def _carry(self, site: str, fields: Fields) -> bool:
         with self._engine.new_context() as fl_ctx:
@@ -72,7 +72,7 @@ class ServerPart(Controller):
 
 
 class SitePart(Executor):
-    """In the process of the job at a site."""
+    """Component in the site process of the job."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class SitePart(Executor):
         self._is_over = Event()
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Listen from the beginning of the job to its end."""
+        """Listen from the start of the job to its end."""
         if event_type == EventType.START_RUN:
             self._engine = fl_ctx.get_engine()
             self._engine.register_aux_message_handler(TOPIC, self._take)
@@ -93,11 +93,11 @@ class SitePart(Executor):
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
     ) -> Shareable:
-        """There are no tasks in this job."""
+        """Do nothing: this job has no tasks."""
         return make_reply(ReturnCode.TASK_UNKNOWN)
 
     def _listen(self) -> None:
-        """Listen as soon as that is possible: a failure here would end the job of all sites."""
+        """Listen as soon as possible. An error here would end the job of all sites."""
         while not self._is_over.is_set():
             try:
                 self._entrance = Entrance(self._carry, find_port())
@@ -147,7 +147,7 @@ def _reply(is_taken: bool) -> Shareable:
 
 
 def _is_taken(replies: object) -> bool:
-    """Whether the one that was asked says so."""
+    """Return whether the receiver has acknowledged a request."""
     if not isinstance(replies, dict) or len(replies) != 1:
         return False
     (reply,) = replies.values()

@@ -1,11 +1,11 @@
-"""Both ends of a tunnel for connections; between them anything that hands a few fields over.
+"""Tunnel for connections over any channel that carries a few fields.
 
-The entrance, at a site, listens on the machine itself.  The exit, at the server, opens one
-connection to the coordinator for each that the entrance accepted.  What goes through is TLS between
-the site's own process and the coordinator's; it is neither read nor kept here.  Where a piece is
-lost, its connection is closed at both ends, and whoever used it begins again.
+The entrance listens on the loopback interface of a site. The exit, at the server, opens one
+connection to the coordinator for each accepted connection. The content is TLS between the site and
+the coordinator and is neither read nor stored here. If a piece is lost, both ends close the
+connection, and the client reconnects.
 
-Only the standard library is used, so that a reader has the whole of it here.
+The module uses the standard library only, so that it can be reviewed on its own.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ PORT_SETTING = "FALLOW_NVFLARE_PORT"
 """Environment of NVFlare's client at a site: another port than `PORT`."""
 LOOPBACK = "127.0.0.1"
 
-PIECE = 1 << 20  # bytes that are carried at once
-EACH = 8  # connections of one site; it needs two
-ALL = 2048  # connections of all
-CONNECT = 10.0  # seconds until the coordinator has accepted
-AGAIN = 0.1  # seconds until it is tried again to accept a connection
-SLOW = 30  # seconds until who does not read is given up
-NAME = 32  # letters of a connection's name
+PIECE = 1 << 20  # largest piece in bytes
+EACH = 8  # largest number of connections of a site, which needs two
+ALL = 2048  # largest number of connections of all sites
+CONNECT = 10.0  # seconds for the coordinator to accept
+AGAIN = 0.1  # seconds before accepting is tried again
+SLOW = 30  # seconds before a stalled reader is disconnected
+NAME = 32  # characters of a connection's name
 
 OPEN = "open"
 BYTES = "bytes"
@@ -43,13 +43,13 @@ CarryTo = Callable[[str, Fields], bool]
 
 
 class Connection:
-    """One end of a connection that is carried.  site: at whose end the entrance is."""
+    """One end of a tunneled connection. ``site`` is the site of the entrance."""
 
     def __init__(self, name: str, site: str, bare: socket.socket) -> None:
         self.name = name
         self.site = site
         self._socket = bare
-        self._expected = 0  # the number of the next piece from the other end
+        self._expected = 0  # number of the next piece from the other end
         self._lock = Lock()
         bare.settimeout(None)
         bare.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SLOW, 0))
@@ -57,7 +57,7 @@ class Connection:
             bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def read_all(self, carry: Carry) -> None:
-        """Carry what comes here to the other end, piece by piece, until either end closes."""
+        """Send all received data to the other end until either end closes."""
         place = 0
         is_taken = True
         while is_taken:
@@ -72,7 +72,9 @@ class Connection:
             place += 1
 
     def write(self, place: int, piece: bytes) -> bool:
-        """Pass on a piece of the other end; False where it is not the next one, or nobody reads."""
+        """Write a piece from the other end. Returns False if it is out of order or cannot be
+        written.
+        """
         with self._lock:
             if place != self._expected:
                 return False
@@ -84,14 +86,14 @@ class Connection:
             return True
 
     def close(self) -> None:
-        """End it here; a second time changes nothing."""
-        with suppress(OSError):  # it is not connected any more
+        """Close this end. Repeated calls have no effect."""
+        with suppress(OSError):  # it is no longer connected
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
 
 class Connections:
-    """The connections of one end, by their names.  each, most: how many one site and all have."""
+    """Connections of one end by name. ``each`` and ``most`` limit them per site and in total."""
 
     def __init__(self, each: int = EACH, most: int = ALL) -> None:
         self._each = each
@@ -101,7 +103,7 @@ class Connections:
         self._is_closed = False
 
     def add(self, connection: Connection) -> bool:
-        """Know a connection from now on; False where there are too many, or its name is taken."""
+        """Add a connection. Returns False if there are too many or the name is in use."""
         with self._lock:
             of_site = [one for one in self._open.values() if one.site == connection.site]
             is_full = len(of_site) >= self._each or len(self._open) >= self._most
@@ -111,13 +113,15 @@ class Connections:
             return True
 
     def serve(self, connection: Connection, carry: Carry) -> None:
-        """Carry what comes on a connection until it ends, then tell the other end."""
+        """Forward the data of a connection until it ends, then notify the other end."""
         connection.read_all(carry)
         if self.remove(connection.name, connection.site):
             carry({"do": END, "name": connection.name})
 
     def take(self, site: str, fields: Fields) -> bool:
-        """Do what the other end says; False where that makes no sense, and the connection ends."""
+        """Process a message of the other end. Returns False, and ends the connection, if it is
+        invalid.
+        """
         name = fields.get("name")
         if not isinstance(name, str):
             return False
@@ -132,7 +136,7 @@ class Connections:
         return is_written
 
     def remove(self, name: str, site: str) -> bool:
-        """End a connection of a site; False where there is none."""
+        """Close a connection of a site. Returns False if there is none."""
         with self._lock:
             value = self._open.get(name)
             if value is None or value.site != site:
@@ -142,7 +146,7 @@ class Connections:
         return True
 
     def close(self) -> None:
-        """End all, and take no more."""
+        """Close all connections and accept no more."""
         with self._lock:
             self._is_closed = True
             ending = list(self._open.values())
@@ -159,7 +163,7 @@ class Connections:
 
 
 def _write_piece(connection: Connection, fields: Fields) -> bool:
-    """Pass the piece on; False for what is none."""
+    """Write a piece. Returns False for an invalid one."""
     place = fields.get("place")
     piece = fields.get("bytes")
     if type(place) is not int or type(piece) is not bytes or len(piece) > PIECE:
@@ -168,9 +172,9 @@ def _write_piece(connection: Connection, fields: Fields) -> bool:
 
 
 class Entrance:
-    """The end at a site.  carry: to the server; port: of this machine, 0 for any that is free.
+    """End at a site. ``carry`` sends to the server. ``port`` 0 chooses a free port.
 
-    Raises OSError where the port is in use.
+    Raises OSError if the port is in use.
     """
 
     def __init__(self, carry: Carry, port: int) -> None:
@@ -182,13 +186,13 @@ class Entrance:
         Thread(target=self._accept, name="entrance", daemon=True).start()
 
     def take(self, fields: Fields) -> bool:
-        """Do what the server says about a connection of this site."""
+        """Process a message of the server about a connection of this site."""
         return self._connections.take("", fields)
 
     def close(self) -> None:
-        """Listen no more, and end every connection."""
+        """Stop listening and close every connection."""
         self._is_closed.set()
-        with suppress(OSError):  # macOS: a socket that listens has no other end
+        with suppress(OSError):  # on macOS, a listening socket has no peer
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
         self._connections.close()
@@ -200,7 +204,7 @@ class Entrance:
             except OSError:
                 if self._is_closed.wait(AGAIN):
                     return
-                continue  # there are no files left, or who called has gone
+                continue  # no file descriptors are left, or the client is gone
             connection = Connection(secrets.token_hex(NAME // 2), "", bare)
             if not self._connections.add(connection):
                 connection.close()
@@ -215,8 +219,10 @@ class Entrance:
 
 
 class Exit:
-    """The end at the server.  carry: to a site; address: ``host:port`` of the coordinator, the only
-    one to which anything is ever connected."""
+    """End at the server. ``carry`` sends to a site. ``address`` is the coordinator's ``host:port``.
+
+    No other address is ever connected to.
+    """
 
     def __init__(self, carry: CarryTo, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -225,7 +231,7 @@ class Exit:
         self._connections = Connections()
 
     def take(self, site: str, fields: Fields) -> bool:
-        """Do what a site says about one of its connections."""
+        """Process a message of a site about one of its connections."""
         if fields.get("do") != OPEN:
             return self._connections.take(site, fields)
         name = fields.get("name")
@@ -234,7 +240,7 @@ class Exit:
         try:
             bare = socket.create_connection(self._place, CONNECT)
         except OSError:
-            return False  # the coordinator does not run just now
+            return False  # the coordinator is not running
         connection = Connection(name, site, bare)
         if not self._connections.add(connection):
             connection.close()
@@ -243,7 +249,7 @@ class Exit:
         return True
 
     def close(self) -> None:
-        """End every connection."""
+        """Close every connection."""
         self._connections.close()
 
     def _serve(self, connection: Connection) -> None:
@@ -254,9 +260,9 @@ class Exit:
 
 
 def find_port() -> int:
-    """The port of this machine where the entrance listens: the site's choice, never the job's.
+    """Return the port of the entrance, which the site chooses and never the job.
 
-    Raises ValueError for what is no port.
+    Raises ValueError for an invalid port.
     """
     value = os.environ.get(PORT_SETTING, str(PORT))
     if not value.isdecimal() or not 0 < int(value) < 1 << 16:
