@@ -1,1 +1,1 @@
-"""A site's machine: its folder, its rows, its labels, and the process that answers."""
+"""Site: folder, data, labels, and the process that handles instructions."""

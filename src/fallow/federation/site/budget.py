@@ -1,4 +1,4 @@
-"""How many labels a study may ask of one site, by the site's own copy of the agreement."""
+"""Label budget of a study at one site, from the site's own copy of the agreement."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ MOST_ROWS = 2**40
 @final
 @dataclass(frozen=True)
 class Budget:
-    """What the recipe lets one of so many ``sites`` be asked, a site that has ``rows`` rows.
+    """Labels that the agreement permits at one of ``sites`` sites with ``rows`` rows.
 
-    Where the agreement says a share of the rows of all sites, the number follows from how many
-    these are, which a site is never told.  So it goes by ``rows_of_all``: the most rows that the
-    first number it was asked for speaks of (`infer_rows_of_all`).  Without such a number it
-    is unknown, None.
+    If the agreement specifies a share of the rows of all sites, the number depends on their total,
+    which a site does not receive. The budget then uses ``rows_of_all``, the largest total that the
+    first requested number implies (`infer_rows_of_all`). Without that number the budget is None.
 
-    is_shared: the query spends one budget of all sites; then numbers are of all of them.
+    ``is_shared``: the query strategy spends one budget of all sites, and numbers apply to all sites
+    together.
     """
 
     recipe: Recipe
@@ -39,7 +39,7 @@ class Budget:
     rows_of_all: int | None = None
 
     def of(self, place: OrderPlace) -> int | None:
-        """Labels that the step at a place may ask for."""
+        """Return the number of labels that a step may request."""
         recipe = self.recipe
         if place.cycle < 0:
             return self.first
@@ -52,12 +52,12 @@ class Budget:
         part = place.part
         of_part = a_cycle * (part + 1) // parts - a_cycle * part // parts
         if self.recipe.budget == "proportional" and self.is_shared:
-            of_part = a_cycle // parts + self.sites  # every site rounds its own part
+            of_part = a_cycle // parts + self.sites  # every site rounds its own share
         return self._of_all(of_part, recipe.share_of(place.cycle))
 
     @property
     def _of_cycles(self) -> int | None:
-        """Labels that all cycles may ask for together."""
+        """Return the number of labels of all cycles together."""
         together = 0
         for cycle in range(self.recipe.cycles):
             share = self.recipe.share_of(cycle)
@@ -69,7 +69,7 @@ class Budget:
 
     @property
     def _of_one_pass(self) -> int | None:
-        """Labels of the one query that chooses from nothing."""
+        """Return the number of labels of the single query of a strategy without a model."""
         before = self.first_by_strategy
         of_cycles = self._of_cycles
         if before is None or of_cycles is None:
@@ -78,14 +78,14 @@ class Budget:
 
     @property
     def first(self) -> int | None:
-        """The first labels, where the query does not choose them: each site has its own number."""
+        """Return the size of the initial labeled set of this site, if each site draws its own."""
         if self.recipe.initial_by == "query":
             return 0
         return self._of_site(self.recipe.initial, is_shared=False)
 
     @property
     def first_by_strategy(self) -> int | None:
-        """The first labels, where the query chooses them with all others."""
+        """Return the size of the initial labeled set, if the query strategy selects it."""
         if self.recipe.initial_by != "query":
             return 0
         site = self._of_site(self.recipe.initial)
@@ -95,7 +95,7 @@ class Budget:
 
     @property
     def total(self) -> int | None:
-        """Labels that one run may ask of this site in all."""
+        """Return the number of labels that one run may request from this site."""
         first = self.first
         by_strategy = self.first_by_strategy
         of_cycles = self._of_cycles
@@ -104,8 +104,11 @@ class Budget:
         return first + by_strategy + of_cycles
 
     def infer_rows_of_all(self, place: OrderPlace, asked: int) -> int | None:
-        """The most rows that all sites can have together, where so many labels are asked for; None
-        where the number does not depend on that.  It grows with the rows, so halving finds it."""
+        """Return the largest total number of rows that the requested number implies.
+
+        Returns None if the number does not depend on the total. The number increases with the
+        total, so bisection finds it.
+        """
         if replace(self, rows_of_all=None).of(place) is not None:
             return None
         low = 0
@@ -120,8 +123,10 @@ class Budget:
         return max(low, self.rows)
 
     def _of_site(self, share: Share, is_shared: bool | None = None) -> int | None:
-        """A site's number, as `settings.budgets` has it; with one budget for all sites and shares of
-        each one's rows: the number of all."""
+        """Return the budget of a site, as `settings.budgets` computes it.
+
+        With a shared budget and shares of each site's rows, this is the budget of all sites.
+        """
         if is_shared is None:
             is_shared = self.is_shared
         policy = self.recipe.budget
@@ -133,33 +138,32 @@ class Budget:
             return None
         if policy == "proportional":
             return math.ceil(share * self.rows_of_all) + self.sites
-        # the number is the same wherever the rows are: so all of them at one site
+        # the number does not depend on the distribution, so use one site with all rows
         rows = dict.fromkeys(map(str, range(self.sites)), 0)
         rows["0"] = self.rows_of_all
         return budgets(policy, share, rows)["0"]
 
     def _of_all(self, of_site: int, share: Share) -> int:
-        """The number of all sites, where they share one budget."""
+        """Return the budget of all sites, if they share one."""
         if not self.is_shared:
             return of_site
         if self.recipe.budget == "proportional" and isinstance(share, float):
-            return of_site  # which is the number of all already
+            return of_site  # already the number of all sites
         return of_site * self.sites
 
 
 class Proposal(NamedTuple):
-    """A limit of labels, and a clause that says where it comes from."""
+    """Proposed label limit, with its reason."""
 
     labels: int
     why: str
 
 
 def propose_limit(agreement: Agreement, rows: int, unlabeled: int) -> Proposal:
-    """How many labels a site may give at most, over all runs, where people choose no other number:
-    what one run asks of it, and no more than it has ``unlabeled`` examples.
+    """Propose the largest number of labels of a site over all runs.
 
-    Where the agreement speaks of the examples of all sites, all are taken to have as many ``rows``
-    as this one.
+    The proposal is what one run requests, at most the number of ``unlabeled`` examples. If the
+    agreement refers to the examples of all sites, each site is assumed to have ``rows`` examples.
     """
     recipe = agreement.recipe
     sites = len(agreement.sites)

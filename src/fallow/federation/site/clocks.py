@@ -1,4 +1,4 @@
-"""When a run began, by its name, and by how much a site believes it."""
+"""Start time of a run, from its name, and its check by the site."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fallow.core.refusal import Refusal
 RUN = re.compile(r"([0-9a-f]{10})-[0-9a-f]{16}")
 """The name of a run: the second in which it began, the nanosecond of that, and a random number that
 tells two of one moment apart; earlier versions had a longer one in place of the last two."""
-AHEAD = 86400  # seconds by which a coordinator's clock may be ahead of the site's
+AHEAD = 86400  # largest lead of the coordinator's clock in seconds
 
 
 def find_start(run: str) -> float | None:
-    """When a run began, in seconds since 1970; None for what is no name of a run.
+    """Return the start of a run in seconds since 1970, or None for an invalid name.
 
     >>> find_start("003b9aca00-0123456789abcdef"), find_start("zzz")
     (1000000000.0, None)
@@ -26,8 +26,10 @@ def find_start(run: str) -> float | None:
 
 
 def check_run(run: str, now: float) -> None:
-    """Raise ValueError for a run that is none, or begins more than a day after the site's clock:
-    no earlier run could ever be led again."""
+    """Raise ValueError for an invalid run, or one more than a day ahead of the site's clock.
+
+    After such a run, no run with an earlier name could be accepted.
+    """
     start = find_start(run)
     if start is None:
         raise Refusal(
@@ -42,8 +44,8 @@ def check_run(run: str, now: float) -> None:
 
 
 def format_time(seconds: float) -> str:
-    """A time of day as ISO text, UTC."""
+    """Format a time as ISO text in UTC."""
     try:
         return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="minutes")
-    except (OverflowError, ValueError, OSError):  # beyond the calendar
+    except (OverflowError, ValueError, OSError):  # outside the range of the calendar
         return f"second {seconds:.0f} since 1970"

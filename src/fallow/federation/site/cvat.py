@@ -1,8 +1,9 @@
-"""Images to CVAT and what people say of them back, as files (https://docs.cvat.ai): an archive of
-images with a list of labels out, its "CVAT for images 1.1" in.
+"""Exchange of images and labels with CVAT (https://docs.cvat.ai) as files.
 
-A label is a tag of a whole image.  An image has the row's number and the sample's name as its own,
-so that it is known again.
+The export is an archive of images and a list of labels. The import reads "CVAT for images 1.1".
+
+A label is a tag of a whole image. The name of an image contains the row number and the name of the
+example, by which it is identified.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ LABELS = ".labels.json"
 """How the list of labels is called beside an archive: its name, and this."""
 ENDINGS = {"image/png": ".png", "image/jpeg": ".jpg", "image/webp": ".webp"}
 OTHERS = re.compile(r"[^A-Za-z0-9_-]+")
-LONGEST = 60  # characters of a sample's name in that of an image
+LONGEST = 60  # characters of an example's name in the name of its image
 EPOCH = (
     1980,
     1,
@@ -37,12 +38,12 @@ EPOCH = (
     0,
     0,
     0,
-)  # of every file in an archive: the same questions, the same bytes
+)  # fixed time of files in an archive, so that equal tasks give equal archives
 SHAPES = ("box", "polygon", "polyline", "points", "mask", "ellipse", "cuboid", "skeleton")
 
 
 class Shown(Protocol):
-    """An image as a browser gets it."""
+    """An image as it is sent to a browser."""
 
     @property
     def content(self) -> bytes: ...
@@ -50,11 +51,11 @@ class Shown(Protocol):
     def media_type(self) -> str: ...
 
 
-# -- out ------------------------------------------------------------------------------------
+# -- export ---------------------------------------------------------------------------------
 
 
 def name_image(rows: SiteRows, row: int) -> str:
-    """What the image of a row is called there, without its ending."""
+    """Return the name of a row's image in CVAT, without its extension."""
     name = OTHERS.sub("-", rows.ids[row]).strip("-")[:LONGEST]
     return f"{row:06d}-{name}"
 
@@ -67,12 +68,12 @@ def export_images(
     show: Callable[[int], Shown | None],
     cannot_tell: str,
 ) -> int:
-    """Write the images of the open questions as an archive, and beside it the labels as CVAT's raw
-    constructor takes them; how many images.
+    """Write the images of open labeling tasks as an archive, and return their number.
 
-    show: the picture of a row.  cannot_tell: the label of a sample of which nobody knows it.
-    Raises ValueError for rows that are no images, numbers to say, and another name than of an
-    archive.
+    The labels are written beside the archive in the format of CVAT's raw constructor. ``show``
+    returns the image of a row. ``cannot_tell`` is the label for examples that annotators cannot
+    tell. Raises ValueError for rows without images, for regression, and for a name that is not that
+    of an archive.
     """
     if path.suffix.lower() != ARCHIVE:
         raise ValueError(
@@ -103,15 +104,15 @@ def export_images(
     return count
 
 
-# -- in -------------------------------------------------------------------------------------
+# -- import ---------------------------------------------------------------------------------
 
 
 def read_annotations(content: bytes) -> list[Cells]:
-    """What an export says: for each tag of an image its name, without its ending, as ``id``, and
-    the ``label``; an image without a tag has an empty one.
+    """Return the image name (``id``) and ``label`` of each tag in an export.
 
-    Raises ValueError for a file that is no such export, that declares a document type or entities,
-    and for an image on which people have drawn and said nothing of the whole.
+    The name has no extension, and an image without a tag has an empty label. Raises ValueError for
+    a file in another format, for a document type or entity declaration, and for an image with
+    shapes but no tag.
 
     >>> image = '<image id="0" name="000003-scan.png"><tag label="ill"/></image>'
     >>> read_annotations(f"<annotations>{image}</annotations>".encode())
@@ -133,7 +134,7 @@ def read_annotations(content: bytes) -> list[Cells]:
 
 
 class _Reader:
-    """Takes the elements of a file as they come."""
+    """XML handler that collects the elements of a file."""
 
     def __init__(self) -> None:
         self.said: list[Cells] = []
@@ -177,5 +178,5 @@ class _Reader:
 
 
 def _once(labels: Sequence[str]) -> list[str]:
-    """Each label once: the same tag given twice says nothing new."""
+    """Return distinct labels, because a repeated tag adds no information."""
     return list(dict.fromkeys(labels))

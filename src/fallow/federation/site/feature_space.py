@@ -1,8 +1,7 @@
-"""What the features of a site's rows tell the people who label them: which rows are alike, and what
-the model makes of a row.
+"""Similar examples and predictions for annotators, computed from the features of a site.
 
-Everything is computed at the site, from what lies in its folder.  Nothing leaves it, and nothing is
-written but features that are missing.
+Everything is computed at the site from its own folder. Nothing is sent, and only missing features
+are written.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ ends."""
 
 @final
 class Guess(NamedTuple):
-    """What the model predicts for a row: a class id and how sure it is, or a number."""
+    """Prediction for a row: a class ID with its probability, or a number."""
 
     predicted: float
     probability: float | None
@@ -42,9 +41,9 @@ class Guess(NamedTuple):
 
 @final
 class FeatureSpace:
-    """The rows of a site as its models see them, beside the process that takes part in the study.
+    """Rows of a site in model form, for use beside the site's process.
 
-    Raises ValueError for a study without an encoder: its rows have no features.
+    Raises ValueError for a study without an encoder, whose rows have no features.
     """
 
     def __init__(self, folder: SiteFolder, ledger: Ledger) -> None:
@@ -68,13 +67,13 @@ class FeatureSpace:
         self._x = folder.rows.x.to(made.dtype)
         self._site: LocalSite | None = None
         self._read_at: tuple[str, int, str | None] | None = None
-        self._turn = Lock()  # several pages may be open
+        self._turn = Lock()  # several pages may be open at once
 
     def find_nearest(self, row: int, among: Sequence[int], n: int) -> list[int]:
-        """The ``n`` rows of ``among`` that are nearest to a row, the nearest first; the row itself
-        is none of them, and of rows as near as each other the first in the file comes first.
+        """Return the ``n`` nearest rows in ``among``, nearest first, without the row itself.
 
-        By the Euclidean distance of features.  None before the encoder was fitted.
+        The metric is the Euclidean distance of features. Ties are sorted by position in the file.
+        Returns nothing before the encoder is fitted.
         """
         with self._turn:
             site = self._read_site()
@@ -93,13 +92,13 @@ class FeatureSpace:
 
     @property
     def has_model(self) -> bool:
-        """Whether the site has a model that can guess."""
+        """Return whether the site has a model for predictions."""
         with self._turn:
             site = self._read_site()
             return site is not None and MODEL in site.memory
 
     def guess(self, row: int) -> Guess | None:
-        """What the model that the site was given last predicts for a row; None without a model."""
+        """Return the prediction of the site's latest model for a row, or None without a model."""
         with self._turn:
             site = self._read_site()
             if site is None or MODEL not in site.memory:
@@ -114,15 +113,17 @@ class FeatureSpace:
         return Guess(float(best.indices), float(best.values))
 
     def _read_site(self) -> LocalSite | None:
-        """The site as the ledger has it; it is read anew once an order was performed.  None before
-        the first run."""
+        """Return the site from the ledger, reloaded after each instruction.
+
+        Returns None before the first run.
+        """
         orders = self._ledger.orders
         run = orders.newest_run()
         if run is None:
             return None
         place, key = orders.find_position(run)
         if self._site is None or self._read_at != (run, place, key):
-            # of a draft that is never flushed: a page changes nothing that a site remembers
+            # a draft that is never flushed, because a page must not change the site's state
             draft = Draft(self._ledger.store)
             self._site = LocalSite(self._folder.name, self._x, self._parts, draft)
             self._read_at = (run, place, key)
@@ -133,7 +134,7 @@ class FeatureSpace:
 
 
 def open_feature_space(folder: SiteFolder, ledger: Ledger) -> FeatureSpace | None:
-    """The feature space of a site; None where its study has no encoder."""
+    """Return the feature space of a site, or None for a study without an encoder."""
     if folder.agreement.recipe.encoder is None:
         return None
     return FeatureSpace(folder, ledger)

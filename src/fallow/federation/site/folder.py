@@ -1,4 +1,4 @@
-"""A site's folder: its copy of the agreement, its settings, its keys, its ledger."""
+"""Site folder: agreement, settings, keys and ledger."""
 
 from __future__ import annotations
 
@@ -34,15 +34,17 @@ AUTHORITY = "keys/authority.pem"
 
 @dataclass(frozen=True)
 class SiteFolder:
-    """What a site works with.  Files are read when they are first asked for."""
+    """Files of a site. Each file is read when it is first needed."""
 
     path: Path
     settings: Settings
 
     @staticmethod
     def open(path: str | Path) -> SiteFolder:
-        """The folder that `create` made.  Raises ValueError where there is none, or a setting is
-        wrong."""
+        """Open a folder made by `create`.
+
+        Raises ValueError if there is none or if a setting is invalid.
+        """
         file = Path(path) / SETTINGS
         if (Path(path) / "coordinator.json").exists():
             raise ValueError(
@@ -68,16 +70,16 @@ class SiteFolder:
         choose_limit: ChooseLimit | None = None,
         **chosen: Any,
     ) -> SiteFolder:
-        """A new folder for ``Settings(**chosen)``, whose paths count from the current directory.
+        """Create a folder with ``Settings(**chosen)``. Paths are relative to the current directory.
 
-        ``digest``: of the agreement that a person has confirmed (`check_digest`); None: who calls
-        has seen to that.  From then on the folder works with that agreement alone.
-        choose_limit: is told what to propose as limit of labels, where ``chosen`` has none; None: the
-        limit is what the study asks for.
+        ``digest`` is the hash of the agreement as confirmed by the user (`check_digest`), or None
+        if the caller has verified it. The folder accepts only that agreement afterwards.
+        ``choose_limit`` receives the proposed label limit if ``chosen`` has none (default: the
+        limit of the study).
 
-        Everything is checked before a file is written.  ``join.json`` is what the coordinator
-        needs; keys that an earlier attempt left are used.  Raises ValueError for a site that is not
-        in the agreement and for data that does not follow its schema.
+        Everything is checked before a file is written. ``join.json`` is for the coordinator. Keys
+        of an earlier attempt are reused. Raises ValueError for a site that is not in the agreement
+        and for data that does not match its schema.
         """
         folder = Path(path)
         settings = Settings(**chosen)
@@ -130,22 +132,22 @@ class SiteFolder:
 
     @property
     def name(self) -> SiteId:
-        """Of the site, as the agreement has it."""
+        """Return the name of the site in the agreement."""
         return self.settings.name
 
     @property
     def ledger_path(self) -> Path:
-        """The file of the ledger."""
+        """Return the path of the ledger."""
         return self.path / "ledger.sqlite"
 
     @property
     def node_key(self) -> Path:
-        """The key by which Flower's server knows this node; its public half is in ``.pub``."""
+        """Return the path of the private key of the Flower node. The public key is in ``.pub``."""
         return find_key(self.path / "keys" / NODE)
 
     @property
     def authority(self) -> Path | None:
-        """The certificates of the coordinator's authority."""
+        """Return the path of the coordinator's authority certificates."""
         if self.settings.certificates is None:
             return None
         file = self.path / self.settings.certificates
@@ -158,8 +160,10 @@ class SiteFolder:
 
     @cached_property
     def agreement(self) -> Agreement:
-        """The study, which must be the one that a person here has confirmed: its digest stands in
-        ``join.json``.  It is compared before anything that the study names is built."""
+        """Return the study agreement that the user confirmed.
+
+        Its hash in ``join.json`` is compared before anything that the study names is built.
+        """
         file = self.path / "study.toml"
         joined = self.joined
         result = read_agreement(file, self.settings.names)
@@ -190,7 +194,7 @@ class SiteFolder:
 
     @property
     def joined(self) -> dict[str, str]:
-        """What the coordinator was sent; nothing where the file is gone or damaged."""
+        """Return the content of ``join.json``, or nothing if it is missing or damaged."""
         try:
             result = json.loads((self.path / "join.json").read_bytes())
         except (OSError, ValueError, RecursionError):
@@ -205,14 +209,16 @@ class SiteFolder:
 
     @cached_property
     def rows(self) -> SiteRows:
-        """The rows of the data file as models see them."""
+        """Return the rows of the data file in model form."""
         result = self.measured_rows
         return replace(result, x=self.agreement.transform(result.x))
 
     @cached_property
     def measured_rows(self) -> SiteRows:
-        """The rows of the data file as they are measured, which must be those that the site began
-        with: labels stand in the ledger under their place."""
+        """Return the rows of the data file as measured.
+
+        They must not change after the start, because the ledger refers to them by position.
+        """
         file = self._file("data", self.settings.data)
         note = self.path / "data.json"
         result = read_rows(file, self.agreement.schema, self.agreement.recipe.drop_rows)
@@ -234,7 +240,7 @@ class SiteFolder:
         return result
 
     def _file(self, setting: str, path: str) -> Path:
-        """A file of rows that ``site.toml`` names."""
+        """Return the path of a data file in ``site.toml``."""
         file = self.path / path
         if not file.exists():
             raise ValueError(
@@ -245,7 +251,7 @@ class SiteFolder:
 
     @cached_property
     def tests(self) -> SiteRows | None:
-        """Rows that models are tested on here, if this site has some, as models see them."""
+        """Return the test rows of this site in model form, if there are any."""
         found = self.measured_tests
         if found is None:
             return None
@@ -253,7 +259,7 @@ class SiteFolder:
 
     @cached_property
     def measured_tests(self) -> SiteRows | None:
-        """The same rows as they are measured."""
+        """Return the test rows as measured."""
         if self.settings.test is None:
             return None
         file = self._file("test", self.settings.test)
@@ -261,15 +267,15 @@ class SiteFolder:
 
     @cached_property
     def keys(self) -> SiteKeys:
-        """The site's secrets, which `create` made."""
+        """Return the private keys of the site."""
         return read_keys(self.path / "keys")
 
     def check_machine(self) -> None:
-        """Raise Failed for a file that is gone and would be missed when the site is at work."""
+        """Raise Failed for a missing file that the running site needs."""
         _ = self.keys, self.node_key, self.authority
 
     def open_ledger(self) -> Ledger:
-        """The site's ledger; made when it is first opened."""
+        """Open the site's ledger, and create it at the first start."""
         own = self.settings
         check_not_lost(self.ledger_path)
         return Ledger(
@@ -285,24 +291,30 @@ class SiteFolder:
 
     @property
     def epsilon(self) -> float | None:
-        """What the site ever spends on noise, over all runs: its own limit, else what the
-        agreement allows one run.  None where there is no noise."""
+        """Return the epsilon budget of the site over all runs, or None without noise.
+
+        This is the site's own limit, or that of the agreement for one run.
+        """
         if self.settings.epsilon is not None:
             return self.settings.epsilon
         return self.agreement.recipe.protected.total
 
     @property
     def delta(self) -> float | None:
-        """What the site ever spends of delta, over all runs: its own limit, else what the agreement
-        allows one run.  None where there is no Gaussian noise."""
+        """Return the delta budget of the site over all runs, or None without Gaussian noise.
+
+        This is the site's own limit, or that of the agreement for one run.
+        """
         if self.settings.delta is not None:
             return self.settings.delta
         return self.agreement.recipe.delta
 
 
 def check_delta_of(settings: Settings, agreement: Agreement, rows: int) -> None:
-    """Raise ValueError for a delta that protects nothing at a site of so many examples, and for an
-    agreement whose runs cost more than the site allows."""
+    """Raise ValueError for a delta that is too large for the number of examples.
+
+    Also raises ValueError for an agreement whose runs exceed the site's own limit.
+    """
     agreed = agreement.recipe.delta
     for delta in (agreed, settings.delta):
         if delta is not None:
@@ -319,15 +331,17 @@ ChooseLimit = Callable[[Proposal], int]
 
 
 def check_not_lost(ledger: Path) -> None:
-    """Raise Failed where a ledger would begin anew, with full budgets, in place of one that is lost:
-    its file is missing beside its copy, or has no table."""
+    """Raise Failed if a new ledger with full budgets would replace a lost one.
+
+    A ledger is lost if its file is missing beside its backup, or if it has no tables.
+    """
     copy = copy_of(ledger)
     is_there = ledger.exists()
     if is_there and not has_no_table(ledger):
         return
     is_touched = (
         is_there and not ledger.stat().st_size
-    )  # perhaps of a first start that died
+    )  # possibly from a first start that crashed
     if not copy.exists() and (is_touched or not is_there):
         return
     what = f"{ledger} is missing"
@@ -344,11 +358,11 @@ def check_not_lost(ledger: Path) -> None:
     )
 
 
-TYPED = 8  # characters of a digest that a person types at least
+TYPED = 8  # smallest number of fingerprint characters to type
 
 
 def check_member(agreement: Agreement, name: SiteId, study: str) -> None:
-    """Raise ValueError for the name of a site that the study has not."""
+    """Raise ValueError for a site that is not in the study."""
     if name not in agreement.sites:
         raise ValueError(
             f"{name!r} is no site of {study}; it has {', '.join(agreement.sites)}"
@@ -356,7 +370,7 @@ def check_member(agreement: Agreement, name: SiteId, study: str) -> None:
 
 
 def check_link(settings: Settings, agreement: Agreement) -> None:
-    """Raise ValueError where a site calls its coordinator over another link than was agreed on."""
+    """Raise ValueError if a site uses another transport than the agreed one."""
     wanted = LINKS[agreement.link].setting
     others = {kind.setting for kind in LINKS.values()} - {wanted}
     for name in sorted(others):
@@ -374,8 +388,10 @@ def check_link(settings: Settings, agreement: Agreement) -> None:
 
 
 def check_digest(agreement: Agreement, typed: str) -> None:
-    """Raise ValueError unless ``typed``, as the coordinator read it out, is the digest of the
-    agreement or its first characters, `TYPED` or more.  Spaces and capitals do not matter."""
+    """Raise ValueError unless ``typed`` matches the fingerprint of the agreement.
+
+    At least the first `TYPED` characters are required. Spaces and capital letters are ignored.
+    """
     output = "".join(typed.split()).replace("-", "").lower()
     if len(output) < TYPED:
         raise ValueError(
@@ -390,8 +406,11 @@ def check_digest(agreement: Agreement, typed: str) -> None:
 
 
 def _choose_authority(ca: str | None, agreement: Agreement) -> bytes | None:
-    """The certificates by which the coordinator's machine is known: those of the agreement, or,
-    where it has none, of the file ``ca``.  None: those that this system trusts."""
+    """Return the certificates that authenticate the coordinator's machine.
+
+    These are those of the agreement, or else those of the file ``ca``. None stands for those of the
+    operating system.
+    """
     value: bytes | None = None
     if ca is not None:
         value = read_authority(Path(ca))
@@ -411,7 +430,7 @@ def _digest(rows: SiteRows) -> str:
 
 
 def _relative_path(folder: Path, path: str) -> str:
-    """A path as it is written into ``folder``: relative where it lies inside."""
+    """Return a path relative to ``folder`` if it is inside, otherwise the absolute path."""
     whole = Path(path).absolute()
     inside = folder.absolute()
     if whole.is_relative_to(inside):

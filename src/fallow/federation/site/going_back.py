@@ -1,9 +1,8 @@
-"""A run that goes back: what its coordinator asks anew.
+"""Rolling back a run at a site.
 
-When a site is left out of a round, or nothing can be computed with an answer, the coordinator asks
-again what came since, under keys that no site has seen, such as ``0/train/3/0~1``.  A site goes
-along: what it was asked from that place on stands no more, so that it can be asked again, with
-other models.
+When a site is left out of a round, or a reply cannot be used, the coordinator repeats the later
+exchanges under new keys such as ``0/train/3/0~1``. A site then invalidates its exchanges from that
+position on, so that they can be repeated with other models.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from fallow.network.envelope import Order
 @final
 @dataclass(frozen=True)
 class GoingBack:
-    """The runs of a study, as they go back at a site.
+    """Rollback of the runs of a study at a site.
 
-    A coordinator gains no label, no labeling task, no score, no epsilon and no delta by it: these
-    are counted in totals that are never taken back.
+    A rollback gives the coordinator no additional label, labeling task, score, epsilon or delta,
+    because these are counted in totals that are never reduced.
 
-    is_masked: sums are secure sums.  Then a run goes back to its newest exchange alone: a sum that
-    is begun anew among fewer sites, with other keys, would show the part of those that are missing
+    ``is_masked``: with secure aggregation, only the newest exchange can be rolled back. A repeated
+    sum over fewer sites with other keys would reveal the contribution of the missing sites
     (`privacy.guard`).
     """
 
@@ -37,11 +36,11 @@ class GoingBack:
     is_masked: bool = False
 
     def follow(self, order: Order, place: OrderPlace, newest: str | None) -> None:
-        """Go back where a new order does.  In the transaction of its turn, so that it counts also
-        where the order fails.
+        """Roll back if a new instruction requires it.
 
-        newest: the key of what the run has asked last.  Raises Refusal for an order that comes
-        before it and is not asked anew.
+        The rollback is part of the instruction's turn and remains if the instruction fails.
+        ``newest`` is the key of the run's last exchange. Raises Refusal for an earlier instruction
+        that is not a repetition.
         """
         if self.orders.is_taken_back(order.run, order.key):
             raise Refusal(
@@ -60,8 +59,10 @@ class GoingBack:
             self._go_back(order, place)
 
     def _check_newest(self, order: Order, place: OrderPlace) -> None:
-        """Of all that was ever asked in a run, also where it stands no more: else a run could go
-        back one exchange at a time."""
+        """Raise Refusal unless the exchange is the newest of all exchanges ever requested.
+
+        Invalid exchanges are included, so that a run cannot be rolled back one exchange at a time.
+        """
         for key in self.orders.load_every_key(order.run):
             if place.rank < self.schedule.place(key).rank:
                 raise Refusal(
@@ -70,14 +71,14 @@ class GoingBack:
                 )
 
     def _has_failed(self, order: Order, place: OrderPlace) -> bool:
-        """Whether the exchange failed under another key, which is over then."""
+        """Return whether the exchange failed under another key, which is then invalid."""
         for key in self.orders.load_failed_keys(order.run):
             if key != order.key and self.schedule.place(key).rank == place.rank:
                 return True
         return False
 
     def _go_back(self, order: Order, place: OrderPlace) -> None:
-        newest: str | None = None  # of what was performed before this place
+        newest: str | None = None  # the newest exchange performed before this position
         taken_back: list[str] = []
         for key in self.orders.load_standing_keys(order.run):
             if self.schedule.place(key).rank < place.rank:

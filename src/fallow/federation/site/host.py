@@ -1,4 +1,4 @@
-"""A site at work: signed orders in, signed replies out, each performed once."""
+"""Running site: signed instructions in, signed replies out, each performed once."""
 
 from __future__ import annotations
 
@@ -71,22 +71,22 @@ MOST_NEWS = 50
 
 
 class OlderLedger(Refusal):
-    """The coordinator has counted an exchange that the site's ledger does not know."""
+    """The coordinator has counted an exchange that the site's ledger does not have."""
 
 
 @final
 class Host:
     """One site of a study.
 
-    `handle` never raises: what goes wrong is a signed reply that says so, in words that may leave
-    (`federation.site.refusals`); the others stay in ``errors.log``.  An order and its answer
-    are one transaction of the ledger, so that the same order has the same answer, also after the
-    process died in the middle of it, and an order that fails changes nothing.  What the site did
-    after the exchange that the coordinator counted last came too late: its memory is put back
-    before the next order; labels, questions, releases and secrets stay.
+    `handle` never raises: an error is returned as a signed reply with a safe message
+    (`federation.site.refusals`), and the full error is logged in ``errors.log``. An instruction and
+    its reply are one ledger transaction. A repeated instruction has the same reply, also after a
+    crash, and a failed instruction changes nothing. Changes after the last exchange that the
+    coordinator counted are undone before the next instruction, except labels, labeling tasks,
+    releases and secrets.
 
-    ``clock`` tells the time of day, by which a run from the future is known.  ``say`` is told how
-    far the encoding of rows is.
+    ``clock`` returns the time of day, by which runs from the future are detected. ``say`` receives
+    the progress of encoding.
     """
 
     def __init__(
@@ -144,11 +144,11 @@ class Host:
         self._peers = Peers(folder.path, folder.name)
         self._turn = threading.Lock()
         self._site: LocalSite | None = None
-        self._acting_in: str | None = None  # the run of the order that was entered last
+        self._acting_in: str | None = None  # run of the last instruction
         ledger.orders.check_rows(len(self._x))
 
     def handle(self, blob: bytes) -> bytes:
-        """The reply to a message, both as bytes."""
+        """Return the reply to a message, both as bytes."""
         name = self._folder.name
         order: Order | None = None
         with self._turn:
@@ -161,14 +161,14 @@ class Host:
             except (Exception, SystemExit) as error:
                 log = ErrorLog(self._folder.path)
                 why = word_for_outside(name, self._function(order), error, log)
-        if order is None:  # what cannot be opened names no exchange
+        if order is None:  # an unreadable message names no exchange
             refusal = Reply("", name, "", refused=why, life="")
         else:
             refusal = Reply(order.run, name, order.key, refused=why, life=order.life)
         return sign_message(self._folder.keys.sign, refusal)
 
     def _check_size(self, blob: bytes) -> None:
-        """Raise Refusal for a message that is too large to be opened."""
+        """Raise Refusal for a message that is too large to be parsed."""
         if len(blob) > self._largest:
             raise Refusal(
                 f"a message of {len(blob)} bytes to site {self._folder.name} is not opened: model, "
@@ -176,7 +176,7 @@ class Host:
             )
 
     def _function(self, order: Order | None) -> str:
-        """What an order asks for, in words of the order and of the agreement alone."""
+        """Describe an instruction by its own and the agreement's terms only."""
         if order is None:
             return "what a message asks for"
         if order.errand == "deliver":
@@ -185,7 +185,7 @@ class Host:
             return "progress"
         try:
             request, _ = read_request(order)
-        except Exception:  # whatever it is, it is told once
+        except Exception:  # report an error once
             return "a request"
         if not request.steps:
             return "a request without steps"
@@ -198,13 +198,13 @@ class Host:
             return f"the training of {owner}"
         return f"{owner}.{step.verb}"
 
-    # -- which orders are performed ---------------------------------------------------------
+    # -- accepting instructions --------------------------------------------------------------
 
     def _answer(self, order: Order) -> Answer:
-        """What the order asks for.
+        """Perform an instruction and return the reply.
 
-        A coordinator that has counted what this ledger does not know proves that the ledger is
-        older.  Unless that is known already, nobody can say what the site released since.
+        If the coordinator has counted an exchange that this ledger does not have, the ledger was
+        restored. Unless that is known already, the releases since then are unknown.
         """
         self._check_addressed(order)
         self._ledger.check_in_place()
@@ -215,7 +215,7 @@ class Host:
             store = self._ledger.store
             if not store.is_known_older():
                 output = store.spend_the_rest()
-                if output:  # nothing without a limit of noise
+                if output:  # nothing without a privacy budget
                     sentence += f"; {output}"
             raise Refusal(sentence) from error
 
@@ -245,14 +245,14 @@ class Host:
                 return self._bring_letters(order, place)
             return self._perform(order, request, place, to)
         except BaseException:
-            self._site = None  # what the order did to it is forgotten with it
+            self._site = None  # discard the changes of the instruction
             self._draft.abandon(self._folder.name)
             raise
 
     def _hear_beside_orders(self, order: Order) -> None:
-        """What a site is told that is sent no other order any more.
+        """Store the notification to a site that receives no more instructions.
 
-        Such a message changes nothing else, so nothing else bounds how many of them there are.
+        Such a message changes nothing else, so the number of notifications is limited here.
         """
         news = read_news(order)
         orders = self._ledger.orders
@@ -272,7 +272,7 @@ class Host:
             )
 
     def _enter(self, run: str) -> None:
-        """Go on with the newest run, or begin a new one, to which earlier labels are brought."""
+        """Continue the newest run, or start a new one with the earlier labels."""
         orders = self._ledger.orders
         store = self._ledger.store
         newest = orders.newest_run()
@@ -289,7 +289,7 @@ class Host:
                 )
             check_run(run, self._clock())
             latest = orders.latest_run()
-            if latest is not None and run < latest:  # names sort by when runs began
+            if latest is not None and run < latest:  # names sort by start time
                 raise Refusal(
                     f"site {self._folder.name} is in run {latest}, and run {run} began before it: "
                     "this is a replay, or the coordinator's clock was set back; set it right and "
@@ -311,15 +311,15 @@ class Host:
             store.clear()
             store.carry_labels_over()
             self._enter_own_labels()
-            self._site = None  # perhaps made since by a look at how labeling goes
+            self._site = None  # possibly created by a progress request
         if run != self._acting_in:
-            # also where a new run was not entered, or people were asked first
+            # also if the new run was not started, or after labeling requests
             self._site = None
         store.run = run
         self._acting_in = run
 
     def _enter_own_labels(self) -> None:
-        """Enter the labels of the site's file, which cost nothing."""
+        """Add the labels in the site's file, which have no cost."""
         name = self._folder.name
         recipe = self._agreement.recipe
         taken = self._ledger.purchases.find_taken_rows("", -1)
@@ -333,10 +333,11 @@ class Host:
         self._ledger.store.write(name, labels)
 
     def _take_turn(self, order: Order, place: OrderPlace) -> None:
-        """Put back what came too late.  Raises ValueError for an order that is none of the next: a
-        run goes on from step to step, and goes back where something is asked anew.
+        """Undo changes that came too late, and check the position of an instruction.
 
-        The second leg of a relay goes on from the first, which does not count before both are done.
+        Raises ValueError for an instruction out of order. A run proceeds from step to step, and
+        rolls back if an exchange is repeated. The second leg of a relay continues the first one,
+        which counts only when both are done.
         """
         orders = self._ledger.orders
         store = self._ledger.store
@@ -356,7 +357,10 @@ class Host:
             self._site = None
 
     def _find_counted(self, order: Order) -> int:
-        """The number of the exchange that counted last; OlderLedger where it is not known here."""
+        """Return the number of the last counted exchange.
+
+        Raises OlderLedger if it is unknown.
+        """
         if order.counted is None:
             return 0
         exchange = self._ledger.orders.find_exchange(order.run, order.counted)
@@ -369,7 +373,7 @@ class Host:
             )
         return exchange
 
-    # -- what they do -----------------------------------------------------------------------
+    # -- performing instructions -------------------------------------------------------------
 
     def _bring_letters(self, order: Order, place: OrderPlace) -> Answer:
         brought = self._receive(order, place)
@@ -379,7 +383,7 @@ class Host:
     def _perform(
         self, order: Order, request: Request, place: OrderPlace, to: Mapping[SiteId, bytes]
     ) -> Answer:
-        """Do it; the answer and every change are written in one transaction, and last."""
+        """Perform a request, and write the reply and all changes in one transaction at the end."""
         check_order(request, self._parts)
         pool = len(self._here(request).pool)
         self._limits.check_receivers(request, to)
@@ -397,7 +401,8 @@ class Host:
         is_writing = is_of_people and verb in self._people.writes
         is_closing = is_writing and verb == "close"
         transaction: AbstractContextManager[None] = nullcontext()
-        if is_writing:  # what people do stands in the ledger at once, with the answer
+        # changes of labeling tasks are written in the transaction of the reply
+        if is_writing:
             transaction = self._ledger.transaction()
         with transaction:
             if is_of_people:
@@ -409,19 +414,19 @@ class Host:
             answer = self._sign_key(order, request, answer)
             answer = self._finish(order, verb, answer, notes=notes, is_closing=is_closing)
         if is_closing:
-            # all is safe in the ledger; where it cannot be copied, the next close tries again
+            # the ledger itself is safe, and the next end of labeling repeats the backup
             with suppress(Failed, OSError):
                 self._ledger.backup()
         return answer
 
     def _check_keys(self, order: Order, request: Request) -> None:
-        """Raise Refusal for public keys of a sum that are not those of the other sites."""
+        """Raise Refusal for public keys of a sum that do not belong to the other sites."""
         for step in request.steps:
             if step.masked is not None and step.masked.keys:
                 self._peers.hold(check_proofs(order, step.masked))
 
     def _sign_key(self, order: Order, request: Request, answer: Answer) -> Answer:
-        """The answer; one with a public key for a sum is signed for the other sites."""
+        """Sign the public key for a sum in a reply. Other replies are returned unchanged."""
         shown = find_shown(request)
         if shown is None:
             return answer
@@ -438,8 +443,10 @@ class Host:
         notes: OrderNotes,
         is_closing: bool = False,
     ) -> Answer:
-        """Write what an order did, with its answer, and what noise cost added to that.  A cycle that
-        is closed stays closed, whether or not that counted."""
+        """Write the changes and the reply, with the privacy cost.
+
+        An ended cycle stays ended, whether or not the exchange counts.
+        """
         orders = self._ledger.orders
         store = self._ledger.store
         epsilon = self._draft.epsilon
@@ -456,7 +463,7 @@ class Host:
         return answer
 
     def _receive(self, order: Order, place: OrderPlace) -> Delivery:
-        """Open what a relay delivers, check it, and let the site remember it."""
+        """Decrypt, check and store relayed messages."""
         sizes = sizes_of_models(self._made.layout)
         brought = read_delivery(order, self._folder.keys.seal, sizes)
         senders = brought.letters
@@ -479,7 +486,7 @@ class Host:
         return answers[site.id]
 
     def _about_people(self, order: Order, request: Request) -> Answer:
-        """Verbs of `People`, whose answers are masked where sums are secure sums."""
+        """Run client functions of `People`, masked if secure aggregation is enabled."""
         step = request.steps[-1]
         site = self._here(request)
         if step.masked is not None and step.verb == KEYS:
@@ -496,20 +503,21 @@ class Host:
             return site.guard.protect(step, request, answer)
         return answer
 
-    # -- the site ---------------------------------------------------------------------------
+    # -- site state --------------------------------------------------------------------------
 
     def _encode(self, site: SiteId, x: Tensor, state: State) -> tuple[Source, None]:
-        """Features of rows, (n, *shape) as they are measured: those that the folder has, or that
-        are now made and put there."""
+        """Return the features of measured rows (n, *shape), cached in the folder."""
         encoder = self._made.encoder
         if encoder is None:
             raise ValueError(f"the study of site {site} has no encoder")
         return kept_features(self._features, encoder, x, state), None
 
     def _here(self, request: Request | None = None) -> LocalSite:
-        """The site as the ledger has it.  Rows that were withdrawn leave before the first exchange
-        of a round or a query: a method may remember something of each row from one exchange to the
-        next."""
+        """Return the site from the ledger.
+
+        Withdrawn rows are removed before the first exchange of a round or query, because an
+        algorithm may store data per row between exchanges.
+        """
         is_first = request is not None and request.key.endswith("/0")
         is_new = self._site is None
         if is_first:
@@ -523,7 +531,10 @@ class Host:
         return site
 
     def _own_parts(self) -> Parts:
-        """With secret draws of this run, the same after a restart: from the site's own key."""
+        """Return the algorithms with secret random streams of this run.
+
+        The streams derive from the site's own key and are the same after a restart.
+        """
         run = self._ledger.store.run.encode()
         draws = hashlib.sha256(b"draws|" + run + self._folder.keys.seal)
         return replace(self._parts, secret=int.from_bytes(draws.digest()))
@@ -543,12 +554,15 @@ class Host:
         )
 
     def _allowance(self) -> Allowance:
-        """What the study may have of the people here over all runs: what one run asks for, unless
-        they set a limit of their own; and twice as many questions, as some expire."""
+        """Return the limits of the study on labels and labeling tasks over all runs.
+
+        The site's own limit on labels replaces the number that one run requests. The limit on
+        labeling tasks is twice the smaller of both, because some tasks expire.
+        """
         agreed = self._limits.budget.total
         own = self._folder.settings.limit
         labels = own
-        fewest = own  # the smaller of both, where both are known
+        fewest = own  # the smaller of both, if both are known
         if own is None:
             labels = agreed
             fewest = agreed
@@ -561,9 +575,8 @@ class Host:
 
     @contextmanager
     def _fresh_held(self, site: LocalSite, request: Request) -> Iterator[None]:
-        """In the first round after a query, where the recipe says ``fresh_first``: the labels that
-        it bought validate and do not train."""
-        round_ = request.key.split("/")[-2:-1]  # of a key such as "1/train/0/2"
+        """Hold out new labels for validation in the first round after a query (``fresh_first``)."""
+        round_ = request.key.split("/")[-2:-1]  # a key such as "1/train/0/2"
         is_first_round = request.owner == "training" and round_ == ["0"]
         before = site.held.clone()
         if self._agreement.recipe.fresh_first and request.cycle and is_first_round:
@@ -577,7 +590,7 @@ class Host:
 
 
 def rows_to_score(agreement: Agreement, tests: SiteRows | None) -> tuple[Tensor, Tensor]:
-    """Test rows as models see them, (m, ...), and their labels, (m,); none where there are none."""
+    """Return the test rows in model form (m, ...) and their labels (m,), possibly empty."""
     if tests is None:
         return agreement.example.x[:0], torch.zeros(0)
     return tests.x, torch.tensor(tests.labels, dtype=torch.float32)

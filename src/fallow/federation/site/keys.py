@@ -1,4 +1,4 @@
-"""A site's keys: what it is known by, what letters to it are sealed with, and its Flower node's."""
+"""Keys of a site: signing key, encryption key for peer messages, and Flower node key."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ AGAIN = (
 
 @dataclass(frozen=True)
 class SiteKeys:
-    """Secrets of a site; they never leave its machine."""
+    """Private keys of a site, which never leave its machine."""
 
-    sign: bytes  # Ed25519: by which its answers are known
-    seal: bytes  # X25519: by which it opens what other sites sealed for it
+    sign: bytes  # Ed25519: signs replies
+    seal: bytes  # X25519: decrypts peer messages
 
     @property
     def verify(self) -> bytes:
-        """The public half of ``sign``, which the coordinator is given."""
+        """Return the public key of ``sign``, for the coordinator."""
         return verify_key(self.sign)
 
     @property
     def seal_public(self) -> bytes:
-        """The public half of ``seal``, which other sites are given."""
+        """Return the public key of ``seal``, for other sites."""
         return public_half(self.seal)
 
 
 def make_keys(folder: Path) -> dict[str, str]:
-    """Make what is missing of a new site's keys; the public halves, as its ``join.json`` has them.
+    """Create missing keys of a new site, and return the public keys for its ``join.json``.
 
-    Keys that an earlier attempt left are used.  Raises Failed where they cannot be written.
+    Keys of an earlier attempt are reused. Raises Failed if they cannot be written.
     """
     private_folder(folder)
     node = folder / NODE
@@ -64,7 +64,7 @@ def make_keys(folder: Path) -> dict[str, str]:
 
 
 def read_keys(folder: Path) -> SiteKeys:
-    """The secrets that `make_keys` wrote.  Raises Failed where they are missing or damaged."""
+    """Return the keys of `make_keys`. Raises Failed if they are missing or damaged."""
     file = find_key(folder / SECRETS)
     try:
         saved = json.loads(file.read_bytes())
@@ -74,7 +74,7 @@ def read_keys(folder: Path) -> SiteKeys:
 
 
 def find_key(file: Path) -> Path:
-    """The file of a key, which has to be there."""
+    """Return the path of a key file, which must exist."""
     if not file.is_file():
         raise Failed(f"{file} is missing: {AGAIN}")
     return file

@@ -1,9 +1,9 @@
-"""Tasks of Label Studio (https://labelstud.io/guide/task_format): questions out, its full JSON in.
+"""Exchange of labeling tasks with Label Studio as JSON files.
 
-``data`` of a task is a line of `labels_io`, but for the features of a table, which stand together
-in ``data.features`` for the tag ``Table``.  What people say stands in ``annotations``: each is one
-person's, with a list ``result`` of what its control tags hold.  The tag with the name ``label``
-counts; where none has that name there must be one alone.
+The format is described at https://labelstud.io/guide/task_format. ``data`` of a task is a line of
+`labels_io`, with the features of a table in ``data.features`` for the tag ``Table``.
+``annotations`` has one entry per annotator, whose list ``result`` has the values of the control
+tags. The tag named ``label`` is used, or the only tag if none has that name.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Cells = dict[str, object]
 """What a file says of one label, by the name of the column."""
 
 
-# -- out ------------------------------------------------------------------------------------
+# -- export ---------------------------------------------------------------------------------
 
 
 def build_tasks(lines: Sequence[JsonObject], is_class: bool) -> list[JsonObject]:
-    """A task for each line; one that has a label brings it as an annotation.
+    """Build a task for each line. A line with a label has it as an annotation.
 
-    is_class: labels are classes, for the tag ``Choices``; otherwise numbers, for ``TextArea``.
+    ``is_class``: labels are classes for the tag ``Choices``, otherwise numbers for ``TextArea``.
 
     >>> build_tasks([{"id": "a", "label": "", "feature:age": "43"}], is_class=True)
     [{'data': {'id': 'a', 'features': {'age': '43'}}}]
@@ -55,7 +55,7 @@ def _build_task(line: JsonObject, is_class: bool) -> JsonObject:
 
 
 def _annotate(label: object, is_class: bool) -> JsonObject:
-    """An annotation that says one label."""
+    """Return an annotation with one label."""
     result: dict[str, object] = {"from_name": TAG, "to_name": SHOWN}
     if is_class:
         result |= {"type": "choices", "value": {"choices": [label]}}
@@ -64,20 +64,19 @@ def _annotate(label: object, is_class: bool) -> JsonObject:
     return {"result": [result]}
 
 
-# -- in -------------------------------------------------------------------------------------
+# -- import ---------------------------------------------------------------------------------
 
 
 def is_task(entry: JsonObject) -> bool:
-    """Whether an object of a JSON file is a task, and no line of `labels_io`."""
+    """Return whether an object of a JSON file is a task instead of a line of `labels_io`."""
     has_data = isinstance(entry.get("data"), dict)
     return has_data and isinstance(entry.get("annotations", []), list)
 
 
 def read_task(task: JsonObject) -> list[Cells]:
-    """What the annotations of a task say: ``label``, ``who``, and the sample as ``data`` names it.
+    """Return the label (``label``, ``who``) of each annotation and the example in ``data``.
 
-    A task that was skipped, or that nobody has looked at, has an empty label.  Raises ValueError
-    for annotations that hold none.
+    A skipped or unseen task has an empty label. Raises ValueError for annotations without a label.
 
     >>> choice = {"from_name": "label", "type": "choices", "value": {"choices": ["ill"]}}
     >>> read_task({"data": {"id": "a"}, "annotations": [{"result": [choice]}]})
@@ -103,7 +102,7 @@ def read_task(task: JsonObject) -> list[Cells]:
 
 
 def _objects(value: object) -> list[JsonObject]:
-    """The objects of a list; none where it is no list."""
+    """Return the objects in a list, or nothing for other values."""
     if not isinstance(value, list):
         return []
     return [entry for entry in value if isinstance(entry, dict)]
@@ -132,14 +131,14 @@ def _read_label(annotation: JsonObject) -> str:
 
 
 def _join(said: object) -> str:
-    """The one thing that was said, or several with commas between."""
+    """Return a single value, or several separated by commas."""
     if isinstance(said, list):
         return ", ".join(map(str, said))
     return str(said)
 
 
 def _read_author(annotation: JsonObject) -> str:
-    """Who made an annotation, as far as the file says: an address, a name, or a number."""
+    """Return the author of an annotation: an address, a name or a number."""
     author = annotation.get("completed_by")
     if author is None:
         return ""

@@ -1,16 +1,15 @@
-"""A site's own Label Studio: open questions become its tasks, finished annotations labels, over its
-REST interface (https://api.labelstud.io).
+"""Synchronization with a site's own Label Studio over its REST interface.
 
-Where it is, and the token by which it knows the site, stand in ``label-studio.toml`` in the site's
-folder, for its owner's eyes alone:
+Open labeling tasks become tasks of Label Studio, and finished annotations become labels
+(https://api.labelstud.io). The address and the access token are in ``label-studio.toml`` in the
+site's folder, which only its owner can read:
 
     address = "http://127.0.0.1:8080"
     token = "..."
-    project = 3          # which; without it, one is made, and found again by its title
+    project = 3          # optional; by default a project is created and found by its title
 
-Tasks are known by the study's digest, the site, the sample and the cycle in their ``data``.  So
-whatever was stopped half-way is made good by the next call, and a project may hold other tasks
-beside.
+Tasks are identified by the study's hash, the site, the example and the cycle in their ``data``. An
+interrupted call is therefore completed by the next one, and a project may have other tasks.
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ if TYPE_CHECKING:
 SERVER = "label-studio.toml"
 TAKEN = "label-studio.json"
 """What was read last, in the site's folder: sentences about an entry mean this file's."""
-PATIENCE = 30.0  # seconds in which nothing comes
-LONGEST = 600.0  # seconds until an answer is there
-LARGEST = 2**27  # bytes of an answer
-AT_ONCE = 50  # tasks in one request
-PAGE = 100  # projects in one answer
-MOST_PAGES = 1000  # of projects
+PATIENCE = 30.0  # seconds without data
+LONGEST = 600.0  # seconds for a whole response
+LARGEST = 2**27  # largest response in bytes
+AT_ONCE = 50  # tasks per request
+PAGE = 100  # projects per response
+MOST_PAGES = 1000  # largest number of pages of projects
 ON_THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
 HOW = (
     'write address = "http://127.0.0.1:8080" and token = "..." into it, and make it yours alone '
@@ -61,7 +60,7 @@ HOW = (
 
 
 class Shown(Protocol):
-    """An image as a browser gets it."""
+    """An image as it is sent to a browser."""
 
     @property
     def content(self) -> bytes: ...
@@ -73,13 +72,13 @@ ShowRow = Callable[[int], Shown | None]
 """The picture of a row; None for a row that is none."""
 
 
-# -- where it is ----------------------------------------------------------------------------
+# -- settings -------------------------------------------------------------------------------
 
 
 @final
 @dataclass(frozen=True)
 class ServerSettings:
-    """Where a site's Label Studio is; project: the number of one that is there."""
+    """Address of a site's Label Studio, and optionally the number of a project."""
 
     address: str
     token: str = field(repr=False)
@@ -87,8 +86,11 @@ class ServerSettings:
 
 
 def read_server_settings(file: Path) -> ServerSettings:
-    """What `SERVER` says.  Raises ValueError, never with the token in it, for a file that others may
-    read, that is no such file, and for an address to which the token would go unencrypted."""
+    """Read the settings in `SERVER`.
+
+    Raises ValueError, never with the token in it, for a file that others can read, for an invalid
+    file, and for an address to which the token would be sent unencrypted.
+    """
     try:
         with file.open("rb") as opened:
             rights = file.stat().st_mode
@@ -124,15 +126,15 @@ def read_server_settings(file: Path) -> ServerSettings:
     return ServerSettings(address.rstrip("/"), token.strip(), project)
 
 
-# -- what is asked of it --------------------------------------------------------------------
+# -- client ---------------------------------------------------------------------------------
 
 
 @final
 class LabelStudioServer:
-    """What a site asks of a Label Studio.  A context, at whose end its connection is closed.
+    """Client of a Label Studio server, a context manager that closes its connection.
 
-    Every method raises Failed where the server does not answer, or not as Label Studio does, and
-    ValueError where it does not accept the token.
+    Every method raises Failed if the server does not respond as Label Studio does, and ValueError
+    if it does not accept the token.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
@@ -144,8 +146,10 @@ class LabelStudioServer:
             base_url=settings.address,
             timeout=PATIENCE,
             headers={"accept-encoding": "identity"},
-            follow_redirects=False,  # the token is for this address alone
-            trust_env=settings.address.startswith("https"),  # as for a proxy
+            follow_redirects=False,  # the token must not be sent to another address
+            trust_env=settings.address.startswith(
+                "https"
+            ),  # use environment proxies for HTTPS only
         )
 
     def __enter__(self) -> Self:
@@ -156,7 +160,7 @@ class LabelStudioServer:
         self._client.close()
 
     def _authorize(self) -> str:
-        """A header: with the token itself, or with what a personal one is exchanged for."""
+        """Return the authorization header, from the token or one exchanged for it."""
         token = self._settings.token
         if token.count(".") != 2:
             return f"Token {token}"
@@ -167,7 +171,7 @@ class LabelStudioServer:
         return f"Bearer {access}"
 
     def find_project(self, title: str, interface: str) -> int:
-        """The number of the project; it is made where there is none of this title."""
+        """Return the number of the project with a title, creating it if necessary."""
         if self._settings.project is not None:
             return self._settings.project
         for page in range(1, MOST_PAGES + 1):
@@ -188,7 +192,7 @@ class LabelStudioServer:
         return self._number(made, "/api/projects")
 
     def list_tasks(self, project: int) -> list[JsonObject]:
-        """Every task of a project with its annotations, as the full export has them."""
+        """Return every task of a project with its annotations, as in the full export."""
         path = f"/api/projects/{project}/export?exportType=JSON&download_all_tasks=true"
         answer = self._ask("GET", path)
         if not isinstance(answer, list):
@@ -196,7 +200,7 @@ class LabelStudioServer:
         return [task for task in answer if isinstance(task, dict)]
 
     def list_people(self) -> dict[int, str]:
-        """Who annotates there: their address by their number."""
+        """Return the e-mail addresses of annotators by their number."""
         answer = self._ask("GET", "/api/users/")
         if not isinstance(answer, list):
             raise self._odd("GET", "/api/users/")
@@ -207,7 +211,7 @@ class LabelStudioServer:
         return people
 
     def add_tasks(self, project: int, tasks: Sequence[JsonObject]) -> None:
-        """Put tasks into a project."""
+        """Add tasks to a project."""
         for first in range(0, len(tasks), AT_ONCE):
             part = list(tasks[first : first + AT_ONCE])
             self._ask("POST", f"/api/projects/{project}/import", part)
@@ -247,8 +251,10 @@ class LabelStudioServer:
 
     @contextmanager
     def _cut_off_after(self, seconds: float) -> Iterator[None]:
-        """End a request that takes longer, also where a byte comes now and then, for which
-        `PATIENCE` begins anew each time."""
+        """Abort a request after ``seconds``, even if data arrives slowly.
+
+        `PATIENCE` alone restarts with each byte.
+        """
         timer = Timer(seconds, self._client.close)
         timer.daemon = True
         timer.start()
@@ -266,11 +272,13 @@ class LabelStudioServer:
 
 
 def _read_up_to(response: httpx.Response, largest: int) -> bytes | None:
-    """The body of an answer as it comes; None for one that is larger, and for one that is encoded,
-    which nobody has asked for: few bytes can be many once they are unpacked."""
+    """Return the raw body of a response, or None if it is too large or encoded.
+
+    No encoding was requested, and a few encoded bytes can expand to many.
+    """
     if response.headers.get("content-encoding", "identity") != "identity":
         return None
-    body = bytearray()  # a list of small parts would take many times their bytes
+    body = bytearray()  # a list of small parts would need far more memory
     for part in response.iter_raw():
         if len(body) + len(part) > largest:
             return None
@@ -278,15 +286,15 @@ def _read_up_to(response: httpx.Response, largest: int) -> bytes | None:
     return bytes(body)
 
 
-# -- both ways ------------------------------------------------------------------------------
+# -- synchronization ------------------------------------------------------------------------
 
 
 @final
 @dataclass(frozen=True)
 class Synced:
-    """What went between a site and its Label Studio.
+    """Result of a synchronization.
 
-    sent: tasks that are new there.  taken: what became of its annotations.
+    ``sent`` is the number of new tasks. ``taken`` is the import of annotations.
     """
 
     project: int
@@ -295,11 +303,11 @@ class Synced:
 
 
 def sync_label_studio(folder: SiteFolder, ledger: Ledger, show: ShowRow) -> Synced:
-    """Take what people have annotated, as if they had said it on the labeling page, and send the
-    questions that are open and not there yet.
+    """Import annotations as if entered on the labeling page, and add new labeling tasks.
 
-    Labels pass the checks of `import_labels`: what is refused is said and left out, and the rest is
-    taken in one transaction.  Raises ValueError and Failed as `LabelStudioServer` does.
+    Labels are checked as by `import_labels`: rejected ones are reported and left out, and all
+    others are imported in one transaction. Raises ValueError and Failed as `LabelStudioServer`
+    does.
     """
     settings = read_server_settings(folder.path / SERVER)
     agreement = folder.agreement
@@ -331,10 +339,10 @@ def sync_label_studio(folder: SiteFolder, ledger: Ledger, show: ShowRow) -> Sync
 
 
 def write_interface(classes: Sequence[str], n_images: int = 0) -> str:
-    """The labeling interface of a project: what is seen, and the tag `TAG` that people fill in.
+    """Return the labeling interface of a project: the example, and the input tag `TAG`.
 
-    classes: their names; none where there are numbers to say.  n_images: images of a row; 0: rows
-    are tables.
+    ``classes`` are the class names, empty for regression. ``n_images`` is the number of images of a
+    row, 0 for tables.
 
     >>> print(write_interface(["no", 'y"es']))
     <View>
@@ -364,12 +372,12 @@ def write_interface(classes: Sequence[str], n_images: int = 0) -> str:
 
 
 def _count_images(show: ShowRow) -> int:
-    """Whether rows are images, as the first one says."""
+    """Return 1 if the first row is an image, otherwise 0."""
     return int(show(0) is not None)
 
 
 def _describe_sample(line: JsonObject, show: ShowRow) -> dict[str, object]:
-    """A question as the data of a task: how it is known again, and what people see of it."""
+    """Return a labeling task as data of a task: its identification and the displayed content."""
     sample: dict[str, object] = {}
     for name, value in line.items():
         if name in ("id", "row", "cycle", "place") or name.startswith("feature:"):
@@ -383,9 +391,9 @@ def _describe_sample(line: JsonObject, show: ShowRow) -> dict[str, object]:
 
 
 def _is_own(task: JsonObject, study: str, site: str) -> bool:
-    """Whether a task is of a site in a study: samples of two sites may have the same names.
+    """Return whether a task belongs to this site and study.
 
-    Those that were sent before sites stood in tasks name none.
+    Examples of different sites may have the same names. Tasks of earlier versions name no site.
     """
     data = _find_data(task)
     return data.get("study") == study and data.get("site", site) == site
@@ -399,12 +407,12 @@ def _find_data(task: JsonObject) -> Mapping[str, object]:
 
 
 def _name_question(about: Mapping[str, object]) -> tuple[str, str, str]:
-    """By what a question is known: its sample, and the cycle that asked for it."""
+    """Return the identification of a labeling task: its example and its cycle."""
     return str(about.get("id")), str(about.get("row")), str(about.get("cycle"))
 
 
 def _shorten(task: JsonObject, people: Mapping[int, str]) -> JsonObject:
-    """A task without what people saw; who annotated stands by address and not by number."""
+    """Return a task without the displayed content, with annotators by address."""
     data = _find_data(task)
     sample = {name: data.get(name) for name in ("id", "row", "cycle")}
     value = task.get("annotations")

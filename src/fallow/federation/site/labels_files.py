@@ -1,4 +1,4 @@
-"""Tables of labels as files: CSV and JSON, read with care."""
+"""Tables of labels as CSV and JSON files, with safe parsing."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Entry = tuple[str, Cells]
 """Where something stands in a file ("line 3"), and what stands there."""
 
 
-# -- out ------------------------------------------------------------------------------------
+# -- export ---------------------------------------------------------------------------------
 
 
 def write_lines(path: Path, lines: Sequence[JsonObject]) -> int:
-    """Write a table whose lines share most columns, for its owner alone; how many lines."""
+    """Write a table as a private file, and return the number of lines."""
     if _kind(path) == "json":
         content = (json.dumps(lines, indent=1, ensure_ascii=False) + "\n").encode()
         write_whole(path, content, mode=FILE)
@@ -44,7 +44,7 @@ def write_lines(path: Path, lines: Sequence[JsonObject]) -> int:
 
 
 def _collect_columns(lines: Sequence[JsonObject]) -> list[str]:
-    """The columns of a table, in the order in which its lines first name them."""
+    """Return the columns of a table in the order of their first occurrence."""
     columns: dict[str, None] = {}
     for line in lines:
         columns |= dict.fromkeys(line)
@@ -60,17 +60,16 @@ def _kind(path: Path) -> str:
     return kind
 
 
-# -- in -------------------------------------------------------------------------------------
+# -- import ---------------------------------------------------------------------------------
 
 
 def read_lines(
     path: Path, by: Key, names: Mapping[str, str] | None = None
 ) -> list[tuple[str, dict[str, str]]]:
-    """Each line's place and its cells `READ`, "" where there is none.
+    """Return the position and the cells `READ` of each line, "" for missing cells.
 
-    by: the column that names samples.  names: other names of columns `READ`, such as the study's
-    own, each with the column that it stands for.  Raises ValueError for a file that is not such a
-    table.
+    ``by`` is the column with the names of examples. ``names`` maps other column names, such as
+    those of the study, to columns in `READ`. Raises ValueError for an invalid file.
     """
     if path.suffix.lower() == ANNOTATIONS:
         return _read_images(path)
@@ -106,7 +105,7 @@ def read_lines(
 
 
 def _read_images(path: Path) -> list[tuple[str, dict[str, str]]]:
-    """What an export of CVAT says of images."""
+    """Return the labels in a CVAT export."""
     try:
         annotations = read_annotations(path.read_bytes())
     except OSError as error:
@@ -121,7 +120,7 @@ def _read_images(path: Path) -> list[tuple[str, dict[str, str]]]:
 
 
 def _select_cells(cells: Mapping[str, object]) -> dict[str, str]:
-    """The columns that are read, as texts."""
+    """Return the used columns as texts."""
     selected: dict[str, str] = {}
     for name in READ:
         value = cells.get(name)
@@ -162,7 +161,7 @@ def _read_csv(path: Path, text: str, names: Mapping[str, str]) -> list[Entry]:
 
 
 def _find_separator(text: str) -> str:
-    """What stands between cells: in some countries spreadsheets write semicolons."""
+    """Return the column separator. In some countries spreadsheets use semicolons."""
     header = text.split("\n", 1)[0]
     if ";" in header and "," not in header:
         return ";"
@@ -170,7 +169,7 @@ def _find_separator(text: str) -> str:
 
 
 def _name_twice(column: str, names: Mapping[str, str]) -> str:
-    """A column that a file has twice, in words.  names: other names of columns."""
+    """Describe a repeated column. ``names`` maps other column names."""
     for name, meant in names.items():
         if meant == column:
             return f"two columns {column!r}, which may also be called {name!r}"
@@ -178,8 +177,10 @@ def _name_twice(column: str, names: Mapping[str, str]) -> str:
 
 
 def _normalize_header(line: Sequence[str], others: Mapping[str, str]) -> list[str]:
-    """The names of the columns; those that are read in small letters, where two do not become
-    one by it.  others: other names of columns, each with the column that it stands for."""
+    """Return the column names, with used columns in lower case if they remain unique.
+
+    ``others`` maps other column names to used columns.
+    """
     names = [name.strip() for name in line]
     times = Counter(name.lower() for name in names)
     header: list[str] = []
@@ -195,8 +196,7 @@ def _normalize_header(line: Sequence[str], others: Mapping[str, str]) -> list[st
 
 
 def _read_object(pairs: Sequence[tuple[str, object]]) -> Cells:
-    """An object of JSON.  Raises ValueError for one that says something twice, of which people and
-    programs would see different halves."""
+    """Return a JSON object. Raises ValueError for a repeated key, which readers treat differently."""
     cells = dict(pairs)
     if len(cells) < len(pairs):
         times = Counter(name for name, _ in pairs)
@@ -206,8 +206,10 @@ def _read_object(pairs: Sequence[tuple[str, object]]) -> Cells:
 
 
 def _rename(cells: Cells, names: Mapping[str, str]) -> Cells:
-    """An object by the names of columns that are read.  Raises ValueError for one that says the
-    same under two names."""
+    """Rename the keys of an object to used columns.
+
+    Raises ValueError for an object with two keys for the same column.
+    """
     renamed: Cells = {}
     for name, value in cells.items():
         column = names.get(name, name)

@@ -1,28 +1,27 @@
-"""Labels out of a site and into it: CSV and JSON, for spreadsheets and other labeling tools.
+"""Import and export of labels as CSV and JSON, for spreadsheets and other labeling tools.
 
-A file has one line (CSV, UTF-8, with a header) or one object (JSON, in a list) for each question:
+A file has one line (CSV, UTF-8, with a header) or one object (JSON, in a list) for each labeling
+task:
 
-    id              name of the sample, as in the site's data
-    label           name of the class, a number, or "cannot tell"; empty: not answered
-    row             number of the sample in the site's data, from 0
-    cycle           when it was asked for; -1: the first labels
-    place           0 was chosen first
-    who, at         who said so, and when (ISO 8601, UTC)
-    state           answered, declined (nobody can tell), conflict, open, expired or withdrawn
+    id              name of the example in the site's data
+    label           class name, number, or "cannot tell"; empty if not labeled
+    row             number of the example in the site's data, from 0
+    cycle           cycle of the task; -1 is the initial labeled set
+    place           rank in the selection, from 0
+    who, at         annotator and time (ISO 8601, UTC)
+    state           answered, declined (cannot tell), conflict, open, expired or withdrawn
     guess, probability, guess_by, score
-                    what the model guessed and how sure it was, which model ("global" or "local"),
-                    and the strategy's score; only when asked for, because a guess that is seen
-                    first sways people
-    feature:NAME    a column of a table, ``feature:NAME (UNIT)`` where it has a unit
+                    prediction, its probability, the model ("global" or "local"), and the query
+                    score; only on request, because predictions influence annotators
+    feature:NAME    a column of a table, ``feature:NAME (UNIT)`` if it has a unit
     file            path of an image
 
-Import reads ``id`` and ``label``, and ``who`` where it is given. The study's own names of the
-columns of IDs and of labels do as well. Other columns are passed over, so that a file may travel
-through another tool and back. Label Studio's full JSON is read as it is (`label_studio`), and
-written where that is wanted. Its shorter forms (JSON-MIN, CSV), like other tools that number
-samples on their own, have another number under ``id`` and keep ``row``: import such a file with
-``by="row"``. A file that has both must agree with itself, so that one mistaken for the other is
-refused.
+The import reads ``id``, ``label`` and, if present, ``who``. It also accepts the study's names of the
+ID and label columns. Other columns are ignored, so that a file can pass through another tool. The
+full JSON format of Label Studio is supported for import and export (`label_studio`). Its shorter
+forms (JSON-MIN, CSV), like other tools that number examples themselves, have another number under
+``id`` and keep ``row``. Import such a file with ``by="row"``. If a file has both columns, they must be
+consistent, so that mistaking one for the other is detected.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from fallow.federation.site.rows import SiteRows
 from fallow.storage.plain import plain
 
 CANNOT_TELL = "cannot tell"
-LONGEST_NAME = 200  # letters of a person's name or address
+LONGEST_NAME = 200  # characters of an annotator's name or address
 WRITTEN = (
     *("id", "label", "row", "cycle", "place", "who", "at", "state"),
     *("guess", "probability", "guess_by", "score", "file"),
@@ -51,7 +50,7 @@ WRITTEN = (
 """Columns that are written, which keep their meaning whatever a study calls its own."""
 
 
-# -- out ------------------------------------------------------------------------------------
+# -- export ---------------------------------------------------------------------------------
 
 
 def export_questions(
@@ -62,10 +61,10 @@ def export_questions(
     guess: bool = False,
     as_tasks: bool = False,
 ) -> int:
-    """Write the open questions, in the order in which they were chosen; how many.
+    """Write the open labeling tasks in the order of selection, and return their number.
 
-    as_tasks: of Label Studio.  Raises ValueError for a name that ends neither in .csv nor in .json,
-    Failed where the file cannot be written.
+    ``as_tasks``: in the format of Label Studio. Raises ValueError for a name that ends in neither
+    .csv nor .json, and Failed if the file cannot be written.
     """
     lines = list_open_questions(ledger, schema, rows, guess=guess)
     return _write(path, lines, schema, as_tasks=as_tasks)
@@ -74,7 +73,7 @@ def export_questions(
 def list_open_questions(
     ledger: Ledger, schema: Schema, rows: SiteRows, *, guess: bool = False
 ) -> list[JsonObject]:
-    """The open questions as lines of a file, in the order in which they were chosen."""
+    """Return the open labeling tasks as lines of a file, in the order of selection."""
     return [
         _build_line(schema, rows, asked, given=None, guess=guess)
         for asked in ledger.questions(state="open")
@@ -89,7 +88,7 @@ def export_labels(
     guess: bool = False,
     as_tasks: bool = False,
 ) -> int:
-    """Write every answer that counts, one line for each person and question; how many."""
+    """Write all labels that count, one line per annotator and task, and return their number."""
     lines: list[JsonObject] = []
     for asked in ledger.questions():
         for answer in asked.answers:
@@ -114,9 +113,9 @@ def _build_line(
     given: LabelAnswer | None,
     guess: bool,
 ) -> JsonObject:
-    """A question as a line of a file.
+    """Return a labeling task as a line of a file.
 
-    given: the answer that it has; None: none.  guess: with what the model guessed.
+    ``given`` is its label, or None. ``guess``: with the model's prediction.
     """
     line: dict[str, object] = {
         "id": rows.ids[asked.row],
@@ -156,7 +155,7 @@ def _build_line(
 
 
 def _label_text(schema: Schema, value: float | None) -> str:
-    """A label as it stands in a file: numbers with all their digits."""
+    """Return a label as text, with all digits of a number."""
     if value is None:
         return CANNOT_TELL
     if schema.classes:
@@ -164,17 +163,17 @@ def _label_text(schema: Schema, value: float | None) -> str:
     return repr(value).removesuffix(".0")
 
 
-# -- in -------------------------------------------------------------------------------------
+# -- import ---------------------------------------------------------------------------------
 
 
 @final
 @dataclass(frozen=True)
 class Imported:
-    """What became of a file.
+    """Result of an import.
 
-    recorded: labels that are new; none where lines were refused and partial was off.  same: labels
-    that were there already.  empty: lines without a label.  refused: one sentence for each line
-    that was.
+    ``recorded`` is the number of new labels, 0 if lines were rejected without ``partial``. ``same``
+    is the number of labels that existed already, and ``empty`` that of lines without a label.
+    ``refused`` has a sentence for each rejected line.
     """
 
     recorded: int
@@ -186,9 +185,10 @@ class Imported:
 @final
 @dataclass(frozen=True)
 class _Line:
-    """One line of a file that names a sample and a label.
+    """Line of a file with an example and a label.
 
-    place: where it stands, such as "line 3".  value: a class id or a number; None: cannot tell.
+    ``place`` is its position, such as "line 3". ``value`` is a class ID or a number, or None for
+    "cannot tell".
     """
 
     place: str
@@ -197,16 +197,15 @@ class _Line:
     who: str
 
 
-HINTS = 20  # refused lines that say what was probably meant
-COMPARED = 200_000  # names with which the names in a file are compared, in all
-LONGEST_HINTED = 500  # letters of a name or label that is compared with others
+HINTS = 20  # rejected lines with a suggestion
+COMPARED = 200_000  # total number of name comparisons
+LONGEST_HINTED = 500  # longest name or label for a suggestion
 
 
 @final
 @dataclass
 class _Parsed:
-    """A file whose lines were read: those that name a sample and a label, a sentence for each that
-    was refused, and how many have no label."""
+    """Parsed file: lines with labels, reasons for rejected lines, number of empty lines."""
 
     lines: list[_Line]
     refused: list[str]
@@ -214,7 +213,7 @@ class _Parsed:
 
 
 class _Undone(Exception):
-    """Nothing of the file is kept."""
+    """Raised to roll back an import."""
 
 
 def import_labels(
@@ -228,15 +227,16 @@ def import_labels(
     dry_run: bool = False,
     by: Key = "id",
 ) -> Imported:
-    """Take the answers in a file as if people had given them on the page: all of them, or none.
+    """Import the labels in a file as if entered on the labeling page: all or none.
 
-    who: for lines that do not say it.  partial: keep the good lines even where others are refused.
-    dry_run: only say what would become of the file.  by: what names a sample.
+    ``who`` is the annotator of lines without one. ``partial`` keeps valid lines if others are
+    rejected. ``dry_run`` reports the result without changes. ``by`` is the column with the names of
+    examples.
 
-    A line is refused for a sample that the site does not have, was never asked for, has expired or
-    was withdrawn; for a class that was not agreed on, or no finite number; and for a label that
-    differs from one that the sample has already, here or in another line of the file: such are for
-    people to decide.  Raises ValueError for a file that cannot be read.
+    A line is rejected for an unknown example, for one without an active labeling task, for an
+    unknown class, and for a number that is not finite. It is also rejected for a label that differs
+    from an existing one, at the site or in another line, because annotators must decide. Raises
+    ValueError for a file that cannot be read.
     """
     parsed = _parse_file(path, schema, rows, who=who, by=by)
     refused = parsed.refused
@@ -285,16 +285,14 @@ def _parse_file(
         except ValueError as error:
             parsed.refused.append(f"{place}: {error}")
             continue
-        name = (
-            plain(cells["who"], LONGEST_NAME) or who
-        )  # others' word, shown in many places
+        name = plain(cells["who"], LONGEST_NAME) or who  # untrusted text that is displayed
         line = _Line(place=place, row=row, value=value, who=name)
         parsed.lines.append(line)
     return parsed
 
 
 def _other_names(schema: Schema, by: Key) -> dict[str, str]:
-    """The study's own names of columns, each with the column of a file that it stands for."""
+    """Return the study's column names and the columns of a file that they stand for."""
     names = {schema.label: "label"}
     if by == "id":
         names[schema.ids] = "id"
@@ -302,8 +300,9 @@ def _other_names(schema: Schema, by: Key) -> dict[str, str]:
 
 
 def _bound_hints(rows: int) -> int:
-    """Of how many refused lines it is looked up what was probably meant: each is compared with all
-    names, and a file may have any number of lines.
+    """Return the number of rejected lines with a suggestion.
+
+    Each suggestion compares a name with all others, and a file may have any number of lines.
 
     >>> _bound_hints(300), _bound_hints(50_000), _bound_hints(10**7)
     (20, 4, 1)
@@ -312,7 +311,7 @@ def _bound_hints(rows: int) -> int:
 
 
 def _list_names(path: Path, rows: SiteRows) -> Sequence[str]:
-    """The names by which a file knows the rows, in their order."""
+    """Return the names of the rows in a file, in order."""
     if path.suffix.lower() != ANNOTATIONS:
         return rows.ids
     return [name_image(rows, row) for row in range(len(rows.ids))]
@@ -326,9 +325,9 @@ def _record(
     schema: Schema,
     rows: SiteRows,
 ) -> bool:
-    """Enter one answer; whether it is new.  ValueError where it is refused.
+    """Record one label and return whether it is new. Raises ValueError if it is rejected.
 
-    known: the newest question about each row; it is brought up to date.
+    ``known`` has the newest labeling task of each row and is updated.
     """
     sample = f"sample {rows.ids[line.row]!r}"
     asked = known.get(line.row)
@@ -356,7 +355,7 @@ def _record(
 def _split_contradictions(
     lines: Iterable[_Line], schema: Schema, rows: SiteRows
 ) -> tuple[list[_Line], list[str]]:
-    """The lines whose sample has one label in the file, and a sentence for each other line."""
+    """Return the lines whose example has a single label, and a sentence for each other line."""
     by_row: dict[int, list[_Line]] = {}
     for line in lines:
         by_row.setdefault(line.row, []).append(line)
@@ -385,7 +384,7 @@ def _find_row(
     by: Key,
     with_hint: bool,
 ) -> int:
-    """The row that a line is about; ValueError where the site has none such."""
+    """Return the row of a line. Raises ValueError if the site does not have it."""
     name = cells["id"]
     number = cells["row"]
     is_row = number.isascii() and number.isdigit() and int(number) < len(rows.ids)
@@ -413,7 +412,7 @@ def _find_row(
 
 
 def _parse_label(schema: Schema, text: str, *, with_hint: bool) -> float | None:
-    """A label as it stands in a file; a decimal comma is one in a spreadsheet of many countries."""
+    """Parse a label. A decimal comma is accepted, as spreadsheets in many countries write it."""
     if text == CANNOT_TELL and text not in schema.classes:
         return None
     has_decimal_comma = not schema.classes and text.count(",") == 1 and "." not in text
@@ -424,5 +423,5 @@ def _parse_label(schema: Schema, text: str, *, with_hint: bool) -> float | None:
 
 
 def _number_of_line(sentence: str) -> int:
-    """The number of the line that a sentence is about."""
+    """Return the line number in a sentence."""
     return int(sentence.split(":", 1)[0].split()[-1])

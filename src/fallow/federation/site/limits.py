@@ -1,7 +1,7 @@
-"""What a site lets a coordinator have: what the agreed recipe asks for, and no more.
+"""Limits of a site on the coordinator's requests: the agreed configuration and nothing more.
 
-Everything here is computed from the site's own copy of the agreement and counted in its own ledger.
-Nothing that an order says can raise a limit.
+All limits are computed from the site's own copy of the agreement and counted in its own ledger. No
+content of an instruction can raise a limit.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FILLED_BY = ("fill", "features", "spread")
 """Functions that may be given what fills empty cells."""
 PARTS = ("w", "stats")
 """Of a common model."""
-FITS = 6  # of one order: models that are trained or handed over
+FITS = 6  # models that one instruction trains or sends
 DEADLINE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\+00:00")
 """A time of day as coordinators write it."""
 YEARS = range(2000, 3000)
@@ -52,10 +52,10 @@ YEARS = range(2000, 3000)
 
 @dataclass(frozen=True)
 class OrderNotes:
-    """What the ledger notes when an order is done.
+    """Facts that the ledger stores when an instruction is done.
 
-    rows_of_all: the most rows that all sites have, as the numbers of the order imply.  scored: the
-    digest of the model that is scored.
+    ``rows_of_all`` is the largest total number of rows that the instruction implies. ``scored`` is
+    the hash of the scored model.
     """
 
     scored: str | None = None
@@ -65,8 +65,11 @@ class OrderNotes:
 @final
 @dataclass(frozen=True)
 class SiteLimits:
-    """The limits of one site.  rows: how many it has; width: numbers in one of them; scores: how
-    often models are scored over all runs."""
+    """Limits of one site.
+
+    ``rows`` is its number of rows, ``width`` the number of features, and ``scores`` the largest
+    number of scored models over all runs.
+    """
 
     agreement: Agreement
     made: BuiltStudy
@@ -77,22 +80,22 @@ class SiteLimits:
 
     @cached_property
     def schedule(self) -> RunSchedule:
-        """The orders that the agreed recipe leads to."""
+        """Return the exchanges of the agreed configuration."""
         return RunSchedule(self.agreement.recipe)
 
     @property
     def site(self) -> SiteId:
-        """Whose limits they are."""
+        """Return the name of the site."""
         return self.ledger.site
 
     @property
     def sites(self) -> int:
-        """How many sites the study has."""
+        """Return the number of sites in the study."""
         return len(self.agreement.sites)
 
     @property
     def budget(self) -> Budget:
-        """How many labels may be asked for, as far as the ledger knows the rows of all sites."""
+        """Return the label budget, as far as the total number of rows is known."""
         return Budget(
             recipe=self.agreement.recipe,
             sites=self.sites,
@@ -102,11 +105,14 @@ class SiteLimits:
             rows_of_all=self.ledger.orders.rows_of_all(),
         )
 
-    # -- before anything is done ------------------------------------------------------------
+    # -- checks before an instruction --------------------------------------------------------
 
     def check(self, run: str, request: Request, place: OrderPlace, pool: int) -> OrderNotes:
-        """Raise ValueError, in a sentence, for what the agreement does not allow; what is to be
-        notes when the order is done.  pool: rows that can still be chosen."""
+        """Raise ValueError for a request that the agreement does not permit.
+
+        Returns the facts to store when the instruction is done. ``pool`` is the number of rows in
+        the unlabeled pool.
+        """
         self._check_tuned(request, place)
         self._check_often(run, request, place)
         self._check_fits(request, place)
@@ -132,8 +138,7 @@ class SiteLimits:
         return notes
 
     def check_receivers(self, request: Request, to: Mapping[SiteId, bytes]) -> None:
-        """Raise ValueError for receivers that are no sites of the study, or where nothing is
-        relayed."""
+        """Raise ValueError for receivers outside the study, or if nothing is relayed."""
         is_relay = bool(request.steps) and request.steps[-1].kind == "relay"
         if to and not is_relay:
             raise Refusal(
@@ -149,7 +154,7 @@ class SiteLimits:
     def check_delivery(
         self, key: str, place: OrderPlace, verb: str, senders: Iterable[str]
     ) -> None:
-        """Raise ValueError unless the agreed methods relay by this verb at this place."""
+        """Raise ValueError unless the agreed algorithms relay with this client function here."""
         contract = self._contract(place.owner)
         if verb not in contract.relay:
             raise Refusal(
@@ -164,12 +169,14 @@ class SiteLimits:
             )
 
     def _find_unknown(self, names: Iterable[str]) -> str | None:
-        """The first name, in the order of the alphabet, that is no site of the study."""
+        """Return the first name in alphabetical order that is not a site of the study."""
         return min(set(names) - set(self.agreement.sites), default=None)
 
     def _check_tuned(self, request: Request, place: OrderPlace) -> None:
-        """Raise Refusal for what follows from a choice by the first labels where none is made, and
-        for rows that are encoded before one that is."""
+        """Raise Refusal for requests that do not match the choice of an encoder by labels.
+
+        Without such a choice, nothing may depend on one. With it, rows are encoded only afterwards.
+        """
         has_choice = "tuning" in self.made.methods
         is_after = place.asks.startswith(TUNED)
         if is_after and not has_choice:
@@ -183,15 +190,15 @@ class SiteLimits:
                 "first labels before rows are encoded"
             )
 
-    # -- how often --------------------------------------------------------------------------
+    # -- number of requests ------------------------------------------------------------------
 
     def _check_often(self, run: str, request: Request, place: OrderPlace) -> None:
-        """A verb is asked as often as its contract says, and keys go no further than that."""
+        """Check that a client function is requested as often as its declaration permits."""
         last = request.steps[-1]
         verb = last.verb or last.kind
         contract = self._contract(request.owner)
         most = self._most(contract, verb)
-        if last.kind == "fit":  # what is asked besides is asked of other sites
+        if last.kind == "fit":  # further requests go to other sites
             most = FITS
         elif last.verb == KEYS and last.kind == "each":
             most = sum(self._most(contract, total) for total in contract.sum)
@@ -213,7 +220,10 @@ class SiteLimits:
             )
 
     def _most(self, contract: Contract, verb: str) -> int:
-        """How often one step asks a verb.  A masked sum begins again when a site falls silent."""
+        """Return how often one step may request a client function.
+
+        A masked sum is repeated if a site does not reply.
+        """
         most = contract.often.get(verb, 1) or 4 * self.sites + 8
         is_masked = self.agreement.recipe.privacy.secure_sum and verb in contract.sum
         if is_masked:
@@ -221,7 +231,7 @@ class SiteLimits:
         return most
 
     def _check_masked(self, request: Request, place: OrderPlace) -> None:
-        """A masked sum is of the step that asks for it, and among sites of the study."""
+        """Check that a masked sum belongs to its step and to sites of the study."""
         for step in request.steps:
             details = step.masked
             if details is None:
@@ -243,7 +253,7 @@ class SiteLimits:
     # -- local training ---------------------------------------------------------------------
 
     def _check_fits(self, request: Request, place: OrderPlace) -> None:
-        """A model goes where the agreed methods put it, and is trained as they train it."""
+        """Check that models are placed and trained as the agreed algorithms do."""
         fits = [step for step in request.steps if step.kind == "fit"]
         if len(fits) > FITS:
             raise Refusal(
@@ -280,7 +290,7 @@ class SiteLimits:
                 )
 
     def _models(self, request: Request, place: OrderPlace) -> tuple[str, ...]:
-        """The names under which orders leave models at a site."""
+        """Return the names under which instructions store models at a site."""
         if place.kind in ("round", "last"):
             return ("local", *self._contract("training").models)
         if place.kind == "head":
@@ -306,17 +316,17 @@ class SiteLimits:
         return owner == "training" and training_config == agreed
 
     def _find_strange(self, args: Iterable[str]) -> str | None:
-        """The first name that is no part of what the training method sends; None: there is none."""
+        """Return the first name that the training algorithm does not send, or None."""
         stays = server_parts(self.made.methods)
         for name in args:
             if not name.isidentifier() or name in stays:
                 return name
         return None
 
-    # -- what verbs are given ---------------------------------------------------------------
+    # -- arguments of client functions -------------------------------------------------------
 
     def _check_words(self, request: Request, step: Step) -> None:
-        """Raise unless a verb can be called so, with numbers of a size that it can mean."""
+        """Raise unless a client function accepts the arguments, with plausible numbers."""
         verb = site_function(self._method(request.owner), step.verb)
         try:
             inspect.signature(verb).bind(None, **step.args)
@@ -340,16 +350,16 @@ class SiteLimits:
                 )
 
     def _check_encoding(self, step: Step) -> None:
-        """Raise unless rows can be encoded by what the step brings."""
+        """Raise unless the step has the data to encode rows."""
         encoding = self.made.methods.get("encoding")
         if encoding is not None:
             encoding.check(self.site, dict(step.args))
 
     def _check_fill(self, key: str, step: Step, place: OrderPlace) -> None:
-        """Raise unless what fills empty cells comes where the agreement has some, and only there."""
+        """Raise unless values for empty cells are sent exactly when the agreement needs them."""
         schema = self.agreement.schema
         has_encoder = self.made.encoder is not None
-        # before an encoder sees rows, or else together with units of columns
+        # before an encoder is used, or otherwise with the standardization of columns
         is_here = schema.missing is not None and has_encoder == (place.kind == "cells")
         fill = step.args.get("fill")
         if is_here:
@@ -390,7 +400,7 @@ class SiteLimits:
     def _check_asked(
         self, key: str, asked: object, place: OrderPlace, pool: int
     ) -> OrderNotes:
-        """A number of labels, which is the agreed one or less."""
+        """Check that the number of requested labels is at most the agreed one."""
         if type(asked) is not int or asked < 0:
             raise Refusal(
                 f"the order {key} asks for {asked!r:.40} labels; it is a whole number, 0 or more"
@@ -405,10 +415,10 @@ class SiteLimits:
         if self.agreement.recipe.audit and place.kind in ("query", "draw"):
             return (
                 OrderNotes()
-            )  # a part of the cycle's labels, which says nothing of all rows
+            )  # a part of the cycle's budget, which does not imply the total number of rows
         is_of_all = budget.is_shared and place.cycle >= 0
         if most is None and (asked < pool or is_of_all):
-            # a number that is cut to the rows that a site has says nothing of the rows of all
+            # a number capped by the site's rows does not imply the total number of rows
             return OrderNotes(rows_of_all=budget.infer_rows_of_all(place, asked))
         return OrderNotes()
 
@@ -443,8 +453,11 @@ class SiteLimits:
 
     @property
     def most_scores(self) -> int:
-        """How often models are scored over all runs: the site's own limit, or else twice what one
-        run has scored, so that a run can begin anew once."""
+        """Return the largest number of scored models over all runs.
+
+        This is the site's own limit, or twice the number of one run, so that a run can be restarted
+        once.
+        """
         if self.scores is not None:
             return self.scores
         return 2 * self.schedule.scores
@@ -452,9 +465,9 @@ class SiteLimits:
     # -- models -----------------------------------------------------------------------------
 
     def _check_whole(self, key: str, args: Mapping[str, Value]) -> State:
-        """The parts of the model that an order brings; none where it brings no model.
+        """Return the parts of the model in an instruction, or nothing without a model.
 
-        Raises Refusal where one of them is missing.
+        Raises Refusal for a missing part.
         """
         parts: State = {}
         for name in PARTS:
@@ -478,7 +491,7 @@ class SiteLimits:
 
 
 def _brings_common_model(step: Step) -> bool:
-    """Whether a fit brings the model that all sites have, to remember or to train on from."""
+    """Return whether a fit receives the global model, to store or to continue training."""
     if step.verb == "global":
         return True
     return (
@@ -489,7 +502,7 @@ def _brings_common_model(step: Step) -> bool:
 
 
 def _check_deadline(key: str, deadline: object) -> None:
-    """Raise Refusal unless it is a time that can be shown to people, wherever they are."""
+    """Raise Refusal unless the deadline can be displayed in every time zone."""
     if deadline is None:
         return
     try:

@@ -1,4 +1,4 @@
-"""What a site's own files came to, counted for its people: nothing of it leaves the site."""
+"""Summary of a site's own files, for its users only. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LACKING = "a feature is missing or infinite"
 
 
 def describe_own_data(folder: SiteFolder) -> DataFacts:
-    """The rows of a site as they were read: how many, of which class, how each column was read,
-    empty cells, duplicates.  Labels are those of its files, not those that people gave since.
+    """Summarize the rows of a site: sizes, classes, columns, empty cells and duplicates.
 
-    Raises ValueError or Failed where its files cannot be read, or have changed.
+    Labels are those in its files, without later ones. Raises ValueError or Failed if the files
+    cannot be read or have changed.
     """
     rows = folder.measured_rows
     tests = folder.measured_tests
@@ -55,7 +55,7 @@ def describe_own_data(folder: SiteFolder) -> DataFacts:
 
 
 def _encode_labels(labels: Sequence[float | None], is_class: bool) -> Tensor:
-    """(n,) class ids, or numbers; `UNLABELED` or NaN where there is no label."""
+    """Return class IDs or numbers (n,), with `UNLABELED` or NaN for missing labels."""
     if is_class:
         ids = _fill_in(labels, UNLABELED)
         return torch.tensor(ids, dtype=torch.float64).long()
@@ -64,7 +64,7 @@ def _encode_labels(labels: Sequence[float | None], is_class: bool) -> Tensor:
 
 
 def _fill_in(labels: Sequence[float | None], unlabeled: float) -> list[float]:
-    """The labels, with a number for each that is missing."""
+    """Return the labels with a number for each missing one."""
     filled: list[float] = []
     for label in labels:
         if label is None:
@@ -75,13 +75,13 @@ def _fill_in(labels: Sequence[float | None], unlabeled: float) -> list[float]:
 
 
 def _join_readings(folder: SiteFolder, parts: Sequence[SiteRows]) -> Reading:
-    """What reading both files came to."""
+    """Combine the readings of both files."""
     files = [folder.settings.data, folder.settings.test]
     source = " and ".join(Path(file).name for file in files if file is not None)
     n_left_out = sum(part.n_left_out for part in parts)
     n_kept = sum(len(part.ids) for part in parts)
     columns: list[ColumnRead] = []
-    for at in range(len(parts[0].columns)):  # the schema gives all files the same columns
+    for at in range(len(parts[0].columns)):  # all files have the columns of the schema
         in_each = [part.columns[at] for part in parts]
         columns.append(_count_missing(folder.name, in_each))
     reading = Reading(source, {folder.name: n_kept + n_left_out}, columns=tuple(columns))
@@ -89,6 +89,6 @@ def _join_readings(folder: SiteFolder, parts: Sequence[SiteRows]) -> Reading:
 
 
 def _count_missing(site: str, reads: Sequence[ColumnRead]) -> ColumnRead:
-    """A column of several files, with the empty cells of all."""
+    """Return a column with the empty cells of all files."""
     missing = sum(read.missing for read in reads)
     return replace(reads[0], missing=missing, missing_at={site: missing})

@@ -1,4 +1,4 @@
-"""The identity keys of the other sites, which a site holds the others to: ``peers.json``."""
+"""Identity keys of the other sites (``peers.json``)."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ PEERS = "peers.json"
 @final
 @dataclass(frozen=True)
 class Peers:
-    """The file has of each other site the line ``verify`` of its ``join.json``.  A key that is not
-    there yet is noted when it is first shown; people may enter or compare it before."""
+    """File with the entry ``verify`` of each other site's ``join.json``.
+
+    A missing key is stored when it is first received. Users may enter or compare keys in advance.
+    """
 
     folder: Path
     site: SiteId
 
     def hold(self, shown: Mapping[SiteId, bytes]) -> None:
-        """Note the identity keys that other sites show.
+        """Check and store the identity keys of other sites.
 
-        Raises Refusal for one that is not the site's as far as is known, and Failed where the file
-        is damaged or cannot be written.
+        Raises Refusal for a key that differs from the stored one, and Failed if the file is damaged
+        or cannot be written.
         """
         known = self._read()
         fresh: dict[SiteId, str] = {}

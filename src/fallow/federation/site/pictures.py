@@ -1,4 +1,4 @@
-"""A site's own folder of images: ``class/*`` and ``unlabeled/*``."""
+"""Image folder of a site: ``class/*`` and ``unlabeled/*``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fallow.data.own.raster import ImageError, open_image
 @final
 @dataclass(frozen=True)
 class Pictures:
-    """x: (n, channels, height, width) float32 in [-1, 1]; labels: "" = unlabeled."""
+    """Images ``x`` (n, channels, h, w), float32 in [-1, 1], and labels ("" if unlabeled)."""
 
     x: Tensor
     labels: tuple[str, ...]
@@ -33,10 +33,10 @@ class Pictures:
 @final
 @dataclass(frozen=True)
 class Originals:
-    """Files of images below a folder, and what was in each of them when the site read them.
+    """Image files below a folder, with the hashes of their content at the start.
 
-    digests: of each file's content; None for one that could not be read then.  faults: why files
-    cannot be shown, in a sentence for each.
+    ``digests`` are None for unreadable files. ``faults`` has the reason for each file that cannot
+    be displayed.
     """
 
     folder: Path
@@ -46,7 +46,7 @@ class Originals:
 
     @staticmethod
     def of(folder: Path, files: Sequence[Path]) -> Originals:
-        """Files of a folder, each opened once, with the digest of what is in it now."""
+        """Open each file of a folder once and compute its hash."""
         digests: list[bytes | None] = []
         faults: list[str] = []
         for file in files:
@@ -65,12 +65,14 @@ class Originals:
         return Originals(folder, tuple(files), tuple(digests), tuple(faults))
 
     def read(self, row: int) -> bytes:
-        """The content of a row's image; ValueError where it is gone, leads out of the folder or is
-        another one than the site began with."""
+        """Return the content of a row's image.
+
+        Raises ValueError if it is missing, outside the folder, or changed since the start.
+        """
         return self.read_file(self.files[row])
 
     def read_file(self, file: Path) -> bytes:
-        """The content of one of the files; ValueError as for `read`."""
+        """Return the content of one file. Raises ValueError as `read` does."""
         content = read_inside(file, self.folder)
         known = self._digest_of.get(file)
         if known is not None and known != _digest(content):
@@ -86,10 +88,11 @@ class Originals:
 
 
 def read_inside(file: Path, folder: Path) -> bytes:
-    """The content of a file in a folder; ValueError where it leads out of it or cannot be read.
+    """Return the content of a file in a folder.
 
-    The folder's files may be swapped for links at any time.  So links are resolved first, and then
-    each part of the way is opened from the one before, and no link is followed any more.
+    Raises ValueError if it is outside the folder or unreadable. Files may be replaced by links at
+    any time. Links are therefore resolved first, and then each path component is opened from its
+    parent without following links.
     """
     try:
         inside = file.resolve(strict=True)
@@ -103,7 +106,7 @@ def read_inside(file: Path, folder: Path) -> bytes:
                 below = os.open(part, follow, dir_fd=here)
                 os.close(here)
                 here = below
-            # without O_NONBLOCK a pipe in place of the file would never open
+            # without O_NONBLOCK, opening a pipe would block
             result = os.open(
                 way[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=here
             )
@@ -113,7 +116,7 @@ def read_inside(file: Path, folder: Path) -> bytes:
             if not stat.S_ISREG(os.fstat(result).st_mode):
                 raise ValueError(f"the image {file.name} cannot be shown: it is no file")
             return opened.read()
-    except (OSError, RuntimeError) as error:  # the latter: a circle of links
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
         raise ValueError(f"the image {file.name} cannot be shown: {error}") from error
 
 
@@ -122,11 +125,11 @@ def _digest(content: bytes) -> bytes:
 
 
 def read_pictures(folder: Path, channels: int | None = None) -> Pictures:
-    """Every image below the folder, in the order of its name, whatever its class, so that one may
-    be moved into the folder of its class; hidden files are passed over.
+    """Read every image below the folder, sorted by name regardless of the class.
 
-    channels: 1 or 3, as agreed; None: one where every image is gray.  Raises ValueError that names
-    the file when one cannot be read, has another size than the others or leads out of the folder.
+    An image may be moved to the folder of its class. Hidden files are skipped. ``channels`` is 1 or
+    3 as agreed, or None for 1 if all images are grayscale. Raises ValueError, naming the file, for
+    an image that is unreadable, has another size, or is outside the folder.
     """
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; give one with images in class/*")
@@ -156,8 +159,10 @@ def read_pictures(folder: Path, channels: int | None = None) -> Pictures:
 
 
 def check_inside(file: Path, folder: Path) -> None:
-    """Raise ValueError where a name or a link leads out of the folder: who may write there could
-    have any file of the machine shown on the labeling page."""
+    """Raise ValueError for a path outside the folder.
+
+    Otherwise a user with write access could show any file of the machine on the labeling page.
+    """
     if not file.resolve().is_relative_to(folder.resolve()):
         raise ValueError(
             f"{file} leads to {file.resolve()}, which is not in {folder}: put the image itself "

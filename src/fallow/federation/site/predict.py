@@ -1,4 +1,4 @@
-"""The model that a study has left at a site, and its predictions."""
+"""Predictions with the final model of a study at a site."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fallow.study.trained import Trained, choose_state
 
 
 def read_site_model(folder: Path) -> Trained:
-    """Return the model that the site uses.  Raises Failed before the study has ended."""
+    """Return the model that the site uses. Raises Failed before the end of the study."""
     site = SiteFolder.open(folder)
     model = folder / MODEL
     if not model.exists():
@@ -33,5 +33,5 @@ def read_site_model(folder: Path) -> Trained:
 
 
 def predict_at(folder: Path, data: Path, out: Path | None = None) -> Predicted:
-    """Predict the rows of ``data`` with the model that the site uses, as `predict_with` does."""
+    """Predict the rows of ``data`` with the site's model, as `predict_with` does."""
     return predict_with(read_site_model(folder), data, out, mode=FILE)

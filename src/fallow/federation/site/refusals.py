@@ -1,9 +1,8 @@
-"""What is said outside when something goes wrong at a site: an error's own words stay here.
+"""Error messages that may leave a site. Other error messages stay in its log.
 
-An exception may quote what it choked on, a cell of a row as well as the path of a file.  So three
-kinds of sentences leave: a `Refusal`, whose words were made to be read outside; one of a closed list
-of things that people at the site can put right; and for all else a number, under which the site's log
-has the whole error.
+An exception may quote data, for example a cell or a file path. Only three kinds of messages are
+sent: a `Refusal`, whose text is designed to be sent; a message of a fixed list of problems that the
+site can fix; and otherwise a number that identifies the error in the site's log.
 """
 
 from __future__ import annotations
@@ -25,27 +24,27 @@ from fallow.storage.errors import Damaged, Replaced, Unwritable
 from fallow.storage.plain import SENTENCE, plain
 
 LOG = "errors.log"
-MOST = 1 << 20  # bytes of the log, before the older half is put aside
-ENTRY = 1 << 16  # bytes of one error at most
+MOST = 1 << 20  # log size in bytes before rotation
+ENTRY = 1 << 16  # largest entry in bytes
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @final
 @dataclass(frozen=True)
 class ErrorLog:
-    """The file ``errors.log`` in a site's folder, for its owner alone and of bounded size."""
+    """Private file ``errors.log`` of limited size in a site's folder."""
 
     folder: Path
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """Return the path of the file."""
         return self.folder / LOG
 
     def note(self, what: str, error: BaseException) -> str:
-        """Write an error down; the number under which it stands.
+        """Log an error and return its number.
 
-        Where that cannot be written, on a full disk, the number stands for nothing.
+        If the disk is full, the number refers to no entry.
         """
         number = secrets.token_hex(4)
         lines = "".join(traceback.format_exception(error)).encode(errors="replace")
@@ -71,9 +70,9 @@ class ErrorLog:
 
 
 def word_for_outside(site: SiteId, what: str, error: BaseException, log: ErrorLog) -> str:
-    """The sentence that leaves the site.
+    """Return the error message that leaves the site.
 
-    what: which function it was, in words of the order and the agreement alone.
+    ``what`` describes the function by the instruction and the agreement only.
     """
     if isinstance(error, Refusal):
         return plain(error)
@@ -86,7 +85,7 @@ def word_for_outside(site: SiteId, what: str, error: BaseException, log: ErrorLo
 
 
 def _describe_cause(error: BaseException) -> str | None:
-    """What people at the site can put right, from a closed list; None for anything else."""
+    """Return a message of the fixed list of problems that the site can fix, or None."""
     for cause in _causes(error):
         if isinstance(cause, Damaged):
             return "its ledger is damaged, which a copy of it puts right"
@@ -105,7 +104,7 @@ def _describe_cause(error: BaseException) -> str | None:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and what it came from, the last one first."""
+    """Yield an error and its causes, the last error first."""
     seen: set[int] = set()
     result: BaseException | None = error
     while result is not None and id(result) not in seen:

@@ -1,4 +1,4 @@
-"""A site's own rows, checked against the schema, and each as a person reads it."""
+"""Rows of a site: validation against the schema, and readable form."""
 
 from __future__ import annotations
 
@@ -41,14 +41,27 @@ LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, eq=False)
 class SiteRows:
-    """The rows of one site in the order of its file.
+    """Rows of one site in the order of its file.
 
-    x: (n, *shape) float32.  labels: class id, number, or None where unlabeled.  ids: names of the
-    rows, no two alike; without a column of names their numbers in the file; of an image the name of
-    its file, after that of its folder only where two are alike.  notes: what a person should know
-    of them, in sentences.  originals: the files of images that rows show.  views: of rows that show
-    several images, all of a row, of which ``describe`` names the first.  n_left_out: rows of the
-    file that lack a feature and are none of these.  columns: of a table, how each was read.
+    Parameters
+    ----------
+    x
+        Features (n, *shape), float32.
+    labels
+        Class IDs, numbers, or None for unlabeled rows.
+    ids
+        Distinct names of the rows. Without a name column these are row numbers. For images these are
+        file names, preceded by the folder if a file name is repeated.
+    notes
+        Messages about the rows.
+    originals
+        Image files of the rows.
+    views
+        Image files of each row, for rows with several images. ``describe`` names the first one.
+    n_left_out
+        Number of rows in the file that were dropped because a feature is missing.
+    columns
+        How each column of a table was read.
     """
 
     x: Tensor
@@ -62,7 +75,7 @@ class SiteRows:
     columns: tuple[ColumnRead, ...] = ()
 
     def files(self, row: int) -> tuple[Path, ...]:
-        """The files of a row's images, in the order in which they are shown."""
+        """Return the image files of a row in display order."""
         if self.views is not None:
             return self.views[row]
         shown = self.describe(row)
@@ -71,8 +84,10 @@ class SiteRows:
         return ()
 
     def content(self, row: int, view: int = 0) -> bytes | None:
-        """The file of one of a row's images, None where it has no such; ValueError where it is
-        gone, leads out of its folder, or is another one than when the site was started."""
+        """Return the content of a row's image file, or None if there is none.
+
+        Raises ValueError if it is missing, outside its folder, or changed since the start.
+        """
         files = self.files(row)
         if view >= len(files):
             return None
@@ -83,20 +98,19 @@ class SiteRows:
 
     @property
     def labeled(self) -> int:
-        """How many rows have a label."""
+        """Return the number of labeled rows."""
         return sum(label is not None for label in self.labels)
 
 
 def read_rows(path: str | Path, schema: Schema, drop_rows: bool = False) -> SiteRows:
-    """The rows in a site's file or folder; drop_rows: leave out those that lack a feature.
+    """Read the rows in a site's file or folder. ``drop_rows`` drops rows with missing features.
 
-    A table may have its columns in any order, and no others than those that were agreed on; dates,
-    names of rows and free text are passed over, which ``columns`` says.
+    A table must have the agreed columns in any order, and no others. Columns of dates, row names
+    and free text are skipped, which ``columns`` reports.
 
-    An array file (.npz) holds x (n, *shape), y (n,), and perhaps ids (n,) and files: texts, the
-    images that people are shown for the rows, relative to it; (n,), or (n, k) for k images of a row
-    side by side, "" where a row has fewer.  Raises ValueError that names the file, the column and
-    the row.
+    An array file (.npz) has ``x`` (n, *shape), ``y`` (n,), and optionally ``ids`` (n,) and
+    ``files``: image paths relative to the file, (n,) or (n, k) for k images per row, "" for missing
+    ones. Raises ValueError that names the file, the column and the row.
     """
     file = Path(path)
     if not file.exists():
@@ -128,7 +142,7 @@ def read_rows(path: str | Path, schema: Schema, drop_rows: bool = False) -> Site
 
 
 def read_tests(path: str | Path, schema: Schema, drop_rows: bool = False) -> SiteRows:
-    """Rows that models are tested on: as `read_rows`, each with its label."""
+    """Read test rows as `read_rows` does. Each must have a label."""
     rows = read_rows(path, schema, drop_rows)
     labels = zip(rows.ids, rows.labels, strict=True)
     bare = [name for name, label in labels if label is None]
@@ -147,12 +161,8 @@ def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     cells, written = read_all_cells(file)
     passed_over = _check_columns(cells, schema)
     n_lines = len(next(iter(cells.values())))
-    blank: dict[
-        str, list[bool]
-    ] = {}  # of each column: which cells of the file have nothing in it
-    is_whole = [
-        True
-    ] * n_lines  # of each line: whether nothing is missing that must be there
+    blank: dict[str, list[bool]] = {}  # empty cells of each column
+    is_whole = [True] * n_lines  # lines without missing required cells
     lacking: dict[str, list[bool]] = {}
     for column in schema.columns:
         in_column = [cell.lower() in EMPTY for cell in cells[column.name]]
@@ -167,7 +177,7 @@ def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     if n_missing:
         notes.append(_note_missing(lacking, n_missing, drop_rows))
 
-    rows = list(compress(range(n_lines), is_whole))  # where each stands in the file
+    rows = list(compress(range(n_lines), is_whole))  # position of each row in the file
     kept = {name: list(compress(column, is_whole)) for name, column in cells.items()}
     is_empty = {name: list(compress(lacks, is_whole)) for name, lacks in blank.items()}
     ids = kept.get(schema.ids) or _number_rows(rows)
@@ -189,7 +199,7 @@ def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
         for column in schema.columns:
             text = kept[column.name][row]
             if is_empty[column.name][row]:
-                text = ""  # the file may say "NA"
+                text = ""  # the file may contain "NA"
             shown.append((column.name, text, column.unit))
         return tuple(shown)
 
@@ -209,12 +219,12 @@ def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
 
 
 def _number_rows(rows: Sequence[int]) -> list[str]:
-    """Names for rows that have none: their numbers in the file, from 1."""
+    """Return row numbers from 1 as names."""
     return [str(row + 1) for row in rows]
 
 
 def _note_column(column: Column, n_missing: int) -> ColumnRead:
-    """How a column was read: as texts where some were agreed on, else as numbers."""
+    """Return how a column was read: as categories if texts were agreed, otherwise as numbers."""
     if column.values:
         return ColumnRead(
             name=column.name, kind="category", values=column.values, missing=n_missing
@@ -223,8 +233,10 @@ def _note_column(column: Column, n_missing: int) -> ColumnRead:
 
 
 def _check_columns(cells: Columns, schema: Schema) -> list[ColumnRead]:
-    """The columns that are passed over, because no study takes such for features: dates, names of
-    rows, free text.  Raises ValueError where an agreed one is missing, and for any other."""
+    """Return the skipped columns: dates, row names and free text, which are never features.
+
+    Raises ValueError for a missing agreed column and for any other additional column.
+    """
     agreed = [column.name for column in schema.columns]
     for name in agreed:
         if name not in cells:
@@ -237,7 +249,7 @@ def _check_columns(cells: Columns, schema: Schema) -> list[ColumnRead]:
         if name in known:
             continue
         why = explain_left_out(texts, enough=2)
-        # without the agreed column of names this may be that one under another name
+        # if the agreed name column is missing, this may be the same under another name
         may_name_rows = schema.ids not in cells and not holds_dates(texts)
         if why is None or may_name_rows:
             raise ValueError(
@@ -249,9 +261,9 @@ def _check_columns(cells: Columns, schema: Schema) -> list[ColumnRead]:
 
 
 def _note_missing(blank: dict[str, list[bool]], n_missing: int, drop_rows: bool) -> str:
-    """What is missing, as a note where such rows are left out; else ValueError.
+    """Describe missing cells if such rows are dropped. Raises ValueError otherwise.
 
-    blank: of each column, whether a line has nothing in it.
+    ``blank`` has the empty cells of each column.
     """
     if drop_rows:
         return f"rows with missing features left out: {n_missing}"
@@ -271,9 +283,9 @@ def _note_missing(blank: dict[str, list[bool]], n_missing: int, drop_rows: bool)
 def _encode_column(
     column: Column, cells: list[str], is_empty: list[bool], rows: list[int]
 ) -> Tensor:
-    """(n, 1) numbers, or (n, values) of 0 and 1; NaN where a cell is empty.
+    """Return a column as numbers (n, 1) or binary features (n, values), NaN for empty cells.
 
-    rows: where each cell stands in the file.
+    ``rows`` are the positions in the file.
     """
     if not column.values:
         numbers: list[float] = []
@@ -283,10 +295,10 @@ def _encode_column(
             else:
                 numbers.append(_parse_number(column, cell, row))
         return torch.tensor(numbers, dtype=torch.float64).float().unsqueeze(1)
-    places: list[int] = []  # of each cell's text among the agreed ones
+    places: list[int] = []  # index of each cell's text in the agreed ones
     for row, cell, lacks in zip(rows, cells, is_empty, strict=True):
         if lacks:
-            places.append(0)  # any: what is made of it is replaced below
+            places.append(0)  # any value, replaced below
         elif cell in column.values:
             places.append(column.values.index(cell))
         else:
@@ -301,7 +313,7 @@ def _encode_column(
 
 
 def _suggest(text: str, known: Sequence[str]) -> str:
-    """A question such as "; did you mean 'ill'?" where a known text is near, else nothing."""
+    """Return a suggestion such as "; did you mean 'ill'?" for a similar text, or nothing."""
     hint = nearest(text, list(known))
     if hint.startswith("; did"):
         return hint
@@ -323,7 +335,7 @@ def _parse_number(column: Column, cell: str, row: int) -> float:
 
 
 def _note_beyond(column: Column, cells: list[str]) -> str | None:
-    """A sentence on numbers outside the agreed limits: most often another unit."""
+    """Describe numbers outside the agreed range, which often indicate another unit."""
     low = -math.inf
     if column.low is not None:
         low = column.low
@@ -346,7 +358,7 @@ def _note_beyond(column: Column, cells: list[str]) -> str | None:
 def _parse_labels(
     schema: Schema, cells: Sequence[str], rows: Sequence[int]
 ) -> tuple[float | None, ...]:
-    """(n,) class ids, numbers, or None for an empty cell.  rows: where each stands in the file."""
+    """Return class IDs or numbers (n,), None for empty cells. ``rows`` are positions in the file."""
     labels: list[float | None] = []
     for row, cell in zip(rows, cells, strict=True):
         if not cell:
@@ -381,7 +393,7 @@ def _read_images(folder: Path, schema: Schema, drop_rows: bool) -> SiteRows:
 
 
 def _name_images(files: Sequence[Path], folder: Path) -> tuple[str, ...]:
-    """The name of each file, after that of its folder where two are alike."""
+    """Return file names, preceded by the folder if a file name is repeated."""
     times = Counter(file.name for file in files)
     names: list[str] = []
     for file in files:
@@ -422,7 +434,9 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
                 "correct them, or agree on drop_rows = true"
             )
         notes.append(f"rows with NaN or infinite features left out: {n_missing}")
-    rows: list[int] = is_whole.nonzero().flatten().tolist()  # where each stands in the file
+    rows: list[int] = (
+        is_whole.nonzero().flatten().tolist()
+    )  # position of each row in the file
     kept: dict[str, list[str]] = {}
     for name, column in texts.items():
         kept[name] = [column[row] for row in rows]
@@ -469,7 +483,7 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
 def _find_views(
     names: npt.NDArray[np.generic], folder: Path, n: int
 ) -> list[tuple[Path, ...]]:
-    """The images of each row, from their names: (n,) or (n, k) texts."""
+    """Return the images of each row from their paths, (n,) or (n, k)."""
     if len(names) != n:
         raise ValueError(f"{n} rows in x and {len(names)} in files; give one a row")
     if names.ndim > 2 or (names.ndim == 2 and not 1 <= names.shape[1] <= MOST_VIEWS):
@@ -495,7 +509,7 @@ def _check_shape(x: Tensor, schema: Schema) -> None:
 
 
 def _to_text(value: object) -> str:
-    """A label or a name as text: "" where it is NaN."""
+    """Return a label or name as text, "" for NaN."""
     if isinstance(value, float) and math.isnan(value):
         return ""
     return str(value)
@@ -503,15 +517,14 @@ def _to_text(value: object) -> str:
 
 @dataclass(frozen=True)
 class _Kind:
-    """How rows of a kind are read, how the names of their files end (none: they are a folder), and
-    what they are, in words."""
+    """Kind of data: how rows are read, file extensions (none for a folder), and a description."""
 
     read: Callable[[Path, Schema, bool], SiteRows]
     suffixes: tuple[str, ...]
     words: str
 
     def suits(self, file: Path) -> bool:
-        """Whether a file or a folder can be rows of this kind, by its name."""
+        """Return whether the name of a file or folder matches this kind."""
         if not self.suffixes:
             return file.is_dir()
         return not file.is_dir() and file.suffix.lower() in self.suffixes

@@ -1,8 +1,7 @@
-"""Which orders the agreed recipe can lead to, and where in a run each of them stands.
+"""Exchanges that the agreed configuration permits, and their positions in a run.
 
-A coordinator names every exchange by a key, such as ``2/train/7/score/0``.  A site reads the key
-with its own copy of the recipe, so that an order for a cycle, a round or a step that the recipe
-does not have is refused, whatever else it says.
+Every exchange has a key such as ``2/train/7/score/0``. A site parses the key with its own copy of
+the configuration and rejects an instruction for a cycle, round or step that does not exist there.
 """
 
 from __future__ import annotations
@@ -116,14 +115,25 @@ PHASES: tuple[tuple[Part, ...], ...] = (
 @final
 @dataclass(frozen=True)
 class OrderPlace:
-    """Where in a run an order stands.
+    """Position of an instruction in a run.
 
-    ``step``: what the exchange belongs to, by its name in the journal: ``2/query`` for a query and
-    what follows from it, ``2/train/7`` for a round; ``asks``: the key without the turn.
-    ``cycle``: -1 for the first labels; ``round``: of the cycle, 0 where there is none; ``part``:
-    which part of a cycle's budget; ``turn``: exchanges before it under the same key.  ``rank``
-    grows from exchange to exchange; one that is asked anew, under a key such as
-    ``2/train/7/0~1``, has the rank that it had (`going_back`).
+    Parameters
+    ----------
+    step
+        Step in the event log: ``2/query`` for a query and its consequences, ``2/train/7`` for a round.
+    asks
+        Key without the turn.
+    cycle
+        Cycle, -1 for the initial labeled set.
+    round
+        Round in the cycle, or 0.
+    part
+        Part of the cycle's label budget.
+    turn
+        Number of earlier exchanges under the same key.
+    rank
+        Increases from exchange to exchange. A repeated exchange, with a key such as
+        ``2/train/7/0~1``, keeps its rank (`going_back`).
     """
 
     kind: Part
@@ -138,17 +148,17 @@ class OrderPlace:
 
     @property
     def owner(self) -> str:
-        """Whose site functions an order at this place asks."""
+        """Return the owner of the client functions that an instruction at this position requests."""
         return OWNER[self.kind]
 
 
 def _split_key(key: str) -> tuple[str, str, str]:
-    """The key of an order as it was first given, the mark of a repeated one, and how often."""
+    """Split a key into the original key, the mark of a repetition, and its number."""
     return key.removesuffix(DELIVER).partition(ANEW)
 
 
 def ends_study(key: str) -> bool:
-    """Whether the exchange of a key is the last one of a study.
+    """Return whether a key is that of the last exchange of a study.
 
     >>> (
     ...     ends_study("model/finish/0"),
@@ -164,12 +174,15 @@ def ends_study(key: str) -> bool:
 @final
 @dataclass(frozen=True)
 class RunSchedule:
-    """The exchanges of a run of the recipe, in their order."""
+    """Exchanges of a run in order."""
 
     recipe: Recipe
 
     def place(self, key: str) -> OrderPlace:
-        """Where the order of a key stands; ValueError for a key that the recipe cannot lead to."""
+        """Return the position of an instruction's key.
+
+        Raises ValueError for a key that the configuration does not permit.
+        """
         asked, mark, times = _split_key(key)
         is_written_so = not mark or TIMES.fullmatch(times) is not None
         for kind, pattern in KEYS.items():
@@ -182,9 +195,9 @@ class RunSchedule:
         )
 
     def check(self, request: Request, place: OrderPlace) -> None:
-        """Raise ValueError unless the request is of the owner, cycle and round that its key says.
+        """Raise ValueError unless the request has the owner, cycle and round of its key.
 
-        Queries are numbered on where a cycle has several (`Run._query`).
+        If a cycle has several queries, they are numbered consecutively (`Run._query`).
         """
         cycle = place.cycle
         if place.kind == "query":
@@ -223,7 +236,7 @@ class RunSchedule:
         else:
             phase = self._phase(kind, cycle=cycle, round_=round_, part=part)
         rank: tuple[int, ...] = (*phase, _within(kind), turn)
-        if key.endswith(DELIVER):  # what a relay brings comes after what it sent
+        if key.endswith(DELIVER):  # a delivery follows the sending leg of a relay
             rank += (1,)
         return OrderPlace(
             kind=kind,
@@ -238,7 +251,7 @@ class RunSchedule:
         )
 
     def _refusal(self, kind: Part, *, cycle: int, round_: int, part: int) -> str | None:
-        """Why the recipe has no such exchange; None where it has."""
+        """Return why the configuration has no such exchange, or None if it has."""
         recipe = self.recipe
         if cycle == -1 or kind in ("hello", *ENCODING, "features", "tune", "finish"):
             return None
@@ -265,9 +278,9 @@ class RunSchedule:
         return None
 
     def _cycles(self, is_query: bool) -> tuple[int, int]:
-        """The first and the last cycle in which the run queries, or trains."""
+        """Return the first and the last cycle with queries or training."""
         last = self.recipe.cycles
-        if is_query:  # none follows the last training
+        if is_query:  # no query follows the last training
             last -= 1
         first = 0
         if self.is_one_pass:
@@ -276,15 +289,18 @@ class RunSchedule:
 
     @cached_property
     def is_one_pass(self) -> bool:
-        """Whether rows are chosen once, for the budget of every cycle.
+        """Return whether examples are selected once for the budget of all cycles.
 
-        Asked for every order, and found by building the methods of the recipe: kept.
+        The result is cached, because it requires building the algorithms for every instruction.
         """
         return is_one_pass(self.recipe)
 
     def _phase(self, kind: Part, *, cycle: int, round_: int, part: int) -> tuple[int, int]:
-        """What grows from step to step of a run.  Of one number of cycle a query comes after
-        training; with the protocol one_pass it is the query of the cycle before that does."""
+        """Return a sort key that increases from step to step of a run.
+
+        In a cycle, the query follows the training of the same number. With the protocol one_pass,
+        training follows the query of the previous number.
+        """
         if kind == "hello":
             return (-2, 0)
         if kind in ENCODING:
@@ -301,17 +317,17 @@ class RunSchedule:
             return (2 * cycle + 1, part)
         return (2 * cycle, 1 + round_)
 
-    # -- how many there are -----------------------------------------------------------------
+    # -- counts ------------------------------------------------------------------------------
 
     @property
     def scores(self) -> int:
-        """How often a run has models scored."""
+        """Return how often a run scores models."""
         first, last = self._cycles(is_query=False)
         return (last - first + 1) * min(self.recipe.score_rounds, self.recipe.rounds)
 
 
 def _within(kind: Part) -> int:
-    """Where a part of a step stands among the others (`PHASES`)."""
+    """Return the position of a part of a step (`PHASES`)."""
     for at, kinds in enumerate(PHASES):
         if kind in kinds:
             return at

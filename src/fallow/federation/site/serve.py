@@ -1,4 +1,4 @@
-"""The process of a site: it answers the coordinator's orders until it is told to stop."""
+"""Process of a site, which handles instructions until it is stopped."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from fallow.storage.locks import alone, is_held
 from fallow.storage.received import parse_json, read_regular
 from fallow.study.record_parts import find_wrong
 
-LOOK = 10.0  # seconds between two looks at the coordinator
-COPIES = 3600.0  # seconds between two copies of the ledger
+LOOK = 10.0  # seconds between connection checks
+COPIES = 3600.0  # seconds between backups of the ledger
 LOCK = "site.lock"
 REACH = 3.0  # seconds to connect
 
 
 class ServerState(TypedDict):
-    """What a site's ``live.json`` says of its process."""
+    """Process state in a site's ``live.json``."""
 
     pid: int
     since: str | None
@@ -50,14 +50,15 @@ def serve(
     connect: Connect = connect,
     copies: float = COPIES,
 ) -> None:
-    """Answer orders until ``stop`` is set; one process at a time for each site.
+    """Handle instructions until ``stop`` is set, in one process per site.
 
-    ``copies``: seconds between two copies of the ledger.  ``say`` hears ``order`` (key, bytes,
-    refused), ``encoding`` (done, rows) and ``coordinator`` (problem, None once it is reached).  Raises
-    Failed where another process serves the site, and ValueError for a folder that cannot be used.
+    ``copies`` is the number of seconds between backups of the ledger. ``say`` receives ``order``
+    (key, bytes, refused), ``encoding`` (done, rows) and ``coordinator`` (problem, None once it is
+    reached). Raises Failed if another process serves the site, and ValueError for an invalid
+    folder.
     """
     with only_server(folder):
-        tighten(folder.path)  # of a site that an earlier version has made
+        tighten(folder.path)  # folders of an earlier version
         ledger = folder.open_ledger()
         try:
             host = Host(folder, ledger, say=say)
@@ -72,22 +73,23 @@ def serve(
 
 @dataclass
 class Copies:
-    """Sees to it that the copy of a ledger is never older than so many seconds, so that a lost disk
-    costs no more labels."""
+    """Periodic backup of a ledger, so that a lost disk loses few labels."""
 
     ledger: Ledger
     every: float
 
     def look(self) -> None:
-        """Copy the ledger where the copy is missing or too old."""
+        """Back up the ledger if the backup is missing or too old."""
         copy = self.ledger.copy
         if not copy.exists() or abs(time() - copy.stat().st_mtime) >= self.every:
-            with suppress(Failed, OSError):  # all is safe in the ledger; it is tried again
+            with suppress(
+                Failed, OSError
+            ):  # the ledger itself is safe, and the backup is retried
                 self.ledger.backup()
 
 
 def only_server(folder: SiteFolder) -> AbstractContextManager[None]:
-    """One process at a time serves a site; Failed for a second one."""
+    """Lock the folder for one process. Raises Failed for a second one."""
     otherwise = (
         f"a process serves site {folder.name} already: end it first (fallow site status "
         f"{folder.path} says which one)"
@@ -97,7 +99,7 @@ def only_server(folder: SiteFolder) -> AbstractContextManager[None]:
 
 @contextmanager
 def _running(node: SiteNode) -> Iterator[SiteNode]:
-    """Have orders answered until the block ends."""
+    """Handle instructions until the block ends."""
     node.start()
     try:
         yield node
@@ -108,9 +110,9 @@ def _running(node: SiteNode) -> Iterator[SiteNode]:
 def _watch(
     folder: SiteFolder, node: SiteNode, stop: Event, *, say: Say, copies: Copies
 ) -> None:
-    """Say whenever the coordinator is found or lost, keep ``live.json``, and copy the ledger."""
+    """Report connection changes, update ``live.json``, and back up the ledger."""
     since = now()
-    output: list[str | None] = []  # the last problem; nothing before the first look
+    output: list[str | None] = []  # the last problem; empty before the first check
     while True:
         problem = node.problem or unreachable(folder)
         if output != [problem]:
@@ -129,7 +131,7 @@ def _watch(
 def _announce_replies(
     folder: SiteFolder, handle: Callable[[bytes], bytes], say: Say
 ) -> Callable[[bytes], bytes]:
-    """``handle``, said aloud, but for the coordinator's many looks at how labeling goes."""
+    """Return ``handle`` with reports about each reply, except progress replies."""
 
     def answer(order: bytes) -> bytes:
         blob = handle(order)
@@ -149,7 +151,7 @@ def _announce_replies(
 
 
 def unreachable(folder: SiteFolder) -> str | None:
-    """Why no connection to the coordinator's machine can be made, in a sentence; None if it can."""
+    """Return why the coordinator's machine cannot be reached, or None if it can."""
     own = folder.settings
     address = own.superlink or own.address
     if address is None:
@@ -157,7 +159,7 @@ def unreachable(folder: SiteFolder) -> str | None:
     host, _, port = address.rpartition(":")
     is_between = own.proxy is not None or "https" in getproxies()
     if own.address is not None and is_between and not is_loopback(host.strip("[]")):
-        return None  # only the proxy knows
+        return None  # only the proxy can tell
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=REACH):
             return None
@@ -170,7 +172,7 @@ def unreachable(folder: SiteFolder) -> str | None:
 
 
 def has_ended(ledger: Ledger) -> bool:
-    """Whether the site has answered the last exchange of its newest run."""
+    """Return whether the site has replied to the last exchange of its newest run."""
     run = ledger.orders.newest_run()
     if run is None:
         return False
@@ -180,7 +182,7 @@ def has_ended(ledger: Ledger) -> bool:
 
 @dataclass(frozen=True)
 class ServerStatus:
-    """What is known of a site's process from outside of it."""
+    """State of a site's process as seen from outside."""
 
     pid: int | None
     since: str | None
@@ -188,10 +190,10 @@ class ServerStatus:
 
 
 def read_status(folder: SiteFolder) -> ServerStatus:
-    """Whether a process serves the site now, and what it says of the coordinator."""
+    """Return whether a process serves the site, and its connection state."""
     if not is_held(folder.path / LOCK):
         return ServerStatus(pid=None, since=None, problem=unreachable(folder))
-    status: Mapping[str, Any] = {}  # it has just started
+    status: Mapping[str, Any] = {}  # it was just started
     with suppress(OSError, ValueError):
         json = parse_json(read_regular(folder.path / "live.json"))
         if isinstance(json, dict) and find_wrong(json, ServerState) is None:

@@ -1,4 +1,4 @@
-"""What a site decides for itself: its file ``site.toml``."""
+"""Local settings of a site (``site.toml``)."""
 
 from __future__ import annotations
 
@@ -59,11 +59,20 @@ RUNS = 10
 
 @dataclass(frozen=True)
 class PageLogin:
-    """How the labeling page knows people behind a reverse proxy that has a login.
+    """Login to the labeling page through a reverse proxy.
 
-    people: their names as the proxy says them; proxies: IP addresses from which it calls; host: the
-    name by which browsers reach it, with a port unless that is 443; header: the field in which it
-    names the person; listen: ``host:port`` of the page itself.
+    Parameters
+    ----------
+    people
+        Names of the annotators, as the proxy sends them.
+    proxies
+        IP addresses of the proxy.
+    host
+        Host name that browsers use, with a port unless it is 443.
+    header
+        Field in which the proxy sends the name.
+    listen
+        Address of the page as ``host:port``.
     """
 
     people: tuple[str, ...]
@@ -102,20 +111,41 @@ class PageLogin:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a site decides for itself: the file ``site.toml``.
+    """Local settings of a site, stored in ``site.toml``.
 
-    data, test: its rows; paths count from the folder.  superlink: ``host:port`` of the coordinator
-    over Flower; address: over HTTPS, or where a job of NVFlare listens; proxy: the address of one
-    that is between, None: as the environment says.  certificates: of the authority by which the
-    coordinator's machine is known, None: those that the system trusts; own_certificate, own_key:
-    which this site shows over HTTPS, None: none.  limit: labels that its people ever give;
-    annotators: how many must agree on each; epsilon, delta: what it ever spends on noise, None:
-    as the agreement says.  shown: questions that
-    its people ever see, None: twice the labels that they may be asked for; scores: how often models
-    are scored on its test rows, None: twice as often as one run does.  All are over all runs, of
-    which it takes part in ``runs``, None: `RUNS`.  allow: installed distributions whose classes the
-    agreement may name beside Fallow's own, and their digests.  login: how the labeling page knows
-    people behind a reverse proxy, None: there is none.
+    All limits apply over all runs.
+
+    Parameters
+    ----------
+    data, test
+        Data files. Paths are relative to the folder.
+    superlink
+        Coordinator's address as ``host:port`` for Flower.
+    address
+        Coordinator's address for HTTPS, or the local port of an NVFlare job.
+    proxy
+        Address of a proxy (default: from the environment).
+    certificates
+        Authority of the coordinator's certificate (default: those of the operating system).
+    own_certificate, own_key
+        Certificate and key that this site shows over HTTPS (default: none).
+    limit
+        Largest number of labels from its annotators.
+    annotators
+        Number of annotators that must agree on each label.
+    epsilon, delta
+        Privacy budget (default: that of the agreement).
+    shown
+        Largest number of labeling tasks shown to annotators (default: twice the number of labels).
+    scores
+        Largest number of models scored on its test examples (default: twice the number of one run).
+    runs
+        Largest number of runs that the site takes part in (default: `RUNS`).
+    allow
+        Installed distributions whose classes the agreement may name, with their hashes, in addition to
+        Fallow's own.
+    login
+        Login to the labeling page through a reverse proxy (default: none).
     """
 
     name: SiteId
@@ -139,11 +169,11 @@ class Settings:
 
     @property
     def names(self) -> NamePolicy:
-        """Whose classes an agreement may name at this site."""
+        """Return the policy for class names in an agreement at this site."""
         return NamePolicy(allowed=self.allow)
 
     def __post_init__(self) -> None:
-        _ = self.names  # which refuses what is no digest
+        _ = self.names  # rejects invalid hashes
         for name, value in (("name", self.name), ("data", self.data)):
             if not value:
                 raise ValueError(
@@ -183,7 +213,7 @@ class Settings:
 
 
 def settings_from(tree: Mapping[str, object]) -> Settings:
-    """Settings from those of ``site.toml``; ValueError naming the one that is wrong."""
+    """Build settings from the content of ``site.toml``. Raises ValueError naming the setting."""
     texts = _read_texts(tree)
     allowed = _read_allowed(tree)
     outcome = texts | _read_sections(tree)
@@ -203,7 +233,7 @@ Found = dict[str, tuple[str, object]]
 
 
 def _read_texts(tree: Mapping[str, object]) -> Found:
-    """The settings that stand in no section."""
+    """Return the settings outside sections."""
     texts: Found = {}
     for key, value in tree.items():
         if key in SECTIONS or key in (ALLOW, PAGE):
@@ -216,7 +246,7 @@ def _read_texts(tree: Mapping[str, object]) -> Found:
 
 
 def _read_sections(tree: Mapping[str, object]) -> Found:
-    """The settings that stand in sections."""
+    """Return the settings in sections."""
     sections: Found = {}
     for section, fields in SECTIONS.items():
         table = tree.get(section, {})
@@ -235,7 +265,7 @@ def _read_sections(tree: Mapping[str, object]) -> Found:
 
 
 def _read_allowed(tree: Mapping[str, object]) -> dict[str, str]:
-    """The distributions whose classes an agreement may name; `NamePolicy` looks at the digests."""
+    """Return the distributions whose classes an agreement may name, with their hashes."""
     allowed = tree.get(ALLOW, {})
     if not isinstance(allowed, Mapping):
         raise ValueError(
@@ -246,7 +276,7 @@ def _read_allowed(tree: Mapping[str, object]) -> dict[str, str]:
 
 
 def _read_login(tree: Mapping[str, object]) -> PageLogin | None:
-    """The section ``[page]``; None where there is none."""
+    """Return the section ``[page]``, or None if it is missing."""
     section = tree.get(PAGE)
     if section is None:
         return None
@@ -279,9 +309,9 @@ def _read_login(tree: Mapping[str, object]) -> PageLogin | None:
 
 
 def settings_text(settings: Settings, study: str) -> str:
-    """``site.toml``, for the people of the site to read and change.
+    """Return ``site.toml``, for the site's administrator.
 
-    A setting that the site leaves open is a comment with an example.
+    An unset setting is a comment with an example.
     """
     document = tomlkit.document()
     for line in (
@@ -371,7 +401,7 @@ def settings_text(settings: Settings, study: str) -> str:
 
 
 def _add_coordinator(document: TOMLDocument, settings: Settings) -> None:
-    """Where the coordinator is reached, over the link that was agreed on."""
+    """Add the coordinator's address for the agreed transport."""
     details = "the coordinator's machine, and the authority by which it is known"
     if settings.address is None:
         _add(
@@ -383,9 +413,8 @@ def _add_coordinator(document: TOMLDocument, settings: Settings) -> None:
         )
         return
     host = settings.address.rpartition(":")[0].strip("[]")
-    if settings.proxy is not None or not is_loopback(
-        host
-    ):  # no proxy leads to this machine
+    # local addresses never use a proxy
+    if settings.proxy is not None or not is_loopback(host):
         _add(
             document,
             "proxy",
@@ -405,7 +434,7 @@ def _add_coordinator(document: TOMLDocument, settings: Settings) -> None:
 
 
 def _add_section(document: TOMLDocument, name: str) -> Table:
-    """A section below an empty line; what is added to it later is written too."""
+    """Add a section after an empty line, to be filled later."""
     section = tomlkit.table()
     document.add(tomlkit.nl())
     document.add(name, section)
@@ -415,7 +444,7 @@ def _add_section(document: TOMLDocument, name: str) -> Table:
 def _add(
     to: TOMLDocument | Table, key: str, value: object, *about: str, example: object = None
 ) -> None:
-    """A setting below the comments about it; without a value, an example as one more comment."""
+    """Add a setting below its comments, or a commented example if it has no value."""
     for line in about:
         to.add(tomlkit.comment(line))
     if value is not None:

@@ -1,4 +1,4 @@
-"""Which addresses systemd lets a site reach: a drop-in for its unit, which denies all others."""
+"""systemd drop-in that restricts a site's connections to the required addresses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fallow.storage.files import write_whole
 DROP_IN = "systemd.conf"
 """In a site's folder; copied to ``fallow-site@NAME.service.d/``."""
 RESOLVER = Path("/etc/resolv.conf")
-PATIENCE = 3.0  # seconds for a lookup; a name server that is down would take half a minute
+PATIENCE = 3.0  # seconds for a lookup; a dead name server would take half a minute
 HEAD = """\
 # Addresses that systemd lets this site reach; the unit fallow-site@ denies all others.
 # As root, where NAME is the name of this folder, and again after each change:
@@ -132,7 +132,7 @@ def look_up(host: str, patience: float = PATIENCE) -> tuple[str, ...]:
             return
         addresses.extend(str(answer[4][0]) for answer in answers)
 
-    # a thread, because a lookup knows no limit of time
+    # a thread, because a lookup has no timeout
     lookup = Thread(target=ask, daemon=True)
     lookup.start()
     lookup.join(patience)
@@ -156,7 +156,7 @@ def read_name_servers(file: Path) -> tuple[str, ...]:
 
 
 def _is_ip_address(text: str) -> bool:
-    """Whether a text is an IP address that systemd reads, which takes no zone (``%eth0``)."""
+    """Return whether systemd accepts a text as an IP address, which has no zone (``%eth0``)."""
     try:
         ip_address(text)
     except ValueError:

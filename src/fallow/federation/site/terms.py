@@ -1,4 +1,4 @@
-"""What a study means for a site, in lines that people read before they start it."""
+"""Terms of a study for a site, displayed before it is started."""
 
 from __future__ import annotations
 
@@ -47,24 +47,26 @@ UNKNOWN_BUDGET = (
     "how many labels that is follows from the rows of all sites, which only the coordinator "
     "knows: the first number that it asks for holds; to set one, give limit in site.toml"
 )
-LINE = 1000  # characters of a line that is shown
+LINE = 1000  # characters of a displayed line
 Disclosed = tuple[str, str, str, str]
 """A part of the study, a function that it may call at a site, what that reveals, and to whom."""
 
 
 def list_disclosures(folder: SiteFolder) -> list[Disclosed]:
-    """Everything that can leave this site (`list_agreed_disclosures`)."""
+    """Return everything that may leave this site (`list_agreed_disclosures`)."""
     return list_agreed_disclosures(folder.agreement)
 
 
 def list_agreed_disclosures(agreement: Agreement) -> list[Disclosed]:
-    """Everything that can leave a site of a study, from the contracts of its methods."""
+    """Return everything that may leave a site, from the disclosure declarations."""
     methods = methods_by_owner(build_study(agreement).methods)
     seen_by = dict(SEEN_BY)
     if agreement.recipe.privacy.secure_sum:
         seen_by["sum"] = "coordinator, totals alone"
     least = agreement.recipe.privacy.waits_for
-    is_exact = agreement.recipe.privacy.epsilon is None  # with noise nothing waits
+    is_exact = (
+        agreement.recipe.privacy.epsilon is None
+    )  # with noise there is no minimum number of new labels
     disclosures: list[Disclosed] = []
     for owner, part in PARTS.items():
         if owner not in methods:
@@ -81,7 +83,7 @@ def list_agreed_disclosures(agreement: Agreement) -> list[Disclosed]:
 
 
 def describe_budget(recipe: Recipe) -> str:
-    """How many labels the study asks for, in words.
+    """Describe the label budget of the study.
 
     >>> describe_budget(Recipe("a", initial=10, per_cycle=0.05, cycles=2))
     'first 10 labels a site, then in each of 2 cycles 5 % of all rows of all sites'
@@ -93,7 +95,7 @@ def describe_budget(recipe: Recipe) -> str:
 
 
 def _describe_cycles(recipe: Recipe) -> str:
-    """What the cycles ask for: as one number, or in turn."""
+    """Describe the label budgets of the cycles."""
     if isinstance(recipe.per_cycle, tuple):
         shares = [_describe_share(share, recipe) for share in recipe.per_cycle]
         return f"in {recipe.cycles} cycles {', '.join(shares)}"
@@ -104,14 +106,14 @@ def _describe_cycles(recipe: Recipe) -> str:
 
 
 def _describe_share(share: Share, recipe: Recipe) -> str:
-    """A number of labels for each site, or a share of the rows of all."""
+    """Describe a number of labels per site, or a share of all rows."""
     if isinstance(share, int):
         return f"{share} labels a site"
     return f"{100 * share:g} % of all rows of all sites{DIVISIONS[recipe.budget]}"
 
 
 def describe_study(folder: SiteFolder) -> list[str]:
-    """Lines about the study: who, what is asked, what is spent."""
+    """Describe the study: parties, requested labels, privacy budget."""
     agreement = folder.agreement
     digest = f"digest {agreement.digest[:12]}"
     lines = describe_agreement(agreement, folder.settings)
@@ -119,10 +121,9 @@ def describe_study(folder: SiteFolder) -> list[str]:
 
 
 def describe_agreement(agreement: Agreement, own: Settings) -> list[str]:
-    """`describe_study` of an agreement that was only read: nothing that it names is imported or
-    built.
+    """Describe an agreement without importing or building anything that it names.
 
-    Its digest is not among the lines, so that who confirms it asks the coordinator.
+    The fingerprint is not included, so that users obtain it from the coordinator.
     """
     recipe = agreement.recipe
     labels = f"labels: {describe_budget(recipe)}"
@@ -154,7 +155,7 @@ def describe_agreement(agreement: Agreement, own: Settings) -> list[str]:
 
 
 def _describe_empty(agreement: Agreement) -> list[str]:
-    """What becomes of empty cells, in a line; none where no column may have any."""
+    """Describe the imputation of empty cells, or return nothing if no column may be empty."""
     lacking = [c.name for c in agreement.schema.columns if c.may_be_empty]
     if not lacking:
         return []
@@ -169,7 +170,7 @@ def _describe_empty(agreement: Agreement) -> list[str]:
 
 
 def describe_showing(agreement: Agreement) -> list[str]:
-    """What the sums of training let others read off, in words; no line where that is little."""
+    """Describe what training aggregates may reveal, or return nothing if it is little."""
     methods = build_study(agreement).methods
     lines: list[str] = []
     for owner in ("training", "head"):
@@ -184,7 +185,7 @@ def describe_showing(agreement: Agreement) -> list[str]:
 
 
 def describe_minimum(recipe: Recipe) -> str:
-    """After how many new labels statistics of labeled examples change, in words.
+    """Describe after how many new labels statistics of labeled examples change.
 
     >>> from fallow.privacy import Privacy
     >>> describe_minimum(Recipe("a", privacy=Privacy(min_new_labels=10)))
@@ -198,8 +199,10 @@ def describe_minimum(recipe: Recipe) -> str:
 
 
 def describe_small_budgets(agreement: Agreement) -> list[str]:
-    """What follows where the label budget of a cycle is below the minimum number of new labels, in a
-    line; none where no statistics wait, or the budget is a share of examples."""
+    """Describe the effect of a label budget below the minimum number of new labels.
+
+    Returns nothing without a minimum, or if the budget is a share of examples.
+    """
     recipe = agreement.recipe
     least = recipe.privacy.waits_for
     if "contribution" not in build_study(agreement).methods:
@@ -221,20 +224,20 @@ def describe_small_budgets(agreement: Agreement) -> list[str]:
 
 
 def _is_budget_unknown(recipe: Recipe, limit: int | None) -> bool:
-    """Whether only the coordinator knows how many labels are asked for."""
+    """Return whether only the coordinator knows the number of requested labels."""
     if limit is not None or recipe.budget == "proportional":
         return False
     return any(isinstance(share, float) and share for share in recipe.purchases)
 
 
 def list_foreign_classes(recipe: Recipe) -> list[str]:
-    """The classes of others that a recipe names, each with its setting."""
+    """Return the third-party classes that a configuration names, with their settings."""
     by_setting = named_classes(recipe).items()
     return [f"{setting} = {name}" for setting, name in by_setting if ":" in name]
 
 
 def _describe_privacy(recipe: Recipe, limit: float | None) -> str:
-    """How sums and counts are protected, in words."""
+    """Describe the protection of aggregates and counts."""
     privacy = recipe.protected
     sums = "the coordinator receives what each site adds to a sum"
     if privacy.secure_sum:
@@ -253,7 +256,7 @@ def _describe_privacy(recipe: Recipe, limit: float | None) -> str:
 
 
 def describe_rows(rows: SiteRows, tests: SiteRows | None) -> list[str]:
-    """Lines about the site's own rows."""
+    """Describe the site's own rows."""
     lines = [f"{len(rows.x)} rows, {rows.labeled} of them with labels"]
     if tests is None:
         return [*lines, "no rows to test on", *rows.notes]
@@ -269,7 +272,9 @@ def describe_rows(rows: SiteRows, tests: SiteRows | None) -> list[str]:
 
 
 def _count_overlap(rows: SiteRows, tests: SiteRows) -> int:
-    """How many test rows stand among the others.  Names differ between files, so it goes by
-    features."""
+    """Count test rows that are also in the training data, compared by features.
+
+    Names differ between files.
+    """
     known = {row.numpy().tobytes() for row in rows.x}
     return sum(row.numpy().tobytes() in known for row in tests.x)
