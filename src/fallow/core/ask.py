@@ -1,4 +1,4 @@
-"""The door: a method's server half talks to sites through `Ask` and nothing else."""
+"""Exchanges with sites: the server side of an algorithm uses `Ask` and nothing else."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from fallow.core.types import Answer, SiteId
 
 
 class Carrier(Protocol):
-    """Who carries requests to sites (a runtime).
+    """Transport of requests to sites (a runtime).
 
-    ``routes`` (relay only): which senders' answers each site receives, sealed.
+    ``routes`` (relay only): the senders whose encrypted replies each site receives.
     """
 
     @property
@@ -44,7 +44,7 @@ class Carrier(Protocol):
 
 
 class Masking(Protocol):
-    """The server half of secure sums."""
+    """Server side of secure aggregation."""
 
     def check(self, sites: Sequence[SiteId], verb: str) -> None: ...  # raises if too few
     def total(
@@ -55,7 +55,7 @@ class Masking(Protocol):
 
 
 class Journal(Protocol):
-    """Where exchanges are remembered, one transaction each."""
+    """Event log of exchanges, one transaction each."""
 
     def transaction(self) -> AbstractContextManager[None]: ...
     def recall(self, key: str, digest: str) -> ExchangeEntry | None: ...
@@ -64,12 +64,11 @@ class Journal(Protocol):
 
 @dataclass
 class Ask:
-    """The six operations of the door.
+    """The six operations with which the server side communicates with sites.
 
-    ``ask.cohort``: the sites of this query or round, fixed when it starts.  An answer that the
-    journal holds is returned without asking again; that is how a resumed run replays.
-    ``masking``: sums are secure sums.
-    ``needs_all``: as in `Request`, for what comes next.
+    ``ask.cohort`` contains the sites of this query or round and is fixed at its start.  A reply in
+    the event log is returned without an exchange; this is how a resumed run replays.  ``masking``:
+    use secure aggregation.  ``needs_all``: see `Request`; applies to the next exchanges.
     """
 
     carrier: Carrier
@@ -92,10 +91,11 @@ class Ask:
     def sum(
         self, verb: str, bound: float | None = None, **tensors: Any
     ) -> dict[str, Tensor]:
-        """Key-wise totals in float64 over the cohort: the server half sees totals only.
+        """Return the key-wise aggregates in float64 over the cohort; contributions stay hidden.
 
-        ``sites`` in the result is how many sites contributed.  ``bound``: the largest absolute
-        value a site may add; a larger one is refused with the site and the field.
+        ``sites`` in the result is the number of contributing sites.  ``bound``: the largest
+        absolute value that a site may contribute; a larger one is rejected with the names of the
+        site and the field.
         """
         if self.masking is not None:
             totals = self._masked_sum(self.masking, verb, bound, tensors)
@@ -104,19 +104,20 @@ class Ask:
         return {name: torch.as_tensor(value) for name, value in totals.items()}
 
     def each(self, verb: str, to: To | None = None, **tensors: Any) -> dict[SiteId, Answer]:
-        """Every site's answer: the server sees each."""
+        """Return the reply of every site, which the server side sees."""
         return self._exchange("each", verb, to, tensors)
 
     def keep(self, verb: str, to: To | None = None, **tensors: Any) -> int:
-        """The answer stays in the site's memory until the cycle ends: the server sees a count."""
+        """Store the reply in the site's memory until the end of the cycle; return a count."""
         return sum_whole(self._exchange("keep", verb, to, tensors), "count")
 
     def relay(
         self, verb: str, routes: Mapping[SiteId, Sequence[SiteId]], **tensors: Any
     ) -> int:
-        """Answers go from site to site, sealed: the server sees who and how many bytes (returned).
+        """Send encrypted replies from site to site; return the number of bytes.
 
-        routes: receiver -> senders.  A receiver finds ``memory["<verb>/<sender>"]``.
+        The server side sees senders, receivers and sizes.  routes: receiver -> senders.  A receiver
+        reads ``memory["<verb>/<sender>"]``.
         """
         senders = set().union(*routes.values())
         to: To = {site: {} for site in sorted(senders)}
@@ -129,25 +130,28 @@ class Ask:
         to: To | None = None,
         **state: Any,
     ) -> None:
-        """Local training by the engine; reveals nothing until a verb sends the model.
+        """Train locally with the engine; nothing is disclosed until the model is sent.
 
-        Nothing comes back, so the order waits for the next exchange and travels with it.
-        ``training_config=None`` hands the model over without training it.  A query need not send
-        a model: the global one was handed over before it began.
+        There is no reply, so the instruction is sent with the next exchange.
+        ``training_config=None`` sends the model without training it.  A query need not send a
+        model: the global one was sent before it began.
         """
         self._waiting.append((Step("fit", into, dict(state), training_config), to))
 
     def flush(self) -> None:
-        """Send what still waits; the caller of a method does this when the method returns."""
+        """Send pending instructions; the caller of an algorithm does this when it returns."""
         if self._waiting:
             self._exchange("fit", "", None, {})
 
     def _masked_sum(
         self, masking: Masking, verb: str, bound: float | None, args: Answer
     ) -> Answer:
-        """Public keys, then masked parts.  When a site falls silent all of it begins again among
-        the others with new keys: what was masked for the old cohort is never unmasked.  An exchange
-        that too few answer is not recorded, so that a resumed run asks again."""
+        """Exchange public keys, then masked contributions.
+
+        When a site does not reply, the exchange is repeated with the others and new keys:
+        contributions masked for the previous cohort are never unmasked.  An exchange with too few
+        replies is not recorded, so a resumed run repeats it.
+        """
         attempt = Masked(f"{self.key}/{self._turn}", 0, bound)
         cohort = self.cohort
         masking.check(cohort, verb)
@@ -172,7 +176,7 @@ class Ask:
     def _requests(
         self, steps: Steps, key: str, bound: float | None
     ) -> dict[SiteId, Request]:
-        """What each site is sent: the steps that are for it, with arguments of its own."""
+        """Return the request of each site: its steps, with its own arguments."""
         requests = {}
         for site in self.cohort:
             own: list[Step] = []
@@ -203,7 +207,7 @@ class Ask:
         routes: Mapping[SiteId, Sequence[SiteId]] | None = None,
         masked: Masked | None = None,
     ) -> dict[SiteId, Answer]:
-        """masked: of a secure sum, what its sites need to know."""
+        """Run one exchange.  masked: parameters of secure aggregation for the sites."""
         steps = list(self._waiting)
         if verb:
             steps.append((Step(kind, verb, dict(args), masked=masked), to))
@@ -217,7 +221,9 @@ class Ask:
         if entry is None:
             with self.journal.transaction():
                 delivered = self.carrier.exchange(requests, routes)
-                asked: set[SiteId] = set()  # whoever is not in `to` only got what waited
+                asked: set[SiteId] = (
+                    set()
+                )  # sites not in `to` only received pending instructions
                 if verb and to is None:
                     asked = set(requests)
                 elif verb and to is not None:
@@ -264,8 +270,11 @@ class Ask:
         bound: float | None,
         is_masked: bool,
     ) -> dict[SiteId, Answer]:
-        """The totals under ``""``; of a secure sum that misses a site, or whose total cannot be,
-        only who answered: then it begins again."""
+        """Return the aggregates under ``""``.
+
+        If secure aggregation misses a site, or its aggregate is not plausible, return the sites
+        that replied, for a retry.
+        """
         if not is_masked or self.masking is None:
             return {"": sum_answers(replies, verb, bound)}
         if replies.keys() != (to or {}).keys():

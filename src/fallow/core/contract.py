@@ -1,4 +1,4 @@
-"""What a method promises, in one place that tables, refusals and sites read."""
+"""Contracts: declarations of algorithms that tables, validation and sites read."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ PREDICTING = ("local", "global")
 @explain_constructor
 @dataclass(frozen=True)
 class Contract:
-    """One row of the contract table.
+    """Declaration of an algorithm: its references, requirements and disclosures.
 
-    ``sum``, ``each``, ``keep`` and ``relay`` are operations of `Ask`: they map every verb that a
-    server may ask in this way to what that reveals beyond the site, in words.  A site runs no other
-    function, and none in another way.  ``verbs``, all of them, is made of these four.
+    ``sum``, ``each``, ``keep`` and ``relay`` are operations of `Ask`.  They map every client
+    function that the server side may call with this operation to a description of its disclosure.
+    A site runs no other function, and none with another operation.  ``verbs`` is the union of the
+    four.  The comments beside the fields document them.
 
     >>> found = Contract(
     ...     "A", "-", 2024, sum={"share": "totals"}, keep={"select": "a count"}
@@ -38,28 +39,30 @@ class Contract:
 
     title: str
     paper: str = "-"
-    year: int = 0  # of the paper; 0: there is none
+    year: int = 0  # year of the paper; 0: no paper
     verbs: Words = field(default_factory=dict)
-    sum: Words = field(default_factory=dict)  # the server sees totals
-    each: Words = field(default_factory=dict)  # the server sees every site's answer
-    keep: Words = field(default_factory=dict)  # the answer stays at the site
-    relay: Words = field(default_factory=dict)  # other sites see the answer
+    sum: Words = field(default_factory=dict)  # the server side sees aggregates
+    each: Words = field(
+        default_factory=dict
+    )  # the server side sees the reply of every site
+    keep: Words = field(default_factory=dict)  # the reply stays at the site
+    relay: Words = field(default_factory=dict)  # other sites see the reply
     needs: Sequence[str] = ()  # models whose predictions it reads: "local", "global"
     local_source: Literal["last_round", "scratch"] = "last_round"  # the paper's local model
-    cohort: int = 1  # the smallest number of sites that makes sense
-    secure_sum: bool = True  # works when the server sees totals only
-    local_dp: bool = True  # works when released counts are noisy
+    cohort: int = 1  # minimum number of sites
+    secure_sum: bool = True  # supports secure aggregation
+    local_dp: bool = True  # supports local differential privacy
     # the field of a method that makes it work so, with Gaussian noise: its δ; "": there is none
     delta_field: str = ""
-    always_noisy: bool = False  # means nothing where no noise is added
-    weighs: bool = True  # in its totals a labeled row may weigh more or less than 1
+    always_noisy: bool = False  # not applicable without noise
+    weighs: bool = True  # labeled examples may have weights other than 1 in its aggregates
     missing: str = "goes on with the sites that answer"
     # the paper chooses for every budget from nothing, not cycle by cycle
     one_pass: bool = False
-    draws: bool = False  # picks depend on a random stream even without ties
-    regression: bool | None = None  # works on targets; None: unless it reads predictions
-    classes: bool = True  # works on classes
-    linear: bool = False  # works for the model "linear" alone
+    draws: bool = False  # the selection depends on a random stream even without ties
+    regression: bool | None = None  # supports regression; None: unless it reads predictions
+    classes: bool = True  # supports classification
+    linear: bool = False  # supports the model "linear" only
     # what a coordinator can read off one site's part of a sum, in words, where sums are not secure
     parts_show: str = ""
     # what the difference of two consecutive aggregates shows
@@ -71,31 +74,31 @@ class Contract:
     not_solved: str = ""
     # why a training method refuses a model with batch norm; "": it takes one
     no_batch_norm: str = ""
-    everyone: bool = False  # trains only where all sites take part in every round
+    everyone: bool = False  # requires all sites in every round
     # settings of a recipe that a training method brings along where a study does not give them
     settings: Mapping[str, Any] = field(default_factory=dict)
-    at_server: Sequence[str] = ()  # parts of a training method's state that no site is sent
-    models: Sequence[str] = ()  # names of models that it orders beside "local"
-    own_start: bool = False  # the server sends each site a model of its own to start at
-    gradients_per_batch: int = 1  # what a batch costs in training, beside FedAvg's 1
+    at_server: Sequence[str] = ()  # fields of the training state that are not sent to sites
+    models: Sequence[str] = ()  # names of models that it trains in addition to "local"
+    own_start: bool = False  # the server side sends each site its own initial model
+    gradients_per_batch: int = 1  # gradients per batch; 1 for FedAvg
     # verbs that one round or query asks more than once, and how often at most; 0: a few times
     # for each site
     often: Mapping[str, int] = field(default_factory=dict)
     # reads hidden labels: an upper bound, never at a real site
     simulator_only: bool = False
     # what others need to know of a method without knowing its name
-    authors: str = ""  # of the paper, as BibTeX has them: "Last, First and Last, First"
-    short: str = ""  # what tables call it, where that is shorter than the title
-    aliases: tuple[str, ...] = ()  # other words by which studies may name it
-    options: tuple[str, ...] = ()  # settings of a recipe that were made for it
-    site_lists: tuple[str, ...] = ()  # fields that list sites; a word may stand for a list
-    budget_of: Literal["site", "federation"] = "site"  # whose budget a query spends
+    authors: str = ""  # of the paper, in BibTeX format: "Last, First and Last, First"
+    short: str = ""  # name in tables, if shorter than the title
+    aliases: tuple[str, ...] = ()  # other names in studies
+    options: tuple[str, ...] = ()  # settings specific to it
+    site_lists: tuple[str, ...] = ()  # fields that list sites; a word may denote a list
+    budget_of: Literal["site", "federation"] = "site"  # label budget that a query spends
     tags: tuple[Tag, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("needs", "at_server", "models", "waits"):
             value = getattr(self, name)
-            if isinstance(value, str):  # one name alone
+            if isinstance(value, str):  # a single name
                 value = [value]
             object.__setattr__(self, name, tuple(value))
         known_models = (*PREDICTING, *self.models)
@@ -120,7 +123,7 @@ class Contract:
 
     @property
     def name(self) -> str:
-        """What tables call the method.
+        """Name in tables.
 
         >>> Contract("Local training", "-", 0, short="Local").name
         'Local'
@@ -129,11 +132,11 @@ class Contract:
 
     @property
     def asked(self) -> dict[Operation, Words]:
-        """The verbs that may be asked by each operation, and what they reveal."""
+        """Client functions by operation, with their disclosures."""
         return {"sum": self.sum, "each": self.each, "keep": self.keep, "relay": self.relay}
 
     def refusal(self, verb: str, kind: str) -> str | None:
-        """Why a site does not answer the verb when it is asked by ``kind``; None where it does."""
+        """Return why a site rejects this call; None if it is allowed."""
         allowed = [operation for operation, words in self.asked.items() if verb in words]
         if kind in allowed:
             return None
@@ -149,7 +152,7 @@ class Contract:
         return f"the contract of {self.title} allows {listed}; nothing else"
 
     def without(self, *verbs: str, by: Operation | None = None) -> Contract:
-        """The contract of an instance that never asks these verbs, or not ``by`` this operation."""
+        """Return the contract without these client functions, or without an operation of them."""
         left: dict[Operation, Words] = {}
         for how, words in self.asked.items():
             if by in (None, how):

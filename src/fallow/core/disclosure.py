@@ -1,4 +1,4 @@
-"""What left each site: in kind, in words and in bytes."""
+"""Disclosure log: kind, description and bytes of data that left each site."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ PASSED = ("sent", "received")
 
 
 class DisclosureEntry(TypedDict):
-    """One line of the table "What left each site", as records keep it."""
+    """One row of the table "What left each site", as stored in records."""
 
-    kind: str  # of exchange: "sum", "each", "keep", "relay" or "fit"
-    verb: str  # the site function
-    what: str  # in the words of the method's contract
-    bytes: int  # from sites to the server
+    kind: str  # operation: "sum", "each", "keep", "relay" or "fit"
+    verb: str  # the client function
+    what: str  # description from the contract of the algorithm
+    bytes: int  # from sites to the server side
     bytes_down: int
-    sites: int  # how many took part, at most
+    sites: int  # maximum number of participating sites
     exchanges: int
-    epsilon: NotRequired[float]  # what a site spent on noise
-    masked: NotRequired[bool]  # the server saw totals of masked parts alone
-    sent: NotRequired[dict[SiteId, int]]  # answers relayed, by site
+    epsilon: NotRequired[float]  # privacy budget spent by a site
+    masked: NotRequired[bool]  # the server side saw aggregates of masked contributions only
+    sent: NotRequired[dict[SiteId, int]]  # relayed replies, by site
     received: NotRequired[dict[SiteId, int]]
 
 
 def payload(answer: Answer) -> int:
-    """Bytes of a flat dictionary on the wire: tensors as they are, numbers as 8 bytes.
+    """Return the bytes of a flat dictionary: tensors by their size, numbers as 8 bytes.
 
     >>> import torch
     >>> payload({"p": torch.zeros(10), "n": 3})
@@ -51,7 +51,7 @@ def _size(value: Value) -> int:
 def count_relayed_answers(
     routes: Mapping[SiteId, Sequence[SiteId]],
 ) -> dict[str, dict[SiteId, int]]:
-    """How many answers each site sends and receives.  routes: receiver -> senders.
+    """Count the replies that each site sends and receives.  routes: receiver -> senders.
 
     >>> count_relayed_answers({"a": ["b", "c"], "b": ["c"]})
     {'sent': {'b': 1, 'c': 2}, 'received': {'a': 2, 'b': 1}}
@@ -67,11 +67,11 @@ def count_relayed_answers(
 
 @dataclass
 class Disclosure:
-    """Totals per (kind, verb): the source of the table "What left each site".
+    """Counters by (kind, client function), for the table "What left each site".
 
-    An entry has ``masked`` where the server saw totals of masked parts, and ``epsilon``, what a
-    site spent on noise, where there was any.  That of a relay has how many answers each site
-    ``sent`` and ``received``: one that goes to three sites was sent three times.
+    An entry has ``masked`` if the server side saw aggregates of masked contributions, and
+    ``epsilon`` if a site spent privacy budget.  An entry of a relay has the numbers of replies that
+    each site ``sent`` and ``received``: a reply to three sites counts three times.
     """
 
     entries: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Disclosure:
             entry[way] = dict(Counter(entry.get(way, {})) + Counter(many))
 
     def plus(self, other: Disclosure) -> Disclosure:
-        """Both together; neither is changed."""
+        """Return the sum of both; neither is changed."""
         joined = Disclosure({key: dict(entry) for key, entry in self.entries.items()})
         for (kind, verb), entry in other.entries.items():
             joined.add(
@@ -129,7 +129,7 @@ class Disclosure:
         return sum(e["bytes_down"] for e in self.entries.values())
 
     def rows(self) -> list[DisclosureEntry]:
-        """One row per kind and verb, as records keep them."""
+        """Return one row per kind and client function, as stored in records."""
         rows = []
         for (kind, verb), entry in sorted(self.entries.items()):
             rows.append({"kind": kind, "verb": verb, **entry})
@@ -137,7 +137,7 @@ class Disclosure:
 
     @staticmethod
     def of(rows: Sequence[DisclosureEntry]) -> Disclosure:
-        """The disclosure that ``rows`` describe: a resumed run goes on counting from here."""
+        """Return the disclosure that ``rows`` describe, from which a resumed run continues."""
         entries = {}
         for row in rows:
             entry = dict(row)

@@ -1,4 +1,4 @@
-"""What is said while a run goes on, for whoever watches it: a terminal, a page, a live state."""
+"""Events of a run, for observers such as a terminal, a page or the live state."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from fallow.core.types import SiteId
 
 
 class Event(TypedDict, total=False):
-    """Something that happened: its kind, and what there is to say of it.
+    """An event: its kind and details.
 
-    A run says ``round``, ``query`` and ``scored``, and ``device`` where memory is short; a study
-    ``done`` and ``failed`` beside them, each with the ``strategy`` and the ``seed`` of the run; a
-    coordinator also how its sites and their people are.  Whoever takes events looks at the kind
-    first, and passes over kinds that it does not know.
+    A run sends ``round``, ``query`` and ``scored``, and ``device`` if memory is short.  A study
+    also sends ``done`` and ``failed``, each with the ``strategy`` and the ``seed`` of the run.  A
+    coordinator also reports the state of its sites and annotators.  Observers read the kind first
+    and ignore unknown kinds.
     """
 
     event: Required[str]  # the kind
-    why: Any  # a sentence; how labeling ended
+    why: Any  # a sentence: reason for the end of labeling
     # of a run
     cycle: int
     round: int
@@ -27,31 +27,31 @@ class Event(TypedDict, total=False):
     mse: float | None
     bytes_up: int  # so far
     bytes_down: int
-    epsilon: float  # what a site has spent on noise so far; of an exchange: what it cost
+    epsilon: float  # privacy budget that a site has spent; for an exchange: its cost
     # of a study
     strategy: str
     seed: int
-    cached: bool  # it was finished before
-    # of an encoder: rows that are encoded, of so many
+    cached: bool  # it was completed before
+    # of an encoder: number of encoded examples, and of all
     done: int
     rows: int
     # of sites
     site: SiteId
-    sites: Any  # their names; with "labels" how far the people of each are
-    awaited: list[SiteId]  # those that were not heard yet
+    sites: Any  # their names; for "labels" the progress of their annotators
+    awaited: list[SiteId]  # pending sites
     key: str  # of the exchange
-    needed: int  # answers
-    asked: int  # sites
+    needed: int  # number of replies
+    asked: int  # number of sites
     waited: float  # seconds so far
-    left: float  # seconds until nobody waits any more
-    # of people
+    left: float  # seconds until the timeout
+    # of annotators
     step: str
     deadline: str  # UTC
-    open: list[SiteId]  # whose people are not done
-    # of sites that are silent now: what is known, and since when
+    open: list[SiteId]  # sites whose annotators are not done
+    # of silent sites: details, and since when
     earlier: dict[SiteId, Any]
     silent: dict[SiteId, Any]
-    # how an exchange waits, as the live state has it
+    # state of a pending exchange in the live state
     since: str
     until: str
     can_advance: bool
@@ -69,11 +69,11 @@ Say = Callable[[Event], None]
 
 
 def stay_silent(event: Event) -> None:
-    """Say nothing."""
+    """Ignore an event."""
 
 
 def name_run(event: Event, strategy: str, seed: int) -> Event:
-    """An event of a run as an event of its study, which says of which run.
+    """Return an event of a run as an event of its study, with the identity of the run.
 
     >>> name_run({"event": "query", "cycle": 2}, "badge", 0)
     {'event': 'query', 'cycle': 2, 'strategy': 'badge', 'seed': 0}

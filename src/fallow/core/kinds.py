@@ -1,4 +1,4 @@
-"""Which kind of value a setting takes, and which one it was given instead, in words."""
+"""Descriptions of declared types and of wrong values, for error messages."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ PLAIN: Mapping[str, str] = {
     "NoneType": "none",
     "Spec": "a name, and behind it fields such as name:field=value",
 }
-"""What plain types are called."""
+"""Names of plain types."""
 PLURAL: Mapping[str, str] = {
     "int": "whole numbers",
     "float": "numbers",
     "str": "texts",
 }
 LISTS = (tuple, list, Sequence)
-LONGEST = 80  # characters of a value that somebody gave
+LONGEST = 80  # maximum characters of a quoted value
 
 
-def describe_kind(hint: Any) -> str:  # a type, or a form of typing such as int | None
-    """What a value of this type is, with its article.
+def describe_kind(hint: Any) -> str:  # a type, or a type form such as int | None
+    """Describe a value of this type, with its article.
 
     >>> describe_kind(int), describe_kind(float | None)
     ('a whole number', 'a number or none')
@@ -55,7 +55,7 @@ def describe_kind(hint: Any) -> str:  # a type, or a form of typing such as int 
 
 
 def _describe_many(hint: Any) -> str:
-    """Values of this type, as a list has them."""
+    """Describe values of this type, in the plural."""
     if get_origin(hint) in (typing.Union, types.UnionType):
         return join_words([_describe_many(part) for part in get_args(hint)], last="or")
     if is_dataclass(hint):
@@ -65,10 +65,10 @@ def _describe_many(hint: Any) -> str:
 
 
 def is_of_kind(value: object, hint: Any) -> bool:
-    """Whether a value may stand where ``hint`` is declared.
+    """Return whether a value matches the declared type ``hint``.
 
-    Only numbers, texts, truth, none and lists of them are looked at; a value of any other type is
-    let through, since its class checks it, and so are choices between words.
+    Only numbers, strings, Booleans, None and lists of them are checked.  Values of other types are
+    accepted, because their classes check them, and so are choices between words.
 
     >>> is_of_kind("three", int | None), is_of_kind([3, 2], tuple[int, ...])
     (False, True)
@@ -98,10 +98,10 @@ def is_of_kind(value: object, hint: Any) -> bool:
 
 
 def refuse_truth(value: object, hint: Any, place: str) -> None:
-    """Raise ValueError for true or false where a number or a text is declared, also in the parts of
-    a value as TOML has them: Python counts true as 1, and so does what reads the kinds of values.
+    """Raise ValueError for a Boolean where a number or a string is declared.
 
-    hint: the type that is declared; place: the name of the value, for the sentence.
+    Nested values, as in TOML, are checked too: Python treats True as 1, and so does type
+    validation.  hint: the declared type; place: name of the value in the message.
 
     >>> refuse_truth(True, bool | int, "drop_rows")
     >>> refuse_truth([1, True], tuple[int, ...], "milestones")
@@ -129,7 +129,7 @@ def _refuse_truth_in_parts(
 
 
 def _element_at(hint: Any, at: int) -> Any:
-    """The declared type of an element of a list; of anything that is no list: any type."""
+    """Return the declared type of an element of a list; Any for other types."""
     parts = get_args(hint)
     origin = get_origin(hint)
     if origin in (typing.Union, types.UnionType):
@@ -148,7 +148,7 @@ def _element_at(hint: Any, at: int) -> Any:
 
 
 def show_value(value: object) -> str:
-    """A value that somebody gave, cut where it is long.
+    """Quote a value, truncated if it is long.
 
     >>> show_value("three"), show_value(None)
     ("'three'", 'none')
@@ -162,19 +162,19 @@ def show_value(value: object) -> str:
 
 
 class Found(typing.TypedDict):
-    """What pydantic says of a value that it refuses, as far as it is read here."""
+    """The part of an error of pydantic that is used here."""
 
     type: str
     loc: tuple[int | str, ...]
     msg: str
-    input: Any  # whatever was given
+    input: Any  # the rejected value
 
 
 def describe_wrong_value(kind: type, found: Sequence[Found], whole: str = "") -> str:
-    """The first value that pydantic refused, in a sentence: which, what it was, what it may be.
+    """Describe the first value that pydantic rejected, in a sentence.
 
-    kind: the dataclass that was checked; found: `ValidationError.errors()`; whole: what stands
-    before the names of fields.
+    kind: the validated dataclass; found: `ValidationError.errors()`; whole: prefix of the names of
+    fields.
     """
     first = found[0]
     is_absent = first["type"] in ("missing", "missing_argument")
@@ -202,8 +202,11 @@ def describe_wrong_value(kind: type, found: Sequence[Found], whole: str = "") ->
 
 
 def _follow(kind: Any, loc: Sequence[int | str]) -> tuple[list[str], Any]:
-    """The names on the way to a value and its declared type.  Of a union, and of a list of fixed
-    length, pydantic's way goes on with the name of a branch, or the place: there it ends here."""
+    """Return the names on the way to a value and its declared type.
+
+    For a union, and a list of fixed length, the path of pydantic continues with a branch or a
+    position: the result ends there.
+    """
     names: list[str] = []
     hint = kind
     for step in loc:
@@ -223,7 +226,7 @@ def _follow(kind: Any, loc: Sequence[int | str]) -> tuple[list[str], Any]:
 
 
 def _drop_none(hint: Any) -> Any:
-    """The class in ``X | None``, where X is a dataclass; any other type as it is."""
+    """Return the class in ``X | None``, if X is a dataclass; any other type unchanged."""
     for option in get_args(hint):
         if is_dataclass(option) and get_origin(hint) in (typing.Union, types.UnionType):
             return option

@@ -1,4 +1,4 @@
-"""One local step: the words in which a training method says what differs from plain SGD."""
+"""Local training steps: how a training algorithm differs from plain SGD."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ Near = Callable[[Tensor], Tensor]
 """A differentiable penalty of the parameters: (..., d) -> (...)."""
 
 RowLoss = Callable[[Tensor, Tensor], Tensor]
-"""Loss of each row: outputs (..., b, c), targets (..., b) -> (..., b)."""
+"""Loss of each example: outputs (..., b, c), targets (..., b) -> (..., b)."""
 
 Objective = Callable[[Callable[[Tensor], Tensor]], Tensor]
-"""The loss of a step, (...), from the model in training: a function of rows (..., b, *shape) whose
-outputs (..., b, c) stand in the graph.  It may be called more than once."""
+"""Loss of a step, (...), from the model: a function of examples (..., b, *shape) with differentiable
+outputs (..., b, c), which may be called more than once."""
 
 NONE = torch.zeros(0)
-"""What a batch carries in place of what nobody asked for."""
+"""Placeholder for fields of a batch that are not needed."""
 
 
 class TrainState(NamedTuple):
-    """A model being trained.  Every tensor may have a leading dimension of sites.
+    """A model in training.  Every tensor may have a leading dimension of sites.
 
     w: (..., d) parameters; stats: (..., s) batch-norm statistics; m1, m2: (..., d) moments of the
-    optimizer ((..., 0) where it has none); t: (..., 1) steps taken, or (..., d) where the parts of
-    a model train in turn under Adam.
+    optimizer ((..., 0) if it has none); t: (..., 1) number of steps, or (..., d) if parts of a
+    model are trained in turn with Adam.
     """
 
     w: Tensor
@@ -41,16 +41,16 @@ class TrainState(NamedTuple):
 
     @property
     def state(self) -> State:
-        """The model alone, without its optimizer."""
+        """Return the model without its optimizer."""
         return {"w": self.w, "stats": self.stats}
 
     def with_moments(self, other: TrainState) -> TrainState:
-        """The same model with the moments of another one, and as many steps taken."""
+        """Return the model with the moments and the number of steps of another one."""
         return self._replace(m1=other.m1, m2=other.m2, t=other.t)
 
 
 def slot(state: State, optimizer: Optimizer) -> TrainState:
-    """A slot at ``state`` with zero moments."""
+    """Return a training state at ``state`` with zero moments."""
     w = state["w"]
     sites = w.shape[:-1]  # () for one model
     m1 = w.new_zeros((*sites, 0))
@@ -64,16 +64,16 @@ def slot(state: State, optimizer: Optimizer) -> TrainState:
 
 
 class Batch(NamedTuple):
-    """One mini-batch, drawn on the CPU from named streams.
+    """One mini-batch, drawn on the CPU from named random streams.
 
     x: (..., b, *shape); y: (..., b); weight: (..., b), 0 for padding; lr: a number or (..., 1);
-    counts: (..., C) labeled rows of each class at the site, (..., 0) without classes; round: that
-    of the cycle, from 0.
+    counts: (..., C) labels of each class at the site, (..., 0) for regression; round: number in the
+    cycle, from 0.
 
-    With ``training_config.mix`` as many rows of the pool come along, u: (..., b, *shape), to be
-    mixed with one
-    another: mate: (..., b) int64, a permutation of the batch; beta: (..., b) in (0, 1); pool:
-    (..., b), 1 for a row of the pool, 0 for padding.  Where no site has a pool all four are empty.
+    With ``training_config.mix``, the batch contains as many examples of the pool, u: (..., b,
+    *shape), to be mixed with each other.  mate: (..., b) int64, a permutation of the batch; beta:
+    (..., b) in (0, 1); pool: (..., b), 1 for an example of the pool, 0 for padding.  If no site has
+    a pool, all four are empty.
     """
 
     x: Tensor
@@ -89,12 +89,11 @@ class Batch(NamedTuple):
 
 
 def weighted_mean(losses: Tensor, weight: Tensor) -> Tensor:
-    """The mean over the batch of losses times weights.  (..., b), (..., b) -> (...); padding weighs
-    0 and is not counted.
+    """Return the mean of losses times weights over the batch, without padding (weight 0).
 
-    Not over the sum of the weights: those of a site have mean 1, and a batch whose rows weigh more
-    pulls more, so that the steps of an epoch add up to the weighted loss.  A batch in which every
-    row weighs 0 has loss 0: it asks for no step.
+    (..., b), (..., b) -> (...).  The sum is not divided by the sum of weights: weights of a site
+    have mean 1, so a batch with larger weights has a larger gradient, and the steps of an epoch add
+    up to the weighted loss.  A batch with all weights 0 has loss 0.
 
     >>> import torch
     >>> weighted_mean(torch.tensor([1.0, 3.0, 9.0]), torch.tensor([1.0, 1.0, 0.0]))
@@ -104,7 +103,7 @@ def weighted_mean(losses: Tensor, weight: Tensor) -> Tensor:
 
 
 def shares(weight: Tensor) -> Tensor:
-    """By what `weighted_mean` multiplies the losses.  (..., b) -> (..., b)
+    """Return the factors of the losses in `weighted_mean`.  (..., b) -> (..., b)
 
     >>> import torch
     >>> shares(torch.tensor([1.0, 1.0, 0.0]))
@@ -114,10 +113,10 @@ def shares(weight: Tensor) -> Tensor:
 
 
 class Learner(Protocol):
-    """What the engine does for a method: forward passes, gradients and optimizer steps.
+    """Operations of the engine for an algorithm: forward passes, gradients and optimizer steps.
 
-    The loss is the task's, as a weighted mean over the batch, unless an ``objective`` says
-    otherwise; ``near`` is added to it.
+    The loss is that of the task, as a weighted mean over the batch, unless there is an
+    ``objective``; ``near`` is added to it.
     """
 
     def descend(
@@ -127,7 +126,7 @@ class Learner(Protocol):
         near: Near | None = None,
         objective: Objective | None = None,
     ) -> TrainState:
-        """One optimizer step on the loss."""
+        """Take one optimizer step on the loss."""
         ...
 
     def gradient(
@@ -137,25 +136,27 @@ class Learner(Protocol):
         near: Near | None = None,
         objective: Objective | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """The gradient (..., d) there, and the batch-norm statistics (..., s) after the pass."""
+        """Return the gradient (..., d), and the batch-norm statistics (..., s) after the pass."""
         ...
 
     def apply(self, at: TrainState, gradient: Tensor, lr: float | Tensor) -> TrainState:
-        """One optimizer step along a given gradient."""
+        """Take one optimizer step along a given gradient."""
         ...
 
     def predict(self, at: TrainState, x: Tensor) -> Tensor:
-        """Outputs in evaluation mode, without a gradient: a teacher.  (..., b, *shape) ->
-        (..., b, c).  An objective may ask for them between its passes."""
+        """Return outputs in evaluation mode without gradients, as of a teacher.
+
+        (..., b, *shape) -> (..., b, c).  An objective may call it between its forward passes.
+        """
         ...
 
 
 @runtime_checkable
 class LocalTraining(Protocol):
-    """The site half of a training method: pure functions that also run stacked over sites.
+    """Client side of a training algorithm: pure functions that also run stacked over sites.
 
-    A query may be one too: it then trains the models that it orders, but for the one called
-    ``local``, with its own step.
+    A query strategy may implement it too.  It then trains its additional models, except ``local``,
+    with its own step.
     """
 
     def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]: ...

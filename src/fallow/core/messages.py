@@ -1,4 +1,4 @@
-"""What crosses the door: requests to sites, the steps in them, and what comes back."""
+"""Messages between server side and sites: requests, their steps, and replies."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ To = Mapping[SiteId, Answer]
 
 
 class ExchangeEntry(TypedDict):
-    """An exchange as a journal keeps it."""
+    """An exchange in the event log."""
 
     answers: dict[SiteId, Answer]
     up: int  # bytes
     down: int
-    epsilon: NotRequired[float]  # what a site spent on noise, at most
+    epsilon: NotRequired[float]  # maximum privacy budget spent by a site
 
 
 KEYS = "keys"
-"""The exchange before a masked sum, in which sites show the public halves of fresh keys."""
+"""Exchange before secure aggregation, in which sites send new public keys."""
 
 
 @dataclass(frozen=True)
 class Masked:
-    """What a site needs to know to mask its part of a sum.
+    """Parameters with which a site masks its contribution.
 
-    ``exchange`` is the same in every attempt at one sum, so that noise is drawn for it once.
+    ``exchange`` is the same in every attempt at an aggregate, so noise is drawn once.
     """
 
     exchange: str
     attempt: int
-    bound: float | None  # the largest absolute value a site may add
-    # (32,) uint8 of each site in it
+    bound: float | None  # largest absolute value of a contribution
+    # (32,) uint8 of each site
     keys: Mapping[SiteId, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -54,32 +54,34 @@ class Masked:
 
 @dataclass(frozen=True)
 class Step:
-    """One thing a site is asked to do: run a verb of a method, or train a model.
+    """One step of a site: run a client function of an algorithm, or train a model.
 
-    ``masked``: the step is part of a secure sum (kind "each": show a public key).
+    ``masked``: the step is part of secure aggregation (kind "each": send a public key).
     """
 
     kind: Kind
-    verb: str  # the verb, or for "fit" the name under which the site remembers the model
+    verb: (
+        str  # the client function; for "fit" the name under which the site stores the model
+    )
     args: Answer
     training_config: TrainingConfig | None = None
     masked: Masked | None = None
 
 
 Steps = list[tuple[Step, To | None]]
-"""What is asked, and of whom (None: of everybody)."""
+"""Steps with their recipients (None: all sites)."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """Everything one site is sent in one exchange.
+    """All instructions for one site in one exchange.
 
-    The last two tell the carrier what is worth nothing: an addend beyond ``bound``, and with
-    ``needs_all`` an exchange that misses a site.  Sites do not hear them.
+    The last two fields are for the transport: a contribution beyond ``bound`` is invalid, and with
+    ``needs_all`` so is an exchange that misses a site.  Sites do not receive them.
     """
 
-    key: str  # the same key never means two things
-    owner: str  # whose verbs: "query" or "training"
+    key: str  # identifies the exchange
+    owner: str  # owner of the client functions: "query" or "training"
     cycle: int
     round: int
     steps: tuple[Step, ...]
@@ -89,9 +91,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Delivered:
-    """What came back: an answer per site, and the bytes that crossed in each direction.
+    """Replies by site, and the number of bytes in each direction.
 
-    ``epsilon``: the most that any site spent on noise in this exchange.
+    ``epsilon``: the maximum privacy budget that a site spent in this exchange.
     """
 
     answers: dict[SiteId, Answer]
@@ -101,7 +103,7 @@ class Delivered:
 
 
 def payload_of(request: Request) -> int:
-    """Bytes of tensors and numbers that a request carries to its site."""
+    """Return the bytes of tensors and numbers in a request."""
     keys = (step.masked.keys for step in request.steps if step.masked)
     return sum(payload(step.args) for step in request.steps) + sum(
         payload(dict(k)) for k in keys

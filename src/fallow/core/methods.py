@@ -1,18 +1,18 @@
-"""What a method may define: the protocols by which sites, the engine and a run know it.
+"""Protocols of algorithms: functions that sites, the engine and a run call.
 
-A method is one frozen class with both halves.  Which functions of it a server may ask for by name
-stands in its contract (`site_function` looks them up); everything else that the package calls is
-declared here.  `Query` and `Training` are what a method has to be.  The others are what it may
-define beside that; most of those that do train one model for each site:
+An algorithm is one frozen class with server side and client side.  Its contract lists the client
+functions that the server side may call by name (`site_function` looks them up); all other functions
+are declared here.  `Query` and `Training` are required.  The others are optional, and most of them
+are for personalized algorithms:
 
-* `LocalTraining`: sites train by its step, where its server half orders training by a training
-configuration; * `Predicting`: a site predicts by more than a forward pass of the model it deploys;
-* `Finishing`: local work after the last round of a phase;
-* `Planning`: it orders local training by other training configurations than its ``training_config``;
-* `Choosing`: sites choose whose models to average;
+* `LocalTraining`: sites train with its step, if its server side sends training configurations.
+* `Predicting`: a site predicts by more than a forward pass of the deployed model.
+* `Finishing`: local work after the last round of a phase.
+* `Planning`: it trains with other training configurations than its ``training_config``.
+* `Choosing`: sites select whose models to average.
 * `Normalizing`: batch-norm statistics may stay at the sites.
 
-A query with `LocalTraining`'s three functions trains by them the models that it orders.
+A query strategy with the three functions of `LocalTraining` trains its additional models with them.
 """
 
 from __future__ import annotations
@@ -40,83 +40,85 @@ from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import Picks, Release, View
 
 Budget = Mapping[SiteId, int]
-"""Labels each site may buy in this cycle."""
+"""Label budget of each site in this cycle."""
 
-Memo = dict[
-    str, Any
-]  # each method knows what it put there; the journal takes tensors and JSON
-"""What a method remembers across cycles; journaled.  ``memo["notes"]`` is shown in reports."""
+Memo = dict[str, Any]  # defined by the algorithm; the event log stores tensors and JSON
+"""State of an algorithm across cycles, in the event log.  Reports show ``memo["notes"]``."""
 
 SiteFunction = Callable[..., Answer | Picks | Release]
-"""A function of a method that runs at a site: it takes a `View` and what the server sent."""
+"""Client function: it takes a `View` and the arguments that the server side sent."""
 
 
 @runtime_checkable
 class Method(Protocol):
-    """A query, training or personalization algorithm: both halves in one frozen class."""
+    """A query strategy or training algorithm: server and client side in one frozen class."""
 
     @property
     def contract(self) -> Contract: ...
 
 
 class Query(Method, Protocol):
-    """A strategy: the server half is `query`, the site half its site functions.
+    """A query strategy: `query` is the server side, its client functions are the client side.
 
-    A site function that picks returns `Picks` with exactly ``min(n, pool)`` different pool
-    positions.  The site answers for an empty pool before any such function is asked.
+    A client function that selects examples returns `Picks` with exactly ``min(n, pool)`` different
+    positions.  With an empty pool, the site replies without calling such a function.
     """
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo: ...
 
 
 class Training(Method, Protocol):
-    """One round of federated training: the server half is `round`, the site half its site functions.
+    """One round of federated training: `round` is the server side.
 
-    One that orders local training by a training configuration is a `LocalTraining` too, whose
-    step the engine runs. Where `deploy` gives sites different models the method is personalized.
+    An algorithm that sends training configurations is also a `LocalTraining`, whose step the engine
+    runs.  If `deploy` returns different models for sites, the algorithm is personalized.
     """
 
     @property
     def training_config(self) -> TrainingConfig: ...
     def round(self, state: State, ask: Ask) -> State: ...
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
-        """The model that a site uses, from the server's state and what the site remembers."""
+        """Return the model that a site uses, from the training state and its memory."""
         ...
 
 
-# -- what a method may define beside that -------------------------------------------------------
+# -- optional functions of an algorithm ---------------------------------------------------------
 
 
 @runtime_checkable
 class Predicting(Protocol):
-    """A training method that predicts by more than a forward pass of the model it deploys."""
+    """A training algorithm with a prediction beyond a forward pass of the deployed model."""
 
     def predict(self, view: View, state: State, rows: Tensor) -> Tensor:
-        """Outputs (n, c) for rows (n, *shape) at a site that deploys ``state``."""
+        """Return outputs (n, c) for examples (n, *shape) at a site that deploys ``state``."""
         ...
 
 
 @runtime_checkable
 class Finishing(Protocol):
-    """A training method with a last word: local work after the last round of a phase, such as fine
-    tuning.  What `deploy` gives then is scored."""
+    """A training algorithm with local work after the last round of a phase, such as fine-tuning.
+
+    The result of `deploy` is then evaluated.
+    """
 
     def last(self, state: State, ask: Ask) -> None: ...
 
 
 @runtime_checkable
 class Planning(Protocol):
-    """A method that orders local training by other training configurations than its
-    ``training_config``."""
+    """An algorithm that sends other training configurations than its ``training_config``."""
 
     def trains_by(self, training_config: TrainingConfig) -> bool:
-        """Whether the server half may order this training configuration; a site trains by no other."""
+        """Return whether a site may train with this configuration; others are rejected."""
         ...
 
 
 class Load(NamedTuple):
-    """What choosing collaborators costs in a phase, at all sites together and at most: ``models``
-    that go from site to site, ``evaluations`` of a model on a site's validation rows."""
+    """Maximum cost of selecting collaborators in a phase, over all sites.
+
+    ``models``: number of models sent from site to site; ``evaluations``: number of models evaluated
+    on validation examples.
+    """
 
     models: int
     evaluations: int
@@ -124,17 +126,20 @@ class Load(NamedTuple):
 
 @runtime_checkable
 class Choosing(Protocol):
-    """A method whose sites choose whose models to average."""
+    """An algorithm whose sites select whose models to average."""
 
     def load(self, sites: int, rounds: int, resumed: bool = False) -> Load:
-        """``resumed``: not the first phase of a run that goes on from its last models."""
+        """Return the cost.  ``resumed``: a later phase of a run that continues from its last
+        models."""
         ...
 
 
 @runtime_checkable
 class Normalizing(Protocol):
-    """A training method that says what becomes of batch-norm statistics: averaged with the weights
-    (``"average"``), or left at the sites (``"local"``, FedBN).  Without a word they are averaged.
+    """A training algorithm with a setting for batch-norm statistics.
+
+    They are averaged with the weights (``"average"``, the default), or stay at the sites
+    (``"local"``, FedBN).
     """
 
     @property
@@ -143,18 +148,21 @@ class Normalizing(Protocol):
 
 @runtime_checkable
 class Showing(Protocol):
-    """A training method, or a query, whose parts of sums say much about single rows
-    (``contract.parts_show``), and which says whether a coordinator of real sites may see them."""
+    """An algorithm whose contributions disclose much about single examples
+    (``contract.parts_show``).
+
+    It states whether the coordinator of a federation may see them.
+    """
 
     @property
     def shown(self) -> Literal["totals", "parts"]: ...
 
 
-# -- the methods of a run -----------------------------------------------------------------------
+# -- algorithms of a run ------------------------------------------------------------------------
 
 
 class Standardizing(Method, Protocol):
-    """By what sites agree on units of features, and of numbers to predict."""
+    """Feature scaling, and scaling of regression targets, across sites."""
 
     def of_features(
         self, ask: Ask, missing: Missing | None = None, *, is_scaled: bool = True
@@ -163,79 +171,78 @@ class Standardizing(Method, Protocol):
 
 
 class Encoder(Method, Protocol):
-    """Rows to features, deterministic and without labels (`fallow.encoders`).
+    """Encoder of examples, deterministic and without labels (`fallow.encoders`).
 
-    Its contract lists the sums over sites that `fit` asks for, and what they reveal.  ``shape``:
-    of one row as it is measured.
+    Its contract lists the aggregates over sites that `fit` needs, and their disclosures.
+    ``shape``: of one example before encoding.
     """
 
     def width(self, shape: tuple[int, ...]) -> int:
-        """D, the number of features; ValueError where rows of that shape cannot be encoded."""
+        """Return D, the number of features; ValueError if that shape is not supported."""
         ...
 
     def fit(self, ask: Ask, shape: tuple[int, ...]) -> State:
-        """What everybody encodes by, from totals over sites; {} where nothing is learned."""
+        """Return the fitted state for all sites, from aggregates; {} if nothing is fitted."""
         ...
 
     def encode(self, x: Tensor, state: State) -> Tensor:
-        """Rows (m, *shape) -> features (m, D) float32, some rows at a time."""
+        """Encode examples (m, *shape) -> (m, D) float32, in blocks."""
         ...
 
 
 @runtime_checkable
 class Tunable(Encoder, Protocol):
-    """An encoder that may have a field which the first labels choose."""
+    """An encoder with a field that the initial labeled set may select."""
 
     @property
     def is_tuned(self) -> bool:
-        """Whether the field is to be chosen; it has a value else."""
+        """Whether the field is to be selected; otherwise it has a value."""
         ...
 
     def candidates(self, state: State) -> list[State]:
-        """What rows could be encoded by, from what `fit` found."""
+        """Return the candidate states, from the result of `fit`."""
         ...
 
     def usual(self, state: State) -> State:
-        """The candidate where there are too few labels to choose by."""
+        """Return the default candidate, for too few labels."""
         ...
 
     def sketch(self) -> Encoder:
-        """The same encoder with few features, by which candidates are compared."""
+        """Return the encoder with fewer features, for the comparison of candidates."""
         ...
 
 
 class Tunes(Method, Protocol):
-    """By what a field of such an encoder is chosen."""
+    """Selection of a field of such an encoder."""
 
     def tune(self, ask: Ask, state: State) -> State: ...
 
 
 class Filling(Method, Protocol):
-    """By what sites agree on what fills empty cells before rows are encoded."""
+    """Imputation of empty cells across sites, before encoding."""
 
     def agree(self, ask: Ask) -> Tensor: ...
 
 
 class Handing(Method, Protocol):
-    """By what sites are handed what such an encoder was fitted to."""
+    """Distribution of the fitted state of an encoder to sites."""
 
     def hand_over(self, ask: Ask, state: State) -> None: ...
     def check(self, site: SiteId, args: Answer) -> None:
-        """Raise Refusal where a site cannot encode its rows by what it is sent."""
+        """Raise Refusal if a site cannot encode with the received state."""
         ...
 
 
 class Solving(Method, Protocol):
-    """By what the head of a trained model is solved for."""
+    """Closed-form solution for the last layer of a trained model."""
 
     def solve(self, state: State, ask: Ask) -> State:
-        """The state of the training method with another head."""
+        """Return the training state with another last layer."""
         ...
 
 
 class Auditing(Method, Protocol):
-    """By what rows are drawn by chance beside those of a query, and how wrong the model was about
-    them is told."""
+    """Random evaluation set in addition to a query, and the error of the model on it."""
 
     def divide(self, budget: Budget, draw: Generator) -> dict[SiteId, int]: ...
     def draw_rows(self, ask: Ask, budget: Budget, counts: Mapping[SiteId, int]) -> None: ...
@@ -243,43 +250,43 @@ class Auditing(Method, Protocol):
 
 
 class Deciding(Method, Protocol):
-    """By what sites decide whether exact statistics are of newer labels."""
+    """Decision of sites whether exact statistics cover newer labels."""
 
     def decide(self, ask: Ask) -> None: ...
 
 
 class Methods(TypedDict):
-    """The methods of a run by the part they play, which is the ``owner`` of a request."""
+    """Algorithms of a run by role, which is the ``owner`` of a request."""
 
     query: Query
     training: Training
     plain: LocalTraining
-    """Trains the models that only a query looks at; it is asked nothing."""
+    """Trains the models that only a query strategy uses; it has no client functions."""
     initial: NotRequired[Query]
-    """Chooses the first labels."""
+    """Selects the initial labeled set."""
     encoder: NotRequired[Encoder]
-    """Makes features of rows; it is asked for totals over them."""
+    """Encodes examples, from aggregates over them."""
     filling: NotRequired[Filling]
-    """Fills in empty cells for an encoder; it is asked for totals over them."""
+    """Imputes empty cells for an encoder, from aggregates over them."""
     encoding: NotRequired[Handing]
-    """Hands to the sites what the encoder was fitted to."""
+    """Sends the fitted state of the encoder to the sites."""
     tuning: NotRequired[Tunes]
-    """Chooses a field of the encoder by the first labels."""
+    """Selects a field of the encoder by the initial labeled set."""
     scaling: NotRequired[Standardizing]
     head: NotRequired[Solving]
-    """Has the last word on the head of a model, after the last round."""
+    """Replaces the last layer of a model after the last round."""
     audit: NotRequired[Auditing]
-    """Draws rows by chance beside those of the query."""
+    """Draws the evaluation set in addition to the query."""
     contribution: NotRequired[Deciding]
-    """Decides before each training phase of which labels exact statistics are."""
+    """Decides before each training phase which labels exact statistics cover."""
     retention: NotRequired[Method]
-    """Keeps the model of each site that validated best."""
+    """Keeps the model of each site with the best validation score."""
     people: NotRequired[Method]
-    """At real sites: questions to people, and scores."""
+    """In a federation: labeling tasks for annotators, and scores."""
 
 
 def server_parts(methods: Methods) -> tuple[str, ...]:
-    """The parts of a state that no site is sent: what training and the head keep at the server."""
+    """Return the fields of a state that stay on the server side."""
     result = tuple(methods["training"].contract.at_server)
     if "head" in methods:
         result += tuple(methods["head"].contract.at_server)
@@ -287,13 +294,13 @@ def server_parts(methods: Methods) -> tuple[str, ...]:
 
 
 def methods_by_owner(methods: Methods) -> dict[str, Method]:
-    """The methods that a request may name, by its ``owner``: all but "plain"."""
+    """Return the algorithms by ``owner`` of a request: all except "plain"."""
     parts = cast(Mapping[str, Method], methods)
     return {owner: method for owner, method in parts.items() if owner != "plain"}
 
 
 def lacking_function(cls: type, names: Iterable[str]) -> str | None:
-    """The first of the ``names`` that is no function of the class; None where it has them all.
+    """Return the first of ``names`` that is not a function of the class, or None.
 
     >>> class First:
     ...     def select(self, view, n): ...
@@ -304,11 +311,10 @@ def lacking_function(cls: type, names: Iterable[str]) -> str | None:
 
 
 def site_function(method: Method, verb: str) -> SiteFunction:
-    """The function that a server asks for as ``verb``: the one place where a name that was sent
-    becomes a function.
+    """Return the client function ``verb``: the only conversion of a received name to a function.
 
-    Raises ValueError for a name that the method's contract does not list: no other function runs
-    at a site.
+    Raises ValueError for a name that is not in the contract of the algorithm: no other function
+    runs at a site.
     """
     if verb not in method.contract.verbs:
         raise ValueError(f"the contract of {method.contract.title} lists no {verb!r}")

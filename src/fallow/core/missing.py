@@ -1,4 +1,4 @@
-"""Empty cells of a table: what the sites put there, learned from totals over training rows."""
+"""Imputation of empty cells of a table, from aggregates over training examples."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from torch import Tensor
 @final
 @dataclass(frozen=True)
 class Missing:
-    """A table has empty cells, which are NaN in its rows until the sites fill them in together.
+    """A table with empty cells, which are NaN until the sites impute them together.
 
-    levels: of each category, the places (first, last + 1) of its columns of 0 and 1.
-    marks: features that are 1 where a cell was empty, each with the column whose cells it marks.
+    levels: for each category, the range (first, last + 1) of its one-hot columns.  marks: indicator
+    features of empty cells, each with the column that it marks.
     """
 
     levels: tuple[tuple[int, int], ...] = ()
     marks: tuple[tuple[str, str], ...] = ()
 
     def fill(self, totals: Tensor, given: Tensor) -> Tensor:
-        """What an empty cell of each column becomes: (d,).
+        """Return the imputed value of each column: (d,).
 
-        The mean of a number; of a category the level that most rows have, the first of several.
-        totals: (d,) sums of the cells that are not empty.  given: (d,) how many those are.
-        A column without any becomes 0.
+        This is the mean of a number, and the most frequent level of a category, the first of ties.
+        totals: (d,) sums of the non-empty cells.  given: (d,) their numbers.  A column without any
+        becomes 0.
 
         >>> totals, given = torch.tensor([6.0, 1.0, 2.0]), torch.tensor([3.0, 3.0, 3.0])
         >>> Missing(levels=((1, 3),)).fill(totals, given).tolist()
@@ -44,9 +44,9 @@ class Missing:
 def name_marks(
     features: Sequence[str], columns: Sequence[str]
 ) -> tuple[tuple[str, str], ...]:
-    """A feature for each of ``columns`` that is 1 where a cell is empty, with the column it marks.
+    """Return an indicator feature of empty cells for each of ``columns``.
 
-    features: the names that are taken.
+    features: names that are already used.
 
     >>> name_marks(("age", "dose", "dose_missing"), ("age", "dose"))
     (('age_missing', 'age'), ('dose_missing_', 'dose'))
@@ -61,11 +61,11 @@ def name_marks(
 
 
 def total_cells(blocks: Iterable[Tensor]) -> dict[str, Tensor | float]:
-    """What a site tells of its cells: ``rows``, and of each column (d,) the sum of the cells that
-    are not empty, ``columns``, and how many those are, ``given``.
+    """Return the contribution of a site about its cells.
 
-    blocks: rows (b, d) in float64, NaN where a cell is empty.
-    Raises ValueError for an infinite number.
+    ``rows`` is the number of examples, ``columns`` (d,) the sum of the non-empty cells of each
+    column, and ``given`` (d,) their numbers.  blocks: examples (b, d) in float64, NaN for an empty
+    cell.  Raises ValueError for an infinite number.
 
     >>> found = total_cells([torch.tensor([[1.0, torch.nan], [2.0, 5.0]]).double()])
     >>> found["rows"], found["columns"].tolist(), found["given"].tolist()
@@ -84,7 +84,7 @@ def total_cells(blocks: Iterable[Tensor]) -> dict[str, Tensor | float]:
 
 
 def filled(x: Tensor, fill: Tensor | None) -> Tensor:
-    """Rows without NaN: (n, d) and (d,) -> (n, d); None: the rows as they are."""
+    """Impute NaN: (n, d) and (d,) -> (n, d); None: return the examples unchanged."""
     if fill is None:
         return x
     return torch.where(x.isnan(), fill.to(x.dtype), x)

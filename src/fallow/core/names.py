@@ -1,16 +1,16 @@
-"""Which names of classes this machine resolves.
+"""Policies for names of classes.
 
-A recipe names classes: Fallow's own ("entropy"), or others as ``module:Class``.  To import a module
-is to run it, so a name in a file that somebody else wrote is no reason to import anything.  What may
-be resolved is said by a `NamePolicy` that is passed to wherever names become classes:
+An experiment configuration names classes: those of Fallow ("entropy"), or others as
+``module:Class``.  Importing a module runs it, so a name in a received file must not import
+anything.  A `NamePolicy` determines which names can be resolved:
 
-* `BUILT_IN`: the names that came with Fallow.
-* ``NamePolicy(allowed={"my-methods": "sha256:..."})``: beside them, classes of installed
-  distributions whose code somebody at this machine has looked at.  The digest is over the installed
-  files, so other code under the same name is refused.
-* `OWN`: every module that Python can import, for a person's own recipes and her own Python code.
+* `BUILT_IN`: the names that are part of Fallow.
+* ``NamePolicy(allowed={"my-methods": "sha256:..."})``: in addition, classes of installed
+  distributions whose code has been reviewed on this machine.  The digest covers the installed
+  files, so different code under the same name is rejected.
+* `OWN`: every module that Python can import, for a user's own configurations and Python code.
 
-`check_name` looks at files alone; nothing is imported before `load_class`.
+`check_name` reads files only; nothing is imported before `load_class`.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ OWN_MODULE = re.compile(r"fallow\.(\w+|papers\.\w+\.codes)")
 
 NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-UNCHECKED = 0b01  # flags of a compiled file that Python takes without a look at its source
+UNCHECKED = 0b01  # flags of a compiled file that Python runs without checking its source
 
 
 @dataclass(frozen=True)
 class NamePolicy:
-    """Whose classes may be named.
+    """Policy for names of classes.
 
-    any_module: every module that Python can import.  allowed: installed distributions and the
-    digest of each, as `distribution_digest` gives it.
+    any_module: every module that Python can import.  allowed: installed distributions with their
+    digests, as returned by `distribution_digest`.
     """
 
     any_module: bool = False
@@ -67,10 +67,10 @@ OWN = NamePolicy(any_module=True)
 
 @dataclass(frozen=True)
 class ClassKind:
-    """What a class has to be before a received file may name it.
+    """Requirements for a class that a received file may name.
 
-    is_method: a dataclass with a `Contract`.  base: of which it must be a subclass.  members:
-    functions that it must have.  is_function: whether a person's own plain function makes one.
+    is_method: a dataclass with a `Contract`.  base: required base class.  members: required
+    functions.  is_function: whether a plain function of the user can define one.
     """
 
     what: str
@@ -80,7 +80,7 @@ class ClassKind:
     is_function: bool = False
 
     def check(self, name: str, found: Any) -> None:
-        """Raise ValueError for anything that is no such class."""
+        """Raise ValueError unless the object is such a class."""
         lacks = self._lacks(found)
         if lacks is not None:
             raise ValueError(f"{name} is no {self.what}: {lacks}")
@@ -121,19 +121,18 @@ CLASS_KINDS: Mapping[str, ClassKind] = {
     "fallow.data.partition.partitions": ClassKind("partition", members=("split",)),
     "fallow.engine.executors": ClassKind("executor", members=("build", "can_train", "fit")),
 }
-"""What a class must be, by the package in whose place it stands."""
+"""Required kind of a class, by the package that it replaces."""
 
 
 # -- what is installed ------------------------------------------------------------------------
 
 
 def installed_files(distribution: str) -> dict[str, Path]:
-    """The files of an installed distribution, by their names in the folder of packages.
+    """Return the files of an installed distribution, by name.
 
-    Left out is what differs from machine to machine: what the installer notes, compiled files
-    beside their source, scripts outside of that folder.  Raises ValueError where the distribution
-    is not installed, where its files are not known, and for compiled files that Python would run
-    whatever the source says.
+    Files that differ between machines are omitted: metadata of the installer, compiled files with a
+    source, and scripts.  Raises ValueError if the distribution is not installed, if its files are
+    unknown, and for compiled files that Python would run regardless of the source.
     """
     try:
         listed = importlib.metadata.distribution(distribution).files
@@ -161,7 +160,7 @@ def installed_files(distribution: str) -> dict[str, Path]:
 
 
 def _check_compiled(distribution: str, path: Path) -> None:
-    """Raise ValueError for a compiled file that is run without a look at its source."""
+    """Raise ValueError for a compiled file that runs without a check of its source."""
     if not path.is_file():
         return
     with path.open("rb") as file:
@@ -174,7 +173,7 @@ def _check_compiled(distribution: str, path: Path) -> None:
 
 
 def distribution_digest(distribution: str) -> str:
-    """``sha256:`` and 64 hexadecimal digits over names and contents of the installed files."""
+    """Return ``sha256:`` and 64 hexadecimal digits over names and contents of installed files."""
     total = hashlib.sha256()
     for name, path in sorted(installed_files(distribution).items()):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -183,7 +182,7 @@ def distribution_digest(distribution: str) -> str:
 
 
 def distribution_of(module: str) -> str | None:
-    """The installed distribution that has a module's file; None where no one has."""
+    """Return the installed distribution with the file of a module, or None."""
     top = module.partition(".")[0]
     for distribution in importlib.metadata.packages_distributions().get(top, []):
         try:
@@ -196,7 +195,7 @@ def distribution_of(module: str) -> str | None:
 
 
 def _file_of(module: str, files: Mapping[str, Path]) -> Path | None:
-    """The file of a module among those of a distribution, with all packages that it lies in."""
+    """Return the file of a module in a distribution, with all of its parent packages."""
     steps = module.split(".")
     value = None
     for depth in range(1, len(steps) + 1):
@@ -210,9 +209,9 @@ def _file_of(module: str, files: Mapping[str, Path]) -> Path | None:
 
 
 def _allowing(module: str, policy: NamePolicy) -> Path | None:
-    """The file of a module that belongs to an allowed distribution; None for any other module.
+    """Return the file of a module of an allowed distribution; None for any other module.
 
-    Raises ValueError where the distribution is not the one that was allowed.
+    Raises ValueError if the distribution differs from the allowed one.
     """
     for distribution, agreed in policy.allowed.items():
         file = _file_of(module, installed_files(distribution))
@@ -246,7 +245,7 @@ def _is_among(file: Path, distribution: str) -> bool:
 
 
 def check_name(name: str, policy: NamePolicy) -> None:
-    """Raise ValueError for a name that ``policy`` does not let resolve.  Nothing is imported.
+    """Raise ValueError for a name that ``policy`` does not allow.  Nothing is imported.
 
     >>> check_name("entropy", BUILT_IN)
     >>> check_name("subprocess:Popen", BUILT_IN)
@@ -273,7 +272,7 @@ def check_name(name: str, policy: NamePolicy) -> None:
 
 
 def _way_out(module: str) -> str:
-    """What a person can do about a module that is not allowed."""
+    """Return a hint for a module that is not allowed."""
     result = distribution_of(module)
     if result is None:
         return (
@@ -288,10 +287,10 @@ def _way_out(module: str) -> str:
 
 
 def pin_names(names: list[str]) -> NamePolicy:
-    """A policy that allows what stands behind ``names`` now, and no other code: for names that a
-    person has chosen herself, before they are written down.
+    """Return a policy for the current code of ``names``, and no other code.
 
-    Raises ValueError for a class of no installed distribution.
+    It is for names that a user has selected.  Raises ValueError for a class without an installed
+    distribution.
     """
     allowed: dict[str, str] = {}
     for name in names:
@@ -309,10 +308,10 @@ def pin_names(names: list[str]) -> NamePolicy:
 
 
 def load_class(name: str, policy: NamePolicy, kind: ClassKind | None) -> Any:
-    """What ``module:Class`` names.
+    """Return the object that ``module:Class`` names.
 
-    Raises ValueError for a name that ``policy`` does not let resolve, for one that is not there,
-    and, unless every module is allowed, for what is no class of the ``kind``.
+    Raises ValueError for a name that ``policy`` does not allow, for a missing one, and, unless
+    every module is allowed, for an object that is not a class of the ``kind``.
     """
     check_name(name, policy)
     module, _, attribute = name.partition(":")
@@ -331,7 +330,7 @@ def load_class(name: str, policy: NamePolicy, kind: ClassKind | None) -> Any:
             )
         raise ValueError(f"{name!r} could not be loaded: {error}{hint}") from error
     if policy.any_module:
-        # Never for a received name: a function declares nothing of what it is for.
+        # Never for a received name: a function does not declare its purpose.
         if kind is not None and kind.is_function and inspect.isfunction(result):
             return strategy_class(result)
         return result

@@ -68,24 +68,24 @@ class StepTraining:
         if keywords:
             config = TrainingConfig.from_dict(_complete(explicit))
             object.__setattr__(self, "training_config", config)
-        # What a keyword means for this instance, in place of the default of the class.
+        # Values of keywords for this instance, instead of the defaults of the class.
         object.__setattr__(self, "_explicit", explicit)
         for name, path in KEYWORDS.items():
             object.__setattr__(self, name, _read(config, path))
         self.check()
 
     def check(self) -> None:
-        """Raise ValueError for a field of the subclass that cannot be."""
+        """Raise ValueError for an invalid field of the subclass."""
 
     @property
     def explicit(self) -> Mapping[str, Any]:
-        """The settings of the training configuration that the caller gave, nested as in TOML."""
+        """Settings of the training configuration that the caller set, nested as in TOML."""
         result: Mapping[str, Any] = self._explicit  # type: ignore[attr-defined]  # set above
         return result
 
 
 def _complete(explicit: Mapping[str, Any]) -> dict[str, Any]:
-    """All fields of a training configuration as plain values, with defaults where none is given."""
+    """Return all fields of a training configuration as plain values, with defaults."""
     whole = NOT_GIVEN.to_dict()
     optimizer: Any = whole["optimizer"]
     return {

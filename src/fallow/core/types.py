@@ -1,4 +1,4 @@
-"""The few types that everything shares."""
+"""Shared types."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ import torch
 from torch import Tensor
 
 SiteId = str
-"""Who holds data (the papers' client)."""
+"""Name of a site (a client in papers)."""
 
 Value = Tensor | float | int | bool | str | None
 Answer = dict[str, Value]
-"""What a verb takes and returns: a flat dictionary of tensors and plain values."""
+"""Arguments and reply of a client function: a flat dictionary of tensors and plain values."""
 
 State = dict[str, Tensor]
 """A model as flat vectors: ``w`` (d,) parameters, ``stats`` (s,) float statistics."""
 
 Tree = dict[str, Any]
-"""An object of JSON, or of tensors and JSON (`fallow.storage.packing`): what stands in it is known
-once somebody has looked."""
+"""A JSON object, or one of tensors and JSON (`fallow.storage.packing`), with unvalidated content."""
 
 DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "float64": torch.float64}
-"""What a recipe may compute in, by its name."""
+"""Supported precisions of an experiment configuration, by name."""

@@ -1,4 +1,4 @@
-"""What a verb sees of its site, and what it may answer."""
+"""View of a site for client functions, and their replies."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ Rows = Literal["pool", "labeled", "validation"]
 
 
 class View(Protocol):
-    """A site as a method sees it.  There is no way from here to a hidden label, but the property
-    for strategies whose contract says that they run in a simulator only.
+    """A site as an algorithm sees it.
 
-    Rows of the pool have positions 0..m-1; a query answers with positions.  A label that was bought
-    trains, or it is held back for validation: labels, weights and counts are of those that train.
+    Hidden labels are not accessible, except through the property for strategies whose contract
+    restricts them to simulation.  Examples of the pool have positions 0..m-1, and a query returns
+    positions.  A label is used for training, or held back for validation: labels, weights and
+    counts cover those for training.
 
     >>> def select(self, view, n):  # of a strategy
     ...     unsure = view.logits("local").softmax(1).max(1).values
@@ -31,31 +32,31 @@ class View(Protocol):
     site: SiteId
     cycle: int
     classes: int
-    memory: Mapping[str, State]  # kept answers and fitted models of this site
+    memory: Mapping[str, State]  # stored replies and fitted models of this site
     layout: Layout  # names and shapes of the model's parameters
     draws: bool  # the model has dropout layers
 
     @property
-    def pool(self) -> int: ...  # m, the number of unlabeled rows
+    def pool(self) -> int: ...  # m, the number of unlabeled examples
     @property
-    def places(self) -> Tensor: ...  # (m,) where those stand among all rows of the site
-    def answers(self, places: Tensor) -> Tensor: ...  # (k,) labels of rows that stand
-    # there, as models see them; NaN where none was bought
+    def places(self) -> Tensor: ...  # (m,) their positions among all examples of the site
+    def answers(self, places: Tensor) -> Tensor: ...  # (k,) labels of examples at these
+    # positions, as models see them; NaN for unlabeled ones
     @property
-    def labels(self) -> Tensor: ...  # (n,) labels already bought
+    def labels(self) -> Tensor: ...  # (n,) labels for training
     @property
     def held(self) -> Tensor: ...  # (v,) labels held back for validation
     @property
-    def held_weights(self) -> Tensor: ...  # (v,) what the query attached to each of those
+    def held_weights(self) -> Tensor: ...  # (v,) their weights
     @property
-    def weights(self) -> Tensor: ...  # (n,) weight that the query attached to each label
+    def weights(self) -> Tensor: ...  # (n,) weight that the query assigned to each label
     @property
-    def chances(self) -> Tensor: ...  # (n,) float64, by which each label was drawn; NaN
-    # where that is not known
+    def chances(self) -> Tensor: ...  # (n,) float64, selection probability of each label;
+    # NaN if unknown
     @property
-    def counts(self) -> Tensor: ...  # (C,) float64 labels bought per class
+    def counts(self) -> Tensor: ...  # (C,) float64 labels per class
     @property
-    def new_labels(self) -> int: ...  # that train, since the site's last contribution
+    def new_labels(self) -> int: ...  # for training, since the site's last contribution
     @property
     def hidden(
         self,
@@ -63,23 +64,23 @@ class View(Protocol):
     def rows(self, which: Rows = "pool") -> Tensor: ...
     def blocks(
         self, which: Rows = "pool", size: int = 4096
-    ) -> Iterator[Tensor]: ...  # `rows`, some at a time: never all of them in memory
+    ) -> Iterator[Tensor]: ...  # `rows` in blocks: never all of them in memory
     def logits(self, model: str, which: Rows = "pool") -> Tensor: ...
     def embed(self, model: str, which: Rows = "pool") -> Tensor: ...
-    def model(
-        self, name: str
-    ) -> State: ...  # "local" is "global" where a site has no labels
+    def model(self, name: str) -> State: ...  # "local" is "global" at a site without labels
     def forward(
         self, state: State, rows: Tensor, draw: torch.Generator | None = None
-    ) -> Tensor: ...  # with ``draw`` dropout layers drop; a graph iff rows.requires_grad
+    ) -> Tensor: ...  # ``draw`` enables dropout; differentiable iff rows.requires_grad
     def look(
         self, state: State, rows: Tensor
     ) -> tuple[Tensor, Tensor]: ...  # (n, h), (n, c)
     def outputs(
         self, state: State, rows: Tensor
-    ) -> Tensor: ...  # as the training method predicts
+    ) -> Tensor: ...  # as the training algorithm predicts
     def stream(self, purpose: str) -> torch.Generator: ...
-    def secret(self, purpose: str) -> torch.Generator: ...  # that no other party can repeat
+    def secret(
+        self, purpose: str
+    ) -> torch.Generator: ...  # unpredictable for other parties
 
 
 VIEW_ATTRIBUTES = tuple(
@@ -90,20 +91,20 @@ VIEW_ATTRIBUTES = tuple(
 
 
 def refuse_attribute(view: View, name: str) -> NoReturn:
-    """Raise AttributeError for an attribute that a view does not have; it lists those it has.
+    """Raise AttributeError for an unknown attribute of a view; the message lists all attributes.
 
-    The ``__getattr__`` of every view.
+    It is the ``__getattr__`` of every view.
     """
-    if name in VIEW_ATTRIBUTES:  # a property whose own code has raised AttributeError
+    if name in VIEW_ATTRIBUTES:  # a property whose code has raised AttributeError
         object.__getattribute__(view, name)
     message = f"a view has no attribute {name!r}"
-    if not name.startswith("_"):  # Python itself looks for those
+    if not name.startswith("_"):  # Python looks these up
         message += f"; it has {', '.join(VIEW_ATTRIBUTES)}"
     raise AttributeError(message)
 
 
 def check_rows_kind(which: str) -> None:
-    """Raise ValueError unless ``which`` is a kind of rows that a view has."""
+    """Raise ValueError unless ``which`` is a kind of examples of a view."""
     kinds = get_args(Rows)
     if which not in kinds:
         raise ValueError(
@@ -117,17 +118,30 @@ def _as_is(counts: Tensor) -> Answer:
 
 @dataclass(frozen=True)
 class Release:
-    """Counts of people on their way out: noise is added behind the verb, then ``post`` runs.
+    """Counts to which noise is added after the client function; then ``post`` runs.
 
-    counts: (C,) true counts; ``sensitivity``: the largest change of the counts, in L1, when one
-    labeled row is replaced by another; ``post``: from counts to what is sent, which sees nothing
-    of the site but its argument; ``post_noisy``: where counts with noise are sent in another way;
-    ``delta``: δ, where the noise is Gaussian.  Then the sensitivity is that in L2, numbers need not
-    be counts, and nothing leaves where no noise is wanted.
+    Parameters
+    ----------
+    counts : Tensor
+        (C,) exact counts.
+    sensitivity : float
+        Largest L1 change of the counts when one labeled example is replaced by another.
+    post : callable
+        Function from counts to the reply; it accesses nothing else of the site.
+    post_noisy : callable, optional
+        The same for noisy counts, if it differs.
+    delta : float, optional
+        δ of Gaussian noise.  The sensitivity is then the L2 sensitivity, the values need not be
+        counts, and nothing is sent without noise.
 
-    Raises ValueError for a sensitivity that is not above 0 and finite: no noise would be added; and
-    for a ``delta`` outside of 0 to 1.
+    Raises
+    ------
+    ValueError
+        For a sensitivity that is not positive and finite, because no noise would be added, and for
+        a ``delta`` outside of 0 to 1.
 
+    Examples
+    --------
     >>> sent = Release(torch.tensor([2.0, 6.0]), 2, lambda n: {"share": n / n.sum()})
     >>> sent.post(sent.counts)
     {'share': tensor([0.2500, 0.7500])}
@@ -153,14 +167,26 @@ class Release:
 
 @dataclass(frozen=True)
 class Picks:
-    """Rows to label: positions in the pool, in the order they were chosen, all different.
+    """Selected examples: different positions in the unlabeled pool, in order of selection.
 
-    Lists and arrays of numpy become tensors.  ``weight`` and ``probability`` (k,) stay with the
-    label in the site's ledger: training reads the weight.  ``score`` (k,) is what the rows were
-    ranked by, where that is one number: people at the site see it beside the question.
-    ``is_beside``: they come beside what was picked before in the same query, which they else
-    replace.
+    Lists and NumPy arrays are converted to tensors.
 
+    Parameters
+    ----------
+    rows : Tensor
+        (k,) positions in the unlabeled pool.
+    weight : Tensor, optional
+        (k,) weights, stored with the labels in the ledger of the site and used in training.
+    probability : Tensor, optional
+        (k,) selection probabilities, stored with the labels.
+    score : Tensor, optional
+        (k,) scores by which the examples were ranked; annotators at the site see them.
+    is_beside : bool
+        Whether the examples are selected in addition to earlier ones of the same query, instead of
+        replacing them.
+
+    Examples
+    --------
     >>> Picks([4, 0]).check(pool=5, n=2)
     >>> Picks(torch.tensor([4, 4])).check(pool=5, n=2)
     Traceback (most recent call last):
@@ -182,7 +208,7 @@ class Picks:
                 object.__setattr__(self, name, self._read_numbers(name, value))
 
     def _read_numbers(self, name: str, value: Any) -> Tensor:
-        """A number for each selected example, (k,)."""
+        """Return a number for each selected example, (k,)."""
         tensor = _as_tensor(value)
         if tensor is None or tensor.shape != self.rows.shape:
             shape = f"a {type(value).__name__}"
@@ -195,7 +221,8 @@ class Picks:
         return tensor
 
     def check(self, pool: int, n: int) -> None:
-        """Raise unless the rows are ``n`` different positions of a pool of ``pool`` rows."""
+        """Raise ValueError unless there are ``n`` different positions in a pool of ``pool``
+        examples."""
         rows = self.rows
         if len(rows) != n:
             raise ValueError(
@@ -218,10 +245,10 @@ class Picks:
 
 
 def _as_tensor(value: Any) -> Tensor | None:
-    """A tensor of a list or an array of numbers; None for anything else."""
+    """Convert a list or array of numbers to a tensor; None for other objects."""
     if isinstance(value, Tensor):
         return value
-    to_list = getattr(value, "tolist", None)  # an array's strides and types may be any
+    to_list = getattr(value, "tolist", None)  # arrays may have any strides and types
     if to_list is not None:
         value = to_list()
     try:
@@ -234,7 +261,7 @@ def _as_tensor(value: Any) -> Tensor | None:
 
 
 def _read_positions(value: Any) -> Tensor:
-    """Positions in the pool, (k,) int64, from a tensor, an array or a list of whole numbers."""
+    """Return positions in the pool, (k,) int64, from a tensor, an array or a list of integers."""
     tensor = _as_tensor(value)
     if tensor is None:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Weights of sites in an average, none of them larger than it may be."""
+"""Bounded weights of sites in an average."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable, Sequence
 
 FEW = 3
-"""Of fewer sites than these nobody can say which one is unusual."""
+"""Minimum number of sites for the detection of outliers."""
 
 
 def lower_median(values: Iterable[float]) -> float:
-    """The median of those above 0, of two in the middle the smaller one; 0 where there are none.
+    """Return the lower median of the positive values; 0 if there are none.
 
     >>> lower_median([0.0, 9.0, 1.0]), lower_median([])
     (1.0, 0.0)
@@ -22,9 +22,9 @@ def lower_median(values: Iterable[float]) -> float:
 
 
 def cap_weights(weights: Sequence[float], share: float, ratio: float) -> list[float]:
-    """Weights, none of them above a ``share`` of all or ``ratio`` times the median.
+    """Cap weights at a ``share`` of the total and at ``ratio`` times the median.
 
-    Larger ones are cut; weights of 0 and those of two sites stay as they are.
+    Weights of 0 and those of two sites are unchanged.
 
     >>> cap_weights([4.0, 4.0, 1000.0], 0.5, 10.0), cap_weights([4.0, 1000.0], 0.5, 10.0)
     ([4.0, 4.0, 8.0], [4.0, 1000.0])
@@ -40,14 +40,16 @@ def cap_weights(weights: Sequence[float], share: float, ratio: float) -> list[fl
 
 
 def _most_by_share(ascending: Sequence[float], share: float) -> float:
-    """The weight to which all larger ones have to be cut so that none is above a share of what is
-    left; the smallest weight where there are too few sites for such a share."""
-    for larger in range(len(ascending)):  # how many sites are cut
+    """Return the cap so that no weight exceeds a share of the new total.
+
+    It is the smallest weight if there are too few sites for such a share.
+    """
+    for larger in range(len(ascending)):  # number of capped sites
         left = 1.0 - larger * share
         if left <= 0:
             break
         rest = math.fsum(ascending[: len(ascending) - larger])
-        most = share * rest / left  # what solves most = share * (rest + larger * most)
+        most = share * rest / left  # solution of most = share * (rest + larger * most)
         if most >= ascending[-1 - larger]:
             return most
     return ascending[0]

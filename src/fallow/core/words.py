@@ -1,4 +1,4 @@
-"""Numbers and lists as sentences have them."""
+"""Numbers and lists in sentences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def join_words(names: Sequence[str], *, last: str = "and") -> str:
-    """Names as a sentence lists them; ``last`` is the word before the last one.
+    """Join names in a sentence; ``last`` is the word before the last one.
 
     >>> join_words(["a", "b", "c"]), join_words(["a", "b"], last="or")
     ('a, b and c', 'a or b')
@@ -18,7 +18,7 @@ def join_words(names: Sequence[str], *, last: str = "and") -> str:
 
 
 def count_noun(number: int, name: str) -> str:
-    """A number with its noun.
+    """Format a number with its noun.
 
     >>> count_noun(1, "seed"), count_noun(2, "seed")
     ('1 seed', '2 seeds')
@@ -29,7 +29,7 @@ def count_noun(number: int, name: str) -> str:
 
 
 def was_or_were(number: int) -> str:
-    """The verb behind a number of things.
+    """Return the form of "to be" for a number of things.
 
     >>> was_or_were(1), was_or_were(2)
     ('was', 'were')
@@ -40,11 +40,11 @@ def was_or_were(number: int) -> str:
 
 
 SOME = 6
-"""So many names are listed; of more, the rest is counted."""
+"""Number of names that are listed before the rest is counted."""
 
 
 def join_some(names: Sequence[str]) -> str:
-    """Names as a sentence lists them when they may be many.
+    """Join names in a sentence, and count those beyond the limit.
 
     >>> join_some("abcdefgh")
     'a, b, c, d, e and 3 others'
@@ -57,7 +57,7 @@ def join_some(names: Sequence[str]) -> str:
 
 
 def size(amount: float) -> str:
-    """Bytes for a reader, in powers of ten.
+    """Format bytes in powers of ten.
 
     >>> size(48), size(311_784), size(3.12e6)
     ('48 B', '311.8 kB', '3.1 MB')
@@ -72,14 +72,14 @@ def size(amount: float) -> str:
 
 
 def rough_duration(seconds: float) -> str:
-    """Seconds that were only guessed, with no digit more than a guess has.
+    """Format an estimated duration, without spurious precision.
 
     >>> rough_duration(3.2), rough_duration(18.7), rough_duration(154), rough_duration(7380)
     ('5 s', '20 s', '3 min', '2 h')
     >>> rough_duration(5700)
     '1 h 40 min'
     """
-    if seconds < 57.5:  # what rounds to less than a minute
+    if seconds < 57.5:  # rounds to less than a minute
         return f"{max(5, 5 * round(seconds / 5))} s"
     minutes = max(1, round(seconds / 60))
     if minutes < 60:
@@ -91,7 +91,7 @@ def rough_duration(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds for a reader.
+    """Format a duration.
 
     >>> duration(3.21), duration(75), duration(7380)
     ('3.2 s', '1 min 15 s', '2 h 3 min')
