@@ -423,7 +423,9 @@ def test_a_setting_that_a_class_does_not_have_is_refused_in_one_sentence(name: s
 def test_so_is_one_of_a_strategy_of_ones_own() -> None:
     class Largest(fl.Strategy):
         power: float = 1.0
-        contract = fl.Contract(title="Largest", keep={"select": "number of picks"})
+        contract = fl.Contract(
+            title="Largest", keep={"select": "number of selected examples"}
+        )
 
         def select(self, view: fl.View, n: int) -> fl.Picks:
             return fl.Picks(torch.arange(n))

@@ -43,7 +43,7 @@ class First:
         title="First rows",
         paper="-",
         year=0,
-        keep={"select": "number of picks"},
+        keep={"select": "number of selected examples"},
         aliases=("front",),
     )
 

@@ -26,7 +26,7 @@ class Widest(fl.Strategy):
     """The rows farthest from the origin."""
 
     power: float = 1.0
-    contract = fl.Contract(title="Widest", keep={"select": "number of picks"})
+    contract = fl.Contract(title="Widest", keep={"select": "number of selected examples"})
 
     def select(self, view: Any, n: int) -> fl.Picks:
         size = view.rows().flatten(1).norm(dim=1) ** self.power
@@ -68,7 +68,9 @@ class Halves:
 
 def test_picks_that_are_none_are_said_with_whose_they_are() -> None:
     class Twice(fl.Strategy):
-        contract = fl.Contract(title="Twice", keep={"select": "number of picks"})
+        contract = fl.Contract(
+            title="Twice", keep={"select": "number of selected examples"}
+        )
 
         def select(self, view: Any, n: int) -> fl.Picks:
             return fl.Picks(torch.zeros(n, dtype=torch.int64))
@@ -238,7 +240,9 @@ def test_a_decorator_of_ones_own_does_no_harm() -> None:
     @dataclass(frozen=True)
     class Decorated(fl.Strategy):
         k: int = 2
-        contract = fl.Contract(title="Decorated", keep={"select": "number of picks"})
+        contract = fl.Contract(
+            title="Decorated", keep={"select": "number of selected examples"}
+        )
 
         def select(self, view: Any, n: int) -> fl.Picks:
             return fl.Picks(torch.arange(n))
@@ -273,7 +277,9 @@ def test_a_contract_that_lists_a_function_that_is_not_there_is_refused() -> None
 
         class Half(fl.Strategy):
             contract = fl.Contract(
-                title="Half", sum={"share": "totals"}, keep={"select": "number of picks"}
+                title="Half",
+                sum={"share": "totals"},
+                keep={"select": "number of selected examples"},
             )
 
             def select(self, view: Any, n: int) -> fl.Picks:
@@ -306,7 +312,7 @@ import fallow as fl
 
 class EGL(fl.Strategy):
     power: float = 1.0
-    contract = fl.Contract(title="EGL", keep={"select": "number of picks"}, needs=["local"])
+    contract = fl.Contract(title="EGL", keep={"select": "number of selected examples"}, needs=["local"])
 
     def select(self, view, n):
         p = view.logits("local").softmax(1)

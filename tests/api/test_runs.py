@@ -116,7 +116,7 @@ def test_a_class_that_was_edited_is_refused_in_a_kept_folder(
     def version(turn: int) -> type[Any]:
         lines = [
             "class Mine(fl.Strategy):",
-            "    contract = fl.Contract(title='Mine', keep={'select': 'number of picks'})",
+            "    contract = fl.Contract(title='Mine', keep={'select': 'number of selected examples'})",
             "    def select(self, view, n):",
             f"        return fl.Picks((torch.arange(view.pool) + {turn})[:n] % view.pool)",
         ]

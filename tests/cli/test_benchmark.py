@@ -24,7 +24,7 @@ import torch
 class First(fl.Strategy):
     """Takes the first rows of each site."""
 
-    contract = fl.Contract(title="First", keep={"select": "number of picks"})
+    contract = fl.Contract(title="First", keep={"select": "number of selected examples"})
 
     def select(self, view, n):
         return fl.Picks(torch.arange(n))

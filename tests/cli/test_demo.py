@@ -43,10 +43,10 @@ def test_the_command_ends_with_what_was_measured_and_the_page(
     table = final_table(study)
     bound = table.row("bound:all-labels")
     assert bound and bound.score
-    assert f"FedAvg with all rows labeled gets {bound.score.mean:.1f} %." in sentence
+    assert f"FedAvg with all labels is {bound.score.mean:.1f} %." in sentence
     best = table.rows[0]
     assert best.score
-    assert f"right: {best.label} {best.score.mean:.1f} %" in sentence
+    assert f"algorithm is {best.label} {best.score.mean:.1f} %" in sentence
     match = re.fullmatch(r"Open file://(\S+) for the learning curves\.", where)
     assert match
     assert "Learning curves" in Path(match[1]).read_text(encoding="utf-8")

@@ -57,7 +57,7 @@ def test_a_forecast_in_words_as_an_object_and_as_a_picture(
     assert drawn.out.endswith("Wrote a.svg\n")
     assert (study.parent / "a.svg").read_text().startswith("<?xml")
     page = (study / "report.html").read_text()
-    assert "What more labels would bring" in page
+    assert "Forecast for more labels" in page
     assert "Audits: accuracy on rows without a label, %" in page
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fallow.core.contract import Contract
 
-TOLD = {"select": "number of picks"}
+TOLD = {"select": "number of selected examples"}
 TWO = Contract(
     "Two", "-", 0, sum={"a": "totals"}, each={"a": "answers"}, keep={"b": "a count"}
 )
@@ -30,7 +30,7 @@ def test_a_verb_without_an_operation_is_refused_and_the_sentence_says_what_to_wr
         ValueError,
         match=(
             r"New does not say how 'select' is asked: .* one of sum, each, keep, relay, such as "
-            r"keep=\{'select': 'number of picks'\}"
+            r"keep=\{'select': 'number of selected examples'\}"
         ),
     ):
         make()

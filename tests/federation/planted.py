@@ -310,7 +310,7 @@ class Leaky:
         "-",
         0,
         each={"peek": "what nobody should see"},
-        keep={"select": "number of picks"},
+        keep={"select": "number of selected examples"},
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:

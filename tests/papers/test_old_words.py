@@ -51,7 +51,7 @@ def test_both_words_are_called_alike_and_stand_beside_the_paper(tmp_path: Path) 
         root = write_study(tmp_path / word[-20:-11], ("ahfal", word), 3, 2, "ahfal")
         text = write_report([root], tmp_path / "page.html").read_text(encoding="utf-8")
         assert "RatioAHFAL (code)" in text
-        assert "As in the public code and as in the paper" in text
+        assert "Published code compared with the paper" in text
 
 
 def test_a_study_that_names_a_table_of_no_paper_here_is_reported_without_it(

@@ -45,7 +45,7 @@ def line(strategy: str, seed: int, cycle: int, cycles: int) -> dict[str, Any]:
         {
             "kind": "keep",
             "verb": "select",
-            "what": "number of picks",
+            "what": "number of selected examples",
             "bytes": 80 * turns,
             "bytes_down": 80 * turns,
             "sites": 10,

@@ -23,8 +23,8 @@ PAIRS = (
     "fallow.compat:NaNKSAS",
 )
 MORE = [
-    "What a setting changes",
-    "As in the public code and as in the paper",
+    "Effect of a setting",
+    "Published code compared with the paper",
     "What knowing the classes would be worth",
     "Class spread and accuracy",
     "Which model should choose",

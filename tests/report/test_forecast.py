@@ -1,4 +1,4 @@
-"""What more labels would bring, on the page: the best strategy first, and drawn."""
+"""Forecast for more labels, on the page: the best strategy first, and drawn."""
 
 from __future__ import annotations
 

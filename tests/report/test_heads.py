@@ -35,7 +35,7 @@ def write_solved(root: Path, penalty: dict[str, float], **study: Any) -> Path:
 def test_the_accuracy_on_rows_left_out_is_shown_for_each_cycle(tmp_path: Path) -> None:
     root = write_solved(tmp_path / "a", {"random": 0.01, "entropy": 0.001})
     shown = piece(heads(read_study(root), "a"))
-    assert "Accuracy on labeled rows that the head has not seen, %" in shown
+    assert "Leave-one-out accuracy on labeled examples, %" in shown
     rows = [re.sub("<.*?>", " ", row).split() for row in re.findall("<tr.*?</tr>", shown)]
     of_random = next(row for row in rows if row[0] == "random")
     assert of_random == [
@@ -92,10 +92,10 @@ def test_a_study_of_real_runs_has_the_section(tmp_path: Path) -> None:
     )
     text = write_report([tmp_path / "a"]).read_text()
     parse_page(text)
-    assert "<h3>Heads that were solved for</h3>" in text
-    assert "Accuracy on labeled rows that the head has not seen" in text
+    assert "<h3>Closed-form classifiers</h3>" in text
+    assert "Leave-one-out accuracy on labeled examples" in text
 
 
 def test_a_study_of_trained_models_has_no_such_section(tmp_path: Path) -> None:
     text = write_report([write_study(tmp_path / "a", STRATEGIES, seeds=2)]).read_text()
-    assert "Heads that were solved for" not in text
+    assert "Closed-form classifiers" not in text

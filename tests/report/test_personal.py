@@ -65,7 +65,7 @@ def test_a_study_of_training_methods_has_sections_of_its_own(page: Path) -> None
         "Accuracy by class",
         "Partition",
         "What left each site",
-        "How it was run",
+        "Reproduce this study",
     ]
     assert "The 1 sites with flipped labels" not in text
     assert "One site with flipped labels is left out of all scores" in text
@@ -78,7 +78,7 @@ def test_a_site_that_told_no_score_is_named_and_not_accused(
     rewrite(root, by_site)
     text = write_report([root]).read_text()
     assert f"Not in the last scores, to which they told none: {NAMES[2]}." in text
-    assert f"Last scores are without {NAMES[2]}, which told none." in text
+    assert f"Last scores are without {NAMES[2]}, which reported none." in text
     assert "flipped labels" not in text
 
 

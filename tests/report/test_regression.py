@@ -24,14 +24,14 @@ from tests.report.test_page import parse_page
 SECTIONS = [
     "Learning curves",
     "Final scores",
-    "What more labels would bring",
+    "Forecast for more labels",
     "Errors over cycles",
     "Wins, ties and losses",
     "What choosing is worth with the same training",
-    "What the error cost",
-    "What a setting changes",
+    "Cost of errors",
+    "Effect of a setting",
     "What left each site",
-    "How it was run",
+    "Reproduce this study",
 ]
 PROTEIN = {"table": "fale-table2", "setting": "protein", "names": {}}
 

@@ -234,7 +234,8 @@ def test_strategies_are_called_by_what_they_differ_in(
     assert next(iter(tables.columns(made))) == word
     assert f"\n\n| {word} | Final" in tables.to_markdown(made)
     assert (
-        "A strategy is a query and how its models are trained." in tables.footnotes(made)
+        "A strategy here is a query strategy with its training algorithm."
+        in tables.footnotes(made)
     ) == (word == "Strategy")
 
 

@@ -31,9 +31,9 @@ def test_the_best_of_each_training_method_is_said_as_it_was_measured(
     bound = scores["bound:all-labels"]
     assert ahfal and closed and bound and ahfal.mean > closed.mean
     assert write_summary(folder) == (
-        "With 30 % of the rows labeled, the best of each training method gets so many test rows "
-        f"right: AHFAL {ahfal.mean:.1f} %, entropy + closed-form {closed.mean:.1f} %; FedAvg with "
-        f"all rows labeled gets {bound.mean:.1f} %."
+        "With 30 % of the examples labeled, the test accuracy of the best strategy of each training "
+        f"algorithm is AHFAL {ahfal.mean:.1f} %, entropy + closed-form {closed.mean:.1f} %; that of "
+        f"FedAvg with all labels is {bound.mean:.1f} %."
     ).replace("AHFAL", "ahfal")
 
 

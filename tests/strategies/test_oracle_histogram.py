@@ -126,7 +126,7 @@ def test_rows_without_a_score_have_no_class_and_come_last() -> None:
 class Curious:
     """A strategy that reads hidden labels and does not say so."""
 
-    contract = Contract("Curious", "-", 0, keep={"select": "number of picks"})
+    contract = Contract("Curious", "-", 0, keep={"select": "number of selected examples"})
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep("select")

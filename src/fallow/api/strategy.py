@@ -87,7 +87,9 @@ class Strategy(_Frozen):
     >>> import fallow as fl, torch
     >>> class Largest(fl.Strategy):
     ...     power: float = 1.0
-    ...     contract = fl.Contract(title="Largest", keep={"select": "number of picks"})
+    ...     contract = fl.Contract(
+    ...         title="Largest", keep={"select": "number of selected examples"}
+    ...     )
     ...
     ...     def select(self, view, n):
     ...         size = view.rows().flatten(1).abs().sum(1) ** self.power

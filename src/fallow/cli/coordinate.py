@@ -312,7 +312,7 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
 
 
 def _forecast(folder: Path) -> list[str]:
-    """What more labels would bring, and why the run has ended early; nothing before a score."""
+    """Forecast for more labels, and why the run has ended early; nothing before a score."""
     from fallow.papers import KNOWN
     from fallow.report.forecast import describe_forecasts, list_stops
     from fallow.study.reading import read_study

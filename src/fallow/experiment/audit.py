@@ -79,7 +79,7 @@ class Audit:
 
     contract: ClassVar[Contract] = Contract(
         title="Audit",
-        keep={"draw": "number of picks", KEPT: "number of tensors kept"},
+        keep={"draw": "number of selected examples", KEPT: "number of tensors kept"},
         each={
             "tally": "numbers of audited and of chosen rows, and how wrong the model was"
         },

@@ -161,7 +161,7 @@ def footnotes(table: FinalTable, left_out: Collection[str] = ()) -> list[str]:
     form does not show."""
     notes = [*table.training, "Mean ± standard deviation over seeds (ddof = 1)."]
     if table.heading == "Strategy":
-        notes.append("A strategy is a query and how its models are trained.")
+        notes.append("A strategy here is a query strategy with its training algorithm.")
     notes += _about_tests(table, left_out)
     notes += _about_errors(table)
     notes += _about_degenerate(table)

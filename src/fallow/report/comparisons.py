@@ -71,7 +71,7 @@ def settings(study: StudyRecords, key: str) -> Blocks:
         rows.append([plain, pair.what, *scores, *tested_cells(study, comparison)])
     table = Table(
         "The same strategy with and without a setting",
-        header=["Query", "Setting", "Without", "With", *TESTS],
+        header=["Strategy", "Setting", "Without", "With", *TESTS],
         rows=rows,
         words=2,
     )
@@ -101,7 +101,7 @@ def codes(study: StudyRecords, key: str) -> Blocks:
             " NaN sites: where scores were NaN, so that the code labels rows in arbitrary order; "
             "mean over cycles and seeds."
         )
-    table = Table("The same method twice", header=header, rows=rows, words=2)
+    table = Table("Published code and paper", header=header, rows=rows, words=2)
     return [table, Note(text), *few(tests)]
 
 

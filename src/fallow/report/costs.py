@@ -22,10 +22,10 @@ from fallow.study.names import heading
 from fallow.study.reading import RunRecords, StudyRecords
 
 SEEN_BY = {
-    "sum": "the server: totals only (each addend too, unless sums are masked)",
-    "each": "the server: every site's answer",
-    "keep": "the server: a count; the answer stays at the site",
-    "relay": "the receiving site; sealed to the server",
+    "sum": "the coordinator: the aggregate (and each contribution, without secure aggregation)",
+    "each": "the coordinator: the reply of every site",
+    "keep": "the coordinator: a count; the result stays at the site",
+    "relay": "the receiving site; the coordinator sees ciphertext only",
     "fit": "nobody: local training",
 }
 """Who saw what left a site, by the kind of the exchange."""
@@ -33,7 +33,7 @@ SEEN_BY = {
 MOST_NAMED = 12
 """So many runs that are not complete are named."""
 
-MASKED = "the server: totals only; every part was masked"
+MASKED = "the coordinator: the aggregate only (secure aggregation)"
 NOISE = (
     "ε is the most that one site spent on noise in a run; releases add up. It covers what leaves "
     "with noise, where one labeled row is replaced by another: the class counts that a query "
@@ -50,9 +50,9 @@ SOURCE = {
 }
 """Where noise came from, by whether the sites were real."""
 MASKS = (
-    "Masked sums keep each site's part from a coordinator that follows the protocol and does not "
-    "collude with all but one of the sites in a sum. The totals themselves are seen, and the "
-    "difference of two totals over cohorts that differ by one site is that site's part."
+    "Secure aggregation hides the contribution of each site from a coordinator that follows the "
+    "protocol and does not collude with all but one of the sites. The aggregates are visible, and "
+    "the difference of two aggregates over cohorts that differ by one site is its contribution."
 )
 
 
@@ -125,9 +125,9 @@ def disclosure(study: StudyRecords, key: str) -> Blocks:
     header = [
         heading(study.study),
         "Kind",
-        "Verb",
-        "What",
-        "Who saw it",
+        "Client function",
+        "Disclosed",
+        "Visible to",
         "Sites",
         "Exchanges",
         "Bytes",
@@ -229,8 +229,8 @@ def _costs(study: StudyRecords) -> Table:
         ]
         rows.append(row)
     return Table(
-        "Cost of a run, mean over seeds (bytes with the models, all sites)",
-        header=[heading(study.study), "Runs", "Time", "Sites to server", "Server to sites"],
+        "Cost of a run: mean over seeds, total of all sites",
+        header=[heading(study.study), "Runs", "Time", "Upload", "Download"],
         rows=rows,
     )
 

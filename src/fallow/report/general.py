@@ -27,16 +27,16 @@ from fallow.report.needs import (
 from fallow.report.section import Place, Section
 
 GENERAL = (
-    Section("How the run stands", Place.STATE, live, is_live),
+    Section("Progress", Place.STATE, live, is_live),
     Section("Your data", Place.STATE, own_data.own_data, own_data.has_facts),
     Section("Learning curves", Place.CURVES, results.curves, chooses),
     Section("Final scores", Place.SCORES, results.scores),
-    Section("What more labels would bring", Place.SCORES, forecast, has_forecast),
+    Section("Forecast for more labels", Place.SCORES, forecast, has_forecast),
     Section("Accuracy over rounds", Place.SITES, personal.over_rounds, has_sites),
     Section("Sites", Place.SITES, personal.sites, has_sites),
     Section("Site by site", Place.SITES, personal.pairs, has_sites),
     Section(
-        "What collaborators had labeled already",
+        "Labels that collaborators already had",
         Place.SITES,
         personal.redundancy,
         has_sites,
@@ -45,18 +45,18 @@ GENERAL = (
     Section(
         "Errors above the fit with all labels", Place.ERRORS, excess.excess, has_numbers
     ),
-    Section("What the error cost", Place.COSTS, regression.costs, has_numbers),
+    Section("Cost of errors", Place.COSTS, regression.costs, has_numbers),
     Section("Accuracy by class", Place.CLASSES, results.classes, has_classes),
     Section("Partition", Place.CLASSES, results.partition, tells_classes),
     Section("Labels over cycles", Place.CLASSES, results.balance, buys_classes),
-    Section("What a setting changes", Place.FINDINGS, comparisons.settings, chooses),
+    Section("Effect of a setting", Place.FINDINGS, comparisons.settings, chooses),
     Section(
-        "As in the public code and as in the paper",
+        "Published code compared with the paper",
         Place.FINDINGS,
         comparisons.codes,
         chooses,
     ),
-    Section("Heads that were solved for", Place.RUN, heads.heads, has_heads),
+    Section("Closed-form classifiers", Place.RUN, heads.heads, has_heads),
     Section("What left each site", Place.RUN, costs.disclosure),
-    Section("How it was run", Place.RUN, costs.run_details),
+    Section("Reproduce this study", Place.RUN, costs.run_details),
 )

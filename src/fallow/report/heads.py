@@ -22,10 +22,10 @@ COLUMNS = 5
 """So many cycles have a column."""
 
 LEFT_OUT = (
-    "Each labeled row is answered by the head of all others, so no test row is needed. Rows that a "
-    "strategy prefers because they are hard make it lower than on all rows; what the labels weigh "
-    "counts. Mean ± standard deviation over seeds; λ and T are those at the end. D is the number of "
-    "features that the head is of, which matters more than λ."
+    "Each labeled example is predicted by a classifier that is trained on all others, so no test "
+    "example is needed. The score is below that on all examples if a strategy prefers hard ones. "
+    "Mean ± standard deviation over seeds. D is the number of features; λ (penalty) and T "
+    "(temperature) are the values in the last cycle. D matters more than λ."
 )
 
 
@@ -62,9 +62,9 @@ def _chosen(study: StudyRecords) -> Table | None:
     if not rows:
         return None
 
-    caption = "Mean squared error on labeled rows that the head has not seen"
+    caption = "Leave-one-out mean squared error on labeled examples"
     if study.higher_is_better:
-        caption = "Accuracy on labeled rows that the head has not seen, %"
+        caption = "Leave-one-out accuracy on labeled examples, %"
     names = [f"Cycle {cycle}" for cycle in cycles]
     return Table(caption, header=[heading(study.study), "D", "λ", "T", *names], rows=rows)
 
@@ -131,7 +131,7 @@ def _about_unlabeled(study: StudyRecords) -> list[str]:
     if not output:
         return []
     return [
-        "Classes without a label at the end, which a head that is solved for never predicts: "
+        "Classes without a label at the end, which a closed-form classifier never predicts: "
         f"{join_words(output)}."
     ]
 

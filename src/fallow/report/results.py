@@ -65,8 +65,8 @@ def curves(study: StudyRecords, key: str) -> Blocks:
         if heading(study.study) == "Strategy":  # another training may well lie above them
             lines += f" of {usual_training(study.study)}"
     caption = (
-        f"A line {better} learns more from the same number of labels. {lines}. Point at a mark to "
-        f"read it.{_faint(study)}"
+        f"A line {better} is better: it needs fewer labels for the same score. {lines}. Hover "
+        f"over a mark to read its value.{_faint(study)}"
     )
     return [show_figure(figure, f"{key}-curves", caption, alt=alt_text.curves(study))]
 
@@ -131,8 +131,8 @@ def _differences(study: StudyRecords, final: FinalTable, key: str) -> Block | No
         side = "right"
     caption = (
         f"Each small dot is one seed: a strategy minus {reference} under the same seed. The diamond "
-        "is their mean, the bar its 95 % Student interval. What lies wholly on one side of zero "
-        f"is told apart before any correction; further to the {side} is better."
+        "is their mean, the bar its 95 % Student interval. Intervals that exclude zero "
+        f"are significant before correction. Further to the {side} is better."
     )
     return show_figure(
         figure, f"{key}-differences", caption, alt=alt_text.differences(final)
@@ -207,8 +207,8 @@ def classes(study: StudyRecords, key: str) -> Blocks:
     if _faint(study):
         others = " Gray bars span the other strategies."
     caption = (
-        "A query whose left-most dots stand higher looks after the classes that are hard to learn. "
-        f"One dot per class and query: last cycle, mean over seeds.{others}"
+        "Higher dots on the left mean a better accuracy on the classes that are hard to learn. "
+        f"One dot per class and strategy: last cycle, mean over seeds.{others}"
     )
     drawn = show_figure(figure, f"{key}-classes", caption, alt=alt_text.classes(study))
     rows = [_gap(study, scored) for scored in _by_rank(study) if scored.halves]

@@ -103,13 +103,13 @@ def _about_random(table: FinalTable, top: Row, tests: Sequence[Comparison]) -> s
     if len(table.rows) == 1:
         return ""
     if top.strategy == "random":
-        return "Random is as good as any method here: no method has a better mean."
+        return "No strategy has a better mean than random sampling."
     for test in tests:
         is_about_both = {test.strategy, test.reference} == {"random", top.strategy}
         if is_about_both and test.can_tell and not test.is_distinct:
             return (
-                f"Random is as good: {top.label} is ahead by {_gap(table, test.difference)} only "
-                f"(Holm p = {p_text(test.holm)})."
+                f"Random sampling is as good: {top.label} is ahead by only "
+                f"{_gap(table, test.difference)} (Holm p = {p_text(test.holm)})."
             )
     return ""
 
@@ -124,8 +124,8 @@ def _degenerate(study: StudyRecords, table: FinalTable) -> list[str]:
         runs = count_noun(sum(len(seeds) for seeds in one_class.values()), "run")
         names = join_some([labels[strategy] for strategy in one_class])
         sentences.append(
-            f"Models that predict one class only: {runs} of {names} ended so, and those scores say "
-            "nothing of what was chosen."
+            f"{runs} of {names} ended with a model that predicts one class only. These scores do "
+            "not compare strategies."
         )
     equals = find_equals(study)
     groups: dict[str, list[str]] = {}
@@ -159,7 +159,9 @@ def summary(study: StudyRecords, table: FinalTable) -> str:
     ]
     absent = left_out(study)
     if absent and not study.study.recipe.get("flip"):
-        sentences.append(f"Last scores are without {join_some(absent)}, which told none.")
+        sentences.append(
+            f"Last scores are without {join_some(absent)}, which reported none."
+        )
     if tests:
         sentences += _verdicts(table, tests)
         sentences += _too_few(tests)
@@ -190,13 +192,13 @@ def best_of_each_training(study: StudyRecords, table: FinalTable) -> str:
             best[training] = f"{row.label} {row.score.mean:.1f} %"
     share = max(study.fractions(ranked[0].strategy).values())
     said = (
-        f"With {100 * share:.0f} % of the rows labeled, the best of each training method gets so "
-        f"many test rows right: {', '.join(best.values())}"
+        f"With {100 * share:.0f} % of the examples labeled, the test accuracy of the best strategy of "
+        f"each training algorithm is {', '.join(best.values())}"
     )
     bound = table.row("bound:all-labels")
     if bound is not None and bound.score is not None:
         usual = usual_training(described)
-        said += f"; {usual} with all rows labeled gets {bound.score.mean:.1f} %"
+        said += f"; that of {usual} with all labels is {bound.score.mean:.1f} %"
     return f"{said}."
 
 

@@ -75,7 +75,7 @@ class ACSFW:
         year=2019,
         authors="Pinsler, Robert and Gordon, Jonathan and "
         "Nalisnick, Eric and Hernández-Lobato, José Miguel",
-        keep={"select": "number of picks"},
+        keep={"select": "number of selected examples"},
         needs=("local",),
         regression=True,
         classes=False,

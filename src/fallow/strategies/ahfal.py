@@ -93,7 +93,7 @@ class AHFAL:
         year=2025,
         authors="Anonymous",
         sum={"share": "totals over sites of label shares per class and of their squares"},
-        keep={"select": "number of picks"},
+        keep={"select": "number of selected examples"},
         needs=("local", "global"),
         cohort=2,
         waits=("share",),

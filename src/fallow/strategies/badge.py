@@ -69,7 +69,7 @@ class BADGE:
         year=2020,
         authors="Ash, Jordan T. and Zhang, Chicheng and "
         "Krishnamurthy, Akshay and Langford, John and Agarwal, Alekh",
-        keep={"select": "number of picks"},
+        keep={"select": "number of selected examples"},
         needs=("local",),
         draws=True,
         regression=True,

@@ -82,7 +82,7 @@ class BAIT:
         year=2021,
         authors="Ash, Jordan T. and Goel, Surbhi and "
         "Krishnamurthy, Akshay and Kakade, Sham",
-        keep={"select": "number of picks"},
+        keep={"select": "number of selected examples"},
         needs=("local",),
         regression=True,
         classes=False,

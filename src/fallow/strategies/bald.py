@@ -64,7 +64,7 @@ class BALD:
         paper="Deep Bayesian Active Learning with Image Data",
         year=2017,
         authors="Gal, Yarin and Islam, Riashat and Ghahramani, Zoubin",
-        keep={"select": "number of picks"},
+        keep={"select": "number of selected examples"},
         needs=("local",),
         draws=True,
     )

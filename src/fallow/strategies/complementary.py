@@ -92,7 +92,7 @@ class Complementary:
         title="Complementary querying",
         paper="-",
         year=0,
-        keep={"select": "number of picks"},
+        keep={"select": "number of selected examples"},
         needs=("local", "global"),
     )
 

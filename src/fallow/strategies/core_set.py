@@ -51,7 +51,7 @@ class CoreSet:
         paper="Active Learning for Convolutional Neural Networks: A Core-Set Approach",
         year=2018,
         authors="Sener, Ozan and Savarese, Silvio",
-        keep={"select": "number of picks"},
+        keep={"select": "number of selected examples"},
         needs=("local",),
         regression=True,
     )

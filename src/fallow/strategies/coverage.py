@@ -118,7 +118,7 @@ class Coverage:
             "bundle": "number of tensors kept",
             "weigh": "number of tensors kept",
             "cover": "number of tensors kept",
-            "select": "number of picks",
+            "select": "number of selected examples",
         },
         sum={
             "size": "totals over sites of rows, of labels and of their squared lengths",

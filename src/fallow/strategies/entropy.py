@@ -61,7 +61,7 @@ class Entropy:
         sum={
             "upload": "totals over sites of rows and of weighted models, for the average alone"
         },
-        keep={"select": "number of picks"},
+        keep={"select": "number of selected examples"},
         needs=("local",),
     )
 

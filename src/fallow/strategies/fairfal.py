@@ -92,7 +92,7 @@ class FairFAL:
             "imbalance": "totals over sites of class imbalance and of sites that have labels"
         },
         waits=("imbalance",),
-        keep={"select": "number of picks"},
+        keep={"select": "number of selected examples"},
         needs=("local", "global"),
         local_source="scratch",
         local_dp=False,  # noise on counts does not cover an imbalance of predictions

@@ -160,8 +160,8 @@ class FALE:
         keep={
             "score": "number of tensors kept",
             "unmask": "number of tensors kept",
-            "select": "number of picks",
-            "take": "number of picks",
+            "select": "number of selected examples",
+            "take": "number of selected examples",
         },
         relay={"rotation": "nothing; the common rotation goes from one site to the others"},
         local_dp=False,  # aggregates of features are sent without noise

@@ -73,7 +73,7 @@ class FEAL:
         "Image Analysis with Domain Shifts",
         year=2024,
         authors="Chen, Jiayi and Ma, Benteng and Cui, Hengfei and Xia, Yong",
-        keep={"select": "number of picks"},
+        keep={"select": "number of selected examples"},
         needs=("local", "global"),
         not_solved="it reads outputs as evidence for classes, which those of a model that "
         "is solved for are not",

@@ -72,7 +72,7 @@ class Fisher:
     contract: ClassVar[Contract] = Contract(
         title="Fisher information of all sites",
         short="Fisher",
-        keep={"grow": "number of tensors kept", "select": "number of picks"},
+        keep={"grow": "number of tensors kept", "select": "number of selected examples"},
         sum={
             "told": "totals over sites of products of rows, and of labeled rows",
             "grown": "totals over sites of products of chosen rows",

@@ -101,7 +101,7 @@ class IFAL:
         paper="Inconsistency-Based Federated Active Learning",
         year=2025,
         authors="Zong and others",
-        keep={"select": "number of picks"},
+        keep={"select": "number of selected examples"},
         needs=("local", "global"),
         models=("kd",),
         draws=True,

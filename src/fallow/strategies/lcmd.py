@@ -57,7 +57,7 @@ class LCMD:
         year=2023,
         authors="Holzmüller, David and Zaverkin, Viktor and "
         "Kästner, Johannes and Steinwart, Ingo",
-        keep={"select": "number of picks"},
+        keep={"select": "number of selected examples"},
         needs=("local",),
         regression=True,
     )

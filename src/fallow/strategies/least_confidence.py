@@ -41,7 +41,7 @@ class LeastConfidence:
         paper="A Sequential Algorithm for Training Text Classifiers",
         year=1994,
         authors="Lewis, David D. and Gale, William A.",
-        keep={"select": "number of picks"},
+        keep={"select": "number of selected examples"},
         needs=("local",),
     )
 

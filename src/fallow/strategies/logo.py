@@ -58,7 +58,7 @@ class LoGo:
         paper="Re-thinking Federated Active Learning based on Inter-class Diversity",
         year=2023,
         authors="Kim, SangMook and Bae, Sangmin and Song, Hwanjun and Yun, Se-Young",
-        keep={"select": "number of picks"},
+        keep={"select": "number of selected examples"},
         needs=("local", "global"),
         local_source="scratch",
         draws=True,

@@ -41,7 +41,7 @@ class Margin:
         paper="Active Hidden Markov Models",
         year=2001,
         authors="Scheffer, Tobias and Decomain, Christian and Wrobel, Stefan",
-        keep={"select": "number of picks"},
+        keep={"select": "number of selected examples"},
         needs=("local",),
     )
 

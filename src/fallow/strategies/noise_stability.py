@@ -61,7 +61,7 @@ class NoiseStability:
         paper="Deep Active Learning with Noise Stability",
         year=2024,
         authors="Li and others",
-        keep={"select": "number of picks"},
+        keep={"select": "number of selected examples"},
         needs=("local",),
         draws=True,
         not_solved="it shakes the weights of a trained body, and a model that is solved for "

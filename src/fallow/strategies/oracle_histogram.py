@@ -56,7 +56,7 @@ class OracleHistogram:
             "histogram": "simulation only: totals over sites of the true classes of all rows"
         },
         keep={
-            "select": "simulation only: number of picks, made with the true class of every row"
+            "select": "simulation only: number of selected examples, from the true class of every row"
         },
         needs=("local",),
         simulator_only=True,

@@ -125,8 +125,8 @@ class Pivotal:
         keep={
             "score": "number of tensors kept",
             "draw": "number of tensors kept",
-            "take": "number of picks",
-            "select": "number of picks",
+            "take": "number of selected examples",
+            "select": "number of selected examples",
         },
         local_dp=False,  # aggregates of features are sent without noise
         missing="stops: scores are those of the rows of all sites; a resumed run asks again",

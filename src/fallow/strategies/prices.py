@@ -61,7 +61,7 @@ class Prices:
     contract: ClassVar[Contract] = Contract(
         title="Prices of classes",
         short="Prices",
-        keep={"order": "number of tensors kept", "select": "number of picks"},
+        keep={"order": "number of tensors kept", "select": "number of selected examples"},
         sum={
             "labels": "totals over sites of labels of each class",
             "demand": "totals over sites of rows of each predicted class that they would take",

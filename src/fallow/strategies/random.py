@@ -31,7 +31,7 @@ class Random:
         title="Random sampling",
         paper="-",
         year=0,
-        keep={"select": "number of picks"},
+        keep={"select": "number of selected examples"},
         draws=True,
     )
 

@@ -108,7 +108,7 @@ class Typical:
         keep={
             "bundle": "number of tensors kept",
             "group": "number of tensors kept",
-            "select": "number of picks",
+            "select": "number of selected examples",
         },
         sum={
             "size": "totals over sites of rows and labels",

@@ -112,7 +112,7 @@ class TypicalUnsure:
         keep={
             "bundle": "number of tensors kept",
             "group": "number of tensors kept",
-            "select": "number of picks",
+            "select": "number of selected examples",
         },
         sum={
             "size": "totals over sites of rows and labels",

@@ -57,7 +57,7 @@ class Typicality:
         paper="Active Learning on a Budget: Opposite Strategies Suit High and Low Budgets",
         year=2022,
         authors="Hacohen, Guy and Dekel, Avihu and Weinshall, Daphna",
-        keep={"select": "number of picks"},
+        keep={"select": "number of selected examples"},
         needs=("local",),
         draws=True,
     )

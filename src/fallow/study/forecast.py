@@ -1,4 +1,4 @@
-"""What more labels would bring to a study, and how many a wanted score takes."""
+"""Forecast for more labels to a study, and how many a wanted score takes."""
 
 from __future__ import annotations
 

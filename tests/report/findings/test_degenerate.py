@@ -36,7 +36,7 @@ def test_a_model_that_predicts_one_class_is_flagged_in_table_sentence_and_page(
     table = tables.final_table(study)
     assert "random (one class)" in tables.columns(table)["Query"]
     assert summary(study, table).startswith(
-        "Models that predict one class only: 1 run of random ended so"
+        "1 run of random ended with a model that predicts one class only"
     )
     page = write_report([study_dir]).read_text()
     assert (

@@ -14,7 +14,7 @@ from fallow.settings.spec import Spec
 
 DEMO = Recipe(
     name="demo",
-    title="Ten sites choose which digits to have labeled; FedAvg beside a head in closed form",
+    title="Handwritten digits at ten sites: FedAvg and a closed-form classifier",
     data="digits",
     model=Spec("mlp"),
     training_config=TrainingConfig(
@@ -49,9 +49,8 @@ FAST = replace(DEMO, cycles=2, seeds=2, bounds=())
 
 RECIPES = (DEMO,)
 ABOUT = (
-    f"{DEMO.sites} sites hold the handwritten digits of scikit-learn, each mostly a few classes. "
-    f"In {DEMO.cycles} cycles they choose which rows to have labeled, at random or where the model "
-    "is least sure (margin); one model is trained, in rounds of local training (FedAvg) or at once "
-    "from totals over all sites (closed-form), and no row leaves its site."
+    f"{DEMO.sites} simulated sites hold the handwritten digits of scikit-learn. Each site has mostly "
+    "a few classes (non-IID). In each cycle the sites select examples to label, at random or by the "
+    "smallest margin, and train one global model by FedAvg or in closed form."
 )
 """What the command says before it begins."""

@@ -71,7 +71,7 @@ class RatioAHFAL:
             "share": "totals over sites of label shares per class, of their squares, and of label "
             "counts per class"
         },
-        keep={"select": "number of picks"},
+        keep={"select": "number of selected examples"},
         needs=("local", "global"),
         cohort=2,
         waits=("share",),

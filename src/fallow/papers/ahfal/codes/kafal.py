@@ -57,7 +57,7 @@ class NaNKSAS:
         authors="Cao, Yu-Tong and Shi, Ye and "
         "Yu, Baosheng and Wang, Jingya and Tao, Dacheng",
         each={"first": "each site's first label counts per class"},
-        keep={"select": "number of picks"},
+        keep={"select": "number of selected examples"},
         waits=("first",),
         needs=("local", "global"),
         secure_sum=False,
