@@ -35,11 +35,11 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
     [
         (
             ["rnu", "demo"],
-            "No such command 'rnu'; did you mean 'run'?; 'fallow --help' shows",
+            "No such command 'rnu'; did you mean 'run'?; see 'fallow --help'",
         ),
         (
             [*RUN, "--sed", "3"],
-            "No such option.*--sed.*'fallow run --help' shows what there is",
+            "No such option.*--sed.*see 'fallow run --help'",
         ),
         ([*RUN, "--seed", "three"], "'three' is not a valid int"),
         (["run"], "Missing argument 'RECIPE'"),
@@ -122,10 +122,10 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
             [*RUN, "--set", "executor=stacked", "--set", "model=own:Own"],
             "needs executor 'loop'",
         ),
-        ([*RUN, "--resume"], "--resume needs the folder of the study: add --out FOLDER"),
+        ([*RUN, "--resume"], "--resume requires the folder of the study: add --out FOLDER"),
         (
             [*RUN, "--resume", "--out", "gone"],
-            "there is no folder gone, so there is no study to go on with",
+            "the folder gone does not exist, so there is no study to resume",
         ),
         ([*RUN, "--out", "patients.csv"], "patients.csv is a file; --out takes the folder"),
         (
@@ -398,7 +398,7 @@ def test_ctrl_c_leaves_one_line_and_a_study_that_goes_on(
 
     code, err = in_a_child(folder, (*RUN, "--out", "study"), interrupted)
     assert (code, len(err.splitlines())) == (130, 1)
-    assert "give the same command with --resume --out study to go on" in err
+    assert "repeat the command with --resume --out study to resume" in err
     assert fallow(*RUN, "--out", "study", "--resume").code == 0
     for model in (folder / "whole").rglob("*.safetensors"):
         if "phases" not in model.parts:
@@ -417,7 +417,7 @@ def test_a_query_that_names_nothing_starts_nothing(
 ) -> None:
     wait_for_child = fallow(words[0], "tiny.toml", "--strategy", words[1])
     assert wait_for_child.code == 2
-    assert wait_for_child.says().startswith("--strategy names no strategy; leave it out")
+    assert wait_for_child.says().startswith("--strategy is empty; omit it")
     assert not Path("runs").exists()
 
 

@@ -98,11 +98,11 @@ def test_what_was_measured_under_other_settings_is_run_again(
     [
         (
             ("--task", "digit"),
-            "'digit' is no task of the benchmark; did you mean 'digits'?",
+            "'digit' is not a task of the benchmark; did you mean 'digits'?",
         ),
-        (("--resume",), "--resume needs the folder of the benchmark"),
+        (("--resume",), "--resume requires the folder of the benchmark"),
         (("--against", "nowhere.parquet"), "there is no file nowhere.parquet"),
-        (("--against", "bad.parquet"), "bad.parquet is no readable Parquet file"),
+        (("--against", "bad.parquet"), "bad.parquet is not a readable Parquet file"),
         (("--against", "other.parquet"), "other.parquet lacks task, digest, strategy"),
         (("--task", "digits", "--method", "marginn"), "marginn"),
     ],
@@ -140,10 +140,13 @@ SCORE = {
         ([SCORE | {"digest": None}], "digest is to hold text"),
         ([SCORE | {"accuracy": "\x1b[2J"}], "accuracy is to hold numbers"),
         ([SCORE, SCORE], "a cycle of a run twice"),
-        ([SCORE | {"accuracy": float("nan")}], "accuracy is to hold finite numbers"),
-        ([SCORE | {"worst_class": float("inf")}], "worst_class is to hold finite numbers"),
-        ([SCORE | {"accuracy": 1e300}], "accuracy is to hold finite numbers"),
-        ([SCORE | {"labels": 0.0}], "labels is to hold numbers above 0"),
+        ([SCORE | {"accuracy": float("nan")}], "accuracy must contain finite numbers"),
+        (
+            [SCORE | {"worst_class": float("inf")}],
+            "worst_class must contain finite numbers",
+        ),
+        ([SCORE | {"accuracy": 1e300}], "accuracy must contain finite numbers"),
+        ([SCORE | {"labels": 0.0}], "labels must contain positive numbers"),
         (
             [SCORE | {"strategy": "a\x1b[2J"}],
             "strategy is to hold text of at most 500 letters",

@@ -55,7 +55,7 @@ def test_nothing_is_written_over_and_the_name_tells_what_it_is(
     fallow: Command, folder: Path
 ) -> None:
     before = (folder / "tiny.toml").read_text()
-    assert "tiny.toml is there already" in fallow("init", "tiny.toml").says()
+    assert "tiny.toml already exists" in fallow("init", "tiny.toml").says()
     assert (folder / "tiny.toml").read_text() == before
     assert "heart.yaml does not end in .toml" in fallow("init", "heart.yaml").says()
 

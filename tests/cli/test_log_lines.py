@@ -52,7 +52,7 @@ def test_a_line_of_json_is_an_object_with_date_level_and_study(capsys: Captured)
         "heart",
         "basel",
         "order",
-        "answered 0/hello (70 bytes)",
+        "replied to 0/hello (70 bytes)",
     ]
     assert datetime.fromisoformat(first["time"]).tzinfo is not None
     assert second["level"] == "WARNING"
@@ -67,7 +67,7 @@ def test_a_line_of_text_has_the_same_in_one_line(tmp_path: Path, capsys: Capture
     first, second = capsys.readouterr().out.splitlines()
     at, rest = first.split(" ", 1)
     assert datetime.fromisoformat(at).tzinfo is not None
-    assert rest == "INFO    heart coordinator query: cycle 1: sites choose rows"
+    assert rest == "INFO    heart coordinator query: cycle 1: sites select examples"
     assert second.split(" ", 1)[1].startswith("WARNING heart coordinator refused: chur is")
 
 
@@ -94,4 +94,4 @@ def test_what_an_error_quotes_of_a_row_stands_in_no_line(
 def test_lines_are_asked_for_in_one_way(begun: Said) -> None:
     code, out, err = begun("site", "start", "north", "--json", "--log-format", "json")
     assert (code, out) == (2, "")
-    assert "are two ways to write lines: give one" in err
+    assert "are mutually exclusive" in err

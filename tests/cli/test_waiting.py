@@ -68,6 +68,6 @@ def test_a_dry_run_says_what_it_waits_for(
     monkeypatch.setattr(waiting, "PATIENCE", 0.0)
     shown = fallow("compare", "patients.csv", "--label", "sick", "--dry-run").out
     assert "reading patients.csv ..." in shown
-    assert "timing two short rounds of each kind ..." in shown
+    assert "timing two short rounds per configuration ..." in shown
     quiet = fallow("compare", "patients.csv", "--label", "sick", "--dry-run", "--quiet")
     assert quiet.out == ""

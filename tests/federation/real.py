@@ -139,7 +139,7 @@ class Real:
 
         def went_on() -> bool:
             since = self.live().get("sites", {}).get(site, {}).get("awaited")
-            is_over = f"went on without {site}" in self.text(LEADER)
+            is_over = f"proceeded without {site}" in self.text(LEADER)
             if not is_over and since is not None:
                 seen["since"] = since
             return is_over

@@ -51,7 +51,7 @@ def labels() -> dict[int, list[float | None]]:
         ((*IMPORT, "list.json"), "list.json is not a list of objects"),
         ((*IMPORT, "nothing.csv"), "nothing.csv is empty"),
         ((*IMPORT, "study"), "ends neither in .csv nor in .json"),
-        ((*IMPORT, "rows.csv"), "2 lines of rows.csv cannot be taken"),
+        ((*IMPORT, "rows.csv"), "2 lines of rows.csv cannot be imported"),
         (
             ("site", "export", "north", "asked.txt"),
             "asked.txt ends neither in .csv nor in .json",
@@ -77,7 +77,7 @@ def test_a_file_of_labels_that_is_none_is_named(
 def test_a_limit_below_what_was_asked_is_said_and_takes_nothing_away(command: Said) -> None:
     assert command(*IMPORT, "labels.csv")[0] == 0
     edited(Path("north/site.toml"), "# limit = 100", "limit = 1")
-    assert "2 asked of 1 at most; nobody is asked for more" in command(*STATUS)[1]
+    assert "2 asked of 1 at most; no more labels are requested" in command(*STATUS)[1]
     with closing(open_once()) as ledger:
         ledger.purchases.close(RUN, "0/query", lambda found: found)
         ask(ledger, (0,), cycle=1)
@@ -271,7 +271,7 @@ def test_what_runs_already_is_not_started_again_nor_disturbed(command: Said) -> 
     with only_one(Path("north/site.lock")):
         refused(command(*START), "a process serves site north already", code=1)
         assert command(*START)[1] == ""  # it is said before the terms
-        assert "has just been started" in command(*STATUS)[1]
+        assert "was just started" in command(*STATUS)[1]
 
 
 # -- clocks -----------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ def test_the_command_serves_the_page_until_it_is_told_to_end(tmp_path: Path) -> 
 
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=WAIT)
-        assert process.returncode == 0 and "All labels are kept" in rest
+        assert process.returncode == 0 and "All labels are stored" in rest
         assert not way.exists()
     finally:
         process.kill()

@@ -268,4 +268,4 @@ def test_it_is_off_unless_it_is_asked_for_and_set(begun: Said) -> None:
     assert "says nothing of a login: write [page]" in err
     code, _, err = begun("label", "north", "--behind-proxy", "--who", "Ann")
     assert code == 2
-    assert "leave --port and --who out" in err
+    assert "omit --port and --who" in err

@@ -363,7 +363,7 @@ def test_the_status_of_labels_that_are_being_cut_short(begun: Said, tmp_path: Pa
 def test_the_status_of_a_study_whose_process_died(begun: Said, tmp_path: Path) -> None:
     write_json(tmp_path / "study" / "live.json", LIVE)
     _, out, _ = begun("coordinate", "status", "study")
-    assert "Its process has ended" in out
+    assert "The process has ended" in out
 
 
 def test_a_running_coordinator_is_told_to_advance_and_to_stop(
@@ -385,7 +385,7 @@ def test_there_is_nothing_to_tell_where_nothing_runs(begun: Said, tmp_path: Path
     write_json(tmp_path / "study" / "live.json", {**LIVE, "phase": "training"})
     with only_one(tmp_path / "study" / "coordinator.lock"):
         _, _, err = begun("coordinate", "advance", "study")
-    assert "does not wait for people" in err
+    assert "waits neither for labels nor" in err
 
 
 WAITING = {
@@ -413,7 +413,7 @@ def test_status_and_advance_speak_of_sites_that_are_waited_for(
         assert "'fallow coordinate advance' goes on without them for the rest" in out
         assert "Round 1 of cycle 0 goes on without north since 5 Dec 2026" in out
         code, out, _ = begun("coordinate", "advance", "study")
-        assert (code, out) == (0, "the study goes on without south, within seconds\n")
+        assert (code, out) == (0, "the study proceeds without south within seconds\n")
     assert Control(tmp_path / "study" / "control").take("advance")
 
 
@@ -495,7 +495,7 @@ def test_a_site_that_joins_by_a_script_gives_the_digest(
     words = ["site", "init", "again", "--study", "study/study.toml", "--name", "north"]
     words += ["--data", "example.csv"]
     code, _, err = begun(*words, "--json")
-    assert code == 2 and "with --quiet and --json nothing is asked" in err
+    assert code == 2 and "--quiet and --json do not prompt" in err
     assert not (tmp_path / "again").exists()
     digest = read_agreement(tmp_path / "study" / "study.toml").digest
     code, out, _ = begun(*words, "--digest", digest, "--json")
@@ -531,11 +531,11 @@ def test_a_script_that_gives_no_limit_takes_what_one_run_asks_for(
 def test_a_site_tells_a_program_what_it_wrote_and_took(begun: Said, tmp_path: Path) -> None:
     code, out, _ = begun("site", "export", "north", "open.csv", "--json")
     assert code == 0
-    assert json.loads(out) == {"file": "open.csv", "kind": "questions", "count": 0}
+    assert json.loads(out) == {"file": "open.csv", "kind": "labeling tasks", "count": 0}
     (tmp_path / "answers.csv").write_text("id,label\n1,yes\n")
     code, out, err = begun("site", "import", "north", "answers.csv", "--json")
     output = json.loads(out)
-    assert code == 2 and "1 line of answers.csv cannot be taken" in err
+    assert code == 2 and "1 line of answers.csv cannot be imported" in err
     assert not output["taken"] and len(output["refused"]) == 1
 
 

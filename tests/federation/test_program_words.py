@@ -29,19 +29,19 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
 
     assert world.program(say).go()
     output = [line.partition("  ")[2] for line in paper.getvalue().splitlines()]
-    waiting = "waiting for basel, chur, davos: they connect by themselves, usually within a minute"
+    waiting = "waiting for basel, chur, davos: they connect automatically, usually within a minute"
     assert output[0] == waiting
     assert output[1:5] == [
-        "basel is there; not yet: chur, davos",
-        "chur is there; not yet: davos",
-        "davos is there",
-        "all sites are there: basel, chur, davos",
+        "basel has connected; missing: chur, davos",
+        "chur has connected; missing: davos",
+        "davos has connected",
+        "all sites have connected: basel, chur, davos",
     ]
     assert "cycle 1: round 1 of 1" in output
-    assert any(line.startswith("people label until") for line in output)
+    assert any(line.startswith("labeling until") for line in output)
     assert any(line.startswith("cycle 0: 12 labels, accuracy 0.") for line in output)
-    assert "first labels: every question is answered" in output
-    assert "labels of cycle 0: every question is answered" in output
+    assert "first labels: all labeling tasks are done" in output
+    assert "labels of cycle 0: all labeling tasks are done" in output
     assert output[-1] == "finished"
     assert len(output) == len(set(output))
 
@@ -50,12 +50,12 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
     ("event", "said"),
     [
         ({"event": "refused", "site": "a", "why": "no rows"}, "a is not counted: no rows"),
-        ({"event": "missing", "sites": ["a"], "key": "0/train/0/0"}, "went on without a"),
+        ({"event": "missing", "sites": ["a"], "key": "0/train/0/0"}, "proceeded without a"),
         ({"event": "missing", "sites": ["a"], "key": "progress/1"}, ""),
         ({"event": "answered", "site": "a", "key": "0/train/0/0"}, ""),
         (
             {"event": "lost", "site": "a", "why": "no heartbeat"},
-            "a was not reached, and is asked again: no heartbeat",
+            "a was not reached and is asked again: no heartbeat",
         ),
         (
             {"event": "clock", "now": utc(0), "newest": utc(86400)},
@@ -83,7 +83,7 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
         ),
         (
             {"event": "labels", "deadline": utc(0), "sites": {}, "earlier": {}},
-            "UTC: no site says how far",
+            "UTC: no site has reported its progress",
         ),
     ],
 )
@@ -149,5 +149,5 @@ def test_events_are_objects_for_a_program(
     assert first["event"] == "meeting" and first["text"].startswith(
         "waiting for basel, chur"
     )
-    assert second["text"] == "cycle 1: sites choose rows"
+    assert second["text"] == "cycle 1: sites select examples"
     assert datetime.fromisoformat(second["time"]).tzinfo is not None

@@ -266,7 +266,7 @@ def test_a_site_says_whether_its_coordinator_is_reached(tmp_path: Path) -> None:
     assert lost is not None
     assert lost.startswith(f"the coordinator at {there} is not reached")
     assert describe_event({"event": "coordinator", "problem": lost}).endswith(
-        "this site tries again by itself"
+        "this site retries automatically"
     )
 
 
@@ -322,18 +322,18 @@ def test_status_tells_what_waits_what_was_sent_and_what_runs(tmp_path: Path) -> 
 
 def test_labels_go_out_and_come_in_by_files(tmp_path: Path) -> None:
     folder = north(tmp_path)
-    assert "wrote 0 questions" in run_site_command(
+    assert "wrote 0 labeling tasks" in run_site_command(
         "export", folder.path, tmp_path / "ask.csv"
     )
     bad = tmp_path / "given.csv"
     bad.write_text("id,label\np1,yes\n")
     with pytest.raises(
-        ValueError, match=r"1 line of .* cannot be taken, so nothing was taken"
+        ValueError, match=r"1 line of .* cannot be imported, so nothing was imported"
     ):
         run_site_command("import", folder.path, bad)
-    with pytest.raises(ValueError, match="so nothing would be taken"):
+    with pytest.raises(ValueError, match="so nothing would be imported"):
         run_site_command("import", folder.path, bad, "--dry-run")
-    assert "would be taken: 0 labels" in run_site_command(
+    assert "Would import 0 labels" in run_site_command(
         "import", folder.path, bad, "--dry-run", "--partial"
     )
 
@@ -367,7 +367,7 @@ def test_after_the_end_it_is_no_news_that_the_coordinator_has_gone(tmp_path: Pat
     for event in (removed, end, removed):
         lines(event)
     assert heard.getvalue().count("is not reached") == 1
-    assert "The study is over" in heard.getvalue()
+    assert "The study is finished" in heard.getvalue()
 
 
 def test_a_site_is_told_what_to_do_when_the_study_is_over(tmp_path: Path) -> None:
@@ -399,4 +399,4 @@ def test_a_site_process_ends_cleanly_when_it_is_told_to(tmp_path: Path) -> None:
         process.wait()
     shown = (tmp_path / "said").read_text()
     assert "is not reached (Connection refused)" in shown
-    assert shown.rstrip().endswith(f"stopped; to go on: fallow site start {folder.path}")
+    assert shown.rstrip().endswith(f"stopped; to resume: fallow site start {folder.path}")

@@ -48,7 +48,7 @@ def test_a_run_that_people_leave_makes_room_for_another_and_labels_stay(
     assert code == 0
     assert f"Newest run: {FAR}; began at 2106-02-07" in output
     assert "Kept: 4 labels" in output and "Lost: " in output
-    assert "Leave run" in output and "is left" in output
+    assert "Leave run" in output and "Left run" in output
     assert hello(leader) is None
     assert len(leader.ledger.store.load_labels("north")) == 4
     leader.run = FAR

@@ -338,7 +338,7 @@ def test_the_commands_say_what_is_missing(tmp_path: Path, fallow: Command) -> No
     table = fallow("site", "export", str(place), "ask.csv", "--cvat").says()
     assert table == "ask.csv does not end in .zip, as an archive of images does"
     both = fallow("site", "export", str(place), "ask.zip", "--cvat", "--labels").says()
-    assert both == "--cvat is of open questions alone; leave the other options out"
+    assert both == "--cvat exports open labeling tasks only; omit the other options"
     ended = fallow("site", "export", str(place), "ask.zip", "--cvat")
     assert "wrote 0 images to ask.zip, and their labels to ask.labels.json" in ended.out
 

@@ -1,4 +1,4 @@
-"""The ``fallow`` command."""
+"""Command line: ``fallow``."""
 
 from fallow.cli.app import main
 

@@ -1,4 +1,4 @@
-"""``fallow advise``: which strategy the published benchmark suggests for a study."""
+"""``fallow advise``: recommendation of the published benchmark for a study."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The command's frame: which commands there are, and how errors leave it.
+"""Command line application: list of commands, and error handling.
 
-Commands import what they use where they use it: PyTorch and scikit-learn take seconds, and neither
-``fallow --help`` nor a mistyped word needs them.
+Commands import libraries where they use them.  PyTorch and scikit-learn take seconds to import,
+and neither ``fallow --help`` nor a typing error should need them.
 """
 
 from __future__ import annotations
@@ -76,19 +76,17 @@ for command in (
 for group in (coordinate.coordinate, site.site, audit.audit):
     app.add_typer(group)
 
-UsageError: Any = typer.BadParameter.__base__  # of click, which is typer's business
-LONGEST = 4000  # characters of an error: what somebody else wrote may stand in it
-INTERRUPTED = (
-    130  # the exit code after Ctrl-C: 128 and the number of SIGINT; typer returns it, too
-)
-KEPT = "stopped; what had been written before is as it was, and no file is half written"
+UsageError: Any = typer.BadParameter.__base__  # of click, which typer wraps
+LONGEST = 4000  # characters of an error, which may quote untrusted text
+INTERRUPTED = 130  # exit code after Ctrl-C: 128 + SIGINT, as in typer
+KEPT = "stopped; existing files are unchanged, and no file is incomplete"
 LACKS_MEMORY = (
-    "this machine has not enough memory: give fewer rows or columns, end other programs, or use a "
-    "machine that has more"
+    "out of memory: use fewer examples or columns, close other programs, or use a "
+    "machine with more memory"
 )
 REPEATED = re.compile(
     r"( Did you mean [^?]+\?)\1+"
-)  # typer and click both suggest a command
+)  # both typer and click suggest a command
 
 
 def _show_version(wanted: bool) -> None:
@@ -110,15 +108,15 @@ def frame(
         ),
     ] = False,
 ) -> None:
-    """Options of every command; ``--debug`` is read by `main`."""
+    """Handle the options of the application; `main` reads ``--debug``."""
     if context.invoked_subcommand is None:
         first_steps.print_first_steps(Path.cwd())
 
 
 def main() -> None:
-    """Run the command line.  Exit codes: 0 done, 1 failed, 2 wrong use, 130 stopped by Ctrl-C."""
+    """Run the command line.  Exit codes: 0 success, 1 failure, 2 usage error, 130 Ctrl-C."""
     completion.prepare()
-    leave_current_folder()  # commands that run a user's own recipe come back to it
+    leave_current_folder()  # commands with custom classes restore it
     try:
         ended: object = app(prog_name="fallow", standalone_mode=False)
     except UsageError as error:
@@ -134,9 +132,7 @@ def main() -> None:
     except MemoryError:
         _leave(1, LACKS_MEMORY)
     except Exception as error:
-        _leave(
-            1, f"{sentence(error)}; this should not happen, and --debug shows where it did"
-        )
+        _leave(1, f"{sentence(error)}; this is a bug: add --debug for a traceback")
     if ended == INTERRUPTED:
         _leave(INTERRUPTED, KEPT)
     if isinstance(ended, int):
@@ -145,13 +141,13 @@ def main() -> None:
 
 
 def _usage(error: Any) -> str:
-    """What was typed wrongly, and where the right words are."""
+    """Describe a usage error, with a reference to the help."""
     output = REPEATED.sub(r"\1", error.format_message().rstrip("."))
     output = output.replace(". Did you mean", "; did you mean")
     where = "fallow"
     if error.ctx is not None:
         where = error.ctx.command_path
-    return f"{output}; '{where} --help' shows what there is"
+    return f"{output}; see '{where} --help'"
 
 
 def _leave(code: int, why: str) -> None:

@@ -1,4 +1,4 @@
-"""Arguments that are checked before PyTorch is imported, which takes seconds."""
+"""Checks of arguments that do not import PyTorch, which takes seconds."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 STRATEGIES = Path(__file__).parents[1] / "strategies"
-"""Each query strategy is a file of its name."""
+"""Folder of the query strategies, one file each."""
 ALIASES = re.compile(r"aliases=(\([^)]+\))")
-"""Other words for a query strategy, as the text of its contract has them."""
+"""Aliases of a query strategy in its disclosure declaration."""
 
 TRAINING = Path(__file__).parents[1] / "training"
 CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
 
 
 def check_arguments(recipe: str, strategies: Iterable[str]) -> None:
-    """Raise ValueError for a file of settings that is missing and an unknown query strategy.
+    """Raise ValueError for a missing configuration file or an unknown query strategy.
 
     >>> check_arguments("demo", ["entrpy@rounds=3"])
     Traceback (most recent call last):
@@ -44,7 +44,7 @@ def check_arguments(recipe: str, strategies: Iterable[str]) -> None:
 
 
 def _list_names() -> Iterator[str]:
-    """Names and aliases of all query strategies."""
+    """Return the names and aliases of all query strategies."""
     for path in STRATEGIES.glob("*.py"):
         yield path.stem
         for match in ALIASES.finditer(path.read_text(encoding="utf-8")):

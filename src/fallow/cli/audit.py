@@ -1,4 +1,4 @@
-"""``fallow audit``: who labeled, what left, what noise cost, for those who have to answer for it."""
+"""``fallow audit``: signed audit log of labels, disclosures and privacy budget."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def write(
     entries = count_noun(len(trail.entries), "line")
     lines = [
         f"wrote {entries} of {trail.title}: {path / PAGE}",
-        f"To check it, send all of {path}; there: fallow audit verify {path.name} --key {key}",
+        f"To verify it elsewhere, send the folder {path} and run: "
+        f"fallow audit verify {path.name} --key {key}",
     ]
     about = {
         "folder": str(path),
@@ -100,7 +101,7 @@ def verify(
     details = checked.about
     whose = name_party(details["role"], details["party"])
     line = (
-        f"{folder} is as {whose} signed it on {details['made']}, for study "
+        f"{folder} is unchanged since {whose} signed it on {details['made']}, for study "
         f"{details['study']} (digest {details['digest']})"
     )
     opt.tell([line], dict(details), quiet=quiet, as_json=as_json)

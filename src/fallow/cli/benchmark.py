@@ -1,4 +1,4 @@
-"""``fallow benchmark``: strategies on the tasks of the benchmark, and a newcomer beside them."""
+"""``fallow benchmark``: comparison of query strategies on the tasks of the benchmark."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 
 REFERENCE = "random"
 SCORES = "scores.parquet"
-# what its columns hold
+# types of the columns
 COUNTED = ("seed", "cycle")
 NAMED = ("task", "digest", "strategy")
 MEASURED = ("labels", "accuracy", "balanced_accuracy", "worst_class", "bytes_up")
 MAY_LACK = ("balanced_accuracy", "worst_class")
-# what is read of a file of others
+# limits for an untrusted file
 MOST_ROWS = 1_000_000
 MOST_BYTES = 2**28
-LARGEST_FILE = 2**26  # bytes as it is packed
-LONGEST = 500  # letters of a name
-FARTHEST = 1e15  # of a number from 0
-WIDEST = 120  # columns, so that an interval stays on its line
+LARGEST_FILE = 2**26  # compressed bytes
+LONGEST = 500  # characters of a name
+FARTHEST = 1e15  # largest absolute value
+WIDEST = 120  # columns, so that intervals are not wrapped
 
 Methods = Annotated[
     list[str] | None,
     typer.Option(
         "--method",
         "-m",
-        help="Query strategy, by name or as module:Class; repeatable By default Fallow's own",
+        help="Query strategy, by name or as module:Class; repeatable (default: all built-in ones)",
     ),
 ]
 Tasks = Annotated[
@@ -103,7 +103,7 @@ def benchmark(
     wanted = method or list(OURS)
     tasks = _choose_tasks(task or [], fedavg)
     if out is None and resume:
-        raise ValueError("--resume needs the folder of the benchmark: add --out FOLDER")
+        raise ValueError("--resume requires the folder of the benchmark: add --out FOLDER")
     order = BenchmarkOrder(
         out=out or Path("runs") / f"benchmark-{datetime.now():%Y%m%d-%H%M%S}",
         seeds=range(seeds or tasks[0].seeds),
@@ -132,7 +132,7 @@ def benchmark(
 
 
 def _show_constants(names: Sequence[str], *, as_json: bool) -> None:
-    """What is fixed in strategies, a line for each, and one digest of all."""
+    """Print the fixed parameters of each strategy and a digest of all."""
     from fallow import strategies
     from fallow.core.build import build
     from fallow.core.names import OWN
@@ -155,7 +155,7 @@ def _show_constants(names: Sequence[str], *, as_json: bool) -> None:
 
 @dataclass(frozen=True)
 class BenchmarkOrder:
-    """How the runs of a benchmark are made."""
+    """Options of a benchmark."""
 
     out: Path
     seeds: Sequence[int]
@@ -165,7 +165,7 @@ class BenchmarkOrder:
 
 
 def _choose_tasks(named: Sequence[str], fedavg: bool) -> list[Recipe]:
-    """The tasks of these names; all of a trainer where none is named."""
+    """Return the tasks with these names, or all tasks of a training algorithm."""
     from fallow.core.terms import nearest
     from fallow.papers.own.few_labels import FEDAVG, SOLVED, TRAINED
 
@@ -180,7 +180,7 @@ def _choose_tasks(named: Sequence[str], fedavg: bool) -> list[Recipe]:
         short = name.removeprefix("benchmark/")
         if short not in tasks:
             raise ValueError(
-                f"{name!r} is no task of the benchmark{nearest(short, list(tasks))}; there are "
+                f"{name!r} is not a task of the benchmark{nearest(short, list(tasks))}; choose from "
                 f"{', '.join(tasks)}"
             )
         chosen.append(tasks[short])
@@ -188,7 +188,7 @@ def _choose_tasks(named: Sequence[str], fedavg: bool) -> list[Recipe]:
 
 
 def _read_scores(file: Path | None) -> pd.DataFrame | None:
-    """Scores of an earlier benchmark, checked; None where no file is given."""
+    """Read and check the scores of an earlier benchmark, or return None without a file."""
     if file is None:
         return None
     from fallow.study.benchmark import COLUMNS
@@ -216,13 +216,13 @@ def _read_scores(file: Path | None) -> pd.DataFrame | None:
                 )
             _check_kinds(file, schema)
             _check_size(file, opened.metadata)
-        # each text once, however many cells have it
+        # strings are stored once
         with parquet.ParquetFile(file, read_dictionary=list(NAMED)) as opened:
             table = opened.read(columns=list(COLUMNS))
         _check_cells(file, table)
         pandas = table.to_pandas(ignore_metadata=True)
     except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(f"{file} is no readable Parquet file: {error}") from error
+        raise ValueError(f"{file} is not a readable Parquet file: {error}") from error
     for name in NAMED:
         pandas[name] = pandas[name].astype(object)
     _check_scores(file, pandas)
@@ -230,8 +230,10 @@ def _read_scores(file: Path | None) -> pd.DataFrame | None:
 
 
 def _check_size(file: Path, metadata: FileMetaData) -> None:
-    """Raise ValueError for a file that fills memory: equal cells take no bytes in it, and what it
-    says of itself need not be so."""
+    """Raise ValueError for a file that would exhaust the memory.
+
+    Equal cells take no space in the file, and its own metadata may be wrong.
+    """
     from fallow.storage.parquet_pages import measure_columns
     from fallow.study.benchmark import COLUMNS
 
@@ -249,7 +251,7 @@ def _check_size(file: Path, metadata: FileMetaData) -> None:
 
 
 def _check_kinds(file: Path, schema: Schema) -> None:
-    """Raise ValueError unless the columns are of numbers and of texts, as they should."""
+    """Raise ValueError unless the columns have the expected types."""
     from pyarrow import types
 
     for name in (*COUNTED, *NAMED, *MEASURED):
@@ -270,7 +272,7 @@ def _check_kinds(file: Path, schema: Schema) -> None:
 
 
 def _check_cells(file: Path, table: Table) -> None:
-    """Raise ValueError for empty cells, and for texts that are none to be shown in a table."""
+    """Raise ValueError for empty cells, and for text that cannot be shown in a table."""
     for name in (*COUNTED, *NAMED):
         if table.column(name).null_count:
             wanted = "text" if name in NAMED else "whole numbers"
@@ -285,8 +287,7 @@ def _check_cells(file: Path, table: Table) -> None:
 
 
 def _check_scores(file: Path, scores: pd.DataFrame) -> None:
-    """Raise ValueError unless there are labels and scores, and each score is there once: the file may
-    be another person's."""
+    """Raise ValueError unless the untrusted file has labels and scores without duplicates."""
     import numpy as np
 
     for name in MEASURED:
@@ -295,12 +296,12 @@ def _check_scores(file: Path, scores: pd.DataFrame) -> None:
         if name in MAY_LACK:
             is_fine |= np.isnan(values)
         if not (is_fine & ~(np.abs(values) > FARTHEST)).all():
-            raise ValueError(f"{file}: {name} is to hold finite numbers in every row")
+            raise ValueError(f"{file}: {name} must contain finite numbers only")
     if (scores["labels"] < 1).any():
-        raise ValueError(f"{file}: labels is to hold numbers above 0 in every row")
+        raise ValueError(f"{file}: labels must contain positive numbers only")
     if scores.duplicated(["task", "strategy", "seed", "cycle"]).any():
         raise ValueError(
-            f"{file} has a cycle of a run twice; give the scores.parquet of one benchmark"
+            f"{file} contains a cycle of a run twice; give the scores.parquet of one benchmark"
         )
 
 
@@ -310,8 +311,7 @@ def _find_missing(
     known: pd.DataFrame | None,
     seeds: Sequence[int],
 ) -> list[str]:
-    """The strategies that have to be run on a task, since no earlier benchmark has them as they
-    are now under all these seeds."""
+    """Return the strategies without scores of the same version under all seeds of a task."""
     from fallow.settings.variants import variant
 
     unique = list(dict.fromkeys(strategies))
@@ -333,7 +333,7 @@ def _run_task(
     folder: Path,
     order: BenchmarkOrder,
 ) -> list[Failure]:
-    """Run strategies on a task, or go on with them; returns the runs that failed."""
+    """Run or resume strategies on a task, and return the failed runs."""
     from fallow.cli.progress import Watch
     from fallow.study.cell import Setup
     from fallow.study.opening import open_study, prepare_study
@@ -350,8 +350,8 @@ def _run_task(
             return run_study(setup, cells, order.jobs, watch)
     except KeyboardInterrupt as error:
         raise Stopped(
-            f"stopped; what was finished is in {order.out}: give the same command with --resume "
-            f"--out {order.out} to go on"
+            f"stopped; finished runs are in {order.out}: repeat the command with --resume "
+            f"--out {order.out} to resume"
         ) from error
 
 
@@ -361,7 +361,7 @@ def _join_scores(
     tasks: Sequence[Recipe],
     seeds: Sequence[int],
 ) -> pd.DataFrame:
-    """What was run, and what an earlier benchmark has of the same tasks and seeds beside it."""
+    """Combine new scores with those of an earlier benchmark on the same tasks and seeds."""
     import pandas as pd
 
     from fallow.study.benchmark import read_scores
@@ -389,7 +389,7 @@ def _show(
     *,
     as_json: bool,
 ) -> None:
-    """A table of each task, and each wanted strategy against the best of the others."""
+    """Print a table for each task, and compare each strategy with the best of the others."""
     from fallow.papers.own.few_labels import OURS, classes_of
     from fallow.report.benchmark import describe_verdict, heads, line_cells, to_markdown
     from fallow.storage.files import write_whole

@@ -1,4 +1,4 @@
-"""``fallow completion``: what a shell needs to complete commands, options and names."""
+"""``fallow completion``: shell completion of commands, options and names."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def completion(shell: Shell) -> None:
 
 
 def prepare() -> None:
-    """Teach the command to answer a shell's script, where it is one that calls."""
+    """Answer completion requests of a shell script, if one is calling."""
     if VARIABLE in os.environ:
         from typer.completion import completion_init  # type: ignore[attr-defined] # no __all__ there
 
@@ -39,14 +39,14 @@ def prepare() -> None:
 
 
 def complete_recipe(incomplete: str) -> list[str]:
-    """The recipes that begin so."""
+    """Return the names of configurations with a prefix."""
     from fallow.papers import RECIPES
 
     return [name for name in RECIPES if name.startswith(incomplete)]
 
 
 def complete_setting(incomplete: str) -> list[str]:
-    """The settings that begin so, as ``--set`` takes them."""
+    """Return the settings with a prefix, as ``--set`` takes them."""
     from fallow.settings.listing import list_settings
 
     names = [setting.name for setting in list_settings()]
@@ -54,7 +54,7 @@ def complete_setting(incomplete: str) -> list[str]:
 
 
 def complete_strategies(incomplete: str) -> list[str]:
-    """The strategies that begin so; of several with commas between them the last one is completed."""
+    """Return the strategies with a prefix, completing the last one of a comma-separated list."""
     from fallow import strategies
     from fallow.core.build import names
     from fallow.core.spelling import spell_class

@@ -1,4 +1,4 @@
-"""``fallow coordinate``: a study among real machines, from the coordinator's side."""
+"""``fallow coordinate``: coordinator of a study across real sites."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ def init(
     chosen = written
     if SECURE_SUM not in changes and not names_secure_sum(recipe):
         chosen = with_secure_sums(written, len(named))
-    # rows with empty cells are left out, or a frozen model cannot take them
+    # examples with empty cells are dropped, or a frozen model does not support them
     needs_whole = chosen.drop_rows or chosen.features is not None
-    left_out: list[str] = []  # sentences on columns of the example
+    left_out: list[str] = []  # notes on columns of the example
     schema = schema_of(
         example,
         label,
@@ -137,7 +137,7 @@ def init(
         "address": made.address,
         "link": made.agreement.link,
     }
-    called = None  # how sites call this machine
+    called = None  # address of this machine for sites
     if host:
         called = host[0]
     lines = list(left_out)
@@ -193,8 +193,8 @@ def admit(
     print_lines(
         console,
         [
-            "Ask each by another way, such as a telephone, whether theirs is that one, and whether "
-            f"the study's digest is {office.agreement.digest}",
+            "Verify the fingerprint with each site through another channel, such as a telephone, "
+            f"and that the digest of the study is {office.agreement.digest}",
         ],
     )
     rest = f"next: fallow coordinate start {folder}"
@@ -202,8 +202,8 @@ def admit(
         rest = f"missing: {', '.join(office.missing)}"
     elif is_running(folder):
         rest = (
-            "The coordinator that is running knows only the keys of before until it is started "
-            f"again: fallow coordinate stop {folder}, then start"
+            "The running coordinator uses the previous keys until it is restarted: "
+            f"fallow coordinate stop {folder}, then start"
         )
     print_lines(console, [rest])
 
@@ -230,14 +230,14 @@ def start(
     from fallow.study.cell import StudyRun
 
     opt.check_log(log_format, as_json=as_json)
-    # before anything else: a package may be missing
+    # first, since a package may be missing
     trackers = [build_tracker(name, folder) for name in dict.fromkeys(track or ())]
     office = CoordinatorFolder.open(folder)
     keys = office.keys
     agreement = office.agreement
     log = open_log(log_format, agreement.name, "coordinator")
     console = opt.console(quiet=quiet or as_json or log is not None)
-    with alone(folder):  # said before anything of the one that runs is touched
+    with alone(folder):  # raises before it affects a running coordinator
         print_lines(console, [f"study {agreement.name}, at {office.address}: starting"])
         office.check_machine()
         tightened = tighten(folder)
@@ -268,15 +268,15 @@ def start(
                 callback_list.end(folder / "report.html")
         except KeyboardInterrupt as error:  # a second Ctrl-C
             raise Stopped(
-                "stopped at once; every answer that counted is kept: fallow coordinate start "
-                f"{folder} goes on"
+                "stopped at once; all accepted replies are stored. To resume: fallow coordinate start "
+                f"{folder}"
             ) from error
         finally:
             link.close()
     if is_finished:
         print_lines(console, [f"report page: {folder / 'report.html'}"])
     else:
-        print_lines(console, [f"stopped; to go on: fallow coordinate start {folder}"])
+        print_lines(console, [f"stopped; to resume: fallow coordinate start {folder}"])
 
 
 @coordinate.command()
@@ -299,7 +299,7 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
         details |= {"state": "not started", "sites": {}, "refusals": []}
     if details["state"] == "running" and not is_running(folder):
         details["state"] = "stopped"
-        details["why"] = "its process has ended"
+        details["why"] = "the process has ended"
     details["missing"] = office.missing
     details["forecast"] = _forecast(folder)
     is_told = (Control(folder / "control").folder / "advance").exists()
@@ -312,7 +312,7 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
 
 
 def _forecast(folder: Path) -> list[str]:
-    """Forecast for more labels, and why the run has ended early; nothing before a score."""
+    """Describe the forecast and the reason for an early stop; empty without scores."""
     from fallow.papers import KNOWN
     from fallow.report.forecast import describe_forecasts, list_stops
     from fallow.study.reading import read_study
@@ -324,13 +324,13 @@ def _forecast(folder: Path) -> list[str]:
 
 
 def show(console: Console, about: Live) -> None:
-    """The state of a run as lines and a table."""
+    """Print the state of a run as lines and a table."""
     from fallow.cli.coordinate_words import show_sites
     from fallow.report.live import describe_standing, format_moment, without
 
     print_lines(console, [f"study {about['name']} (digest {about['digest']})"])
     if about["state"] == "not started":
-        line = "The run was not started yet"
+        line = "The run has not been started"
         if about["missing"]:
             line += f"; not admitted yet: {', '.join(about['missing'])}"
         print_lines(console, [f"{line}."])
@@ -362,20 +362,20 @@ def advance(
     control = Control(folder / "control")
     if result.get("phase") == LABELING:
         control.tell("advance")
-        line = "open questions are given back, and the run goes on within two minutes"
+        line = "open labeling tasks are withdrawn, and the run proceeds within two minutes"
         opt.tell([line], {"without": "open questions"}, quiet=quiet, as_json=as_json)
         return
     waiting = result.get("waiting")
     if not waiting:
         raise ValueError(
-            f"{folder} does not wait for people now, nor longer than usual for a site, so there "
-            "is nothing to cut short"
+            f"{folder} waits neither for labels nor unusually long for a site, so there "
+            "is nothing to proceed without"
         )
     names = ", ".join(waiting["sites"])
     if not waiting["can_advance"]:
         raise ValueError(why_not_advanced(folder, result))
     control.tell("advance")
-    line = f"the study goes on without {names}, within seconds"
+    line = f"the study proceeds without {names} within seconds"
     opt.tell([line], {"without": list(waiting["sites"])}, quiet=quiet, as_json=as_json)
 
 
@@ -386,7 +386,7 @@ def stop(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsObject = False
 
     _running(folder)
     Control(folder / "control").tell("stop")
-    line = f"stopping; to go on: fallow coordinate start {folder}"
+    line = f"stopping; to resume: fallow coordinate start {folder}"
     opt.tell([line], {"folder": str(folder)}, quiet=quiet, as_json=as_json)
 
 
@@ -404,7 +404,7 @@ def _running(folder: Path) -> None:
 
 @contextmanager
 def _stopped_by_signals(folder: Path, say: CoordinatorLines) -> Iterator[None]:
-    """Ctrl-C and SIGTERM ask for a stop in order; a second one ends at once."""
+    """Stop in order on Ctrl-C and SIGTERM, and at once on a second one."""
     from fallow.federation.coordinator.live import Control
 
     def stop(number: int, frame: object) -> None:

@@ -1,4 +1,4 @@
-"""Options of ``fallow coordinate init``: what a study is, and how long everybody waits."""
+"""Options of ``fallow coordinate init``: study and time limits."""
 
 from __future__ import annotations
 

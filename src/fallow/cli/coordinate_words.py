@@ -1,4 +1,4 @@
-"""What a coordinator says while it runs, in lines, and its sites as a table."""
+"""Messages of a running coordinator, and the table of its sites."""
 
 from __future__ import annotations
 
@@ -33,28 +33,27 @@ SECURE_SUMS = (
     "Secure aggregation is on (privacy.secure_sum): you see aggregates over all sites, and no "
     "site's contribution. --set privacy.secure_sum=false turns it off."
 )
-WIDE = 110  # characters that the table of sites takes
+WIDE = 110  # width of the table of sites
 SAME = ("Rows", "Test rows")
-"""Columns that stay the same in a run."""
+"""Columns that are constant within a run."""
 RARE = ("Cannot tell", "Conflicts")
 """Columns that are mostly zero."""
-QUIET = 600.0  # seconds between lines that say the same
-ALARMING = ("refused", "failed", "process", "flower", "https")  # what is printed in red
-GOING = ("lost", "waiting", "missing")  # what is said of sites that do not answer
+QUIET = 600.0  # seconds before a line is repeated
+ALARMING = ("refused", "failed", "process", "flower", "https")  # printed in red
+GOING = ("lost", "waiting", "missing")  # events of sites that do not respond
 ENDED: dict[Ended, str] = {
-    "settled": "every question is answered",
-    "deadline": "the deadline has passed; open questions are given back",
-    "advance": "cut short; open questions are given back",
+    "settled": "all labeling tasks are done",
+    "deadline": "the deadline has passed; open labeling tasks are withdrawn",
+    "advance": "labeling was ended; open labeling tasks are withdrawn",
 }
 
 
 @dataclass
 class CoordinatorLines:
-    """Takes the events of a run and prints a line for those that people care about.
+    """Print a line for each relevant event of a run.
 
-    ``is_ending``: somebody has asked it to stop; that sites go as well is no news then.
-    ``as_json``: an object of JSON for each, for a program to read, whatever the console; ``log``:
-    lines of a log instead of any of this.
+    ``is_ending`` means that a stop was requested, so that disconnecting sites are not reported.
+    ``as_json`` prints a JSON object per event.  ``log`` writes log lines instead.
     """
 
     console: Console
@@ -90,7 +89,7 @@ class CoordinatorLines:
 
 
 def describe_event(event: Event, agreement: Agreement) -> str | None:
-    """An event in one line; None for what nobody needs to see.
+    """Describe an event in one line, or return None for irrelevant events.
 
     >>> describe_event({"event": "waiting", "sites": ["a"], "key": "0/train/0/0"}, None)
     'still waiting for a (0/train/0/0)'
@@ -98,18 +97,18 @@ def describe_event(event: Event, agreement: Agreement) -> str | None:
     match event["event"]:
         case "meeting":
             who = ", ".join(event["sites"])
-            return f"waiting for {who}: they connect by themselves, usually within a minute"
+            return f"waiting for {who}: they connect automatically, usually within a minute"
         case "arrived":
             if not event["awaited"]:
-                return f"{event['site']} is there"
-            return f"{event['site']} is there; not yet: {', '.join(event['awaited'])}"
-        case "met" if not event["awaited"]:  # a run that goes on has met them before
-            return f"all sites are there: {', '.join(event['sites'])}"
+                return f"{event['site']} has connected"
+            return f"{event['site']} has connected; missing: {', '.join(event['awaited'])}"
+        case "met" if not event["awaited"]:  # not reported again after a resume
+            return f"all sites have connected: {', '.join(event['sites'])}"
         case "round":
             of = f"{event['round'] + 1} of {agreement.recipe.rounds}"
             return f"cycle {event['cycle']}: round {of}"
         case "query":
-            return f"cycle {event['cycle']}: sites choose rows"
+            return f"cycle {event['cycle']}: sites select examples"
         case "labels":
             return _describe_labels(event)
         case "labeled":
@@ -117,18 +116,18 @@ def describe_event(event: Event, agreement: Agreement) -> str | None:
         case "scored":
             return _describe_score(event)
         case "enough":
-            return f"cycle {event['cycle']}: there are labels enough: {event['why']}"
+            return f"cycle {event['cycle']}: stopping criterion met: {event['why']}"
         case "waiting" if "since" in event:
             return describe_wait(event)
         case "waiting":
             return f"still waiting for {', '.join(event['sites'])} ({event['key']})"
         case "missing" if not event["key"].startswith("progress/"):
-            return f"went on without {', '.join(event['sites'])} ({event['key']})"
+            return f"proceeded without {', '.join(event['sites'])} ({event['key']})"
         case "lost":
             why = event["why"]
             if "Node Unavailable" in why:
                 why = "it has no connection"
-            return f"{event['site']} was not reached, and is asked again: {why}"
+            return f"{event['site']} was not reached and is asked again: {why}"
         case "refused":
             return f"{event['site']} is not counted: {event['why']}"
         case "clock":
@@ -147,7 +146,7 @@ def describe_event(event: Event, agreement: Agreement) -> str | None:
 
 
 def why_not_advanced(folder: Path, found: Live) -> str:
-    """Why nothing goes on without the sites that an exchange waits for, and what to do."""
+    """Explain why the run cannot proceed without pending sites, and how to resolve this."""
     waiting = found["waiting"]
     names = ", ".join(waiting["sites"])
     if found.get("phase") == "meeting sites":
@@ -163,20 +162,20 @@ def why_not_advanced(folder: Path, found: Live) -> str:
 
 
 def _describe_labels(event: Event) -> str:
-    """How far the people of each site are; a count of an earlier time says so."""
+    """Describe the labeling progress of each site; an outdated count is marked."""
     parts = {}
     for site, (counts, at) in event["earlier"].items():
         parts[site] = f"{_describe_counts(site, counts)} (as of {format_moment(at)})"
     for site, counts in event["sites"].items():
         parts[site] = _describe_counts(site, counts)
 
-    text = "no site says how far"
+    text = "no site has reported its progress"
     if parts:
         text = "; ".join(parts[site] for site in sorted(parts))
     silent = silent_sites(event.get("silent") or {})
     if silent:
         text += f". {silent}"
-    return f"people label until {format_moment(event['deadline'])}: {text}"
+    return f"labeling until {format_moment(event['deadline'])}: {text}"
 
 
 def _describe_counts(site: str, counts: dict[str, int]) -> str:
@@ -197,13 +196,17 @@ def _describe_score(event: Event) -> str:
 
 
 def after_init(office: CoordinatorFolder, host: str | None) -> list[str]:
-    """What to do with the folder that was just made; ``host``: how sites call this machine, None:
-    nobody has said."""
+    """Return the next steps for a new folder.
+
+    ``host`` is the address of this machine for sites, or None if unknown.
+    """
     folder = office.path
     agreed = office.agreement
     port = office.address.rpartition(":")[2]
     lines = []
-    is_called = LINKS[agreed.link].nearby is None  # by sites, from other machines
+    is_called = (
+        LINKS[agreed.link].nearby is None
+    )  # whether sites connect from other machines
     if host is None and office.server.is_own and is_called:
         lines.append(
             "No --host was given, so the certificate is good for this machine alone (127.0.0.1). "
@@ -229,7 +232,7 @@ def after_init(office: CoordinatorFolder, host: str | None) -> list[str]:
 
 
 def _address_option(agreed: Agreement, host: str | None, port: str) -> str:
-    """What a site adds to its command to say where it calls; nothing where that is known."""
+    """Return the address option for a site's command, or "" if it is not needed."""
     kind = LINKS[agreed.link]
     if kind.nearby is not None:
         return ""
@@ -237,7 +240,7 @@ def _address_option(agreed: Agreement, host: str | None, port: str) -> str:
 
 
 def _about_job(office: CoordinatorFolder) -> list[str]:
-    """What carries a study over NVFlare, and how it is begun."""
+    """Describe how to start a study over NVFlare."""
     if office.agreement.link != NVFLARE:
         return []
     folder = office.path / FOLDER
@@ -250,7 +253,7 @@ def _about_job(office: CoordinatorFolder) -> list[str]:
 
 
 def _host_in_address(host: str | None) -> str:
-    """A name or IPv4 address as it is; an IPv6 address stands in brackets before a port."""
+    """Put an IPv6 address in brackets, as required before a port."""
     if host is None:
         return "HOST"
     if ":" in host:
@@ -259,7 +262,7 @@ def _host_in_address(host: str | None) -> str:
 
 
 def _about_named_code(agreed: Agreement) -> list[str]:
-    """What a study that names code of others asks of sites."""
+    """Describe the consequences of third-party code in a study for its sites."""
     allowed = ", ".join(agreed.names.allowed)
     if not allowed:
         return []
@@ -270,13 +273,13 @@ def _about_named_code(agreed: Agreement) -> list[str]:
 
 
 def _allow_options(agreed: Agreement) -> str:
-    """What a site adds to its command to allow the code that the study names."""
+    """Return the options that allow the code of the study at a site."""
     allowed = agreed.names.allowed
     return "".join(f" --allow {name}={digest}" for name, digest in allowed.items())
 
 
 def show_sites(console: Console, about: Live) -> None:
-    """The sites of a run as a table; in a narrow terminal without what changes nothing."""
+    """Print the sites of a run as a table, without constant columns in a narrow terminal."""
     columns = site_columns(about)
     if console.width < WIDE:
         for head in SAME:

@@ -1,4 +1,4 @@
-"""``fallow`` without a command: what there is in this folder to go on with, or how to begin."""
+"""``fallow`` without a command: next steps in the current folder."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 import typer
 
 FEW = 3
-"""So many files or folders of a kind are named; who has more knows what to do with them."""
+"""Maximum number of suggestions of a kind."""
 
 LOOKED_AT = 1000
-"""So many names of a folder are looked at: a folder of a million pictures is not read for a hint."""
+"""Maximum number of file names to read, since a folder may have millions of images."""
 
 TABLES = {".csv", ".tsv", ".xlsx", ".parquet", ".feather", ".arrow", ".npz"}
 NOT_STUDIES = {"pyproject.toml", "site.toml", "Cargo.toml"}
@@ -22,7 +22,7 @@ NOT_STUDIES = {"pyproject.toml", "site.toml", "Cargo.toml"}
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A command to type, and what it does."""
+    """Suggested command, with a description."""
 
     command: str
     does: str
@@ -47,7 +47,7 @@ BEGINNINGS = (
 
 
 def suggest_steps(folder: Path) -> list[Suggestion]:
-    """What can be done with what lies in a folder, by names alone: nothing is opened.
+    """List the studies and sites found in a folder, by file name only.
 
     >>> suggest_steps(Path("no/such/folder"))
     []
@@ -64,14 +64,14 @@ def suggest_steps(folder: Path) -> list[Suggestion]:
             steps.append(
                 Suggestion(
                     f"fallow init study.toml --data {file} --label COLUMN",
-                    "settings for this table, with a comment each",
+                    "write commented settings for this table",
                 )
             )
     return steps
 
 
 def print_first_steps(folder: Path) -> None:
-    """What `fallow` alone answers."""
+    """Print the next steps in a folder."""
     typer.echo("Fallow selects which examples each site labels, then trains a global or a")
     typer.echo("personalized model. Data stay at their sites.")
     first_steps = suggest_steps(folder)
@@ -89,37 +89,38 @@ def _list_names(folder: Path) -> list[str]:
                 names.append(entry.name)
                 if len(names) == LOOKED_AT:
                     break
-    except OSError:  # gone, or not ours to read: there is nothing to go on with
+    except OSError:  # missing or unreadable: nothing to suggest
         return []
     return sorted(name for name in names if name.isprintable())
 
 
 def _steps_of_a_study(names: list[str]) -> Iterator[Suggestion]:
-    """The folder of a coordinator or of a site, or files of simulated studies."""
+    """Suggest commands for the folder of a coordinator or a site, or for configuration files."""
     if "coordinator.json" in names:
         yield Suggestion(
-            "fallow coordinate status .", "who takes part, and what it waits for"
+            "fallow coordinate status .", "show participating and pending sites"
         )
-        yield Suggestion("fallow coordinate start .", "go on with the study")
+        yield Suggestion("fallow coordinate start .", "resume the study")
         return
     if "site.toml" in names:
         yield Suggestion(
-            "fallow site status .", "what is asked of this site, and what it told"
+            "fallow site status .", "show labeling tasks and the disclosure log"
         )
-        yield Suggestion("fallow site start .", "take part, until Ctrl-C")
-        yield Suggestion("fallow label .", "answer what is asked, in the browser")
+        yield Suggestion("fallow site start .", "take part until Ctrl-C")
+        yield Suggestion("fallow label .", "label in the browser")
         return
     files = [name for name in names if name.endswith(".toml") and name not in NOT_STUDIES]
     for name in files[:FEW]:
         file = shlex.quote(name)
         yield Suggestion(
-            f"fallow compare {file} --dry-run", "what was read, and what it would cost"
+            f"fallow compare {file} --dry-run",
+            "show what was read, and estimate time and traffic",
         )
-        yield Suggestion(f"fallow compare {file}", "run it, and write a report page")
+        yield Suggestion(f"fallow compare {file}", "run the study and write a report page")
 
 
 def _steps_of_folders(folder: Path, names: list[str]) -> Iterator[Suggestion]:
-    """Folders of sites and of coordinators that lie in this one."""
+    """Suggest commands for subfolders of sites and coordinators."""
     shown = 0
     for name in names:
         path = folder / name
@@ -128,11 +129,11 @@ def _steps_of_folders(folder: Path, names: list[str]) -> Iterator[Suggestion]:
         quoted = shlex.quote(name)
         if (path / "coordinator.json").exists():
             yield Suggestion(
-                f"fallow coordinate status {quoted}", "a study that you coordinate"
+                f"fallow coordinate status {quoted}", "show the study that you coordinate"
             )
         elif (path / "site.toml").exists():
             yield Suggestion(
-                f"fallow site status {quoted}", "a study that you take part in"
+                f"fallow site status {quoted}", "show the study that you take part in"
             )
         else:
             continue

@@ -1,4 +1,4 @@
-"""``fallow label``: a page on this machine where people label the samples of a site."""
+"""``fallow label``: labeling page for the annotators of a site."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Site = Annotated[
     typer.Argument(metavar="SITE", help="Site folder, as created by 'fallow site init'"),
 ]
 PORT = 8601
-"""The port of the page, unless another one is named."""
+"""Default port of the page."""
 Port = Annotated[
     int | None,
     typer.Option(
@@ -70,8 +70,8 @@ def label(
     opt.for_a_real_site()
     if behind_proxy and (port is not None or who is not None):
         raise ValueError(
-            "behind a reverse proxy its login names people, and site.toml says where the page "
-            "listens: leave --port and --who out"
+            "behind a reverse proxy, its login identifies annotators, and site.toml sets the address: "
+            "omit --port and --who"
         )
     if behind_proxy and in_container:
         raise ValueError(
@@ -79,9 +79,7 @@ def label(
             'there, such as listen = "0.0.0.0:8123", and leave --in-container out'
         )
     if in_container and port == 0:
-        raise ValueError(
-            "in a container the engine publishes one port: give its number with --port"
-        )
+        raise ValueError("a container publishes one port: give its number with --port")
     for package in ("fastapi", "jinja2", "uvicorn"):
         import_optional(package, "fallow[deploy]", "the labeling page")
     from fallow.federation.page import (
@@ -111,15 +109,17 @@ def label(
     def say(address: str) -> None:
         if as_json:
             opt.print_json({"site": folder.name, "address": address})
-        line = f"Label the samples of {folder.name} here: {address}"
+        line = f"Labeling page of {folder.name}: {address}"
         console.print(line, markup=False, soft_wrap=True)
-        advice = "Keep the address to yourself."
+        advice = "Keep the address secret."
         if door is not None:
             advice = f"Only through the proxy, which sends what stands in {folder.path / SECRET}."
         if in_container:
             advice += f" Publish the port on this machine alone: 127.0.0.1:{port}:{port}."
         console.print(
-            f"{advice} Ctrl-C ends the page; labels are kept.", markup=False, soft_wrap=True
+            f"{advice} Ctrl-C stops the page; labels are stored.",
+            markup=False,
+            soft_wrap=True,
         )
 
     try:
@@ -144,6 +144,6 @@ def label(
                 if in_container:
                     host = EVERYWHERE
                 serve(queue, say, port, who, opened_from, host=host)
-        console.print("The page has ended. All labels are kept.")
+        console.print("The page has stopped. All labels are stored.")
     finally:
         ledger.close()

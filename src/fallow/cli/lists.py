@@ -1,5 +1,4 @@
-"""``fallow settings``, ``methods``, ``models``, ``partitions``, ``encoders``, ``datasets`` and
-``recipes``: what there is."""
+"""Commands that list settings, algorithms, models, partitions, encoders and datasets."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from fallow.core.contract import Contract
 
 CODE = "code"
-"""The kind of a class that does what a public code does."""
+"""Kind of the classes that reproduce published code."""
 
 Fetch = Annotated[
     str | None,
@@ -30,7 +29,7 @@ Fetch = Annotated[
 
 
 def kinds() -> dict[str, ModuleType]:
-    """The packages of methods, by what their methods are."""
+    """Return the packages of algorithms, by kind."""
     from fallow import strategies, training
     from fallow.training import personal
 
@@ -55,12 +54,12 @@ def methods(as_json: opt.Json = False) -> None:
         opt.print_json(rows)
         return
     _print_table([_shorten(row) for row in rows[:of_fallow]], METHOD_COLUMNS)
-    opt.console().print("\nAs public codes run them, for reproduction only\n")
+    opt.console().print("\nVariants of published code, for reproduction only\n")
     _print_table([_shorten(row) for row in rows[of_fallow:]], METHOD_COLUMNS)
 
 
 class MethodRow(TypedDict):
-    """What the contract of a method says."""
+    """Content of the disclosure declaration of an algorithm."""
 
     name: str
     kind: str
@@ -91,7 +90,7 @@ METHOD_COLUMNS = (
 
 
 def _shorten(row: MethodRow) -> dict[str, object]:
-    """A method as a line of a table has it."""
+    """Return an algorithm as a row of a table."""
     return {
         "name": row["name"],
         "kind": row["kind"],
@@ -115,7 +114,7 @@ def _join_fields(fields: Mapping[str, str]) -> str:
 
 
 def _describe_method(name: str, kind: str, cls: type[Any]) -> MethodRow:
-    """What the contract of a method says.  cls: any class with one, whichever package it is of."""
+    """Describe an algorithm by its disclosure declaration."""
     contract: Contract = cls.contract
     defaults = {item.name: str(item.default) for item in fields(cls)}
     defaults.pop("training_config", None)  # a setting of the recipe
@@ -218,7 +217,7 @@ def settings(name: Name = None, as_json: opt.Json = False) -> None:
     _print(rows, rows, as_json, columns)
     if not as_json and name is None:
         opt.console().print(
-            "\nThe last word is enough where it is one setting's: --set lr=0.1. Fields of classes: "
+            "\nThe last part of a name suffices if it is unique: --set lr=0.1. For parameters, see "
             "'fallow settings NAME', 'methods', 'models', 'partitions', 'encoders'.",
             markup=False,
             soft_wrap=True,
@@ -241,7 +240,7 @@ def encoders(as_json: opt.Json = False) -> None:
 
 
 def _print_classes(part: str, as_json: bool) -> None:
-    """The classes that a setting may name, one a line."""
+    """Print the components that a setting can name, one per line."""
     from fallow.settings.fields import describe_classes
 
     rows: list[dict[str, object]] = []
@@ -259,7 +258,7 @@ def _print(
     as_json: bool,
     columns: Sequence[str],
 ) -> None:
-    """``rows`` as JSON, or ``shown``, the same as people read them, as a table."""
+    """Print ``rows`` as JSON, or ``shown`` as a table."""
     if as_json:
         opt.print_json(rows)
     else:

@@ -1,6 +1,6 @@
-"""What a party's process says as lines of a log: date, level, study and party, as text or JSON.
+"""Log lines of a coordinator or a site: date, level, study and party, as text or JSON.
 
-Only words that may leave a site stand in a line: what an error quotes stays in ``errors.log``.
+A log line contains only what may leave a site.  Quoted values of errors are written to ``errors.log``.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import typer
 
 from fallow.storage.plain import plain
 
-if TYPE_CHECKING:  # it would load PyTorch
+if TYPE_CHECKING:  # imports PyTorch
     from fallow.core.events import Event
 
 LogFormat = Literal["text", "json"]
 Level = Literal["INFO", "WARNING", "ERROR"]
-LONGEST = 4000  # characters of what is said
+LONGEST = 4000  # characters of the text
 
 ERRORS = ("failed", "process")
 WARNINGS = (
@@ -42,7 +42,7 @@ WARNINGS = (
 
 
 def find_level(event: Event) -> Level:
-    """How much an event asks for somebody's attention.
+    """Return the log level of an event.
 
     >>> find_level({"event": "round"}), find_level({"event": "order", "refused": "why"})
     ('INFO', 'WARNING')
@@ -58,14 +58,14 @@ def find_level(event: Event) -> Level:
 
 @dataclass(frozen=True)
 class LogLines:
-    """Writes lines for one party of a study: ``coordinator`` or the name of a site."""
+    """Log writer of one party of a study: ``coordinator`` or the name of a site."""
 
     form: LogFormat
     study: str
     party: str
 
     def write(self, level: Level, event: str, text: str) -> None:
-        """One line: when (UTC), how urgent, of what, by whom, what kind of thing, in words."""
+        """Write one line with time (UTC), level, study, party, event and text."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         output = plain(text, LONGEST)
         if self.form == "text":
@@ -84,8 +84,10 @@ class LogLines:
 
     @contextmanager
     def around(self) -> Iterator[None]:
-        """Say that the process begins, and how it ends.  What an error says may quote a row, and is
-        not repeated here."""
+        """Log the start and the end of the process.
+
+        The text of an error may quote an example, so it is omitted.
+        """
         self.write("INFO", "start", "the process begins")
         try:
             yield
@@ -93,14 +95,14 @@ class LogLines:
             self.write(
                 "ERROR",
                 "end",
-                "the process ends with an error, which it says as its last words",
+                "the process exits with an error, printed last",
             )
             raise
-        self.write("INFO", "end", "the process ends in order")
+        self.write("INFO", "end", "the process exits normally")
 
 
 def open_log(form: LogFormat | None, study: str, party: str) -> LogLines | None:
-    """The lines of a party's log; None where nobody asked for one."""
+    """Return the log of a party, or None if logging is off."""
     if form is None:
         return None
     return LogLines(form=form, study=study, party=party)

@@ -1,4 +1,4 @@
-"""``fallow monitor``: health and metrics of a site or a coordinator, for those who run its machine."""
+"""``fallow monitor``: health checks and metrics of a site or a coordinator."""
 
 from __future__ import annotations
 
@@ -61,6 +61,6 @@ def monitor(
         taken = listener.getsockname()[1]
         server = build_server(create_app(watched, taken))
         typer.echo(f"Health and metrics: http://127.0.0.1:{taken}/healthz and /metrics")
-        typer.echo("Ctrl-C ends it; the study goes on.")
+        typer.echo("Ctrl-C stops the monitor; the study continues.")
         with suppress(KeyboardInterrupt):
             server.run(sockets=[listener])

@@ -1,4 +1,4 @@
-"""What ``fallow new`` puts into a folder: example rows to replace by one's own, and a README."""
+"""Content of ``fallow new``: example data and a README."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ leave their sites and people have yet to label them: `fallow coordinate init --h
 
 
 def write_table() -> bytes:
-    """`ROWS` made-up people as CSV, the same each time; older smokers with a high pressure are more
-    often ill, and no two sites are alike."""
+    """Write `ROWS` synthetic patients as CSV, the same each time.
+
+    Older smokers with high blood pressure are ill more often, and all sites differ.
+    """
     draw = np.random.default_rng(7)
     text = io.StringIO()
     lines = csv.DictWriter(text, COLUMNS, lineterminator="\n")
@@ -50,7 +52,7 @@ def write_table() -> bytes:
         smoker = draw.random() < 0.3
         risk = 0.09 * (age - 54) + 0.06 * (pressure - 134) + 1.5 * smoker
         ill = draw.random() < 1 / (1 + math.exp(-1.5 * risk))
-        known = draw.random() > 0.05  # some pressures were never taken
+        known = draw.random() > 0.05  # missing measurements
         cells: dict[str, object] = {
             "person": f"p{number + 1:03}",
             "site": site,
@@ -70,5 +72,5 @@ def write_table() -> bytes:
 
 
 def write_readme() -> bytes:
-    """The text of the folder's README."""
+    """Return the README of the folder."""
     return README.format(rows=ROWS).encode()

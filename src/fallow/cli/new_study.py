@@ -1,4 +1,4 @@
-"""``fallow init``: a commented file for a study of one's own data; ``fallow new``: a folder."""
+"""``fallow init``: configuration file for your own data; ``fallow new``: folder with an example."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def init(
     if file.suffix != ".toml":
         raise ValueError(f"{file} does not end in .toml, as the file of a study does")
     if file.exists():
-        raise ValueError(f"{file} is there already; give another name, or delete it first")
+        raise ValueError(f"{file} already exists; choose another name, or delete it first")
     source = data or "digits"
     console = opt.console(quiet=quiet or as_json)
     result, notes = _write_study(console, file, source, label, site, data_dir)
@@ -70,7 +70,7 @@ def new(folder: NewFolder, quiet: opt.Quiet = False, as_json: opt.AsObject = Fal
     from fallow.storage.files import write_whole
 
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} is a file; give the name of a folder to make")
+        raise ValueError(f"{folder} is a file; give the name of a folder to create")
     if folder.is_dir() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty; give another name, or empty it first")
     folder.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def new(folder: NewFolder, quiet: opt.Quiet = False, as_json: opt.AsObject = Fal
         return
     say = partial(console.print, markup=False, soft_wrap=True)
     say(
-        f"Made {folder}: example rows (rows.csv), settings (study.toml) and a README.md. Then:"
+        f"Created {folder} with example data (rows.csv), settings (study.toml) and a README.md. Next:"
     )
     say(f"  cd {shlex.quote(str(folder))}")
     say("  fallow compare study.toml")
@@ -99,7 +99,7 @@ def _write_study(
     site: str | None,
     data_dir: Path | None,
 ) -> tuple[Found, tuple[str, ...]]:
-    """Read the data and write the file of a study of them; what was found, and notes of reading."""
+    """Read the data and write the configuration file; return its description and notes."""
     from fallow.experiment.rows import open_data
     from fallow.papers.own.default_training import default_training
     from fallow.settings.recipe import Recipe
@@ -132,8 +132,10 @@ def _write_study(
 
 
 def _strategies(task: str) -> tuple[str, ...]:
-    """What a first study compares: the strategies of the demo, or, for numbers to predict, random
-    picks and the strategy that chooses best by them."""
+    """Return the strategies of a first study.
+
+    These are the strategies of the demo, or random sampling and the best strategy for regression.
+    """
     from fallow.papers.own import demo, suited
 
     if task == "regression":

@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options shared by several commands."""
 
 from __future__ import annotations
 
@@ -150,10 +150,9 @@ Studies = Annotated[list[Path], typer.Argument(help="Study folders")]
 
 
 class Screen(Console):
-    """A console that shows texts of others as they are, and obeys none of them: characters that
-    steer a terminal or turn a line around are left out."""
+    """Console that removes control and bidirectional characters from untrusted text."""
 
-    def print(self, *objects: Any, **options: Any) -> None:  # as the class of rich has it
+    def print(self, *objects: Any, **options: Any) -> None:  # signature of rich
         shown = []
         for item in objects:
             if isinstance(item, str):
@@ -163,18 +162,19 @@ class Screen(Console):
 
 
 def check_log(form: LogFormat | None, *, as_json: bool) -> None:
-    """Raise ValueError where lines are asked for in two ways."""
+    """Raise ValueError if two output formats are requested."""
     if form is not None and as_json:
         raise ValueError(
-            "--json and --log-format are two ways to write lines: give one; --log-format json has "
-            "the level and the study, too"
+            "--json and --log-format are mutually exclusive; --log-format json also includes "
+            "the level and the study"
         )
 
 
 def named_recipe(recipe: str, data: str | None) -> tuple[str, str | None]:
-    """The recipe's name and its data, where the place of the name holds a file of data: then it is
-    the recipe "demo" on that file.  A folder with a study in it is no data: who has written one to
-    ``demo`` means the recipe by that name.
+    """Return the name of the configuration and the data, if a data file takes the place of the name.
+
+    The configuration is then "demo".  A folder with a study is not data: a study may have been
+    written to a folder named ``demo``.
 
     >>> named_recipe("patients.csv", None)
     ('demo', 'patients.csv')
@@ -192,9 +192,10 @@ def named_recipe(recipe: str, data: str | None) -> tuple[str, str | None]:
 def read_recipe(
     name: str, settings: Mapping[str, str], strategies: Iterable[str] = ()
 ) -> tuple[Recipe, dict[str, str]]:
-    """The recipe of a command, and its ``settings`` with their full names, which are still to be put
-    on top.  In a file without a training algorithm they and the ``strategies`` must suit the default
-    one.
+    """Read the configuration of a command, and the ``settings`` with their full names.
+
+    In a file without a training algorithm, the settings and ``strategies`` must be compatible with the
+    default one.
 
     >>> read_recipe("demo", {"lr": "0.1"})[1]
     {'training_config.optimizer.lr': '0.1'}
@@ -202,13 +203,13 @@ def read_recipe(
     from fallow.papers import find_recipe
     from fallow.settings.shortcuts import expand
 
-    changes = expand(find_recipe(name, settings), settings)  # in full
+    changes = expand(find_recipe(name, settings), settings)  # full names
     recipe = find_recipe(name, changes, strategies)
     return recipe, expand(recipe, settings)
 
 
 def named_strategies(text: str | None) -> list[str] | None:
-    """The strategies of a list with commas; None where nobody gave one.
+    """Parse a comma-separated list of strategies; None without a list.
 
     >>> named_strategies("random, margin"), named_strategies(None)
     (['random', 'margin'], None)
@@ -218,23 +219,25 @@ def named_strategies(text: str | None) -> list[str] | None:
     result = [name.strip() for name in text.split(",") if name.strip()]
     if not result:
         raise ValueError(
-            "--strategy names no strategy; leave it out for those of the recipe, or name some of "
+            "--strategy is empty; omit it for the default strategies, or choose from "
             "'fallow methods'"
         )
     return result
 
 
 def console(*, quiet: bool = False) -> Console:
-    """Where commands write; a pipe has no width of its own, so tables are not squeezed there.
-    ``quiet``: nothing is written."""
-    width = None  # the terminal's own
+    """Return the console; tables in a pipe are not limited to the terminal width.
+
+    ``quiet`` suppresses all output.
+    """
+    width = None  # that of the terminal
     if not sys.stdout.isatty():
         width = 160
     return Screen(width=width, highlight=False, quiet=quiet)
 
 
 def split_names(text: str) -> tuple[str, ...]:
-    """Names that stand between commas.
+    """Split a comma-separated list of names.
 
     >>> split_names("a, b,")
     ('a', 'b')
@@ -244,17 +247,17 @@ def split_names(text: str) -> tuple[str, ...]:
 
 
 def print_json(about: object) -> None:
-    """A value as JSON, for a program to read."""
+    """Print a value as JSON."""
     typer.echo(json.dumps(about, indent=1))
 
 
 def warn(text: str) -> None:
-    """Something went wrong that ends nothing."""
+    """Print a warning."""
     typer.echo(printable(f"warning: {text}"), err=True)
 
 
 def tell(lines: Iterable[str], about: object, *, quiet: bool, as_json: bool) -> None:
-    """What a command did: in lines, as a value of JSON, or not at all."""
+    """Print the result of a command as lines, as JSON, or not at all."""
     if as_json:
         print_json(about)
     elif not quiet:
@@ -262,7 +265,7 @@ def tell(lines: Iterable[str], about: object, *, quiet: bool, as_json: bool) -> 
 
 
 def for_a_real_site() -> None:
-    """What this command and its processes write is for the owner of the folder alone."""
+    """Restrict the permissions of all files of this process to the owner."""
     os.umask(OTHERS)
 
 
@@ -273,11 +276,10 @@ def settings(
     site: str | None,
     **columns: str | None,
 ) -> dict[str, str]:
-    """``KEY=VALUE`` words and the options about data as one dictionary; ``columns``: id, drop and
-    columns, where they were given.
+    """Combine ``KEY=VALUE`` pairs and the data options into a dictionary.
 
-    A site column means the natural partition with all its sites, unless the words say otherwise.
-    Raises ValueError for a word without ``=``.
+    ``columns`` contains the options id, drop and columns.  A site column implies the natural partition
+    with all its sites, unless the pairs override it.  Raises ValueError for a pair without ``=``.
     """
     words = {}
     for pair in pairs or []:
@@ -290,7 +292,7 @@ def settings(
     for key, option in options.items():
         if option is not None:
             details[key] = option
-    given = details | words  # what --set says counts more
+    given = details | words  # --set takes precedence
     if "site" not in given:
         return given
     return {"partition": "natural", "sites": "0"} | given

@@ -1,7 +1,7 @@
-"""Whether modules are found in the current folder: for a user's own simulations, and nothing else.
+"""Import path: the current folder is only searched for a user's own simulations.
 
-At a real site, files lie in folders where anybody may have put them: a ``fastapi.py`` beside the rows
-must not be what the labeling page imports.
+At a real site, anyone may be able to write to a data folder.  A file ``fastapi.py`` in it must not
+be imported by the labeling page.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from pathlib import Path
 
 
 def use_current_folder() -> None:
-    """Find ``module:Class`` in the current folder: for commands that run a user's own recipe."""
+    """Allow imports of ``module:Class`` from the current folder, for a user's own experiments."""
     if "" not in sys.path:
         sys.path.insert(0, "")
 
 
 def leave_current_folder() -> None:
-    """Find no module in the current folder, whoever put it among the places where they are found:
-    ``python -m``, or an empty part of PYTHONPATH.
+    """Remove the current folder from the import path, where ``python -m`` or PYTHONPATH put it.
 
-    A folder in which Fallow itself lies stays, because it is where all else was found too.
+    A folder that contains Fallow itself is kept, since all other modules were found there too.
     """
     here = Path.cwd().resolve()
     own = Path(__file__).resolve().parents[2]

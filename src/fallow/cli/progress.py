@@ -1,4 +1,4 @@
-"""Live progress of a study: a bar in a terminal, plain lines elsewhere."""
+"""Progress of a study: a progress bar in a terminal, and plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QUIET = 10.0  # seconds between plain lines, unless a run ends
 
 @dataclass
 class Watch:
-    """Takes the events of a study and shows where it stands."""
+    """Progress display of a study."""
 
     recipe: Recipe
     cells: Sequence[StudyRun]
@@ -60,7 +60,7 @@ class Watch:
             self.bar.stop()
 
     def __call__(self, event: Event) -> None:
-        """Take one event of `fallow.study.study.run_study`."""
+        """Handle one event of `fallow.study.study.run_study`."""
         self.progress.take(event)
         kind = event["event"]
         text = one_line(self._text(event))
@@ -86,7 +86,7 @@ class Watch:
                 rounds = self.progress.count_rounds(event["strategy"])
                 more = f"cycle {event['cycle']}, round {event['round'] + 1} of {rounds}"
             case "query":
-                more = f"cycle {event['cycle']}, choosing rows"
+                more = f"cycle {event['cycle']}, selecting examples"
             case "scored":
                 if event["accuracy"] is not None:
                     good = f"accuracy {event['accuracy']:.3f}"
@@ -94,7 +94,7 @@ class Watch:
                     good = f"mse {event['mse']:.4g}"
                 more = f"cycle {event['cycle']}, {event['labeled']} labels, {good}"
             case "encoding":
-                more = f"encoding rows, {event['done']:,} of {event['rows']:,}"
+                more = f"encoding examples, {event['done']:,} of {event['rows']:,}"
             case "device":
                 more = event["why"]
             case "failed":
@@ -106,7 +106,7 @@ class Watch:
         return f"{head}: {what}: {more}"
 
     def _time_left(self) -> str:
-        """How long it will take; nothing before there is something to tell it from."""
+        """Return the estimated remaining time, or "" before there is a basis for it."""
         seconds = self.progress.estimate_left()
         if seconds is None:
             return ""

@@ -1,4 +1,4 @@
-"""``fallow report``, ``export`` and ``predict``: what a study left."""
+"""``fallow report``, ``export``, ``forecast`` and ``predict``: results of a study."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def report(
     keep_private(*studies)
     details: dict[str, object] = {}
     output = []
-    with Waiting(opt.console(quiet=quiet or as_json), "drawing the report page"):
-        if notebook is not None:  # first: its name may be refused
+    with Waiting(opt.console(quiet=quiet or as_json), "writing the report page"):
+        if notebook is not None:  # first, since its name may be rejected
             write_notebook(studies, notebook, papers=PAPERS)
             details["notebook"] = str(notebook)
             output.append(f"Notebook: {notebook}")
@@ -120,7 +120,7 @@ def forecast(
     from fallow.study.reading import read_study
 
     if not more > 0:
-        raise ValueError(f"--more is {more:g}; ask about 1 label or more")
+        raise ValueError(f"--more is {more:g}; it must be at least 1")
     keep_private(study)
     values = read_study(study, KNOWN)
     forecasts = forecast_study(values, by)
@@ -146,7 +146,7 @@ def forecast(
     if picture is not None:
         figure = draw_forecast(forecasts[0], more, target)
         if figure is None:
-            raise ValueError(f"there is nothing to draw: {lines[0]}")
+            raise ValueError(f"there is nothing to plot: {lines[0]}")
         try:
             figure.savefig(picture)
         except ValueError as error:
@@ -158,7 +158,7 @@ def forecast(
 def _describe_forecast(
     forecast: Forecast, sentences: tuple[str, ...], more: float, target: float | None
 ) -> dict[str, object]:
-    """A forecast as plain values; what is infinite is null."""
+    """Return a forecast as plain values, with null for infinite ones."""
     details: dict[str, object] = {
         "strategy": forecast.strategy,
         "by": forecast.by,
@@ -207,7 +207,7 @@ def predict(
     from fallow.study.predict import predict_file
 
     keep_private(study)
-    with Waiting(opt.console(quiet=quiet or as_json), f"predicting rows of {data}"):
+    with Waiting(opt.console(quiet=quiet or as_json), f"predicting the examples of {data}"):
         if (study / SETTINGS).exists() and not (strategy or seed or site):
             file = predict_at(study, data, out)
         else:
@@ -221,13 +221,13 @@ def predict(
             file = predict_file(study, data, strategy, seed, out, site, policy)
     output = f"Wrote {count_noun(file.rows, 'prediction')} to {file.path}"
     if file.lacking:
-        output += f"; without one, because a feature is missing: {count_noun(file.lacking, 'row')}"
+        output += f"; no prediction for {count_noun(file.lacking, 'example')} with a missing feature"
     details = {"file": str(file.path), "rows": file.rows, "lacking": file.lacking}
     _say(output, details, quiet=quiet, as_json=as_json)
 
 
 def _say(text: str, about: dict[str, object], *, quiet: bool, as_json: bool) -> None:
-    """What was done: in words, as an object of JSON, or not at all."""
+    """Print the result as text, as JSON, or not at all."""
     if as_json:
         opt.print_json(about)
     else:
@@ -235,7 +235,7 @@ def _say(text: str, about: dict[str, object], *, quiet: bool, as_json: bool) -> 
 
 
 def keep_private(*folders: Path) -> None:
-    """What is made of a study at real sites is its owner's alone, wherever it is written."""
+    """Restrict the output to the owner if the study is one of real sites."""
     from fallow.federation.folders import is_real
 
     if any(is_real(folder) for folder in folders):
@@ -243,7 +243,7 @@ def keep_private(*folders: Path) -> None:
 
 
 def find_policy(study: Path) -> NamePolicy:
-    """Whose classes a study may name: at a coordinator those that it was made with."""
+    """Return the classes that a study may name: at a coordinator, those it was created with."""
     from fallow.core.names import BUILT_IN
     from fallow.federation.coordinator.folder import ABOUT, CoordinatorFolder
 

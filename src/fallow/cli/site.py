@@ -1,4 +1,4 @@
-"""``fallow site``: one site of a study among real machines."""
+"""``fallow site``: site of a study across real sites."""
 
 from __future__ import annotations
 
@@ -159,8 +159,8 @@ def init(
     check_free(folder)
     if digest is None and (quiet or as_json):
         raise ValueError(
-            "with --quiet and --json nothing is asked: give the digest of the study, as the "
-            "coordinator reads it out, with --digest"
+            "--quiet and --json do not prompt: give the digest of the study, as the "
+            "coordinator reads it to you, with --digest"
         )
     console = opt.console(quiet=quiet or as_json)
     allowed = _read_allowed(allow or [])
@@ -217,8 +217,8 @@ def init(
     print_lines(
         console,
         [
-            f"\nSend {folder / 'join.json'} to the coordinator: it holds public keys, nothing secret.",
-            "Then ask there by another way, such as a telephone, whether",
+            f"\nSend {folder / 'join.json'} to the coordinator. It contains public keys only.",
+            "Then verify with the coordinator through another channel, such as a telephone, that",
             f"  the digest of the study is {made.agreement.digest}",
             f"  the fingerprint of your keys is {mark}",
             f"Keep {folder / 'keys'} to yourself, and back up the whole folder.",
@@ -252,7 +252,7 @@ def start(
     log = open_log(log_format, result.agreement.name, result.name)
     console = opt.console(quiet=quiet or as_json or log is not None)
     stop = Event()
-    with only_server(result):  # said before anything else
+    with only_server(result):  # checked first
         result.check_machine()
         tightened = tighten(folder)
         if tightened is not None:
@@ -264,7 +264,7 @@ def start(
     print_lines(console, describe_restored(copied, noise))
     print_lines(
         console,
-        [f"\nTo label: fallow label {folder}", "To end: Ctrl-C; nothing is lost.\n"],
+        [f"\nTo label: fallow label {folder}", "Ctrl-C stops the site without loss.\n"],
     )
     before = [signal.signal(which, lambda *_: stop.set()) for which in ENDINGS]
     begun: AbstractContextManager[None] = nullcontext()
@@ -276,11 +276,11 @@ def start(
     finally:
         for which, handler in zip(ENDINGS, before, strict=True):
             signal.signal(which, handler)
-    print_lines(console, [f"stopped; to go on: fallow site start {folder}"])
+    print_lines(console, [f"stopped; to resume: fallow site start {folder}"])
 
 
 ENDINGS = (signal.SIGINT, signal.SIGTERM)
-SHOWN = 10  # refused lines of a file
+SHOWN = 10  # rejected lines to show
 
 
 @site.command()
@@ -308,7 +308,7 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     )
     if labels["open"] and labels["deadline"]:
         newest += f", until {format_moment(labels['deadline'])}"
-    noise = f"ε spent on noise: {standing['epsilon']:g}"
+    noise = f"privacy budget spent: ε = {standing['epsilon']:g}"
     if standing["epsilon_limit"] is not None:
         noise += f" of {standing['epsilon_limit']:g}"
     if standing["delta_limit"] is not None:
@@ -318,7 +318,7 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     lines = [
         f"site {standing['site']} of study {standing['study']} (digest {standing['digest'][:12]})",
         f"process: {describe_process(standing, folder)}",
-        f"coordinator: {standing['problem'] or 'its machine is reached'}",
+        f"coordinator: {standing['problem'] or 'reachable'}",
     ]
     lines += describe_restored(standing["copied"], standing["put_back"])
     lines += [
@@ -363,17 +363,15 @@ def unlock(
             )
         labels = len(ledger.store.load_labels(values.name))
         print_lines(console, describe_leaving(newest, labels, time.time()))
-        if not typer.confirm(f"Leave run {newest} for good?", default=False):
+        if not typer.confirm(f"Leave run {newest} permanently?", default=False):
             print_lines(console, ["Nothing was changed."])
             return
         ledger.orders.leave(newest)
-    print_lines(
-        console, [f"Run {newest} is left: site {values.name} waits for another one."]
-    )
+    print_lines(console, [f"Left run {newest}. Site {values.name} waits for another run."])
 
 
 def read_standing(folder: SiteFolder) -> Standing:
-    """What `status` tells, as plain values."""
+    """Return the state that `status` shows, as plain values."""
     from fallow.federation.site.own_data import describe_own_data
     from fallow.federation.site.serve import read_status
     from fallow.storage.errors import Failed
@@ -382,7 +380,7 @@ def read_standing(folder: SiteFolder) -> Standing:
     data: DataFacts | Unread
     try:
         data = describe_own_data(folder)
-    except (ValueError, Failed) as error:  # the rest of the status holds all the same
+    except (ValueError, Failed) as error:  # the rest of the status is valid
         data = {"problem": str(error)}
     with closing(folder.open_ledger()) as ledger:
         labels = ledger.progress()
@@ -491,19 +489,18 @@ def import_(
     more = len(taken.refused) - SHOWN
     if more > 0:
         print_lines(console, [f"and {more} more like these"])
-    was = "was"
-    if dry_run:
-        was = "would be"
+    was = "would be" if dry_run else "was"
+    verb = "Would import" if dry_run else "Imported"
     if taken.refused and not partial:
         raise ValueError(
-            f"{count_noun(len(taken.refused), 'line')} of {file} cannot be taken, so nothing {was} "
-            "taken; correct that, or give --partial to keep the others"
+            f"{count_noun(len(taken.refused), 'line')} of {file} cannot be imported, so nothing {was} "
+            "imported; correct them, or use --partial to import the other lines"
         )
     print_lines(
         console,
         [
-            f"from {file} {was} taken: {count_noun(taken.recorded, 'label')}; there already: "
-            f"{taken.same}; without a label: {count_noun(taken.empty, 'line')}"
+            f"{verb} {count_noun(taken.recorded, 'label')} from {file} ({taken.same} duplicates, "
+            f"{taken.empty} unlabeled)"
         ],
     )
 
@@ -548,14 +545,14 @@ def export(
     if cvat:
         if labels or guess or tasks:
             raise ValueError(
-                "--cvat is of open questions alone; leave the other options out"
+                "--cvat exports open labeling tasks only; omit the other options"
             )
         lines, details = _export_images(result, file)
         opt.tell(lines, details, quiet=quiet, as_json=as_json)
         return
     with closing(result.open_ledger()) as ledger:
         write = export_questions
-        noun = "question"
+        noun = "labeling task"
         if labels or has_ended(ledger):
             write = export_labels
             noun = "label"
@@ -566,13 +563,13 @@ def export(
 
 
 def _export_images(found: SiteFolder, file: Path) -> tuple[list[str], dict[str, object]]:
-    """Write open questions for CVAT: what to say of it, in lines and as values."""
+    """Export labeling tasks for CVAT, and return the result as lines and as values."""
     from fallow.core.optional import import_optional
     from fallow.core.words import count_noun
     from fallow.federation.site.cvat import LABELS, export_images
     from fallow.federation.site.labels_io import CANNOT_TELL
 
-    import_optional("fastapi", "fallow[deploy]", "drawing images of rows")
+    import_optional("fastapi", "fallow[deploy]", "writing images")
     from fallow.federation.page.pictures import picture
 
     with closing(found.open_ledger()) as ledger:
@@ -613,7 +610,7 @@ def label_studio(
     from fallow.federation.site.folder import SiteFolder
     from fallow.federation.site.label_studio_server import TAKEN, sync_label_studio
 
-    import_optional("fastapi", "fallow[deploy]", "Label Studio over its interface")
+    import_optional("fastapi", "fallow[deploy]", "the Label Studio API")
     from fallow.federation.page.pictures import picture
 
     result = SiteFolder.open(folder)
@@ -629,9 +626,9 @@ def label_studio(
         "refused": list(taken.refused),
     }
     lines = [
-        f"project {done.project}: {count_noun(done.sent, 'question')} sent; "
-        f"{count_noun(taken.recorded, 'label')} taken, there already: {taken.same}, not "
-        f"annotated: {taken.empty}",
+        f"project {done.project}: {count_noun(done.sent, 'labeling task')} sent; "
+        f"{count_noun(taken.recorded, 'label')} imported ({taken.same} duplicates, {taken.empty} not "
+        "annotated)",
         *taken.refused[:SHOWN],
     ]
     if taken.refused:
@@ -643,7 +640,7 @@ def label_studio(
 
 
 def _read_allowed(pairs: list[str]) -> dict[str, str]:
-    """``NAME=DIGEST`` words as a table; ValueError for a word without ``=``."""
+    """Parse ``NAME=DIGEST`` pairs; raise ValueError for a pair without ``=``."""
     allowed = {}
     for pair in pairs:
         name, equals, digest = pair.partition("=")
@@ -660,9 +657,9 @@ def _confirm(
     chosen: Settings,
     digest: str | None,
 ) -> str:
-    """Show what was read of the study, and have a person say that it is the coordinator's.
+    """Show the study and ask for its digest.
 
-    -> the whole digest.  Raises ValueError for another digest than that of the file.
+    Returns the full digest.  Raises ValueError if it differs from that of the file.
     """
     from fallow.federation.site.folder import check_digest, check_member
     from fallow.federation.site.terms import describe_agreement
@@ -671,7 +668,7 @@ def _confirm(
     print_lines(console, [f"Site {chosen.name}, of the study that this file describes:"])
     print_lines(console, [f"  {line}" for line in describe_agreement(agreement, chosen)])
     if digest is None:
-        question = "The digest of the study, as the coordinator reads it out to you"
+        question = "Digest of the study, as the coordinator reads it to you"
         try:
             digest = typer.prompt(question)
         except typer.Abort as error:
@@ -684,8 +681,10 @@ def _confirm(
 
 
 def _choose_limit(console: Console, proposed: Proposal, is_asked: bool) -> int:
-    """How many labels the people here ever give: as a person types it, or the proposal, which is
-    said.  Raises ValueError where nobody answers."""
+    """Ask for the label budget of the site; the default is the proposal, which is reported.
+
+    Raises ValueError without an answer.
+    """
     if not is_asked:
         line = f"Label limit: {proposed.labels}, {proposed.why}; --limit sets another one."
         print_lines(console, [line])
@@ -702,14 +701,14 @@ def _choose_limit(console: Console, proposed: Proposal, is_asked: bool) -> int:
 
 
 def _as_text(path: Path | None) -> str | None:
-    """A path as a setting has it."""
+    """Return a path as a setting."""
     if path is None:
         return None
     return str(path)
 
 
 def _introduce(console: Console, folder: SiteFolder) -> None:
-    """The study, the site's rows, and what leaves the site."""
+    """Print the study, the site's data, and what leaves the site."""
     from fallow.data.facts import format_facts
     from fallow.federation.site.own_data import describe_own_data
     from fallow.federation.site.terms import describe_rows, describe_study, list_disclosures

@@ -1,4 +1,4 @@
-"""What a site's commands say, in lines."""
+"""Messages of the commands of a site."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ from fallow.report.live import format_moment
 if TYPE_CHECKING:
     from fallow.data.facts import DataFacts
 
-FINISH = "model/finish"  # the last exchange of a study
+FINISH = "model/finish"  # last exchange of a study
 
 
 @dataclass
 class SiteLines:
-    """Prints what happens at a site.  When the study is over it is no news that the coordinator has
-    gone."""
+    """Print the events at a site.
+
+    After the end of the study, a disconnected coordinator is not reported.
+    """
 
     console: Console
     folder: Path
     is_over: bool = False
-    as_json: bool = False  # an object of JSON for each, for a program to read
-    log: LogLines | None = None  # lines of a log instead of any of this
+    as_json: bool = False  # print JSON objects
+    log: LogLines | None = None  # write log lines instead
 
     def __call__(self, event: Event) -> None:
         if self.is_over and event["event"] == "coordinator":
@@ -51,33 +53,32 @@ class SiteLines:
 
 
 def describe_event(event: Event) -> str:
-    """What happened, in one line."""
+    """Describe an event in one line."""
     if event["event"] == "coordinator":
         if event["problem"] is None:
-            return "the coordinator's machine is reached; to join takes up to a minute"
-        return f"{event['problem']}; nothing is lost, this site tries again by itself"
+            return "the coordinator is reachable; joining takes up to a minute"
+        return f"{event['problem']}; nothing is lost, and this site retries automatically"
     if event["event"] == "state":
         return str(event["why"])
     if event["event"] == "encoding":
-        return f"encoding rows: {event['done']:,} of {event['rows']:,}"
+        return f"encoding examples: {event['done']:,} of {event['rows']:,}"
     if event["refused"]:
         return f"refused: {event['refused']}"
-    return f"answered {event['key']} ({event['bytes']:,} bytes)"
+    return f"replied to {event['key']} ({event['bytes']:,} bytes)"
 
 
 def describe_end(event: Event, folder: Path) -> list[str]:
-    """What to do when the study has ended."""
+    """Return the next steps after the end of the study."""
     if event["event"] != "order" or event["refused"] or not event["key"].startswith(FINISH):
         return []
     return [
-        f"The study is over. Its model and what is known of it: {folder / MODEL}, {folder / CARD}.",
-        f"To use it: fallow predict {folder} ROWS. Nothing more is asked; this process may end.",
+        f"The study is finished. Model and model card: {folder / MODEL}, {folder / CARD}.",
+        f"To use it: fallow predict {folder} ROWS. You can stop this process.",
     ]
 
 
 def describe_restored(copied: str | None, noise: str | None) -> list[str]:
-    """What a ledger that was put back says of itself: of when it is, and what that cost in
-    noise."""
+    """Describe a restored ledger: its date, and the privacy budget that was added for safety."""
     lines = []
     if copied is not None:
         lines.append(
@@ -90,18 +91,18 @@ def describe_restored(copied: str | None, noise: str | None) -> list[str]:
 
 
 class CountedLabels(TypedDict):
-    """How far the people of a site are with the labels of the newest cycle."""
+    """Labeling progress of a site in the newest cycle."""
 
     asked: int
     answered: int
     declined: int
     open: int
     conflicts: int
-    deadline: str | None  # of the open questions
+    deadline: str | None  # of the open labeling tasks
 
 
 class SentAnswers(TypedDict):
-    """What left a site by one verb in one run."""
+    """Replies of one client function that left the site in one run."""
 
     run: str
     verb: str
@@ -110,20 +111,20 @@ class SentAnswers(TypedDict):
 
 
 class Standing(TypedDict):
-    """How a site stands: what 'fallow site status' tells."""
+    """State of a site, as shown by 'fallow site status'."""
 
     site: str
     study: str
     digest: str
-    pid: int | None  # of the site's process; None: it does not run
-    since: str | None  # when that began; None: just now
-    problem: str | None  # why the coordinator's machine is not reached
+    pid: int | None  # process of the site; None: not running
+    since: str | None  # start time; None: just now
+    problem: str | None  # why the coordinator is unreachable
     labels: CountedLabels
-    asked: int  # labels in all
-    limit: int | None  # of those
-    copied: str | None  # of when the copy is that the ledger was put back from
-    put_back: str | None  # what that cost in noise
-    epsilon: float  # spent on noise
+    asked: int  # total number of requested labels
+    limit: int | None  # label budget
+    copied: str | None  # date of the backup that was restored
+    put_back: str | None  # privacy budget charged for the restore
+    epsilon: float  # privacy budget spent
     epsilon_limit: float | None
     delta: float  # spent on Gaussian noise
     delta_limit: (
@@ -135,13 +136,13 @@ class Standing(TypedDict):
 
 
 class Unread(TypedDict):
-    """Why nothing can be said of a site's own rows."""
+    """Reason why the data of the site cannot be read."""
 
     problem: str
 
 
 def describe_status_of_data(data: Mapping[str, object]) -> list[str]:
-    """The box about the site's own rows, or why there is none."""
+    """Return the summary of the site's data, or the reason why there is none."""
     from fallow.data.facts import format_facts
 
     if "problem" in data:
@@ -150,37 +151,37 @@ def describe_status_of_data(data: Mapping[str, object]) -> list[str]:
 
 
 def describe_limit(about: Standing) -> str:
-    """Behind the labels that were asked for: how many there may be; nothing without a limit."""
+    """Return the label budget after the number of requested labels; "" without a budget."""
     limit = about["limit"]
     if limit is None:
         return ""
     text = f" of {limit} at most"
     if about["asked"] >= limit:
-        text += "; nobody is asked for more"
+        text += "; no more labels are requested"
     return text
 
 
 def describe_process(about: Standing, folder: Path) -> str:
-    """Whether the site's process runs, and how to start it."""
+    """Describe whether the site's process runs, and how to start it."""
     if about["pid"] is None:
         return f"does not run; start it with: fallow site start {folder}"
     if about["since"] is None:
-        return "has just been started"
+        return "was just started"
     return f"runs (process {about['pid']}, since {format_moment(about['since'])})"
 
 
 def describe_leaving(run: str, labels: int, now: float) -> list[str]:
-    """What it means to leave a run, before somebody decides."""
+    """Describe the consequences of leaving a run."""
     start = find_start(run)
     if start is None:
-        began_at = "its name does not say when it began"
+        began_at = "its start time is unknown"
     else:
         began_at = f"began at {format_time(start)} by the coordinator's clock"
     return [
         f"Newest run: {run}; {began_at}, and it is {format_time(now)} here.",
-        "Leave it only where that time is wrong, and the coordinator begins another run.",
-        f"Kept: {count_noun(labels, 'label')}, all answers and their history, what was spent on noise, "
-        "all limits and what they count, the keys.",
-        "Lost: the models and picks that the site remembers of this run; its open questions are",
-        "closed and asked again only if they are chosen again. The run can never go on here.",
+        "Leave it only if that time is wrong and the coordinator starts another run.",
+        f"Kept: {count_noun(labels, 'label')}, all replies and their history, the privacy budget "
+        "spent, all limits with their counts, the keys.",
+        "Lost: the site's models and selected examples of this run. Its open labeling tasks are",
+        "closed, and repeated only if selected again. This site can never resume the run.",
     ]

@@ -91,7 +91,7 @@ def run(
     recipe, data = opt.named_recipe(recipe, data)
     settings = opt.settings(set_, data, label, site, id=id_, drop=drop, columns=columns)
     if strategy is not None and not strategy.strip():
-        opt.named_strategies(strategy)  # says that it names none
+        opt.named_strategies(strategy)  # raises if the list is empty
     named: list[str] | None = None
     if strategy is not None:
         named = [strategy]
@@ -152,7 +152,7 @@ def compare(
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
     if cluster is not None and jobs is not None:
         raise ValueError(
-            "--jobs is of this machine and --cluster has workers of its own; leave out one of them"
+            "--jobs applies to this machine and --cluster has its own workers; leave out one of them"
         )
     options = StudyOptions(
         jobs=jobs,
@@ -168,15 +168,17 @@ def compare(
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """How a study is run and what is said of it.  ``jobs``: None is one process for each core.
-    ``track``: names of trackers that follow it."""
+    """Options of a study.
+
+    ``jobs=None`` means one process per core.  ``track`` names experiment trackers.
+    """
 
     jobs: int | None
     resume: bool = False
     dry_run: bool = False
     quiet: bool = False
     as_json: bool = False
-    cluster: str | None = None  # the address of its scheduler
+    cluster: str | None = None  # address of the Dask scheduler
     track: tuple[str, ...] = ()
 
 
@@ -187,10 +189,10 @@ def _study(
     options: StudyOptions,
     usual: Sequence[str] | None = None,
 ) -> None:
-    """Run what there is to run, and show or print what came of it.
+    """Run or resume a study, and print the results.
 
-    named: the strategies that the person asked for; None: the ``usual`` ones, by default those of
-    the recipe, or what suits the data in their place.
+    ``named`` are the requested strategies.  None means ``usual``, which defaults to those of the
+    configuration, or others that support the data.
     """
     from fallow.cli.progress import Watch
     from fallow.cli.waiting import Waiting
@@ -210,12 +212,12 @@ def _study(
     from fallow.study.trainers import describe_power
 
     console = opt.console(quiet=options.quiet or options.as_json)
-    # before anything else: a package may be missing
+    # first, since a package may be missing
     trackers = [build_tracker(name, setup.out) for name in dict.fromkeys(options.track)]
     usual = list(usual or setup.recipe.strategies)
     strategies: Sequence[str] = usual
     suited: Suited | None = suit_strategies
-    if named is not None:  # who names strategies gets them, or hears why not
+    if named is not None:  # requested strategies run or raise an error
         strategies = named
         suited = None
     with Waiting(console, f"reading {setup.recipe.data}") as waiting:
@@ -244,7 +246,7 @@ def _study(
         if facts is not None:
             print_lines(console, format_facts(facts))
         _print_notes(console, setup.recipe.data, notes_beside_facts(world.dataset))
-        with Waiting(console, "timing two short rounds of each kind"):
+        with Waiting(console, "timing two short rounds per configuration"):
             expected = estimate(setup, cells, jobs, world.dataset)
         console.print(expected.sentence(), markup=False, soft_wrap=True)
         if options.as_json:
@@ -269,14 +271,14 @@ def _study(
             told.end(page)
     except KeyboardInterrupt as error:
         raise Stopped(
-            f"stopped; what was finished is in {setup.out}: give the same command with --resume "
-            f"--out {setup.out} to go on"
+            f"stopped; finished runs are in {setup.out}: repeat the command with --resume "
+            f"--out {setup.out} to resume"
         ) from error
     _say_failures(failures, cells)
 
 
 def _print_notes(console: Console, name: str, notes: Sequence[str]) -> None:
-    """What reading the data took for granted, such as its encoding, or did to it."""
+    """Print assumptions made while reading the data, such as the encoding."""
     file = Path(name).name
     for note in notes:
         output = note if note.startswith(file) else f"{name}: {note}"
@@ -284,7 +286,7 @@ def _print_notes(console: Console, name: str, notes: Sequence[str]) -> None:
 
 
 def _say_failures(failures: Sequence[Failure], cells: Sequence[StudyRun]) -> None:
-    """Raise Failed where a run did."""
+    """Raise Failed if a run failed."""
     if failures:
         first = failures[0]
         error = Failed(
@@ -296,9 +298,9 @@ def _say_failures(failures: Sequence[Failure], cells: Sequence[StudyRun]) -> Non
 
 
 def _folder(recipe: Recipe, out: Path | None, resume: bool) -> Path:
-    """Where the study goes, or is.  Raises ValueError where it cannot."""
+    """Return the folder of the study, or raise ValueError if it cannot be used."""
     if out is None and resume:
-        raise ValueError("--resume needs the folder of the study: add --out FOLDER")
+        raise ValueError("--resume requires the folder of the study: add --out FOLDER")
     if out is not None:
         _check_folder(out, resume)
         return out
@@ -311,14 +313,13 @@ def _check_folder(out: Path, resume: bool) -> None:
         raise ValueError(f"{out} is a file; --out takes the folder of a study")
     if resume and not out.exists():
         raise ValueError(
-            f"there is no folder {out}, so there is no study to go on with; leave out --resume to "
-            "begin one there, or give its folder with --out"
+            f"the folder {out} does not exist, so there is no study to resume; omit --resume to "
+            "start a new study, or set --out to the folder of the study"
         )
 
 
 def _show(console: Console, out: Path, as_json: bool) -> Path | None:
-    """The final table and where the page is, in words or as an object of JSON.  -> the page; None
-    where no run has a record."""
+    """Print the final table and the path of the page; return the page, or None without records."""
     from fallow.papers import KNOWN, PAPERS
     from fallow.report.final_table import final_table
     from fallow.report.page import write_report

@@ -1,4 +1,4 @@
-"""Tables and lines in a terminal, or in a file or pipe, which have no width of their own."""
+"""Tables and lines in a terminal, a file or a pipe."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def show_table(
     words: int | None = None,
     widest: int = WIDEST,
 ) -> None:
-    """Print a table at most ``widest`` wide; longer cells are wrapped, but in the first ``whole``
-    columns.
+    """Print a table of at most ``widest`` characters, wrapping all but the first ``whole`` columns.
 
-    The first ``words`` columns are text (left), the others numbers (right); None: all are text.
+    The first ``words`` columns are text (left-aligned), the others numbers (right-aligned).  None means
+    that all are text.
     """
     table = Table(
         title=Text(one_line(title)), title_justify="left", box=None, pad_edge=False
@@ -48,12 +48,12 @@ def show_table(
 
 
 def print_lines(console: Console, lines: Iterable[str]) -> None:
-    """Print lines as they are: no markup is read in them, and none is wrapped."""
+    """Print lines without markup and without wrapping."""
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
 
 
 def print_event(kind: str, text: str) -> None:
-    """Something that happened, as one line of JSON: when (UTC), what kind of thing, in words."""
+    """Print an event as one line of JSON, with time (UTC), event and text."""
     at = datetime.now(UTC).isoformat(timespec="seconds")
     typer.echo(json.dumps({"time": at, "event": kind, "text": text}))

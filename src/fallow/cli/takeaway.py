@@ -1,4 +1,4 @@
-"""``fallow export-model`` and ``cite``: what leaves a study for other programs and papers."""
+"""``fallow export-model`` and ``cite``: results for other programs and for papers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def export_model(
     fallow export-model runs/mine --onnx model.onnx
     """
     if onnx is None and torch is None:
-        raise ValueError("say which file to write: --onnx FILE.onnx, or --torch FILE.pt2")
+        raise ValueError("choose an output file: --onnx FILE.onnx, or --torch FILE.pt2")
     from fallow.study.export_model import Format
     from fallow.study.export_model import export_model as write_model
 
@@ -77,7 +77,7 @@ def cite(
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
-    """Print BibTeX of Fallow and of the algorithms that a study used."""
+    """Print BibTeX entries of Fallow and of the algorithms used in a study."""
     from fallow.federation.site.folder import SETTINGS, SiteFolder
     from fallow.storage.files import write_whole
     from fallow.study.cite import cite_strategies, cite_study
@@ -104,7 +104,7 @@ def read_model(
     *,
     own_code: bool,
 ) -> Trained:
-    """The model of a study's or a real site's folder."""
+    """Read the model of a study or of a real site."""
     from fallow.federation.site.folder import SETTINGS
     from fallow.federation.site.predict import read_site_model
     from fallow.study.trained import read_trained
@@ -117,7 +117,7 @@ def read_model(
 
 
 def _choose_policy(study: Path, *, own_code: bool) -> NamePolicy:
-    """Whose classes a study may name: any where the user vouches for it."""
+    """Return the classes that a study may name: any if the user confirms that it is their own."""
     from fallow.core.names import OWN
 
     if not own_code:

@@ -1,4 +1,4 @@
-"""Words for whoever waits: a line that moves in a terminal, a plain one elsewhere."""
+"""Display for long operations: an animated line in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rich.text import Text
 from fallow.storage.plain import one_line
 
 PATIENCE = 2.0
-"""Seconds of silence after which it is said what takes so long."""
+"""Seconds before a message is shown."""
 QUIET = 10.0
-"""Seconds between two plain lines."""
+"""Seconds between plain lines."""
 
 
 class Waiting:
-    """Says what is being done while a block of code runs, if that takes more than two seconds.
+    """Show a message while a block of code runs, if it takes more than two seconds.
 
-    In a terminal one line stands there until the block ends.  Elsewhere there is a plain line after
-    two seconds, and where bytes are told another one every ten.
+    In a terminal, the line disappears at the end of the block.  Elsewhere, a plain line is printed
+    after two seconds, and every ten seconds if the number of bytes is known.
 
     >>> with Waiting(Console(), "reading a.csv"):
     ...     pass
@@ -58,8 +58,10 @@ class Waiting:
             self._timer.cancel()
 
     def tell_bytes(self, done: int, total: int) -> None:
-        """So many bytes of so many are read."""
-        from fallow.core.words import size  # with PyTorch; who reads a file needs it anyway
+        """Report the number of bytes read and in total."""
+        from fallow.core.words import (
+            size,
+        )  # imports PyTorch, which reading a file needs anyway
 
         text = f"{self.words}: {size(done)} of {size(total)}"
         if self._status is not None:
@@ -73,5 +75,5 @@ class Waiting:
 
 
 def _as_text(words: str) -> Text:
-    """Words in which the name of a file is neither markup nor an order to the terminal."""
+    """Escape file names, which could contain markup or terminal control characters."""
     return Text(one_line(words))
