@@ -1,4 +1,4 @@
-"""Models as flat vectors, and banks of them: one row per site."""
+"""Models as flat vectors, and matrices of models with one row per site."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Entry = tuple[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each tensor of a module sits in the flat vectors ``w`` (d,) and ``stats`` (s,).
+    """Positions of the tensors of a module in the flat vectors ``w`` (d,) and ``stats`` (s,).
 
-    ``w`` holds the parameters; ``stats`` the floating buffers (batch-norm running statistics).
-    Integer buffers are dropped: they count batches and nothing reads them.
+    ``w`` contains the parameters and ``stats`` the floating-point buffers (batch-norm statistics).
+    Integer buffers, which count batches, are ignored.
     """
 
     params: tuple[Entry, ...]
@@ -45,7 +45,7 @@ class Layout:
         return sum(self.param_sizes)
 
     def flatten(self, module: nn.Module, dtype: torch.dtype | None = None) -> State:
-        """The module's tensors as ``{"w": (d,), "stats": (s,)}``, copied."""
+        """Copy the tensors of a module to ``{"w": (d,), "stats": (s,)}``."""
         params = dict(module.named_parameters())
         buffers = dict(module.named_buffers())
         w = [params[name].detach().reshape(-1) for name, _ in self.params]
@@ -63,9 +63,9 @@ class Layout:
         }
 
     def views(self, w: Tensor, stats: Tensor | None = None) -> dict[str, Tensor]:
-        """Named views of one flat vector, for ``functional_call``; nothing is copied.
+        """Return named views of a flat vector, for ``functional_call``, without copies.
 
-        Running statistics are views too: a training forward pass changes ``stats`` in place.
+        Batch-norm statistics are views too: a forward pass in training changes ``stats`` in place.
         """
         parts = zip(self.params, torch.split(w, self.param_sizes), strict=True)
         named = {name: part.view(shape) for (name, shape), part in parts}
@@ -75,10 +75,10 @@ class Layout:
         return named
 
     def part(self, name: str) -> Tensor | None:
-        """A (d,) boolean mask of ``"head"`` or ``"body"``; None for ``"all"``."""
+        """Return a (d,) mask of ``"head"`` or ``"body"``; None for ``"all"``."""
         if name == "all":
             return None
-        masks = []  # of each parameter, (size,)
+        masks = []  # by parameter, (size,)
         for (entry, _), size in zip(self.params, self.param_sizes, strict=True):
             masks.append(torch.full((size,), entry.split(".")[0] == "head"))
         is_head = torch.cat(masks)
@@ -97,9 +97,9 @@ class Layout:
 
 @dataclass(frozen=True)
 class Bank:
-    """The models of all sites: ``w`` (N, d) and ``stats`` (N, s), rows in the order of ``sites``.
+    """Models of all sites: ``w`` (N, d) and ``stats`` (N, s), rows in the order of ``sites``.
 
-    FedAvg, DPFL's mixtures and pFedGraph are all one product ``bank.mix(m)``.
+    FedAvg, the mixtures of DPFL and pFedGraph are all a product ``bank.mix(m)``.
     """
 
     sites: tuple[SiteId, ...]
@@ -108,17 +108,17 @@ class Bank:
 
     @staticmethod
     def stack(states: dict[SiteId, State]) -> Bank:
-        """The models of all sites, in the order of their names."""
+        """Stack the models of all sites, in the order of their names."""
         sites = tuple(sorted(states))
         w = torch.stack([states[site]["w"] for site in sites])
         stats = torch.stack([states[site]["stats"] for site in sites])
         return Bank(sites, w, stats)
 
     def row(self, site: SiteId) -> State:
-        """The model of one site."""
+        """Return the model of one site."""
         i = self.sites.index(site)
         return {"w": self.w[i], "stats": self.stats[i]}
 
     def mix(self, m: Tensor) -> Bank:
-        """Row i of the result is ``sum_j m[i, j]`` of row j.  m: (N, N), rows on the simplex."""
+        """Return ``sum_j m[i, j]`` times row j in each row i.  m: (N, N), rows on the simplex."""
         return Bank(self.sites, m.to(self.w) @ self.w, m.to(self.stats) @ self.stats)

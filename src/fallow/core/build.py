@@ -1,4 +1,4 @@
-"""Build an object by the name of its class: no registry, a good error."""
+"""Construction of an object by the name of its class, without a registry."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def _plain(name: str) -> str:
 
 
 Packages = ModuleType | tuple[ModuleType, ...]
-"""Where names are looked up: one package, or several, the first of which gives errors its name."""
+"""Packages in which names are looked up; error messages refer to the first one."""
 
 
 def names(package: Packages) -> dict[str, type[Any]]:
-    """The concrete classes a package exports, by class name."""
+    """Return the concrete classes that a package exports, by class name."""
     result: dict[str, type[Any]] = {}
     for item in _listed(package):
         for name in item.__all__:
@@ -41,14 +41,14 @@ def _listed(package: Packages) -> tuple[ModuleType, ...]:
 
 
 def _is_concrete(exported: Any) -> bool:
-    """Whether it is a class that can have instances."""
+    """Return whether an object is a class that can be instantiated."""
     if not inspect.isclass(exported) or inspect.isabstract(exported):
         return False
     return not getattr(exported, "_is_protocol", False)
 
 
 def _words(package: Packages) -> dict[str, type[Any]]:
-    """Every word for a class of the package: its name, and the aliases of its contract."""
+    """Return all names of the classes of a package, including aliases of their contracts."""
     exported = names(package)
     known = {_plain(name): cls for name, cls in exported.items()}
     for cls in exported.values():
@@ -59,9 +59,9 @@ def _words(package: Packages) -> dict[str, type[Any]]:
 
 
 def find(package: Packages, name: str, policy: NamePolicy = BUILT_IN, /) -> type[Any]:
-    """The class called ``name``, or that has it as an alias: case, ``-`` and ``_`` do not matter.
+    """Find a class by its name or an alias, ignoring case, ``-`` and ``_``.
 
-    A name with a colon, ``module:Class``, is another's class, where ``policy`` allows its code.
+    A name with a colon, ``module:Class``, refers to a custom class, if ``policy`` allows its code.
     """
     packages = _listed(package)
     if ":" in name:
@@ -90,7 +90,7 @@ SWAPPED = {
 
 
 def _explain_unknown(package: Packages, name: str) -> str:
-    """The sentence about a name that a package does not have."""
+    """Return the error message for an unknown name."""
     first = _listed(package)[0]
     others, sentence = SWAPPED.get(first.__name__, ((), ""))
     for other in others:
@@ -109,11 +109,10 @@ def _explain_unknown(package: Packages, name: str) -> str:
 def build(
     package: Packages, name: str, policy: NamePolicy = BUILT_IN, /, **fields: Any
 ) -> Any:
-    """An instance of ``package``'s class ``name`` with the given fields.
+    """Instantiate the class ``name`` of a package with these fields.
 
-    ``policy`` says which names other than Fallow's own resolve.  Raises ValueError that names the
-    nearest class or field when one is unknown, and the field whose value is of another kind than
-    the class says.
+    ``policy``: names of custom classes that can be resolved.  Raises ValueError with the nearest
+    class or field for an unknown one, and for a value of the wrong type.
     """
     cls = own_class(name) or find(package, name, policy)
     if dataclasses.is_dataclass(cls):
@@ -130,7 +129,7 @@ def build(
 
 
 def _check_kind(cls: type[Any], name: str, field: str, value: Any) -> None:
-    """Refuse a text where a plain number is meant, and the like; other types check themselves."""
+    """Raise ValueError for a value of the wrong plain type; other types check themselves."""
     hint = _find_hint(cls, field)
     if not is_of_kind(value, hint):
         raise ValueError(
@@ -142,7 +141,7 @@ SIMPLE: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
 
 
 def _find_hint(cls: type[Any], field: str) -> Any:
-    """The declared type of a field; Any where it cannot be known."""
+    """Return the declared type of a field; Any if it is unknown."""
     declared: Any = cls
     if not dataclasses.is_dataclass(cls):  # a network
         declared = cls.__init__

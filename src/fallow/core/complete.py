@@ -1,4 +1,4 @@
-"""Exchanges that mean nothing unless every site of the cohort answers."""
+"""Exchanges that require replies from all sites of the cohort."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from fallow.core.types import Answer, SiteId
 def sum_of_all(
     ask: Ask, verb: str, bound: float | None = None, **args: Any
 ) -> dict[str, Tensor]:
-    """`Ask.sum`, where all sites must be in the total: several are used together.
+    """Run `Ask.sum` with contributions from all sites.
 
-    A carrier to real sites waits for the last one as long as its patience lasts.  Raises
-    Halted where one did not answer.  Then the exchange is not recorded, so that a resumed
-    run asks again.
+    A transport waits for the last site until its timeout.  Raises Halted if a site did not reply.
+    The exchange is then not recorded, so a resumed run repeats it.
     """
     masking = ask.masking
     with _all(ask):
@@ -38,7 +37,7 @@ def sum_of_all(
 
 
 def each_of_all(ask: Ask, verb: str, **args: Any) -> dict[SiteId, Answer]:
-    """`Ask.each`, where all sites must answer; else as `sum_of_all`."""
+    """Run `Ask.each` with replies from all sites, like `sum_of_all`."""
     with _all(ask), ask.journal.transaction():
         answers = ask.each(verb, **args)
         _check(len(answers), len(ask.cohort), verb)
@@ -46,7 +45,7 @@ def each_of_all(ask: Ask, verb: str, **args: Any) -> dict[SiteId, Answer]:
 
 
 def keep_at_all(ask: Ask, verb: str, **args: Any) -> None:
-    """`Ask.keep` of one state, where all sites must keep it; else as `sum_of_all`."""
+    """Run `Ask.keep` of one state at all sites, like `sum_of_all`."""
     with _all(ask), ask.journal.transaction():
         kept = ask.keep(verb, **args)
         _check(kept, len(ask.cohort), verb)
@@ -65,7 +64,7 @@ def _all(ask: Ask) -> Iterator[None]:
 @final
 @dataclass(frozen=True)
 class _OfAll:
-    """Secure sums that do not begin again among fewer sites."""
+    """Secure aggregation without a retry among fewer sites."""
 
     masking: Masking
     sites: int

@@ -11,11 +11,10 @@ from fallow.core.terms import explain_constructor
 Operation = Literal["sum", "each", "keep", "relay"]
 Words = Mapping[str, str]
 Tag = Literal["alone", "least-squares", "disagreement"]
-"""What some methods have in common and others ask about: they train every site by itself; they
-solve for a model instead of stepping towards it; they choose by where the local model and the
-common one disagree, and so by chance where these are the same."""
+"""Properties of algorithms: training at every site alone; a closed-form solution instead of steps;
+selection by the disagreement of the local and the global model, random if these are equal."""
 PREDICTING = ("local", "global")
-"""Models whose predictions every query may read: a site's own, and the common one."""
+"""Models whose predictions query strategies may read: the local and the global model."""
 
 
 @explain_constructor
@@ -25,9 +24,95 @@ class Contract:
 
     ``sum``, ``each``, ``keep`` and ``relay`` are operations of `Ask`.  They map every client
     function that the server side may call with this operation to a description of its disclosure.
-    A site runs no other function, and none with another operation.  ``verbs`` is the union of the
-    four.  The comments beside the fields document them.
+    A site runs no other function, and none with another operation.
 
+    Parameters
+    ----------
+    title : str
+        Name in reports.
+    paper, year, authors : str, int, str
+        Reference; authors in BibTeX format, "Last, First and Last, First".  Year 0: no paper.
+    verbs : mapping
+        All client functions, derived from the next four fields.
+    sum : mapping
+        Client functions whose replies are aggregated; the server side sees aggregates.
+    each : mapping
+        Client functions whose replies the server side sees for every site.
+    keep : mapping
+        Client functions whose replies stay at the site.
+    relay : mapping
+        Client functions whose replies other sites see.
+    needs : sequence of str
+        Models whose predictions it reads: "local", "global".
+    local_source : {"last_round", "scratch"}
+        Local model: from the last round, or trained from scratch.
+    cohort : int
+        Minimum number of sites.
+    secure_sum : bool
+        Supports secure aggregation.
+    local_dp : bool
+        Supports local differential privacy.
+    delta_field : str
+        Field with δ, for support of Gaussian noise; "" if there is none.
+    always_noisy : bool
+        Not applicable without noise.
+    weighs : bool
+        Labeled examples may have weights other than 1 in aggregates.
+    missing : str
+        Behavior if a site does not reply.
+    one_pass : bool
+        The paper starts a new selection for each label budget, instead of cycles.
+    draws : bool
+        The selection depends on a random stream even without ties.
+    regression : bool, optional
+        Supports regression.  None: unless it reads predictions.
+    classes : bool
+        Supports classification.
+    linear : bool
+        Supports the model "linear" only.
+    parts_show : str
+        Information in the contribution of one site, without secure aggregation.
+    closes_show : str
+        Information in the difference of two consecutive aggregates.
+    waits : sequence of str
+        Client functions that release exact statistics of labeled examples.  They read the labels of
+        the site's last contribution (``privacy.min_new_labels``).
+    not_solved : str
+        Reason why a query strategy does not support closed-form models; "" if it does.
+    no_batch_norm : str
+        Reason why a training algorithm does not support batch norm; "" if it does.
+    everyone : bool
+        Requires all sites in every round.
+    settings : mapping
+        Settings of the experiment configuration that a training algorithm provides as defaults.
+    at_server : sequence of str
+        Fields of the training state that are not sent to sites.
+    models : sequence of str
+        Names of models that it trains in addition to "local".
+    own_start : bool
+        The server side sends each site its own initial model.
+    gradients_per_batch : int
+        Number of gradients per batch; 1 for FedAvg.
+    often : mapping
+        Client functions called repeatedly in one round or query, with the maximum number of calls;
+        0: a few times for each site.
+    simulator_only : bool
+        Reads hidden labels: an upper bound, for simulation only.
+    short : str
+        Name in tables, if shorter than the title.
+    aliases : tuple of str
+        Other names in studies.
+    options : tuple of str
+        Settings of the experiment configuration that are specific to it.
+    site_lists : tuple of str
+        Fields that list sites; a word may denote a list.
+    budget_of : {"site", "federation"}
+        Label budget that a query spends.
+    tags : tuple of str
+        Properties that other components read.
+
+    Examples
+    --------
     >>> found = Contract(
     ...     "A", "-", 2024, sum={"share": "totals"}, keep={"select": "a count"}
     ... )
@@ -39,60 +124,45 @@ class Contract:
 
     title: str
     paper: str = "-"
-    year: int = 0  # year of the paper; 0: no paper
+    year: int = 0
     verbs: Words = field(default_factory=dict)
-    sum: Words = field(default_factory=dict)  # the server side sees aggregates
-    each: Words = field(
-        default_factory=dict
-    )  # the server side sees the reply of every site
-    keep: Words = field(default_factory=dict)  # the reply stays at the site
-    relay: Words = field(default_factory=dict)  # other sites see the reply
-    needs: Sequence[str] = ()  # models whose predictions it reads: "local", "global"
-    local_source: Literal["last_round", "scratch"] = "last_round"  # the paper's local model
-    cohort: int = 1  # minimum number of sites
-    secure_sum: bool = True  # supports secure aggregation
-    local_dp: bool = True  # supports local differential privacy
-    # the field of a method that makes it work so, with Gaussian noise: its δ; "": there is none
+    sum: Words = field(default_factory=dict)
+    each: Words = field(default_factory=dict)
+    keep: Words = field(default_factory=dict)
+    relay: Words = field(default_factory=dict)
+    needs: Sequence[str] = ()
+    local_source: Literal["last_round", "scratch"] = "last_round"
+    cohort: int = 1
+    secure_sum: bool = True
+    local_dp: bool = True
     delta_field: str = ""
-    always_noisy: bool = False  # not applicable without noise
-    weighs: bool = True  # labeled examples may have weights other than 1 in its aggregates
+    always_noisy: bool = False
+    weighs: bool = True
     missing: str = "goes on with the sites that answer"
-    # the paper chooses for every budget from nothing, not cycle by cycle
     one_pass: bool = False
-    draws: bool = False  # the selection depends on a random stream even without ties
-    regression: bool | None = None  # supports regression; None: unless it reads predictions
-    classes: bool = True  # supports classification
-    linear: bool = False  # supports the model "linear" only
-    # what a coordinator can read off one site's part of a sum, in words, where sums are not secure
+    draws: bool = False
+    regression: bool | None = None
+    classes: bool = True
+    linear: bool = False
     parts_show: str = ""
-    # what the difference of two consecutive aggregates shows
     closes_show: str = ""
-    # client functions that release exact statistics of labeled examples: they read the labels of the
-    # site's last contribution (``privacy.min_new_labels``)
     waits: Sequence[str] = ()
-    # why a query means nothing where a model is solved for and not trained by steps; "": it does
     not_solved: str = ""
-    # why a training method refuses a model with batch norm; "": it takes one
     no_batch_norm: str = ""
-    everyone: bool = False  # requires all sites in every round
-    # settings of a recipe that a training method brings along where a study does not give them
+    everyone: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
-    at_server: Sequence[str] = ()  # fields of the training state that are not sent to sites
-    models: Sequence[str] = ()  # names of models that it trains in addition to "local"
-    own_start: bool = False  # the server side sends each site its own initial model
-    gradients_per_batch: int = 1  # gradients per batch; 1 for FedAvg
-    # verbs that one round or query asks more than once, and how often at most; 0: a few times
-    # for each site
+    at_server: Sequence[str] = ()
+    models: Sequence[str] = ()
+    own_start: bool = False
+    gradients_per_batch: int = 1
     often: Mapping[str, int] = field(default_factory=dict)
-    # reads hidden labels: an upper bound, never at a real site
     simulator_only: bool = False
-    # what others need to know of a method without knowing its name
-    authors: str = ""  # of the paper, in BibTeX format: "Last, First and Last, First"
-    short: str = ""  # name in tables, if shorter than the title
-    aliases: tuple[str, ...] = ()  # other names in studies
-    options: tuple[str, ...] = ()  # settings specific to it
-    site_lists: tuple[str, ...] = ()  # fields that list sites; a word may denote a list
-    budget_of: Literal["site", "federation"] = "site"  # label budget that a query spends
+    authors: str = ""
+    short: str = ""
+    aliases: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    site_lists: tuple[str, ...] = ()
+    budget_of: Literal["site", "federation"] = "site"
     tags: tuple[Tag, ...] = ()
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Digests of what is asked: by them a journal and a site know an exchange again."""
+"""Digests of instructions, by which the event log and sites recognize an exchange."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def digest_exchange(
     bound: float | None = None,
     routes: Mapping[SiteId, Sequence[SiteId]] | None = None,
 ) -> str:
-    """A digest of what is asked of whom: the same key with other contents is noticed."""
+    """Return a digest of instructions and recipients, to detect changes under the same key."""
     ways = sorted((to, list(senders)) for to, senders in (routes or {}).items())
     h = hashlib.sha256(repr((list(cohort), bound, ways)).encode())
     for step, to in steps:

@@ -55,7 +55,7 @@ def _check_parameters(name: str, parameters: list[inspect.Parameter]) -> None:
 
 
 def _ask_for_selection(self: Any, ask: Any, budget: Mapping[str, int], memo: Any) -> Any:
-    """The server half: every site selects as many examples as its budget says."""
+    """Let every site select as many examples as its label budget (server side)."""
     to = {site: {"n": n} for site, n in budget.items() if n > 0}
     ask.keep("select", to=to)
     return memo

@@ -1,4 +1,4 @@
-"""Packages that are imported where they are used."""
+"""Import of optional packages on demand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import ModuleType
 
 
 def import_optional(module: str, package: str, purpose: str) -> ModuleType:
-    """The imported module, or ValueError that says which package to install and what for."""
+    """Import a module, or raise ValueError with the package to install and its purpose."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

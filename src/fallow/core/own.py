@@ -1,4 +1,4 @@
-"""A person's own classes, under the names by which recipes call them while a study runs."""
+"""Custom classes, under the names that experiment configurations use during a study."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Classes = Mapping[str, Callable[..., Any]]
 
 NOBODYS: Classes = MappingProxyType({})
 
-# Recipes name classes in words, and a class from a notebook cannot be imported by its name.  So
-# whoever starts a study lends its classes for as long as it runs.  A context variable and no
-# global table: two studies in two threads do not see each other's classes, and nothing stays.
+# Experiment configurations name classes, and a class in a notebook cannot be imported by name.  The
+# caller of a study therefore registers its classes while the study runs, in a context variable
+# instead of a global table: studies in different threads do not share classes.
 _LENT: ContextVar[Classes] = ContextVar("own classes", default=NOBODYS)
 
 
 @contextmanager
 def lend(classes: Classes) -> Iterator[None]:
-    """A context in which `own_class` finds these classes, beside those lent before.
+    """Register classes for `own_class` in this context, in addition to earlier ones.
 
     >>> with lend({"__main__:Mine": dict}):
     ...     own_class("__main__:Mine")
@@ -37,8 +37,8 @@ def lend(classes: Classes) -> Iterator[None]:
 
 
 def own_class(name: str) -> Any:
-    """The class lent under ``name``; None where nobody lent one.
+    """Return the class registered under ``name``, or None.
 
-    Only a simulation lends classes: at a real site this is None for every name.
+    Only a simulation registers classes: at a site of a federation this is None for every name.
     """
     return _LENT.get().get(name)

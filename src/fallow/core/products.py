@@ -1,8 +1,8 @@
-"""Where a query takes its heavy products: distances and cosines of many rows with many others.
+"""Device for the expensive products of a query: distances and cosines of many examples.
 
-A strategy does not know.  What it calls passes rows through `place` before they are multiplied, and
-hands what came of it back on the processor: whatever is drawn or chosen is drawn and chosen there.
-Who runs a site function says by `taking_products_on` where products are taken.
+Query strategies do not depend on it.  Their helpers pass examples through `place` before products,
+and return results on the CPU, where all random draws and selections happen.  The caller of a client
+function selects the device with `taking_products_on`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PLACE: ContextVar[torch.device | None] = ContextVar("place of products", defaul
 
 @contextmanager
 def taking_products_on(device: torch.device | None) -> Iterator[None]:
-    """A context in which products are taken on a device; None: where the rows are.
+    """Compute products on a device in this context; None: on the device of the examples.
 
     >>> with taking_products_on(torch.device("meta")):
     ...     place(torch.ones(2, 3)).device
@@ -37,8 +37,10 @@ def taking_products_on(device: torch.device | None) -> Iterator[None]:
 
 
 def place(rows: Tensor) -> Tensor:
-    """Rows where products with them are taken.  Double precision stays where it is if the device
-    has none."""
+    """Move examples to the device of products.
+
+    Double precision stays on the CPU if the device does not support it.
+    """
     device = _PLACE.get()
     if device is None or (device.type == "mps" and rows.dtype == torch.float64):
         return rows
@@ -46,13 +48,14 @@ def place(rows: Tensor) -> Tensor:
 
 
 def has_device() -> bool:
-    """Whether products are taken on a device."""
+    """Return whether products are computed on a device."""
     return _PLACE.get() is not None
 
 
 def block_rows(most: int, columns: int) -> int:
-    """How many rows of a matrix with so many columns are made at a time: ``most``, and on a device no
-    more than `CELLS` numbers allow, because its memory is that of all sites.
+    """Return the number of rows of a block with ``columns`` columns: at most ``most``.
+
+    On a device it is also limited to `CELLS` numbers, because all sites share its memory.
 
     >>> block_rows(1024, 100_000)
     1024

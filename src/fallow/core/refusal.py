@@ -1,4 +1,4 @@
-"""Errors in plain words: those that may leave a site, and those that stop a run."""
+"""Errors that may leave a site, and errors that stop a run."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from contextlib import contextmanager
 
 
 class Refusal(ValueError):
-    """A site does not do what it was asked, for a reason that everybody may read.
+    """A site rejects an instruction, for a reason that all parties may read.
 
-    Its sentence is made of what the asker sent, of what all have agreed on, and of numbers that the
-    coordinator knows: exchanges, versions, what noise has cost.  It holds no value of a row, no
-    label, no name of a row, a file or a person.  Any other error that goes wrong at a site stays
-    there: the coordinator is told a number under which the site's log has the words.
+    The message contains only what the sender sent, agreed values, and numbers that the coordinator
+    knows: exchanges, versions, spent privacy budget.  It contains no value of an example, no label,
+    and no name of an example, a file or a person.  Other errors stay at the site: the coordinator
+    receives a number that identifies the message in the log of the site.
     """
 
 
 class Halted(RuntimeError):
-    """A run cannot go on for a reason outside of the program: too few sites answer, masks do not
-    cancel, a process was killed.  Its sentence says what to do; nothing is wrong with Fallow."""
+    """A run cannot continue for an external reason, which the message explains.
+
+    Examples are too few replies, masks that do not cancel, or a killed process.
+    """
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The name of a class as one types it on the command line and in TOML."""
+"""Names of classes on the command line and in TOML."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def spell_class(cls: type[Any]) -> str:
-    """A class name as one types it: as its title has it, where that is the same letters.
+    """Return the name of a class on the command line, like its title if the letters are the same.
 
     >>> class LeastConfidence: ...
     >>> spell_class(LeastConfidence)

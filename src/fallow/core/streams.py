@@ -1,4 +1,4 @@
-"""Named random streams: a draw depends on what is drawn, never on what ran before it."""
+"""Named random streams: draws do not depend on the order of execution."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 def seed_of(seed: int, *name: str | int) -> int:
-    """A 63-bit seed for the stream called ``name`` of the run ``seed``.
+    """Return a 63-bit seed for the stream ``name`` of the run ``seed``.
 
     >>> seed_of(0, "select", 3, "north") == seed_of(0, "select", 3, "north")
     True
@@ -24,8 +24,8 @@ def seed_of(seed: int, *name: str | int) -> int:
 
 
 def stream(seed: int, *name: str | int) -> torch.Generator:
-    """A CPU generator for one purpose, e.g. ``stream(seed, "select", cycle, site)``.
+    """Return a CPU generator for one purpose, e.g. ``stream(seed, "select", cycle, site)``.
 
-    Simulation only: noise, masks and keys never come from a seed.
+    It is for simulation: noise, masks and keys never come from a seed.
     """
     return torch.Generator().manual_seed(seed_of(seed, *name))

@@ -1,4 +1,4 @@
-"""Keywords that a call does not have: the term of another library, or the nearest one here."""
+"""Suggestions for unknown keywords: terms of other libraries, or the nearest known one."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ TERMS: Mapping[str, str] = {
     "world": "federation",
     "x_pool": "pool",
 }
-"""A keyword of the field -> the keyword here."""
+"""Common keyword -> keyword in Fallow."""
 
 
-MANY = 60  # names that nobody wants to read in an error
+MANY = 60  # number of names beyond which an error does not list them
 
 
 def nearest(word: str, words: list[str]) -> str:
-    """The sentence part that names the nearest known word, or all of them unless they are many.
+    """Return the part of a sentence with the nearest known word, or all if there are few.
 
     >>> nearest("entrpy", ["random", "entropy"])
     "; did you mean 'entropy'?"
@@ -68,8 +68,9 @@ def nearest(word: str, words: list[str]) -> str:
 
 
 def nearest_column(column: str, columns: Sequence[str]) -> str:
-    """The sentence part about a column that a table does not have: the one that was probably meant,
-    only where it is much alike, and the columns that there are.
+    """Return the part of a sentence about an unknown column.
+
+    It contains the nearest column, if similar enough, and all columns.
 
     >>> nearest_column("wrd", ["age", "ward"])
     "; did you mean 'ward'? Its columns: age, ward"
@@ -102,7 +103,7 @@ def suggest_keyword(word: str, known: Collection[str]) -> str:
 
 
 def refuse_keywords(call: str, unknown: Collection[str], known: Collection[str]) -> None:
-    """Raise ValueError for the first keyword that a call does not have."""
+    """Raise ValueError for the first unknown keyword of a call."""
     for word in unknown:
         raise ValueError(f"{call} has no argument {word!r}{suggest_keyword(word, known)}")
 
@@ -118,7 +119,7 @@ def list_keywords(call: Callable[..., Any]) -> list[str]:
 
 
 def refuse_settings(name: str, settings: Collection[str], known: Sequence[str]) -> None:
-    """Raise ValueError for the first setting that a class does not have.
+    """Raise ValueError for the first unknown setting of a class.
 
     >>> refuse_settings("FedAvg", ["learning_rate"], ["lr", "epochs"])
     Traceback (most recent call last):
@@ -133,9 +134,9 @@ def refuse_settings(name: str, settings: Collection[str], known: Sequence[str]) 
 
 
 def explain_constructor(cls: type[T]) -> type[T]:
-    """Have a class refuse settings that it does not have with a ValueError of one sentence.
+    """Raise a ValueError for unknown settings of a class.
 
-    Python raises a TypeError, which names neither the setting that was meant nor the others.
+    The TypeError of Python names neither the nearest setting nor the others.
     """
     construct: Any = cls.__init__
     parameters = inspect.signature(construct).parameters.values()
@@ -161,7 +162,7 @@ def _refuse_call(
     settings: Mapping[str, object],
     known: Sequence[str],
 ) -> None:
-    """Raise ValueError where arguments are missing, too many, or stand for one setting twice."""
+    """Raise ValueError if arguments are missing, too many, or set one setting twice."""
     try:
         inspect.signature(construct).bind(*args, **settings)
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""Totals of what sites answer, and how a bad answer is named."""
+"""Aggregation of replies, and errors that identify invalid ones."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fallow.core.types import Answer, SiteId
 
 
 class Implausible(ValueError):
-    """A total that cannot be one of honest parts, of which nobody sees any."""
+    """An aggregate that cannot result from valid contributions, which are hidden."""
 
 
 def sum_whole(answers: Mapping[SiteId, Answer], name: str) -> int:
-    """The total of a whole number that every site answered; anything else is refused."""
+    """Sum an integer over all replies; other values are rejected."""
     result = 0
     for site, answer in answers.items():
         value = answer.get(name)
@@ -30,8 +30,10 @@ def sum_whole(answers: Mapping[SiteId, Answer], name: str) -> int:
 def align_answers(
     answers: Mapping[SiteId, Answer], verb: str, dtype: torch.dtype = torch.float64
 ) -> dict[SiteId, dict[str, Tensor]]:
-    """The answers as tensors, sites in sorted order; ValueError unless all have the same fields
-    and shapes."""
+    """Convert replies to tensors, with sites in sorted order.
+
+    Raises ValueError unless all have the same fields and shapes.
+    """
     parts: dict[SiteId, dict[str, Tensor]] = {}
     for site in sorted(answers):
         fields = answers[site].items()
@@ -52,7 +54,7 @@ def align_answers(
 
 
 def sum_answers(answers: Mapping[SiteId, Answer], verb: str, bound: float | None) -> Answer:
-    """The key-wise float64 total over sites in sorted order; bad addends are named."""
+    """Sum replies by key in float64, with sites in sorted order; invalid ones raise an error."""
     result: dict[str, Tensor] = {}
     parts = align_answers(answers, verb)
     for site, fields in parts.items():
@@ -66,9 +68,9 @@ def sum_answers(answers: Mapping[SiteId, Answer], verb: str, bound: float | None
 
 
 def are_finite(values: Tensor) -> bool:
-    """Whether no number is NaN or infinite.
+    """Return whether no number is NaN or infinite.
 
-    A finite sum has finite addends, and takes a thirtieth of the time of a look at each.
+    A finite sum implies finite terms, and takes a thirtieth of the time of a check of each.
 
     >>> huge = torch.tensor([1e308, 1e308], dtype=torch.float64)  # their sum is not finite
     >>> are_finite(huge), are_finite(torch.tensor([1.0, torch.inf]))
@@ -80,7 +82,7 @@ def are_finite(values: Tensor) -> bool:
 def check_addend(
     site: SiteId, verb: str, name: str, value: Tensor, bound: float | None
 ) -> None:
-    """Raise when an addend is not finite or beyond its declared bound."""
+    """Raise ValueError for a contribution that is not finite or exceeds its bound."""
     if not are_finite(value):
         raise ValueError(
             f"site {site} answered {verb!r} with {name} that is NaN or infinite: its training "

@@ -1,4 +1,4 @@
-"""Local training at a site: a description that travels, never a loop."""
+"""Configuration of local training at a site."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FALLBACK_BATCH_SIZE = 32
 
 
 def check_number(name: str, value: object) -> None:
-    """Raise ValueError for a value that is no number; None is none that was given."""
+    """Raise ValueError unless the value is a number or None."""
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if value is not None and not is_number:
         raise ValueError(f"{name} is {value!r}; it must be a number")
@@ -65,7 +65,7 @@ class Optimizer:
             )
 
     def _find_unused(self) -> str | None:
-        """A field that was set and that this optimizer does not use."""
+        """Return a field that is set and not used by this optimizer."""
         names = ("momentum",) if self.name == "adam" else ("betas", "eps")
         defaults = {item.name: item.default for item in fields(self)}
         for name in names:
@@ -75,16 +75,16 @@ class Optimizer:
 
     @property
     def learning_rate(self) -> float:
-        """``lr``, or 0.01 where no model family has completed the configuration."""
+        """``lr``, or 0.01 if the configuration was not completed by a model family."""
         return FALLBACK_LR if self.lr is None else self.lr
 
 
 @explain_constructor
 @dataclass(frozen=True)
 class Schedule:
-    """The learning rate is multiplied by ``factor`` once for every milestone already reached.
+    """Multiply the learning rate by ``factor`` at every milestone.
 
-    ``unit`` says what is counted inside a cycle: local epochs (AHFAL, KAFAL) or rounds (LoGo).
+    ``unit`` is the unit of milestones in a cycle: local epochs (AHFAL, KAFAL) or rounds (LoGo).
 
     >>> falling = Schedule(milestones=(10, 15), factor=0.1, unit="round")
     >>> [round(falling.at(round_, epoch=0, epochs=5), 4) for round_ in (9, 10, 15)]
@@ -96,7 +96,8 @@ class Schedule:
     unit: Literal["epoch", "round"] = "epoch"
 
     def at(self, round_: int, epoch: int, epochs: int) -> float:
-        """The multiplier in local epoch ``epoch`` of ``epochs`` of round ``round_`` (0-based).
+        """Return the multiplier in local epoch ``epoch`` of ``epochs`` of round ``round_``
+        (0-based).
 
         >>> Schedule((260,), 0.1).at(52, 0, 5), Schedule((260,), 0.1).at(51, 4, 5)
         (0.1, 1.0)
@@ -111,7 +112,7 @@ class Schedule:
 @explain_constructor
 @dataclass(frozen=True)
 class TrainingStage:
-    """Some epochs on one part of the model (FedRep trains the head, then the body).
+    """Train a part of the model for some epochs (FedRep trains the head, then the body).
 
     >>> TrainingConfig(stages=(TrainingStage(3, "head"), TrainingStage(1, "body"))).epochs
     4
@@ -137,7 +138,7 @@ KEYWORDS: Mapping[str, tuple[str, ...]] = {
     "momentum": ("optimizer", "momentum"),
     "weight_decay": ("optimizer", "weight_decay"),
 }
-"""Keyword of training -> where its value stands in a `TrainingConfig`."""
+"""Keyword of a training algorithm -> position of its value in a `TrainingConfig`."""
 
 
 @explain_constructor
@@ -195,12 +196,12 @@ class TrainingConfig:
 
     @property
     def trained_stages(self) -> tuple[TrainingStage, ...]:
-        """``stages``, or one epoch where no model family has completed the configuration."""
+        """``stages``, or one epoch if the configuration was not completed."""
         return FALLBACK_STAGES if self.stages is None else self.stages
 
     @property
     def examples_per_step(self) -> int:
-        """``batch_size``, or 32 where no model family has completed the configuration."""
+        """``batch_size``, or 32 if the configuration was not completed."""
         return FALLBACK_BATCH_SIZE if self.batch_size is None else self.batch_size
 
     @property
@@ -208,7 +209,7 @@ class TrainingConfig:
         return sum(stage.epochs for stage in self.trained_stages)
 
     def completed(self, defaults: TrainingConfig) -> TrainingConfig:
-        """With the stages, batch size and learning rate of ``defaults`` where these are None.
+        """Replace stages, batch size and learning rate by ``defaults`` if they are None.
 
         >>> TrainingConfig(batch_size=8).completed(TrainingConfig(batch_size=32)).batch_size
         8
@@ -224,13 +225,15 @@ class TrainingConfig:
         )
 
     def to_dict(self) -> dict[str, object]:
-        """The configuration as nested plain values, as messages and files have it."""
+        """Return the configuration as nested plain values, for messages and files."""
         return asdict(self)
 
     @staticmethod
     def from_dict(fields: Mapping[str, Any]) -> TrainingConfig:  # Any: values of JSON
-        """The configuration that ``to_dict`` described (also after a trip through JSON, which has
-        lists for tuples).  Raises TypeError for a field that a configuration does not have."""
+        """Return the configuration from ``to_dict``, also after JSON, which has lists for tuples.
+
+        Raises TypeError for an unknown field.
+        """
         optimizer = dict(fields["optimizer"])
         optimizer["betas"] = tuple(optimizer["betas"])
         schedule = dict(fields["schedule"])
@@ -248,9 +251,9 @@ class TrainingConfig:
 
 
 def expand_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a training configuration that keywords stand for, nested as in TOML.
+    """Return the settings of a training configuration for keywords, nested as in TOML.
 
-    Raises ValueError for a number of epochs that is none.
+    Raises ValueError for an invalid number of epochs.
 
     >>> expand_keywords({"lr": 0.1, "epochs": 2})
     {'optimizer': {'lr': 0.1}, 'stages': [{'epochs': 2, 'part': 'all'}]}
@@ -274,10 +277,10 @@ def expand_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
 def merge_explicit(
     first: Mapping[str, Any], second: Mapping[str, Any], sources: tuple[str, str]
 ) -> dict[str, Any]:
-    """Two nested descriptions of one training configuration, as one.
+    """Merge two nested descriptions of one training configuration.
 
-    A value of ``first`` that is the default gives way.  Raises ValueError where both give a
-    setting, and differently.  sources: what to call ``first`` and ``second`` there.
+    A default value in ``first`` is overridden.  Raises ValueError for different values of one
+    setting.  sources: names of ``first`` and ``second`` in the message.
 
     >>> merge_explicit({"batch_size": 8}, {"batch_size": 16}, ("training", "settings"))
     Traceback (most recent call last):
@@ -313,7 +316,7 @@ def _merge(
 
 
 def _as_lists(value: Any) -> Any:
-    """A value with lists for tuples, as JSON would have it."""
+    """Convert tuples to lists, as in JSON."""
     if isinstance(value, Mapping):
         return {name: _as_lists(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
