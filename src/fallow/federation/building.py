@@ -37,10 +37,9 @@ from fallow.study.opening import check_task
 from fallow.training.scaling import Scaling
 
 LARGE = 1e9
-"""No site adds more than this to a total, where nobody says what it adds at most; squares of
-measurements are large."""
+"""Default bound on a site's contribution to an aggregate. Squares of measurements are large."""
 PINNED = ("weights", "sha256", "context", "context_sha256")
-"""Fields of encoders that name files and their digests."""
+"""Fields of encoders with files and their hashes."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 HOME = "127.0.0.1"
 SILENT = 120.0
-"""Seconds after which a coordinator that writes nothing counts as hanging; it writes every two."""
+"""Seconds without an update after which a coordinator counts as hanging."""
 
 COUNTS = ("asked", "answered", "declined", "conflicts", "open")
 

@@ -38,18 +38,18 @@ from fallow.storage.files import save_tree
 
 MODEL = "model.safetensors"
 PICKED = "picked in"
-"""What a site remembers beside its picks: the step that made them."""
+"""State at a site: the step that selected the examples."""
 CYCLE = "cycle"
-"""What a site remembers beside all else: the cycle that it is from."""
+"""State at a site: the cycle of the other states."""
 MODELS = ("local", "global")
-"""What a site may remember of models by the time that rows are chosen."""
+"""States of models that a site may have at a query."""
 PARTS = ("w", "stats")
-"""Of a model."""
+"""Parts of a model."""
 SCORES = {
     True: "numbers of test rows and of hits, in all and by class; nothing over too few rows",
     False: "number of test rows and the sum of squared errors; nothing over too few rows",
 }
-"""What is told of test rows, by whether they have classes."""
+"""Disclosure of test scores, for classification (True) and regression."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class People:
         keep={"finish": "whether it uses a model of its own"},
     )
     writes: ClassVar[frozenset[str]] = frozenset({"ask", "close"})
-    """Verbs that are one transaction with their answer."""
+    """Client functions that are one transaction with their reply."""
 
     def __post_init__(self) -> None:
         output = SCORES[self.classes]

@@ -16,11 +16,11 @@ MOST_BYTES = 4 << 20  # largest size of a file
 MOST_LETTERS = 10_000  # longest text in a file
 DEPTH = 12  # deepest nesting of tables and lists
 DOTTED_KEY = re.compile(r"""(?<![\w"'-])(?:[\w"'-]++[ \t]*+\.[ \t]*+){64}""")
-"""A key of so many parts: the parser takes a time that grows with the square of their number."""
+"""A key with too many parts. Parsing time grows with the square of their number."""
 CERTIFICATE = "federation.authority"
-"""The one setting that may be longer than others."""
+"""The only setting that may exceed the length limit."""
 WITH_LINES = {CERTIFICATE: "\r\n", "federation.guideline": "\n"}
-"""Settings that have lines, and how these may end."""
+"""Multi-line settings and their permitted line ends."""
 
 
 def read_bytes(file: Path, otherwise: str) -> bytes:

@@ -29,7 +29,7 @@ from fallow.settings.recipe import Recipe, recipe_from
 from fallow.storage.files import write_whole
 
 SECURE_SUM = "privacy.secure_sum"
-"""The setting that turns secure aggregation on and off."""
+"""Setting that enables secure aggregation."""
 KNOWN = (
     "name",
     "sites",
@@ -237,10 +237,10 @@ def _read_bounds(about: Mapping[str, object]) -> Bounds:
 
 HEAD = """\
 
-The coordinator and every site have this same file. It decides what is computed, which functions
-a site runs and what leaves it; nothing of that is ever taken from a message. A site refuses an
-order that does not carry the digest of its own copy; comments, limits of columns and
-lengths of time are no part of it. `fallow site init` and `fallow coordinate status` show it.
+The coordinator and every site have a copy of this file. It defines the computation, the functions
+that a site runs, and what leaves a site. Messages cannot change any of this. A site rejects an
+instruction without the fingerprint of its own copy. Comments, column limits and timeouts are not
+part of the fingerprint, which `fallow site init` and `fallow coordinate status` show.
 Rows, images and single labels never leave their site.
 """
 
@@ -272,29 +272,29 @@ def _federation_section(agreement: Agreement) -> Table:
     key = base64.b64encode(agreement.coordinator).decode()
     section = tomlkit.table()
     add_setting(section, "name", agreement.name)
-    add_setting(section, "sites", agreement.sites, about="who takes part")
+    add_setting(section, "sites", agreement.sites, about="participating sites")
     add_setting(
         section,
         "coordinator",
         key,
-        about="the public key of the coordinator: a site obeys orders signed by it, and no other",
+        about="public key of the coordinator, which signs all instructions to sites",
     )
     _add_authority(section, agreement.authority)
-    about_link = f"what carries messages: {', '.join(LINKS)}; over all, sites call"
+    about_link = f"transport: {', '.join(LINKS)}; sites always initiate the connection"
     add_setting(section, "link", agreement.link, about=about_link)
     add_setting(
         section,
         "seed",
         agreement.seed,
-        about="of initial weights and of every draw, but for secrets",
+        about="seed for initialization and all non-cryptographic randomness",
     )
     add_setting(
         section,
         "smallest",
         agreement.smallest,
-        about="scores over fewer test rows than this leave no site",
+        about="smallest number of test examples for which a site reports scores",
     )
-    about_quorum = "sites whose answers an exchange needs; without this line all of them"
+    about_quorum = "replies that an exchange needs (default: all sites)"
     if waits.quorum is not None:
         add_setting(section, "quorum", waits.quorum, about=about_quorum)
     else:
@@ -304,44 +304,44 @@ def _federation_section(agreement: Agreement) -> Table:
         section,
         "timeout",
         duration(waits.timeout),
-        about="an exchange waits so long for all sites (s, m, h, d and w are units) ...",
+        about="time that an exchange waits for all sites (units: s, m, h, d, w)",
     )
     add_setting(
         section,
         "patience",
         duration(waits.patience),
-        about="... and so long for the quorum; then the coordinator stops, and can be started again",
+        about="time that an exchange waits for the quorum; then the coordinator stops (restart it)",
     )
     add_setting(
         section,
         "deadline",
         duration(waits.deadline),
-        about="what people have for the labels of a cycle; the others are given back",
+        about="time for the labels of a cycle; open labeling tasks then expire",
     )
     add_setting(
         section,
         "farthest",
         bounds.farthest,
-        about="a model whose norm is more than so many times the usual one does not count ...",
+        about="reject a model whose norm exceeds the usual norm by this factor",
     )
     add_setting(
         section,
         "largest_share",
         bounds.largest_share,
-        about="... and in an average no site weighs more than this share of all sites ...",
+        about="largest weight of a site in an average, as a share of all sites",
     )
     add_setting(
         section,
         "largest_ratio",
         bounds.largest_ratio,
-        about="... or than so many times the median site (from three sites on; inf: no bound)",
+        about="largest weight of a site, relative to the median (from three sites on; inf: no limit)",
     )
     if agreement.guideline is not None:
         _add_lines(
             section,
             "guideline",
             agreement.guideline,
-            about="how samples are to be labeled: plain text, which people read beside each",
+            about="labeling guideline: plain text, shown beside each example",
         )
     return section
 
@@ -354,9 +354,9 @@ def _add_lines(section: Table, key: str, text: str, about: str) -> None:
 
 
 def _add_authority(section: Table, authority: str | None) -> None:
-    head = "the certificate by which sites know the coordinator's machine"
+    head = "certificate that authenticates the coordinator's machine"
     if authority is None:
-        otherwise = "each site's own system says, or what it gives as --ca"
+        otherwise = "that of each site's operating system, or of its option --ca"
         section.add(tomlkit.comment(f"{head}: {otherwise}"))
         return
     _add_lines(section, "authority", authority, about=head)

@@ -28,20 +28,20 @@ PLACED = (
     "seeds",
     "bounds",
 )
-"""Settings that say nothing at real sites: each has one value there."""
-WHERE_USED = {"encoder": "what makes features of rows, the same at every site"}
-"""A word on settings that most studies do without."""
+"""Settings without effect at remote sites: each has a single value there."""
+WHERE_USED = {"encoder": "feature extractor, identical at every site"}
+"""Comments on settings that most studies do not use."""
 SAID = {
-    "model": "the model that is trained",
-    "training": "how the models of all sites become one (or one for each site)",
-    "strategy": "who chooses the rows that people label",
-    "training_config": "training at a site in one round",
-    "rounds": "exchanges of models in one cycle",
-    "cycles": "times that sites choose rows to be labeled",
-    "initial": "first labels: a share of all rows, or labels a site",
-    "per_cycle": "labels of a cycle, in the same way",
-    "validation": "share of the labels that is held back to choose the best model",
-    "privacy": "noise on counts (epsilon), and sums that hide what each site adds (secure_sum)",
+    "model": "model to train",
+    "training": "training algorithm: a global model, or a personalized model for each site",
+    "strategy": "query strategy: selects the examples to label",
+    "training_config": "training configuration of a site in one round",
+    "rounds": "number of rounds in a cycle",
+    "cycles": "number of cycles (train, query, label)",
+    "initial": "initial labeled set: a share of all rows, or a number per site",
+    "per_cycle": "label budget of a cycle, in the same form",
+    "validation": "share of the labels held out to select the best model",
+    "privacy": "noise on counts (epsilon) and secure aggregation (secure_sum)",
 }
 
 

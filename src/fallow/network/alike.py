@@ -15,7 +15,7 @@ from fallow.core.messages import Request
 from fallow.core.types import Answer, SiteId, Value
 
 Form = tuple[tuple[str, str], ...]
-"""Names of the fields of an answer, each with what kind of value it is."""
+"""Names of the fields of a reply with the type of each value."""
 
 
 def find_odd(

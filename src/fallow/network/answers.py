@@ -7,7 +7,7 @@ from queue import Empty, Queue
 from fallow.core.types import SiteId
 
 Answers = Queue[tuple[SiteId, bytes]]
-"""What sites have sent, oldest first."""
+"""Received replies, oldest first."""
 
 
 def collect_answers(waiting: Answers, seconds: float) -> list[tuple[SiteId, bytes]]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from fallow.core.missing import Missing
 
 CELLS = frozenset({"rows", "columns", "given"})
-"""Fields of an answer with totals of cells."""
+"""Fields of a reply with aggregates of cells."""
 
 
 def are_cells(answer: Mapping[str, object]) -> bool:

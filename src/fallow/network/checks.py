@@ -52,7 +52,7 @@ from fallow.privacy.secure_sum import CHECK
 from fallow.sites.site import Parts
 
 Received = Mapping[str, Any]
-"""An answer before it was looked at: whoever sent it may have put anything into it."""
+"""A reply before validation, with arbitrary content."""
 FLOATS = (torch.float32, torch.float64)
 KNOWN = (*FLOATS, torch.int64, torch.uint8, torch.bool)
 COUNTS = frozenset(
@@ -73,19 +73,18 @@ COUNTS = frozenset(
         "test",
     }
 )
-"""Fields that count rows of a site: where one is a single number it is 0 or more, and no more
-than the site has."""
+"""Fields that count rows of a site. A scalar is nonnegative and at most the number of rows."""
 STANDING = ("labeled", "held", "pool")
 PEOPLE = {
     "hello": ("rows", "test", *STANDING),
     "ask": ("asked",),
     "close": ("asked", "answered", "declined", *STANDING),
 }
-"""Whole numbers that verbs of people answer with."""
+"""Integer fields in the replies of client functions for annotators."""
 HELLO = {"rows", "test", *STANDING, "schema", "fallow", "seal"}
-"""What a site says of itself when a run begins."""
+"""Fields of a registration."""
 DONE = ("answered", "declined", "open", "conflicts")
-"""Of the questions that a site asked, each is at most one of these."""
+"""States of labeling tasks, of which each task has at most one."""
 HITS = ("rows", "hits", "class_rows", "class_hits")
 NOT_NEGATIVE = frozenset(
     {
@@ -110,18 +109,18 @@ NOT_NEGATIVE = frozenset(
         "weight",
     }
 )
-"""Addends that count or are squares: one below 0 would take away what other sites add."""
+"""Contributions that are counts or squares. A negative one would cancel those of other sites."""
 SHARES = {"one", "share", "square"}
-"""Shares of classes, and what their mean and spread need: from 0 to 1 at each site."""
+"""Shares of classes and fields for their mean and variance: from 0 to 1 at each site."""
 
 # limits of a reply
 FIELDS = 1000
 TEXT = 10_000  # characters in a text
 WHOLE = 2**53  # largest integer up to which float64 is exact
 WEIGHTS = {"w", "body"}
-"""Fields that hold the weights of a model, or of its shared part."""
+"""Fields with the weights of a model or of its shared part."""
 STATISTICS = "stats"
-"""The field beside them that holds batch-norm statistics."""
+"""Field with batch-norm statistics beside these."""
 
 # limits of an instruction
 STEPS = 100

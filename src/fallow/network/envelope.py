@@ -17,7 +17,7 @@ from fallow.privacy.signing import open_signed, sign
 from fallow.storage.packing import pack, unpack_received
 
 Errand = Literal["request", "deliver", "progress"]
-"""Perform a request; take what a relay brought; say how labeling goes, which changes nothing."""
+"""Purpose of an instruction: a request, a delivery, or a progress request without effects."""
 
 
 @dataclass(frozen=True)

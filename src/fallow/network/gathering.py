@@ -16,13 +16,13 @@ from fallow.network.release import HERE, check_release
 from fallow.storage.plain import plain
 
 EPSILON = "#epsilon"
-"""The reserved field of an answer: what the exchange cost the site in noise."""
+"""Reserved field of a reply: the privacy cost of the exchange."""
 LOOK = 1.0  # seconds between two checks of the time limits
 AGAIN = 8  # number of retries after an unreadable instruction or reply
 
 
 FindOdd = Callable[[Mapping[SiteId, Answer]], Mapping[SiteId, str]]
-"""Which answers cannot stand beside the others, and why."""
+"""Function that returns inconsistent replies and the reasons."""
 
 
 def find_none_odd(found: Mapping[SiteId, Answer]) -> Mapping[SiteId, str]:

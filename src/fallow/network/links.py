@@ -12,7 +12,7 @@ FLOWER = "flower"
 HTTPS = "https"
 NVFLARE = "nvflare"
 USUAL = HTTPS
-"""What carries messages where nobody chooses."""
+"""Default transport."""
 
 
 EVERYWHERE = "0.0.0.0:9092"

@@ -18,9 +18,9 @@ from fallow.core.types import Answer, SiteId
 from fallow.core.weights import cap_weights, lower_median
 
 MODELS = ("w", "stats", "body")
-"""Fields that hold a model, or a part of one; in a sum they are multiplied by the rows ``n``."""
+"""Fields with a model or a part of one, multiplied by the rows ``n`` in a sum."""
 ROWS = "n"
-"""The field by which an answer weighs in an average of models."""
+"""Field with the weight of a reply in an average of models."""
 BY_ROWS = {
     *(("scaling", verb) for verb in ("columns", "cells", "spread")),
     ("filling", "cells"),
@@ -30,9 +30,8 @@ BY_LABELS = {
     *(("scaling", verb) for verb in ("labeled", "deviation")),
     *(("training", verb) for verb in ("center", "columns", "normal")),
 }
-"""Sums, by who asks for them and by their verb, to which a site adds over all its rows or its
-labeled ones: what encoders are fitted to, units of columns and of numbers, and least squares at
-the server."""
+"""Sums over all rows or all labeled rows of a site, by owner and client function: statistics for
+encoders, standardization of columns and targets, and least squares at the server."""
 
 
 @dataclass(frozen=True)
@@ -213,13 +212,13 @@ def _find_beyond(
 # -- products of rows -------------------------------------------------------------------------
 
 PRODUCTS = frozenset({"n", "rows", "features", "answers", "products", "cross", "squares"})
-"""Fields of an answer with products of labeled rows: for a head in closed form."""
+"""Fields of a reply with products of labeled rows, for a closed-form classifier."""
 NOISY = frozenset({"rows", "noisy"})
-"""Fields of an answer with such products behind Gaussian noise."""
+"""Fields of a reply with such products and Gaussian noise."""
 BELOW = 1e-6  # relative to the largest square: rounding error of a zero eigenvalue
 LONGEST = 2.0
-"""Of a row, the largest mean of squared lengths: 1 in units, which rows that came later or rounding
-can exceed; 2 before units, where candidates of an encoder are compared."""
+"""Largest mean squared length of a row. It is 1 after standardization, except for later rows and
+rounding, and 2 before it, when candidates of an encoder are compared."""
 
 
 def are_products(answer: Mapping[str, object]) -> bool:
@@ -312,9 +311,9 @@ def find_fault_in_length(answer: Mapping[str, object], longest: float) -> str | 
 # -- leave-one-out losses ----------------------------------------------------------------------
 
 LOSSES = frozenset({"squared", "right", "log"})
-"""Fields of an answer with losses on labeled rows, of classes; of numbers it is the first alone."""
+"""Fields of a reply with losses on labeled rows. Regression has the first only."""
 FARTHEST = 10.0
-"""How far an output is from the truth at most, as sites cut it (`ridge.MOST_AWAY`)."""
+"""Largest distance between an output and its target after clipping (`ridge.MOST_AWAY`)."""
 HOTTEST = 1000.0  # largest temperature of the grid
 TOGETHER = ""  # in place of a site's name: the aggregate of all sites
 
@@ -353,9 +352,9 @@ def find_fault_in_losses(
 # -- statistics for fitting encoders -----------------------------------------------------------
 
 PATCHES = frozenset({"rows", "patches", "moments"})
-"""Fields of an answer with the mean and the second moments of patches of pictures."""
+"""Fields of a reply with the mean and second moments of image patches."""
 COLUMNS = frozenset({"rows", "columns", "squares"})
-"""Fields of an answer with totals of columns and of their squares."""
+"""Fields of a reply with column sums and sums of squares."""
 
 
 def find_fault_in_moments(

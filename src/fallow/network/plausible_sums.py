@@ -37,15 +37,15 @@ from fallow.network.plausible import (
 from fallow.network.tallies import are_tallies, find_fault_in_tallies
 
 ATTEMPTS = 3
-"""Implausible totals of one process after which it stops: masks do not say whose part is wrong."""
+"""Number of implausible aggregates before a run stops."""
 COUNTED = (
     *(ROWS, "rows", "hits", "class_rows", "class_hits", "one", "reachable", "weight"),
     *("squared", "right", "log"),
 )
-"""Totals that are 0 or more, but for the rounding of fixed point."""
+"""Aggregates that are nonnegative except for fixed-point rounding."""
 ROUNDED = 0.5
 BELOW = 1e-3
-"""What the rounding of fixed point makes of an eigenvalue of 0, of the largest square."""
+"""Rounding error of a zero eigenvalue, relative to the largest square."""
 
 
 @final

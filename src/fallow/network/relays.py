@@ -30,16 +30,16 @@ LETTER = "letter/"  # prefix of the receiver's name, a field of a sender's reply
 BYTES = "bytes"  # field with the size before encryption
 NEWS = "news"  # field of an instruction
 PROOFS = "proofs"
-"""The field of an order for a masked part: of each site its identity key and its signature."""
+"""Field of an instruction for a masked contribution: identity key and signature of each site."""
 LONGEST = 1000  # longest notification in characters
 CLAIM = "labels"  # field of a peer message with the weight of its model
 ANEW = "~"
-"""Stands in a key before the number of times that its step was asked anew."""
+"""Separator in a key before the number of a repetition."""
 DELIVER = "/deliver"
 
 
 OrderBody = Tree
-"""What an order brings: a packed request with what belongs to it, or sealed letters."""
+"""Body of an instruction: a packed request with its fields, or sealed peer messages."""
 
 
 class Delivery(NamedTuple):

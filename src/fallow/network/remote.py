@@ -45,7 +45,7 @@ from fallow.sites.in_process import Routes
 from fallow.storage.plain import plain
 
 GLANCE = 120.0
-"""Seconds that sites have to say how labeling goes; a later answer is not heard."""
+"""Seconds that sites have to reply with their progress. Later replies are ignored."""
 
 # keys in the event log
 AGAIN = "again/"  # of a step: number of retries

@@ -19,9 +19,9 @@ from fallow.network.relays import PROOFS, bytes_to_tensor, tensor_to_bytes
 from fallow.privacy.signing import SIGNATURE, open_signed, sign
 
 SIGNED = "#signed"
-"""The reserved field of an answer with a public key: the signature."""
+"""Reserved field of a reply with a public key: its signature."""
 PURPOSE = "fallow sum key 1"
-"""The first line of what is signed here, which no other message of a site begins with."""
+"""First line of the signed text, which distinguishes it from other messages."""
 IDENTITY = 32  # size in bytes
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 
 TALLY = frozenset({"chosen", "wrong", "left", "doubt", "drawn", "beyond", "squares"})
-"""Fields of an answer about rows that were chosen and drawn (`fallow.experiment.audit`)."""
+"""Fields of a reply about selected and drawn rows (`fallow.experiment.audit`)."""
 NOT_NEGATIVE = ("chosen", "wrong", "left", "doubt", "drawn", "squares")
 
 

@@ -29,11 +29,11 @@ ABSENT = "absent"  # sites left out of one round or query
 LEFT = "left"  # sites removed from the study
 HELLO = "0/hello"
 SCALING = ("/cells", "/encoder", "/encode", "/features", "/targets", "/tuned")
-"""The ends of the keys of what all sites must take part in to take part in anything."""
+"""Suffixes of the keys of exchanges that every site must take part in."""
 PEOPLE = ("ask", "close")
-"""The ends of the keys of a step in which people are asked, and in which that is over."""
+"""Suffixes of the keys at the start and the end of labeling."""
 APART = (*PEOPLE, "score", "encoder", "encode", "features", "best", "last")
-"""The ends of keys under which more is asked in a round or step than by its method."""
+"""Suffixes of the keys of further requests in a round or step, beside its algorithm."""
 FINISH = "model/finish"
 
 

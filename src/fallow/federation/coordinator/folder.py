@@ -29,7 +29,7 @@ from fallow.storage.files import only_one, unwritable, write_json, write_whole
 
 ABOUT = "coordinator.json"
 LEAVING = 20.0
-"""Seconds in which the Flower of a coordinator that was killed ends by itself."""
+"""Seconds after which the Flower processes of a killed coordinator have ended."""
 
 
 @dataclass(frozen=True)

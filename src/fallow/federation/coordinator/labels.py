@@ -14,7 +14,7 @@ from fallow.federation.coordinator.live import Control, seconds_of, utc
 from fallow.federation.coordinator.news import note_cut_short
 
 Ended = Literal["settled", "deadline", "advance"]
-"""Why waiting ended: everybody is done, time is up, or somebody said that it is enough."""
+"""Reason for the end of labeling: all done, deadline passed, or ended by request."""
 
 SLACK = 60.0  # seconds of clock correction that are not reported
 COUNTS = ("asked", "answered", "declined", "open", "conflicts")

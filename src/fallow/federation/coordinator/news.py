@@ -19,7 +19,7 @@ from fallow.federation.coordinator.absences import (
 
 CUT_SHORT = "cut short"
 CLOSED = "closed without"
-"""What the journal notes: steps and the sites that did not see their labeling, or its end."""
+"""Key in the event log: sites that missed the labeling of a step or its end."""
 
 
 def note_cut_short(journal: Journal, step: str, sites: Iterable[SiteId]) -> None:

@@ -67,7 +67,7 @@ SCORES: dict[CardScore, str] = {
     "worst_tenth": "accuracy of the worst tenth of the sites",
     "mse": "mean squared error",
 }
-"""What a model card tells of the last record, and how it calls it."""
+"""Scores of the last record in the model card, with their names there."""
 POLL = 10.0  # seconds between progress requests
 
 

@@ -19,7 +19,7 @@ UNSCORED: Scores = {
     "mse": None,
     **NOT_BY_SITE,
 }
-"""The scores of rows that nobody has told of."""
+"""Scores without any test counts."""
 
 
 def score_counts(answers: Mapping[SiteId, Answer], variance: float | None = None) -> Scores:

@@ -26,9 +26,9 @@ from fallow.storage.errors import Failed, sentence
 
 SELDOM = 30.0  # seconds between report pages during labeling
 LASTING = ("rows", "test", "seen", "labels", "counted")
-"""What stays known of a site when the coordinator is started again."""
+"""State of a site that is kept when the coordinator restarts."""
 OVER = ("gathered", "missing", "labels", "labeled", "round", "query", "scored")
-"""Events after which nobody is waited for as before."""
+"""Events after which the list of pending sites changes."""
 
 
 @final

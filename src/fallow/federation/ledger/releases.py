@@ -26,10 +26,9 @@ from fallow.storage.errors import Failed
 
 NAME = "releases.log"
 VERSION = 1
-"""A line of the file: an object of JSON.  What is in it shows when it is used."""
+"""Version of the format: lines of JSON objects, validated on use."""
 LATER = 10.0
-"""Seconds after its last line in which a file may have been changed and still count as one that
-nobody put back."""
+"""Largest delay in seconds between the last line and the modification time of a file."""
 
 
 class ReleaseEntry(NamedTuple):

@@ -26,11 +26,11 @@ OLDEST = (
     "FROM undo AS u WHERE exchange = (SELECT min(exchange) FROM undo WHERE name = u.name)"
 )
 PUT_BACK = "put back"
-"""Before the time, in the key of what a site counts as spent because its ledger was put back."""
+"""Prefix of the key of a cost that is charged because the ledger was restored."""
 RECORDED = "releases are recorded"
-"""What a ledger says of itself: that `Releases` has all of its releases."""
+"""Mark of a ledger: `Releases` has all of its releases."""
 SAID = "put back, in words"
-"""And what it cost that it was put back."""
+"""Mark of a ledger: description of the cost of restoring it."""
 NEW_RELEASE = "INSERT INTO spent (run, key, epsilon, line) VALUES (?, ?, ?, ?)"
 
 

@@ -16,11 +16,11 @@ from fallow.storage.errors import Damaged, Failed, Replaced, Unwritable
 
 SYNCHRONOUS: Durability = "FULL"  # a power failure loses no label
 COPIED = "copied at"
-"""What a ledger says of itself that is a copy, until the labels of a cycle have been entered."""
+"""Mark of a restored backup, until labels of a cycle were added."""
 NOTICED = "is older since"
-"""What a ledger says of itself whose forgotten releases have been counted, just as long."""
+"""Mark of a restored backup whose missing releases were charged, for the same time."""
 VERSION = 1
-"""Of the tables; a file of another version is refused rather than misread."""
+"""Version of the tables. A file of another version is rejected."""
 
 TABLES = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -145,14 +145,14 @@ MARKED = {
     "going_back": ("run", "number", "key", "at"),
     "taken_back": ("run", "key"),
 }
-"""Tables whose lines carry a checksum of these columns.  The others have one of their own: labels
-(`store`), what is remembered and kept secret, answers of exchanges, releases (`with_checksum`)."""
+"""Tables whose lines have a checksum of these columns. Other tables have their own checksums: labels
+(`store`), states, secrets, replies and releases (`with_checksum`)."""
 PEOPLES = ("gone", "purse", "attention", "purchase", "question", "given")
-"""Of these, what labels are made from."""
+"""The subset of these tables from which labels are derived."""
 MARK_OF = "fallow_mark"
-"""By what name the database calls `mark_of`."""
+"""Name of `mark_of` in the database."""
 Value = str | int | float | bytes | None
-"""What SQLite keeps in a cell."""
+"""Value of a cell in SQLite."""
 
 
 def mark_of(*line: Value) -> bytes:

@@ -33,11 +33,11 @@ class SiteNode(Protocol):
 
 
 Handle = Callable[[bytes], bytes]
-"""Answers an order."""
+"""Function that replies to an instruction."""
 Connect = Callable[[SiteFolder, Handle], SiteNode]
-"""Makes the node that carries orders to a site."""
+"""Factory of the node that carries instructions to a site."""
 Open = Callable[[CoordinatorFolder, Say], ServedLink]
-"""Makes the coordinator's end."""
+"""Factory of the coordinator's end."""
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,13 @@ from fallow.federation.site.feature_space import FeatureSpace
 from fallow.federation.site.rows import ReadableRow, SiteRows
 
 ENDED = ("expired", "withdrawn")
-"""States in which a question takes no answer any more."""
+"""States in which a labeling task cannot be labeled."""
 NOTHING = ""
-"""How a form says that there is no answer."""
+"""Form value for a missing label."""
 N_SIMILAR = 3
-"""Labeled rows that are shown beside one that is like them."""
+"""Number of nearest labeled examples that are shown."""
 CANNOT_TELL = "x"
-"""How a form says that somebody cannot tell; every other answer is a number."""
+"""Form value for "cannot tell". All other values are numbers."""
 
 
 @final

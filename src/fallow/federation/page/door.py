@@ -34,7 +34,7 @@ HEADERS = {
 }
 ENTRANCE = "/enter"
 NAME = "fallow-who"
-"""The cookie with the name that a person has given; it tells people apart and is no password."""
+"""Cookie with the annotator's name, which distinguishes annotators and is no password."""
 
 
 class Entrance(Protocol):

@@ -27,7 +27,7 @@ from fallow.storage.private import OTHERS
 
 SECRET_HEADER = "fallow-proxy"  # noqa: S105  (the name of the field, not the secret)
 SECRET = Path("keys", "page-proxy.secret")
-"""Where in a site's folder the secret lies that its proxy and its page share."""
+"""Path of the secret that the proxy and the page share, in a site's folder."""
 SHORTEST = 32  # shortest secret in characters
 ANEW = "and a new one is made, which the proxy then needs"
 

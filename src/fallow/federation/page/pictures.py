@@ -24,9 +24,9 @@ SHOWN = {  # formats that every browser supports
     ".bmp": "image/bmp",
 }
 CHANNELS = {1: 1, 3: 3, 2: 1, 6: 3}
-"""Channels of a row, and of each of the one or two pictures that it is."""
+"""Channels of a row, and of each of its one or two images."""
 LINE = 38
-"""Characters of a line of a placeholder."""
+"""Characters per line of a placeholder."""
 SMALL = 256  # pixels per side; smaller images are enlarged without interpolation
 
 

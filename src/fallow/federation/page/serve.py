@@ -30,7 +30,7 @@ WAY_IN = """<!doctype html>
 <body><p><a href="{address}">Back to labeling</a></p></body>
 </html>
 """
-"""A file that leads a browser to the page."""
+"""File that forwards a browser to the page."""
 
 
 def serve(

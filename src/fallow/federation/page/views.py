@@ -32,7 +32,7 @@ from fallow.report.own_data import summarize_data
 HERE = Path(__file__).parent
 A_PAGE = 50  # labels on one page
 QUIET = ("saved", "same")
-"""What is said beside the answers, where it moves nothing under the pointer."""
+"""Outcomes shown beside the labels, where they do not move the page."""
 NOTICES = {  # confirmation messages, with placeholders {id} and {label}
     "saved": "Saved: {label} for example {id}.",
     "same": "{label} was already saved for example {id} and counts once.",
@@ -83,7 +83,7 @@ class CycleCounts(TypedDict):
 
 
 Context = dict[str, object]
-"""Names of a template, and what they stand for."""
+"""Variables of a template."""
 
 
 @final

@@ -15,7 +15,7 @@ from fallow.settings.budgets import Share, budgets
 from fallow.settings.recipe import Recipe
 
 MOST_ROWS = 2**40
-"""More rows than a federation has."""
+"""Upper bound on the number of rows of a federation."""
 
 
 @final

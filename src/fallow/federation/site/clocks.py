@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from fallow.core.refusal import Refusal
 
 RUN = re.compile(r"([0-9a-f]{10})-[0-9a-f]{16}")
-"""The name of a run: the second in which it began, the nanosecond of that, and a random number that
-tells two of one moment apart; earlier versions had a longer one in place of the last two."""
+"""Name of a run: second and nanosecond of its start, and a random number."""
 AHEAD = 86400  # largest lead of the coordinator's clock in seconds
 
 

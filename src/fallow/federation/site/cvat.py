@@ -27,7 +27,7 @@ from fallow.storage.private import FILE
 ARCHIVE = ".zip"
 ANNOTATIONS = ".xml"
 LABELS = ".labels.json"
-"""How the list of labels is called beside an archive: its name, and this."""
+"""Suffix of the file with the list of labels beside an archive."""
 ENDINGS = {"image/png": ".png", "image/jpeg": ".jpg", "image/webp": ".webp"}
 OTHERS = re.compile(r"[^A-Za-z0-9_-]+")
 LONGEST = 60  # characters of an example's name in the name of its image

@@ -27,8 +27,7 @@ from fallow.sites.view import SiteView
 from fallow.storage.features import BLOCK, FeatureStore
 
 MODEL = "global"
-"""Under which name a site remembers the model that all sites train, from a query until its cycle
-ends."""
+"""State with the global model, from a query until the end of its cycle."""
 
 
 @final

@@ -29,7 +29,7 @@ from fallow.storage.files import digest_of, write_json, write_whole
 
 SETTINGS = "site.toml"
 AUTHORITY = "keys/authority.pem"
-"""Where the certificates lie by which the coordinator's machine is known."""
+"""Path of the certificates that authenticate the coordinator's machine."""
 
 
 @dataclass(frozen=True)
@@ -327,7 +327,7 @@ def check_delta_of(settings: Settings, agreement: Agreement, rows: int) -> None:
 
 
 ChooseLimit = Callable[[Proposal], int]
-"""How many labels a site gives at most, asked with a proposal."""
+"""Function that chooses the label limit of a site from a proposal."""
 
 
 def check_not_lost(ledger: Path) -> None:

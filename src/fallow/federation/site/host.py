@@ -64,10 +64,10 @@ from fallow.storage.errors import Failed
 from fallow.storage.features import FeatureStore
 
 FEATURES = "features"
-"""The folder of features of rows, in that of a site."""
+"""Folder of encoded rows in a site's folder."""
 
 MOST_NEWS = 50
-"""Pieces of news of a run, beyond which a site remembers none that comes without a request."""
+"""Largest number of notifications of a run that are stored without an instruction."""
 
 
 class OlderLedger(Refusal):

@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 TAG = "label"
-"""The name of the tag that people fill in."""
+"""Name of the input tag."""
 SHOWN = "sample"
-"""The name of the tag that they see."""
+"""Name of the tag that displays the example."""
 FEATURE = "feature:"
-"""With what the name of a feature begins in a line of `labels_io`."""
+"""Prefix of feature names in a line of `labels_io`."""
 
 JsonObject = Mapping[str, object]
-"""An object of a JSON file.  Nothing is known of its values before they are looked at."""
+"""Object of a JSON file, whose values are not validated yet."""
 Cells = dict[str, object]
-"""What a file says of one label, by the name of the column."""
+"""Values of one line of a file by column name."""
 
 
 # -- export ---------------------------------------------------------------------------------

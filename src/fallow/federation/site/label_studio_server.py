@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 SERVER = "label-studio.toml"
 TAKEN = "label-studio.json"
-"""What was read last, in the site's folder: sentences about an entry mean this file's."""
+"""File with the last import, in the site's folder. Messages about entries refer to it."""
 PATIENCE = 30.0  # seconds without data
 LONGEST = 600.0  # seconds for a whole response
 LARGEST = 2**27  # largest response in bytes
@@ -69,7 +69,7 @@ class Shown(Protocol):
 
 
 ShowRow = Callable[[int], Shown | None]
-"""The picture of a row; None for a row that is none."""
+"""Function that returns the image of a row, or None."""
 
 
 # -- settings -------------------------------------------------------------------------------

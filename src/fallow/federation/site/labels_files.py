@@ -17,11 +17,11 @@ from fallow.storage.plain import cell, cell_text
 from fallow.storage.private import FILE
 
 Key = Literal["id", "row"]
-"""The column that names samples: by their name, or by their number in the site's data."""
+"""Column with the examples: their names or their row numbers."""
 READ = ("id", "row", "label", "who")
-"""The columns that are read; others are passed over."""
+"""Imported columns. Others are ignored."""
 Entry = tuple[str, Cells]
-"""Where something stands in a file ("line 3"), and what stands there."""
+"""Position in a file ("line 3") and the cells there."""
 
 
 # -- export ---------------------------------------------------------------------------------

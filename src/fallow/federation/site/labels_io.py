@@ -47,7 +47,7 @@ WRITTEN = (
     *("id", "label", "row", "cycle", "place", "who", "at", "state"),
     *("guess", "probability", "guess_by", "score", "file"),
 )
-"""Columns that are written, which keep their meaning whatever a study calls its own."""
+"""Exported columns, which keep their meaning whatever names the study uses."""
 
 
 # -- export ---------------------------------------------------------------------------------

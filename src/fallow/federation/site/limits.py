@@ -40,14 +40,14 @@ from fallow.federation.site.schedule import TUNED, OrderPlace, RunSchedule
 from fallow.storage.files import digest_of
 
 FILLED_BY = ("fill", "features", "spread")
-"""Functions that may be given what fills empty cells."""
+"""Client functions that may receive values for empty cells."""
 PARTS = ("w", "stats")
-"""Of a common model."""
+"""Parts of a global model."""
 FITS = 6  # models that one instruction trains or sends
 DEADLINE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\+00:00")
-"""A time of day as coordinators write it."""
+"""Format of a deadline."""
 YEARS = range(2000, 3000)
-"""Of a deadline: years that every time zone can show."""
+"""Years of a deadline that every time zone can display."""
 
 
 @dataclass(frozen=True)

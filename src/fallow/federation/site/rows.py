@@ -30,12 +30,12 @@ from fallow.federation.site.pictures import (
 )
 
 ReadableRow = tuple[tuple[str, str, str], ...] | Path
-"""A row as a person reads it: (column, text, unit) for each column of a table, the text "" where the
-cell is empty, or the file of an image."""
+"""Row in readable form: (column, text, unit) for each column, with "" for empty cells, or an image
+file."""
 MOST_VIEWS = 4
-"""Images of a row that people are shown side by side."""
+"""Largest number of images of a row, shown side by side."""
 MOST_FAULTS = 20
-"""Images that cannot be shown of which a note says why."""
+"""Largest number of notes about images that cannot be displayed."""
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -535,4 +535,4 @@ KINDS = {
     "images": _Kind(_read_images, (), "a folder of images in class/* and unlabeled/*"),
     "arrays": _Kind(_read_arrays, (".npz",), "arrays in a file .npz"),
 }
-"""The kinds of rows, by the word of the schema."""
+"""Kinds of data by the name in the schema."""

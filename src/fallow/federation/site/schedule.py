@@ -67,13 +67,12 @@ KEYS: dict[Part, re.Pattern[str]] = {
     "finish": re.compile(rf"model/finish/{TURN}"),
 }
 ENCODING: tuple[Part, ...] = ("cells", "encoder", "encode")
-"""What fills empty cells before an encoder sees rows, what it is fitted to, and its hand-over to
-all sites."""
+"""Imputation before encoding, fitting of the encoder, and its distribution to all sites."""
 TUNED = "0/tuned"
 TUNING: tuple[Part, ...] = ("new", "targets", "tune", "encode", "features")
-"""What follows from the first labels where they choose a field of the encoder, in this order."""
+"""Exchanges that choose a field of the encoder by the initial labeled set, in order."""
 TIMES = re.compile(r"[1-9][0-9]{0,8}")
-"""How often a step was asked anew, as a key says it."""
+"""Number of a repetition in a key."""
 OWNER: dict[Part, str] = {
     "hello": "people",
     "cells": "filling",
@@ -96,7 +95,7 @@ OWNER: dict[Part, str] = {
     "close": "people",
     "finish": "people",
 }
-"""Whose verbs each part of a run asks."""
+"""Owner of the client functions in each part of a run."""
 PHASES: tuple[tuple[Part, ...], ...] = (
     (
         *("hello", "cells", "encoder", "encode", "features", "initial", "tune", "new"),
@@ -109,7 +108,7 @@ PHASES: tuple[tuple[Part, ...], ...] = (
     ("head",),
     ("score",),
 )
-"""Parts of one step, in the order in which they come."""
+"""Parts of a step in their order."""
 
 
 @final

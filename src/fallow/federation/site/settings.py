@@ -27,11 +27,11 @@ SECTIONS = {
     "runs": {"limit": "runs"},
 }
 ALLOW = "allow"
-"""The section of distributions whose classes an agreement may name, with the digest of each."""
+"""Section of distributions whose classes an agreement may name, with their hashes."""
 PAGE = "page"
-"""The section of a labeling page behind a reverse proxy, which names who labels."""
+"""Section of a labeling page behind a reverse proxy that authenticates annotators."""
 FIELD = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-"""A field of HTTP, as it is compared."""
+"""Normalized name of an HTTP header field."""
 TEXTS = (
     "name",
     "data",
@@ -54,7 +54,7 @@ KINDS: dict[str, tuple[tuple[type, ...], str]] = {
 
 
 RUNS = 10
-"""Runs of one study that a site takes part in, where it says nothing else."""
+"""Default for the largest number of runs of a study."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def settings_from(tree: Mapping[str, object]) -> Settings:
 
 
 Found = dict[str, tuple[str, object]]
-"""By field of `Settings`: what the file calls it, and what it says."""
+"""Settings by field: the name in the file and the value."""
 
 
 def _read_texts(tree: Mapping[str, object]) -> Found:
@@ -315,8 +315,8 @@ def settings_text(settings: Settings, study: str) -> str:
     """
     document = tomlkit.document()
     for line in (
-        f'Site "{settings.name}" of the study "{study}". What all sites agreed on stands in',
-        "study.toml; this file is the site's own. A change counts from the next start on.",
+        f'Site "{settings.name}" of the study "{study}". The study agreement is',
+        "in study.toml, and this file has the local settings. Restart the site after a change.",
     ):
         document.add(tomlkit.comment(line))
     _add(document, "name", settings.name)
@@ -324,13 +324,13 @@ def settings_text(settings: Settings, study: str) -> str:
         document,
         "data",
         settings.data,
-        "rows to choose from, with or without labels; they must not change while the study runs",
+        "unlabeled or partly labeled examples; the file must not change during the study",
     )
     _add(
         document,
         "test",
         settings.test,
-        "rows with labels that models are tested on",
+        "labeled test examples",
         example="test.csv",
     )
     _add_coordinator(document, settings)
@@ -341,16 +341,21 @@ def settings_text(settings: Settings, study: str) -> str:
         labels,
         "limit",
         settings.limit,
-        "labels that the people here ever give, whatever the study asks for",
+        "largest number of labels from this site over all runs",
         example=100,
     )
-    _add(labels, "annotators", settings.annotators, "people who must agree on a label")
+    _add(
+        labels,
+        "annotators",
+        settings.annotators,
+        "number of annotators who must agree on a label",
+    )
     _add(
         labels,
         "shown",
         settings.shown,
-        "questions that the people here ever see, also those that nobody answers in time;",
-        "otherwise twice the labels that they may be asked for",
+        "largest number of labeling tasks shown to annotators, including expired ones",
+        "(default: twice the number of labels)",
         example=200,
     )
 
@@ -359,14 +364,14 @@ def settings_text(settings: Settings, study: str) -> str:
         privacy,
         "limit",
         settings.epsilon,
-        "what this site ever spends on noise (ε), whatever the agreement allows",
+        "privacy budget (ε) of this site over all runs",
         example=4.0,
     )
     _add(
         privacy,
         "delta",
         settings.delta,
-        "what this site ever spends of delta; each run with Gaussian noise costs the agreed one",
+        "delta budget of this site; each run with Gaussian noise spends the agreed delta",
         example=1e-5,
     )
 
@@ -375,8 +380,8 @@ def settings_text(settings: Settings, study: str) -> str:
         scores,
         "limit",
         settings.scores,
-        "how often models are scored on the test rows; otherwise twice as often as one run",
-        "of the study does",
+        "largest number of models scored on the test examples",
+        "(default: twice the number of one run)",
         example=100,
     )
 
@@ -385,14 +390,14 @@ def settings_text(settings: Settings, study: str) -> str:
         runs,
         "limit",
         settings.runs,
-        "how often the study may begin here: each run can ask all its methods anew",
+        "largest number of runs of the study at this site",
         example=RUNS,
     )
 
     allow = _add_section(document, ALLOW)
     for line in (
-        "installed distributions whose classes study.toml may name beside Fallow's own: the",
-        "digest of each, as a message says it; write one here only after a look at its code",
+        "installed distributions whose classes study.toml may name, with their fingerprints;",
+        "review the code of a distribution before you add it",
     ):
         allow.add(tomlkit.comment(line))
     for name, digest in settings.allow.items():
@@ -402,7 +407,7 @@ def settings_text(settings: Settings, study: str) -> str:
 
 def _add_coordinator(document: TOMLDocument, settings: Settings) -> None:
     """Add the coordinator's address for the agreed transport."""
-    details = "the coordinator's machine, and the authority by which it is known"
+    details = "address of the coordinator, and the authority of its certificate"
     if settings.address is None:
         _add(
             document,
@@ -419,7 +424,7 @@ def _add_coordinator(document: TOMLDocument, settings: Settings) -> None:
             document,
             "proxy",
             settings.proxy,
-            "what is between this site and the network; otherwise as HTTPS_PROXY says",
+            "proxy between this site and the network (default: HTTPS_PROXY)",
             example="http://proxy.example:3128",
         )
     if settings.own_certificate is not None:
@@ -427,7 +432,7 @@ def _add_coordinator(document: TOMLDocument, settings: Settings) -> None:
             document,
             "own_certificate",
             settings.own_certificate,
-            "what this site shows to the coordinator's machine",
+            "certificate and key that this site shows to the coordinator",
         )
         _add(document, "own_key", settings.own_key)
     _add(document, "address", settings.address, details)

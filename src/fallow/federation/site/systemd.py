@@ -13,7 +13,7 @@ from fallow.network.links import is_loopback
 from fallow.storage.files import write_whole
 
 DROP_IN = "systemd.conf"
-"""In a site's folder; copied to ``fallow-site@NAME.service.d/``."""
+"""File in a site's folder, to be copied to ``fallow-site@NAME.service.d/``."""
 RESOLVER = Path("/etc/resolv.conf")
 PATIENCE = 3.0  # seconds for a lookup; a dead name server would take half a minute
 HEAD = """\

@@ -36,20 +36,20 @@ SEEN_BY = {
     "keep": "coordinator",
     "relay": "other sites, sealed",
 }
-"""Who sees what is asked by an operation; what is kept stays here, and a number of it is seen."""
+"""Recipient of a disclosure, by operation. Stored data stays at the site."""
 DIVISIONS = {
     "equal": "",
     "equal_rounded": ", equally many at each site",
     "proportional": ", more at larger sites",
 }
-"""How a share of all rows becomes a number of each site."""
+"""Division of a share of all rows between the sites."""
 UNKNOWN_BUDGET = (
     "how many labels that is follows from the rows of all sites, which only the coordinator "
     "knows: the first number that it asks for holds; to set one, give limit in site.toml"
 )
 LINE = 1000  # characters of a displayed line
 Disclosed = tuple[str, str, str, str]
-"""A part of the study, a function that it may call at a site, what that reveals, and to whom."""
+"""Part of the study, client function, disclosed data, and recipient."""
 
 
 def list_disclosures(folder: SiteFolder) -> list[Disclosed]:

@@ -66,7 +66,7 @@ KINDS = {
     "absent": "a round or query went on without a site",
     "left out": "the run went on without a site for good",
 }
-"""What can happen, and what that means."""
+"""Kinds of events and their meaning."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ TABLE = "audit.csv"
 RECORDS = "audit.json"
 TEMPLATE = "trail.html"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""The page loads nothing and runs nothing."""
+"""Policy of the page: no external content and no scripts."""
 
 
 def render_files(trail: Trail, about: dict[str, object]) -> dict[str, bytes]:

@@ -29,11 +29,10 @@ MANIFEST = "manifest.json"
 SIGNED = "manifest.sig"
 FILES = (PAGE, TABLE, RECORDS)
 BEGINNING = b'{"fallow audit": 1,'
-"""So begins what is signed: a message of a party is packed and begins with a length, a request over
-HTTPS with a word of its own, so none of the three can be taken for another."""
+"""Prefix of the signed content. Messages and HTTPS requests have other prefixes."""
 KEY = 32  # size of a public key in bytes
 ABOUT = ("role", "party", "study", "digest", "made")
-"""What a manifest says of its party and that is told when it is checked."""
+"""Fields of a manifest that verification displays."""
 MARK = 16  # hexadecimal digits of a line's hash
 LARGEST = 1 << 30  # largest size of a file in bytes
 AGAIN = "ask the party for its audit trail again"

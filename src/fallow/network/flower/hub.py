@@ -32,7 +32,7 @@ LONGEST = 60.0
 # seconds before a message without a loss report is sent again, doubled as well
 AGAIN = 120.0
 SELDOM = 1800.0
-"""Flower says nothing where the process that had a message, or its answer, was killed."""
+"""Retry interval in seconds, because Flower does not report a killed process."""
 TURN = 0.1
 
 

@@ -68,7 +68,7 @@ def accept(server: socket.socket) -> socket.socket | None:
 
 
 FAILED = b"the process of the site could not answer; it is tried again"
-"""All that is said of an error outside: its own words may quote rows."""
+"""Message about an error, whose own text may quote data."""
 
 
 def serve_socket(path: Path, handle: Callable[[bytes], bytes], stop: Event) -> None:

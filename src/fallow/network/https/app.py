@@ -28,7 +28,7 @@ from fallow.network.https.signed import (
 )
 
 WAIT = 20.0
-"""Seconds that a poll waits for a message: less than proxies leave a connection silent."""
+"""Seconds that a poll waits for a message, less than the idle timeout of proxies."""
 SECONDS = 30.0  # time limit for a body
 SLOWEST = 16_384  # slowest permitted rate beyond it, in bytes per second
 LONGEST_POLL = 0  # largest body of a poll in bytes

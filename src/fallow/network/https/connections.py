@@ -24,9 +24,9 @@ HANDSHAKE = 10.0  # timeout of the TLS handshake in seconds
 HEAD = 10.0  # seconds from the handshake or the last response to the next complete header
 HEAD_BYTES = 16_384  # largest header of a request
 STEPS = 8
-"""Turns of the event loop in which what was accepted last becomes a connection, and ends."""
+"""Event loop iterations until a newly accepted connection exists and is closed."""
 GATE = "gate"
-"""Under this name a request finds the connection on which it came."""
+"""Key under which a request has its connection."""
 
 
 class Connections:

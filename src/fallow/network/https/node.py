@@ -19,7 +19,7 @@ GOODBYE = 5.0  # seconds for the thread to end
 FAILED = "the process of the site could not answer; it is tried again"
 
 Handle = Callable[[bytes], bytes]
-"""Answers a message."""
+"""Function that replies to a message."""
 
 
 @final

@@ -26,7 +26,7 @@ PATHS = (POLL, ANSWER)
 NONE = "-"  # placeholder for no instruction
 WINDOW = 1000  # number of consecutive requests of a site that may be lost
 PURPOSE = "fallow https 1"
-"""The first line of what is signed here, which no other message of a site begins with."""
+"""First line of the signed text, which distinguishes it from other messages."""
 SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 DIGEST = re.compile(r"[0-9a-f]{32}")
 CHALLENGE = re.compile(r"[0-9a-f]{32}")

@@ -11,7 +11,7 @@ from fallow.core.types import SiteId
 from fallow.storage.files import write_whole
 
 FOLDER = "nvflare"
-"""In a coordinator's folder: what NVFlare's environment needs of it."""
+"""Folder of NVFlare files in a coordinator's folder."""
 JOB = "job"
 KEEP = "keep.py"
 SERVER = "server"  # NVFlare's term in a job

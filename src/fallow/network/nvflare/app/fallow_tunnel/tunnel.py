@@ -20,7 +20,7 @@ from threading import Event, Lock, Thread
 
 PORT = 9093
 PORT_SETTING = "FALLOW_NVFLARE_PORT"
-"""Environment of NVFlare's client at a site: another port than `PORT`."""
+"""Environment variable of NVFlare's client at a site that replaces `PORT`."""
 LOOPBACK = "127.0.0.1"
 
 PIECE = 1 << 20  # largest piece in bytes
@@ -37,9 +37,9 @@ END = "end"
 
 Fields = Mapping[str, object]
 Carry = Callable[[Fields], bool]
-"""Hands fields to the other end, and says whether they were taken there; False where it failed."""
+"""Function that sends fields to the other end and returns whether they were accepted."""
 CarryTo = Callable[[str, Fields], bool]
-"""The same from the server, to the site of a name."""
+"""The same from the server to a named site."""
 
 
 class Connection:

@@ -1,4 +1,4 @@
-"""Beside a site: passes one message to the site's process and its answer back."""
+"""Flower client app: passes one message to the site's process and returns its reply."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..pipe import ANSWER, MESSAGE, connect, read, write
 
 
 def query(message: Message, context: Context) -> Message:
-    """Carry one message; a failure becomes Flower's error reply, and the message comes again."""
+    """Carry one message. A failure becomes Flower's error reply, and the message is sent again."""
     carried: Any = message.content["pipe"]["bytes"]
     try:
         with connect() as connection:

@@ -1,4 +1,4 @@
-"""Beside the coordinator: pushes its messages to nodes and brings their answers back."""
+"""Flower server app: sends the coordinator's messages to nodes and returns their replies."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from flwr.serverapp import Grid, ServerApp
 
 from ..pipe import ANSWER, LOST, NODE, NODES, NUMBER, connect, read, write
 
-TURN = 0.25  # seconds between looks; Flower's own loop takes 3
-LOOK = 4  # turns between looks at who is online
+TURN = 0.25  # seconds between polls; Flower's own loop takes 3
+LOOK = 4  # polls between checks of the connected nodes
 
 
 def main(grid: Grid, context: Context) -> None:
-    """Carry until the coordinator ends the connection."""
+    """Carry messages until the coordinator closes the connection."""
     waiting: dict[str, bytes] = {}  # Flower's id of a message -> the coordinator's number
     shown = ""
     turn = 0
@@ -41,7 +41,7 @@ def main(grid: Grid, context: Context) -> None:
 def push(
     grid: Grid, link: socket.socket, payload: bytes, waiting: dict[str, bytes]
 ) -> None:
-    """Hand one message to Flower."""
+    """Send one message with Flower."""
     number, node = NODE.unpack_from(payload)
     content = RecordDict({"pipe": ConfigRecord({"bytes": payload[NODE.size :]})})
     (value,) = grid.push_messages([Message(content, node, MessageType.QUERY)])
@@ -52,7 +52,7 @@ def push(
 
 
 def give(link: socket.socket, reply: Message, waiting: dict[str, bytes]) -> None:
-    """Pass on what came back.  Errors may be of the SuperLink and not of the node."""
+    """Pass on a reply. Errors may come from the SuperLink instead of the node."""
     number = waiting.pop(reply.metadata.reply_to_message_id, None)
     if number is None:
         return
@@ -64,7 +64,7 @@ def give(link: socket.socket, reply: Message, waiting: dict[str, bytes]) -> None
 
 
 def online(grid: Grid) -> str:
-    """Who is there: a node's name was given to its key when the coordinator registered it."""
+    """Return the connected nodes. A node's name was bound to its key at registration."""
     nodes = [[node.node_id, node.name, node.last_activated_at] for node in grid.get_nodes()]
     return json.dumps(sorted(nodes))
 
