@@ -36,9 +36,9 @@ for number in range(600):
     clinic = clinics[
         (label // 4 + number % 2) % 3
     ]  # every clinic has its own mix of classes
-    place = scans / clinic / str(label)
-    place.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(pixels).save(place / f"{number:03d}.png")
+    class_folder = scans / clinic / str(label)
+    class_folder.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(class_folder / f"{number:03d}.png")
 sorted(path.name for path in scans.iterdir())
 
 # %%
@@ -51,7 +51,7 @@ federation = fl.Federation(str(scans), fl.Natural())
 federation.counts()
 
 # %%
-# Images are float tensors ``(n, channels, height, width)`` with values from -1 (black) to 1
+# Images are float tensors ``(n, channels, height, width)`` with values from 0 (black) to 1
 # (white). Images of different sizes are resized to the most frequent size.
 #
 # Start with the default
@@ -142,21 +142,22 @@ new = torch.from_numpy(images[-5:, None])  # (5, 1, 8, 8), from 0 to 1
 print(run.predict(new), digits.target[-5:])
 
 # %%
-# A model without an encoder of your own is saved as a folder without pickles and loaded again:
-trained = study.run("badge", seed=0)
-weights = {name: value.shape for name, value in trained.model.state_dict().items()}
-weights
+# ``save`` writes a model of built-in classes to a folder without pickles, and ``fl.load_model``
+# reads it:
+baseline.run("margin", seed=0).save(folder / "model")
+print(fl.load_model(folder / "model").predict(new))
 
 # %%
-# The model is an ordinary ``nn.Module``, so ``torch.save(trained.model.state_dict(), ...)`` works
-# too.
+# A network of your own is an ordinary ``nn.Module``. Save its ``state_dict()`` as usual:
+trained = study.run("badge", seed=0)
+torch.save(trained.model.state_dict(), folder / "net.pt")
 #
 # Which examples were selected?
 # -----------------------------
 #
 # ``fl.select`` applies a strategy to arrays, without a federation. It returns positions in the
 # pool. Use it to try strategies in an existing project.
-x = torch.from_numpy(images[:200, None] * 2 - 1)
+x = torch.from_numpy(images[:200, None])
 y = digits.target[:200]
 selected = fl.select(x[50:], fl.BADGE(), model=trained.model, labeled=(x[:50], y[:50]), n=5)
 selected

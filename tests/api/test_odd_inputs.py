@@ -417,7 +417,7 @@ def test_what_cannot_work_is_said_in_one_sentence(
 def test_a_strategy_that_is_none_is_refused(arrays: Arrays, strategy: Any) -> None:
     with pytest.raises(
         ValueError,
-        match=r"not one of the strategies|not a query strategy|names no method|chooses no rows",
+        match=r"not one of the strategies|not a query strategy|is no strategy|chooses no rows",
     ):
         fl.select(arrays["pool"], strategy, n=2)
 
@@ -719,3 +719,16 @@ def test_sites_that_the_data_names_need_no_number() -> None:
     asked = fl.Federation(data, fl.Natural())
     assert asked.sizes() == fl.Federation(data).sizes()
     assert set(asked.sizes()) == {"a", "b", "c"}
+
+
+def test_a_file_as_the_folder_of_results_is_refused(
+    world: fl.Federation, tmp_path: Path
+) -> None:
+    file = tmp_path / "table.csv"
+    file.touch()
+    with pytest.raises(
+        ValueError, match=r"table.csv', which is a file; give the path of a f"
+    ):
+        fl.run(world, "random", out=file)
+    with pytest.raises(ValueError, match="which is a file"):
+        fl.compare(world, ["random"], out=file)

@@ -144,7 +144,8 @@ def test_a_class_of_a_package_is_called_by_its_module() -> None:
 @pytest.mark.parametrize("given", [3, None, [fl.Random()], lambda: 0])
 def test_what_names_nothing_is_refused_with_what_to_give(given: Any) -> None:
     with pytest.raises(
-        ValueError, match="names no method, partition or model; give an object"
+        ValueError,
+        match="is no strategy, training algorithm, partition or model; give an object",
     ):
         fl.Spec.of(given)
 

@@ -205,6 +205,8 @@ def make_folder(out: str | Path | None) -> Path:
     """Return the folder for the results, or a temporary one."""
     if out is None:
         return Path(tempfile.mkdtemp(prefix="fallow-"))
+    if Path(out).is_file():
+        raise ValueError(f"out is {str(out)!r}, which is a file; give the path of a folder")
     return Path(out)
 
 

@@ -90,8 +90,8 @@ class Spec:
         if is_dataclass(given) and not isinstance(given, type):
             return Spec(name_of(type(given)), _list_chosen(given))
         raise ValueError(
-            f"{given!r} names no method, partition or model; give an object such as "
-            "fl.Entropy(), its class, or a text such as 'entropy:model=global'"
+            f"{given!r} is no strategy, training algorithm, partition or model; give an object "
+            "such as fl.Entropy(), its class, or a string such as 'entropy:model=global'"
         )
 
     def __str__(self) -> str:
