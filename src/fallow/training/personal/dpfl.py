@@ -212,6 +212,16 @@ class DPFL(StepTraining):
                 raise ValueError(
                     f"DPFL's {field} is {value!r}; use one of {', '.join(known)}"
                 )
+        if self.budget is None and not self.counts_self:
+            raise ValueError(
+                "DPFL's counts_self is False and its budget is none, to which nothing is counted; "
+                "set budget or leave counts_self out"
+            )
+        if self.between == "local" and self.period == 1:
+            raise ValueError(
+                "DPFL's between is 'local' and its period is 1, so that no round lies between two "
+                "selections; set period=2 or more, or leave between out"
+            )
 
     # -- server side ------------------------------------------------------------------------
 
