@@ -1,4 +1,4 @@
-"""Errors that may leave a site, and errors that stop a run."""
+"""Error messages that may leave a site, and errors that stop a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Halted(RuntimeError):
 
 @contextmanager
 def words_stay() -> Iterator[None]:
-    """Around code that sees rows, of a method for instance: nothing that it raises is a `Refusal`."""
+    """Prevent code that reads examples, such as an algorithm, from raising a `Refusal`."""
     try:
         yield
     except Refusal as error:

@@ -1,4 +1,4 @@
-"""Data sets, named or a user's own, and how their rows are spread over sites."""
+"""Datasets, named or a user's own, and partitions over sites."""
 
 from fallow.data.catalog.fetch import fetch
 from fallow.data.catalog.named import CATALOG, Entry, load, load_outline, source_files

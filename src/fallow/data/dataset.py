@@ -1,4 +1,4 @@
-"""One data set in memory: rows, labels, natural sites, and test rows that are not training rows."""
+"""Datasets in memory: examples, labels, natural sites, and a separate test set."""
 
 from __future__ import annotations
 
@@ -25,12 +25,49 @@ UNLABELED = -1
 @final
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Rows with their labels, and a test set of the same columns.
+    """Examples with labels, and a test set with the same columns.
 
-    Raises ValueError when shapes disagree, a feature is not finite (but for NaN where ``missing``
-    says what becomes of it), a label has no class, or there is no row.  Classification or regression
-    is told by the type of ``y``.
+    The task is classification or regression, depending on the dtype of ``y``.
 
+    Parameters
+    ----------
+    name : str
+        Name of the dataset.
+    x : Tensor
+        (n, ...) float32; images (n, c, h, w), normalized.
+    y : Tensor
+        (n,) int64 class ids, -1 for unlabeled; or float32 targets, NaN for unlabeled.
+    x_test : Tensor
+        (m, ...) float32; m may be 0.
+    y_test : Tensor
+        (m,) labels of the test set; all are labeled.
+    classes : tuple of str
+        Names of the classes by id; empty for regression.
+    groups : Tensor, optional
+        (n,) int64 natural site of every example.
+    groups_test : Tensor, optional
+        (m,) int64 natural site of every test example.
+    group_names : tuple of str
+        Names of the natural sites by id.
+    columns : tuple of str
+        Names of the features of a table; otherwise empty.
+    ids : tuple of str, optional
+        (n,) names of examples or files.
+    notes : tuple of str
+        Changes made by the import, as sentences.
+    missing : Missing, optional
+        Imputation of empty cells, which are NaN in ``x`` and ``x_test``.
+    reading : Reading, optional
+        Summary of the import of a user's own data.
+
+    Raises
+    ------
+    ValueError
+        If shapes differ, a feature is not finite (except NaN with ``missing``), a label has no
+        class, or there is no example.
+
+    Examples
+    --------
     >>> d = Dataset(
     ...     "toy",
     ...     torch.eye(4),
@@ -83,7 +120,7 @@ class Dataset:
 
     @property
     def task(self) -> Task:
-        """Told by the type of the labels."""
+        """Task, determined by the dtype of the labels."""
         if self.y.is_floating_point():
             return "regression"
         return "classification"
@@ -94,13 +131,13 @@ class Dataset:
 
     @property
     def is_labeled(self) -> Tensor:
-        """Which training rows come with a label: (n,) bool."""
+        """Mask of labeled training examples: (n,) bool."""
         if self.task == "regression":
             return ~self.y.isnan()
         return self.y != UNLABELED
 
     def rows(self, n: int, stream: torch.Generator) -> Dataset:
-        """The data set with ``n`` training rows drawn at random, in their old order."""
+        """Return the dataset with ``n`` training examples drawn at random, in their order."""
         keep = _draw(n, len(self.x), stream, f"training rows of {self.name}")
         groups = self.groups
         if groups is not None:
@@ -113,16 +150,16 @@ class Dataset:
         )
 
     def test_rows(self, n: int, stream: torch.Generator) -> Dataset:
-        """The data set with ``n`` test rows drawn at random, in their old order."""
+        """Return the dataset with ``n`` test examples drawn at random, in their order."""
         return _keep_test(
             self, _draw(n, len(self.x_test), stream, f"test rows of {self.name}")
         )
 
 
 def take_rows(x: Tensor, at: Tensor) -> Tensor:
-    """The rows at some places, x[at].  at: (k,) row numbers, or (n,) bool.
+    """Return the examples x[at].  at: (k,) positions, or (n,) bool.
 
-    Where all rows are one row in memory, as in an outline of many pictures, there is no copy.
+    If all examples share memory, as in an outline of many images, nothing is copied.
     """
     is_one_row = len(x) > 0 and x.stride(0) == 0
     if not is_one_row:
@@ -134,13 +171,13 @@ def take_rows(x: Tensor, at: Tensor) -> Tensor:
 
 
 def repeat_row(row: Tensor, n: int) -> Tensor:
-    """One row n times, without a copy: (1, ...) -> (n, ...)."""
+    """Repeat an example n times without a copy: (1, ...) -> (n, ...)."""
     item = row.shape[1:]
     return row.expand(n, *item)
 
 
 def row_hashes(x: Tensor) -> list[bytes]:
-    """A 16-byte hash of the bytes of each row: (n, ...) -> n hashes.  -0.0 counts as 0.0.
+    """Return a 16-byte hash of each example: (n, ...) -> n hashes.  -0.0 equals 0.0.
 
     >>> a, b = row_hashes(torch.tensor([[0.0, 1.0], [-0.0, 1.0]]))
     >>> a == b
@@ -159,10 +196,10 @@ def row_hashes(x: Tensor) -> list[bytes]:
 def copies_of(
     x: Tensor,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Which rows are the same: the first row of each kind, and the kind of each row.
+    """Find duplicates: the first example of each kind, and the kind of each example.
 
-    x: (n, ...) -> (k,) row numbers, and (n,) numbers below k, in no particular order.  -0.0 counts
-    as 0.0, and NaN as NaN.
+    x: (n, ...) -> (k,) positions, and (n,) numbers below k, in no particular order.  -0.0 equals
+    0.0, and NaN equals NaN.
 
     >>> first, kind = copies_of(torch.tensor([[0.0, 1.0], [2.0, 1.0], [-0.0, 1.0]]))
     >>> sorted(first.tolist()), bool(kind[0] == kind[2] != kind[1])
@@ -172,21 +209,21 @@ def copies_of(
     _, first, kind = np.unique(sums, return_index=True, return_inverse=True)
     if len(first) == len(x) or _are_equal(x, first[kind]):
         return first, kind
-    # two rows that differ have the same sum: one in 2^64 pairs
+    # different examples have the same sum with probability 2^-64
     hashes = np.array(row_hashes(x), dtype="V16")
     _, first, kind = np.unique(hashes, return_index=True, return_inverse=True)
     return first, kind
 
 
 BLOCK = 1 << 14
-"""Rows at a time, so that beside a large set there is never a second copy of all."""
+"""Number of examples per block, so that no second copy of a large dataset is in memory."""
 
 
 def row_sums(x: Tensor) -> npt.NDArray[np.uint64]:
-    """A number of 64 bits for each row, the same for equal rows: (n, ...) -> (n,).
+    """Return a 64-bit number for each example, equal for duplicates: (n, ...) -> (n,).
 
-    The bits of the values, each times an odd number of its own, added up: rows that differ in one
-    value never have the same.
+    It is the sum of the bits of the values, each times its own odd number, so examples that differ
+    in one value never have the same number.
     """
     if len(x) == 0:
         return np.zeros(0, dtype=np.uint64)
@@ -203,7 +240,7 @@ def row_sums(x: Tensor) -> npt.NDArray[np.uint64]:
 
 
 def _are_equal(x: Tensor, other: npt.NDArray[np.int64]) -> bool:
-    """Whether each row is the same as the row with the number in ``other``."""
+    """Return whether each example equals the example at the position in ``other``."""
     rows = x.detach().cpu().reshape(len(x), -1).numpy()
     at = np.flatnonzero(other != np.arange(len(rows)))
     for begin in range(0, len(at), BLOCK):
@@ -214,7 +251,7 @@ def _are_equal(x: Tensor, other: npt.NDArray[np.int64]) -> bool:
 
 
 def check_leak(dataset: Dataset) -> None:
-    """Raise ValueError when a test row has, byte for byte, the features of a training row."""
+    """Raise ValueError if a test example has exactly the features of a training example."""
     leaks = _leaks(dataset)
     if leaks:
         test, train = next(iter(leaks.items()))
@@ -226,7 +263,7 @@ def check_leak(dataset: Dataset) -> None:
 
 
 def drop_leaks(dataset: Dataset) -> tuple[Dataset, int]:
-    """The data set without the test rows that are also training rows, and how many those were."""
+    """Return the dataset without test examples that are also training examples, and their number."""
     leaks = _leaks(dataset)
     if not leaks:
         return dataset, 0
@@ -237,7 +274,7 @@ def drop_leaks(dataset: Dataset) -> tuple[Dataset, int]:
 
 
 def _leaks(dataset: Dataset) -> dict[int, int]:
-    """Test row -> a training row with the same features."""
+    """Return test position -> position of a training example with the same features."""
     is_possible = np.isin(row_sums(dataset.x_test), row_sums(dataset.x))
     if not is_possible.any():
         return {}
@@ -348,7 +385,7 @@ def _check_groups(d: Dataset) -> None:
 
 
 def _is_bad(x: Tensor, can_lack: bool) -> Tensor:
-    """Which numbers are infinite, or NaN where a cell cannot be empty."""
+    """Return a mask of infinite numbers, and of NaN unless cells can be empty."""
     if can_lack:
         return x.isinf()
     return ~x.isfinite()
@@ -357,14 +394,14 @@ def _is_bad(x: Tensor, can_lack: bool) -> Tensor:
 def check_finite(
     name: str, rows: str, x: Tensor, columns: tuple[str, ...] = (), can_lack: bool = False
 ) -> None:
-    """Raise ValueError when a feature is NaN or infinite, with column and count for a table.
+    """Raise ValueError if a feature is NaN or infinite, with column and count for a table.
 
-    x: (n, ...); ``rows`` says which rows these are, columns: names of the features of a table.
-    can_lack: NaN is an empty cell, which is filled in later.
+    x: (n, ...); ``rows``: description of the examples; columns: names of the features of a table.
+    can_lack: NaN is an empty cell, which is imputed later.
     """
-    if len(x) > 1 and x.stride(0) == 0:  # all rows are one row in memory
+    if len(x) > 1 and x.stride(0) == 0:  # all examples share memory
         x = x[:1]
-    blocks = torch.split(x, BLOCK)  # what is asked of all at once would be copied for it
+    blocks = torch.split(x, BLOCK)  # an operation on all at once would copy them
     if not any(bool(_is_bad(block, can_lack).any()) for block in blocks):
         return
     bad = _is_bad(x, can_lack)

@@ -1,4 +1,4 @@
-"""The part of the door that protects what leaves a site."""
+"""Protection of everything that leaves a site."""
 
 from fallow.privacy.guard import ReleaseGuard
 from fallow.privacy.ledger import Released, ReleaseLedger

@@ -1,4 +1,4 @@
-"""The packages of the extra ``privacy``, imported where they are used."""
+"""Packages of the extra ``privacy``, imported on demand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import ModuleType
 
 
 def need(module: str, purpose: str) -> ModuleType:
-    """The imported module, or ValueError that says how to install it and what for."""
+    """Import a module, or raise ValueError with the package to install and its purpose."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Real numbers as integers modulo 2^64, in which masks are uniform and cancel exactly."""
+"""Fixed-point encoding modulo 2^64, in which masks are uniform and cancel exactly."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fallow.core.totals import check_addend
 from fallow.core.types import SiteId
 
 FINEST = 40
-"""Bits after the point.  At 2^40 a spread from two totals is right to 2e-6, at 2^24 to 3e-4."""
+"""Fractional bits.  With 40, a variance from two aggregates is accurate to 2e-6, with 24 to 3e-4."""
 
 
 def bits(bound: float | None, sites: int) -> int:
-    """Bits after the point at which the addends of ``sites`` sites cannot pass 2^63.
+    """Return the number of fractional bits with which ``sites`` contributions stay below 2^63.
 
     >>> bits(None, 10), bits(1.0, 10), bits(1e9, 10)
     (40, 40, 29)
@@ -27,16 +27,16 @@ def bits(bound: float | None, sites: int) -> int:
 
 
 def limit(bound: float | None, sites: int) -> float:
-    """The largest absolute value that one of ``sites`` sites may add."""
+    """Return the largest absolute value of a contribution of one of ``sites`` sites."""
     if bound is not None:
         return bound
     return 2.0 ** (63 - FINEST) / sites * (1 - 1e-9)
 
 
 def encode_any(value: Tensor, bound: float, sites: int) -> Tensor:
-    """A tensor of finite numbers of any size as int64 of the same shape, modulo 2^64.
+    """Encode finite numbers of any size as int64 modulo 2^64.
 
-    A number beyond the bound makes the total wrong, and nothing else depends on it.
+    A number beyond the bound makes the aggregate wrong, without other effects.
     """
     fraction = bits(bound, sites)
     rest = value.double().fmod(2.0 ** (64 - fraction))  # exact, so the multiple is finite
@@ -49,10 +49,10 @@ def encode_any(value: Tensor, bound: float, sites: int) -> Tensor:
 def encode(
     site: SiteId, verb: str, name: str, value: Tensor, bound: float | None, sites: int
 ) -> Tensor:
-    """A tensor as int64 of the same shape, rounded to the nearest step of 2^-bits.
+    """Encode a tensor as int64 of the same shape, rounded to steps of 2^-bits.
 
-    Raises ValueError for a value that is not finite, and Refusal for one beyond what so many sites
-    may add, which leaves the site in words and does not say how large the value is.
+    Raises ValueError for a non-finite value, and Refusal for one beyond the limit, with a message
+    that may leave the site and does not contain the value.
     """
     value = value.double()
     check_addend(site, verb, name, value, None)
@@ -68,7 +68,7 @@ def encode(
 
 
 def decode(total: Tensor, bound: float | None, sites: int) -> Tensor:
-    """The real total, float64, from the sum modulo 2^64 of what the sites encoded.
+    """Return the aggregate, float64, from the sum modulo 2^64 of encoded contributions.
 
     >>> import torch
     >>> parts = [

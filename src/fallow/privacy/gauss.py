@@ -1,8 +1,7 @@
-"""The Gaussian mechanism and what several of its releases cost together: zero-concentrated
-differential privacy (zCDP; Bun and Steinke, 2016).
+"""Gaussian mechanism with zero-concentrated differential privacy (zCDP; Bun and Steinke, 2016).
 
-Noise of scale σ on numbers that one row changes by Δ in L2 is ρ-zCDP with ρ = Δ² / (2 σ²); ρ of
-several releases adds up.  For every α > 1, ρ-zCDP is (ε, δ)-differentially private with
+Noise of scale σ on numbers with L2 sensitivity Δ is ρ-zCDP with ρ = Δ² / (2 σ²); ρ of several
+releases adds up.  For every α > 1, ρ-zCDP is (ε, δ)-differentially private with
 
     ε = α ρ + (ln(1/δ) + α ln(1 - 1/α) - ln(α - 1)) / (α - 1),
 
@@ -22,21 +21,21 @@ from torch import Tensor
 from fallow.privacy.extra import need
 
 NUDGE = 2.0**-50
-"""OpenDP rounds what a scale costs upwards in its last bits: the scale grows by more than that."""
+"""OpenDP rounds the cost of a scale up in its last bits; the scale is increased by more than that."""
 SLACK = 2.0**-40
-"""Searches and sums err by less: ρ is rounded down and costs up by that."""
+"""Bound on errors of searches and sums: ρ is rounded down and costs are rounded up by it."""
 ORDERS = range(-20, 45)
-"""Where the search for ln(α - 1) begins."""
+"""Start of the search for ln(α - 1)."""
 GOLDEN = (5**0.5 - 1) / 2
-CLOSE = 1e-7  # of ln(α - 1): the value errs by its square
+CLOSE = 1e-7  # tolerance of ln(α - 1); the error of the value is its square
 
 
-# -- what it costs --------------------------------------------------------------------------------
+# -- privacy budget ------------------------------------------------------------------------------
 
 
 @lru_cache
 def rho_of(epsilon: float, delta: float) -> float:
-    """The ρ of which one release is (ε, δ)-private: the largest over all α.
+    """Return the largest ρ for which one release is (ε, δ)-private.
 
     >>> round(rho_of(1.0, 1e-5), 4)
     0.0306
@@ -51,7 +50,7 @@ def rho_of(epsilon: float, delta: float) -> float:
 
 @lru_cache
 def epsilon_of(rho: float, delta: float) -> float:
-    """The ε of ρ-zCDP at δ: the smallest over all α.
+    """Return the smallest ε of ρ-zCDP at δ.
 
     >>> round(epsilon_of(rho_of(1.0, 1e-5), 1e-5), 9)
     1.0
@@ -65,7 +64,7 @@ def epsilon_of(rho: float, delta: float) -> float:
 
 
 def _compute_overhead(log_order: float, delta: float) -> tuple[float, float]:
-    """α, and what it adds to α ρ; log_order: ln(α - 1)."""
+    """Return α, and its addition to α ρ; log_order: ln(α - 1)."""
     above = math.exp(log_order)  # α - 1
     order = 1 + above
     exponent = math.log(1 / delta) - order * math.log1p(1 / above) - log_order
@@ -73,9 +72,9 @@ def _compute_overhead(log_order: float, delta: float) -> tuple[float, float]:
 
 
 def _minimize(function: Callable[[float], float]) -> float:
-    """The smallest value of a function of ln(α - 1) with one minimum: a grid, then golden sections.
+    """Minimize a function of ln(α - 1) with one minimum, by a grid and golden-section search.
 
-    Every value is valid, so that a minimum that is missed costs privacy budget and no privacy.
+    Every value is valid, so a missed minimum costs privacy budget but no privacy.
     """
     best = min(ORDERS, key=function)
     low = best - 1.0
@@ -90,9 +89,9 @@ def _minimize(function: Callable[[float], float]) -> float:
 
 
 def cost_of_next(rho: float, epsilon: float, delta: float) -> float:
-    """By how much one more release, of (ε, δ) alone, raises the ε of releases of ρ together.
+    """Return the increase of ε by one more release with (ε, δ), after releases with ρ.
 
-    The first costs ε; costs add up to no less than the ε of all.
+    The first release costs ε; the sum of costs is at least the ε of all.
     """
     if rho == 0:
         return epsilon
@@ -102,7 +101,7 @@ def cost_of_next(rho: float, epsilon: float, delta: float) -> float:
 
 
 def costs_of(releases: int, epsilon: float, delta: float) -> list[float]:
-    """What each of so many releases costs after those before it.
+    """Return the cost of each release after the previous ones.
 
     >>> [round(cost, 2) for cost in costs_of(3, 1.0, 1e-5)]
     [1.0, 0.46, 0.36]
@@ -116,39 +115,34 @@ def costs_of(releases: int, epsilon: float, delta: float) -> list[float]:
 
 
 def add_rho(parts: Iterable[float]) -> float:
-    """ρ of several releases, added one after the other."""
+    """Add ρ of several releases in sequence."""
     total = 0.0
     for part in parts:
         total += part
     return total
 
 
-# -- how it is drawn ------------------------------------------------------------------------------
+# -- sampling -------------------------------------------------------------------------------------
 
 
 def scale_of(sensitivity: float, rho: float) -> float:
-    """σ, the standard deviation of the noise."""
+    """Return σ, the standard deviation of the noise."""
     return sensitivity / math.sqrt(2 * rho)
 
 
 def draw_gaussian_seeded(numbers: Tensor, scale: float, draw: torch.Generator) -> Tensor:
-    """Numbers with Gaussian noise from a stream: for simulations only.
-
-    numbers: (m,) -> (m,) float64.
-    """
+    """Add Gaussian noise from a random stream, for simulation.  (m,) -> (m,) float64."""
     noise = torch.randn(numbers.shape, generator=draw, dtype=torch.float64)
     return numbers.double() + scale * noise
 
 
 def draw_gaussian_from_os(numbers: Tensor, *, sensitivity: float, rho: float) -> Tensor:
-    """Numbers with Gaussian noise from the operating system (OpenDP): for real sites.
+    """Add Gaussian noise from the operating system with OpenDP, in a federation.
 
-    numbers: (m,) -> (m,) float64.  OpenDP samples in exact arithmetic and rounds once at the end,
-    so that the last bits of a noisy number say nothing about the true one; that takes about 0.2 ms
-    a number.
-
-    Raises RuntimeError unless OpenDP proves that a change of ``sensitivity`` in L2 costs no more
-    than ``rho``.
+    numbers: (m,) -> (m,) float64.  OpenDP samples in exact arithmetic and rounds once, so the last
+    bits of a noisy number disclose nothing about the exact one; this takes about 0.2 ms per number.
+    Raises RuntimeError unless OpenDP proves that an L2 change of ``sensitivity`` costs at most
+    ``rho``.
     """
     dp = need("opendp.prelude", "noise at a real site")
     dp.enable_features("contrib")

@@ -1,4 +1,4 @@
-"""A site's half of the door: what is done to an answer before it leaves, in one fixed order.
+"""Client side of privacy: protection of a reply, in a fixed order.
 
 noise -> post-processing -> bound check -> fixed point -> mask.
 """
@@ -39,15 +39,18 @@ from fallow.privacy.settings import SMALLEST, Privacy
 
 Noise = Literal["seeded", "os"]
 COARSEST = 2.0**40
-"""The largest bound that the server half may name where the study declares no larger one: numbers
-of ten sites then have 19 bits after the point."""
+"""Largest bound of the server side, if the study declares no larger one.  Contributions of ten sites
+then have 19 fractional bits."""
 
 
 @final
 @dataclass(frozen=True)
 class ReleaseGuard:
-    """One site's guard.  ``noise``: from the operating system, unless a simulator asks for the
-    stream of ``seed``, which everybody can repeat.  ``examples``: how many the site has."""
+    """Protection of the replies of one site.
+
+    ``noise``: from the operating system, or in a simulation from the random stream of ``seed``,
+    which can be repeated.  ``examples``: number of examples of the site.
+    """
 
     site: SiteId
     privacy: Privacy
@@ -57,10 +60,10 @@ class ReleaseGuard:
     examples: int = 0
 
     def check(self, step: Step) -> None:
-        """Raise ValueError for a request that would let a part of a sum out without its mask.
+        """Raise ValueError for a request that would send a contribution without its mask.
 
-        What is relayed goes to other sites, and the server half learns its size: carriers hand it
-        over or seal it, whether or not it has a receiver.
+        Relayed replies go to other sites, and the server side learns their size: transports pass
+        them on or encrypt them, with or without a receiver.
         """
         is_masked = step.kind == "sum" and step.masked is not None
         is_shown = step.kind not in ("keep", "relay") and not is_masked
@@ -71,7 +74,7 @@ class ReleaseGuard:
             )
 
     def public_key(self, about: Masked) -> Answer:
-        """The public half of a fresh key for one attempt at one sum; asked again, the same one."""
+        """Return the public key of one attempt at one aggregate, always the same one."""
         name = _name_key(about)
         held = self.ledger.load_secret(self.site)
         if held is None or held["name"] != name:
@@ -82,7 +85,7 @@ class ReleaseGuard:
         return {"key": held["public"]}
 
     def protect(self, step: Step, request: Request, result: Answer | Release) -> Answer:
-        """What leaves the site of what a verb returned."""
+        """Return the protected reply from the result of a client function."""
         if isinstance(result, Release):
             answer = self._release(step, request, result)
         else:
@@ -103,8 +106,10 @@ class ReleaseGuard:
             )
 
     def _release(self, step: Step, request: Request, release: Release) -> Answer:
-        """Counts with noise, after ``post``.  The same question has the same answer for ever:
-        asking again would average the noise away."""
+        """Return noisy counts, after ``post``.
+
+        The same request always gets the same reply: repeated requests would average out the noise.
+        """
         epsilon = self.privacy.epsilon
         if epsilon is None:
             if release.delta:
@@ -124,14 +129,14 @@ class ReleaseGuard:
                     "drawn once for each key"
                 )
             return book[key].answer
-        total = self.privacy.over(1).total  # one release, where nobody said how many
+        total = self.privacy.over(1).total  # one release, if the number is unknown
         cost = epsilon
         rho = 0.0
         delta = 0.0
         if release.delta:
             check_delta(self.site, release.delta, self.examples)
             if not any(line.rho for line in book.values()):
-                delta = release.delta  # of all such releases of the run together
+                delta = release.delta  # for all such releases of the run together
             rho = rho_of(epsilon, release.delta)
             before = add_rho(line.rho for line in book.values())
             cost = cost_of_next(before, epsilon, release.delta)
@@ -172,7 +177,7 @@ class ReleaseGuard:
     # -- masks ------------------------------------------------------------------------------
 
     def _mask(self, step: Step, about: Masked, answer: Answer) -> Answer:
-        """The masked part.  A key masks one part for one cohort; then it is forgotten."""
+        """Return the masked contribution.  A key masks one contribution and is then deleted."""
         held = self.ledger.load_secret(self.site)
         if held is None or held["name"] != _name_key(about):
             raise Refusal(

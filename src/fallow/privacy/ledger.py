@@ -1,4 +1,4 @@
-"""What a site has let out under its name for good: releases and the ε that they cost."""
+"""Ledger of permanent releases of a site, with their ε."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fallow.core.types import Answer, SiteId, Tree
 
 
 class Released(NamedTuple):
-    """One noisy answer: what it cost, what it answered to, and itself.
+    """A noisy reply, its cost and the request that it answers.
 
-    Without a ``digest`` nothing is known of the answer: the site may have given one, and counts it
-    as spent.  Of Gaussian noise ``rho`` is what it cost as zCDP, and ``epsilon`` by how much it
-    raised the ε of all releases with such noise (`fallow.privacy.gauss`): so ε of all lines adds up.
-    ``delta``: that of all releases of a run with such noise, in the line of the first.
+    Without a ``digest``, the reply is unknown: the site may have sent it, and counts it as spent.
+    For Gaussian noise, ``rho`` is its cost in zCDP, and ``epsilon`` is the increase of ε over all
+    releases with such noise (`fallow.privacy.gauss`), so ε of all entries adds up.  ``delta``: of
+    all such releases of a run, in the entry of the first.
     """
 
     epsilon: float
@@ -28,7 +28,7 @@ class Released(NamedTuple):
     delta: float = 0.0
 
     def to_line(self) -> Tree:
-        """The fields as a ledger holds them: ``rho`` and ``delta`` only where there is one."""
+        """Return the fields as stored in a ledger; ``rho`` and ``delta`` only if they are set."""
         fields = self._asdict()
         for name in ("rho", "delta"):
             if not fields[name]:
@@ -37,17 +37,17 @@ class Released(NamedTuple):
 
 
 class SumKey(TypedDict, total=False):
-    """The key of a site for one attempt at one secure sum, and what it has masked."""
+    """Key of a site for one attempt at secure aggregation, and its masked contribution."""
 
-    name: Required[str]  # of the attempt
+    name: Required[str]  # name of the attempt
     public: Tensor  # (32,) uint8
-    secret: Tensor  # (32,) uint8; gone once a part is masked
-    digest: str  # of what was asked
-    answer: Answer  # the masked part
+    secret: Tensor  # (32,) uint8; deleted once a contribution is masked
+    digest: str  # of the request
+    answer: Answer  # the masked contribution
 
 
 class ReleaseLedger(Protocol):
-    """The site's own book.  An entry is in the same transaction as the answer it allows out."""
+    """Ledger of a site.  An entry and its reply are written in one transaction."""
 
     def spend(self, site: SiteId, key: str, released: Released) -> None: ...
 
@@ -61,8 +61,10 @@ class ReleaseLedger(Protocol):
 
 
 def check_delta(site: SiteId, delta: float, examples: int) -> None:
-    """Raise Refusal for a delta above 1 divided by the examples of a site: publishing a whole example
-    at random would be as private."""
+    """Raise Refusal for a delta above 1 / the number of examples of a site.
+
+    Publishing one example at random would provide the same privacy.
+    """
     if delta * examples > 1:
         raise Refusal(
             f"delta is {delta:g}, above 1/{examples} = {1 / examples:.3g}, 1 divided by the examples "
@@ -73,7 +75,7 @@ def check_delta(site: SiteId, delta: float, examples: int) -> None:
 def check_budget(
     site: SiteId, book: Mapping[str, Released], epsilon: float, total: float | None
 ) -> None:
-    """Raise ValueError where one more release would spend more than ``total``.
+    """Raise ValueError if one more release would exceed ``total``.
 
     Releases compose sequentially: ε adds up, because earlier labels are in every later count.
     """
@@ -89,7 +91,7 @@ def check_budget(
 
 
 def as_written(epsilon: float) -> Fraction:
-    """The number that a person reads: 0.1 is one tenth, not the nearest binary fraction.
+    """Return the decimal number as a fraction: 0.1 is one tenth, not the nearest binary fraction.
 
     >>> as_written(0.1) * 3 == as_written(0.3)
     True
@@ -98,7 +100,7 @@ def as_written(epsilon: float) -> Fraction:
 
 
 def add_up(costs: Iterable[float]) -> Fraction:
-    """ε of several releases, without any rounding: no slack is needed where it is compared.
+    """Add ε of several releases exactly, so comparisons need no tolerance.
 
     >>> add_up([0.1, 0.1, 0.1]) == as_written(0.3)
     True
@@ -107,7 +109,7 @@ def add_up(costs: Iterable[float]) -> Fraction:
 
 
 def doubtful(lines: Iterable[Released]) -> str:
-    """How much of what is spent the site only may have spent, in words; empty where it is none."""
+    """Describe the spent privacy budget whose release is uncertain; empty if there is none."""
     cost = add_up(line.epsilon for line in lines if not line.digest)
     if not cost:
         return ""

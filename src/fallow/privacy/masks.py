@@ -1,7 +1,8 @@
 """Pairwise masks (Bonawitz et al., 2017, section 4.0.1): X25519, HKDF-SHA256 and ChaCha20.
 
-Every two sites of a sum agree on a key of which the server sees only public halves.  The first
-adds the key stream to its part, the second subtracts it: in the total all masks cancel.
+Each pair of sites agrees on a key, of which the server side sees public keys only.  The first site
+adds the key stream to its contribution, and the second subtracts it, so masks cancel in the
+aggregate.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ PURPOSE = "a secure sum"
 
 
 def new_secret() -> bytes:
-    """32 fresh bytes from the operating system: the private half of a key."""
+    """Return a new private key: 32 bytes from the operating system."""
     secret: bytes = need(CURVE, PURPOSE).X25519PrivateKey.generate().private_bytes_raw()
     return secret
 
 
 def public_half(secret: bytes) -> bytes:
-    """The 32 bytes that others may see."""
+    """Return the public key, 32 bytes."""
     key = need(CURVE, PURPOSE).X25519PrivateKey.from_private_bytes(secret)
     shown: bytes = key.public_key().public_bytes_raw()
     return shown
 
 
 def pair_key(secret: bytes, other: bytes, purpose: str) -> bytes:
-    """The 32 bytes that the owners of two halves share, for one purpose."""
+    """Return the 32-byte shared key of two sites, for one purpose."""
     curve = need(CURVE, PURPOSE)
     hashes = need("cryptography.hazmat.primitives.hashes", PURPOSE)
     hkdf = need("cryptography.hazmat.primitives.kdf.hkdf", PURPOSE)
@@ -48,8 +49,9 @@ def pair_key(secret: bytes, other: bytes, purpose: str) -> bytes:
 
 
 def is_usable(public: bytes) -> bool:
-    """Whether a public half gives a key with other halves.  A few do not, whoever holds them; then
-    all who would share one fail, and not who has sent it.
+    """Return whether a public key gives shared keys.
+
+    A few do not; then the other sites would fail, and not the sender.
 
     >>> is_usable(public_half(new_secret())), is_usable(bytes(32))
     (True, False)
@@ -62,7 +64,7 @@ def is_usable(public: bytes) -> bool:
 
 
 def key_stream(key: bytes, length: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """(length,) uniform words of 64 bits.  A key is used once, so the nonce is zero."""
+    """Return (length,) uniform 64-bit words.  A key is used once, so the nonce is zero."""
     ciphers = need("cryptography.hazmat.primitives.ciphers", PURPOSE)
     cipher = ciphers.Cipher(ciphers.algorithms.ChaCha20(key, bytes(16)), mode=None)
     stream = cipher.encryptor()
@@ -72,9 +74,9 @@ def key_stream(key: bytes, length: int) -> np.ndarray[tuple[int], np.dtype[np.ui
 def mask(
     site: SiteId, secret: bytes, publics: Mapping[SiteId, bytes], purpose: str, length: int
 ) -> Tensor:
-    """What ``site`` adds to its part of a sum, (length,) int64; over all sites it is zero.
+    """Return the mask of the contribution of ``site``, (length,) int64; masks sum to zero.
 
-    ``purpose`` names the exchange: the same halves would give other masks for another one.
+    ``purpose`` identifies the exchange, so that the same keys give different masks for each.
     """
     total = np.zeros(length, dtype=np.uint64)
     for other in sorted(publics):
@@ -89,7 +91,7 @@ def mask(
                 "or changed on its way; start the run in a new folder"
             ) from error
         words = key_stream(key, length)
-        if site < other:  # what one of the two adds the other takes away
+        if site < other:  # one of the two adds and the other subtracts
             np.add(total, words, out=total)
         else:
             np.subtract(total, words, out=total)

@@ -1,9 +1,9 @@
-"""The Laplace mechanism (Dwork, McSherry, Nissim, Smith, 2006) and its discrete form.
+"""Laplace mechanism (Dwork, McSherry, Nissim, Smith, 2006) and its discrete form.
 
-Two sources.  In the simulator noise comes from a named stream, so that a run can be repeated.  At a
-real site it comes from the operating system through OpenDP, whose samplers are built so that the
-bits of a noisy number do not give the true one away (Mironov, 2012: floating-point leaks).  The
-discrete form is the two-sided geometric mechanism (Ghosh, Roughgarden, Sundararajan, 2009).
+In a simulation, noise comes from a named random stream, so a run can be repeated.  In a federation,
+it comes from the operating system through OpenDP, whose samplers prevent leaks through
+floating-point bits (Mironov, 2012).  The discrete form is the two-sided geometric mechanism (Ghosh,
+Roughgarden, Sundararajan, 2009).
 """
 
 from __future__ import annotations
@@ -18,16 +18,14 @@ from fallow.privacy.extra import need
 
 Mechanism = Literal["laplace", "discrete_laplace"]
 NUDGE = 2.0**-50
-"""OpenDP rounds the ε of a scale upwards in its last bits: the scale grows until that is no more
-than what may be spent."""
+"""OpenDP rounds the ε of a scale up in its last bits; the scale is increased until ε is within the
+privacy budget."""
 
 
 def draw_seeded(
     counts: Tensor, scale: float, mechanism: Mechanism, draw: torch.Generator
 ) -> Tensor:
-    """Counts with noise of the given scale from a stream: for simulations only.
-
-    counts: (C,) -> (C,) float64.
+    """Add noise from a random stream to counts, for simulation.  (C,) -> (C,) float64.
 
     >>> draw_seeded(
     ...     torch.zeros(2), 2.0, "discrete_laplace", torch.Generator().manual_seed(0)
@@ -47,18 +45,16 @@ def draw_seeded(
 def draw_from_os(
     counts: Tensor, *, sensitivity: float, epsilon: float, mechanism: Mechanism
 ) -> Tensor:
-    """Counts with noise from the operating system (OpenDP): for real sites.
+    """Add noise from the operating system to counts with OpenDP, in a federation.
 
     counts: (C,) -> (C,) float64.  OpenDP samples both forms in exact arithmetic, the continuous one
-    on a grid finer than any float, and rounds once at the end: the last bits of a noisy number say
-    nothing about the true one (Mironov, 2012, is the attack).
-
-    Raises RuntimeError unless OpenDP proves that a change of ``sensitivity`` in L1 costs no more
-    than ``epsilon``.
+    on a grid finer than any float, and rounds once: the last bits of a noisy number disclose
+    nothing about the exact one (see the attack of Mironov, 2012).  Raises RuntimeError unless
+    OpenDP proves that an L1 change of ``sensitivity`` costs at most ``epsilon``.
     """
     dp = need("opendp.prelude", "noise at a real site")
     dp.enable_features("contrib")
-    atom: Any  # OpenDP's own types, which it does not declare
+    atom: Any  # untyped in OpenDP
     change: float
     if mechanism == "discrete_laplace":
         atom = dp.atom_domain(T=int)
@@ -87,7 +83,7 @@ def draw_from_os(
 
 
 def whole_counts(counts: Tensor) -> Tensor:
-    """The counts in float64; ValueError unless they are whole numbers."""
+    """Return the counts in float64; ValueError unless they are integers."""
     counts = counts.double()
     if not bool((counts == counts.round()).all()):
         raise ValueError(

@@ -1,8 +1,8 @@
-"""Letters that only their receiver can read: ephemeral X25519, HKDF-SHA256, ChaCha20-Poly1305.
+"""Encrypted peer messages: ephemeral X25519, HKDF-SHA256, ChaCha20-Poly1305.
 
-Who carries a letter learns how long it is, and cannot change it or pass it off as another one.  As
-with masks, whoever hands out the public keys is trusted to hand out the right ones, and a seal does
-not say who closed it: the envelope around it does.
+The transport learns the length of a message, and cannot change it or exchange it for another one.
+As with masks, the distributor of public keys is trusted.  Encryption does not authenticate the
+sender; the envelope of the message does.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from fallow.privacy.masks import new_secret, pair_key, public_half
 
 AEAD = "cryptography.hazmat.primitives.ciphers.aead"
 PURPOSE = "a sealed letter"
-HALF = 32  # bytes of a public half
-TAG = 16  # bytes that show that nothing was changed
-NONCE = bytes(12)  # every letter has a key of its own, which is used once
+HALF = 32  # bytes of a public key
+TAG = 16  # bytes of the authentication tag
+NONCE = bytes(12)  # every message has its own key, which is used once
 
 
 def encrypt_for(public: bytes, content: bytes, about: str) -> bytes:
-    """``content`` for the owner of the key alone; ``about`` says which letter it is.
+    """Encrypt ``content`` for the owner of a key; ``about`` identifies the message.
 
-    The public half of a fresh key, then the content in cipher: 48 bytes more than ``content``.
+    The result contains a new public key and the encrypted content: 48 bytes more than ``content``.
 
     >>> secret = new_secret()
     >>> letter = encrypt_for(public_half(secret), b"weights", "a to b")
@@ -36,7 +36,7 @@ def encrypt_for(public: bytes, content: bytes, about: str) -> bytes:
 
 
 def decrypt(secret: bytes, letter: bytes, about: str) -> bytes:
-    """What `encrypt_for` closed; ValueError unless it was for this key and is this letter."""
+    """Decrypt a message of `encrypt_for`; ValueError for another key or another message."""
     shown = letter[:HALF]
     closed = letter[HALF:]
     try:
@@ -48,11 +48,11 @@ def decrypt(secret: bytes, letter: bytes, about: str) -> bytes:
             "its seal does not open: it was changed on its way, or is for another site or another "
             "exchange"
         ) from error
-    except ValueError as error:  # of a key that is none
+    except ValueError as error:  # invalid key
         raise ValueError(f"its seal does not open: {error}") from error
     return content
 
 
 def _name_pair(shown: bytes, public: bytes) -> str:
-    """What the key is for: both halves, so that no other pair arrives at the same key."""
+    """Return the purpose of the key with both public keys, so it is unique to the pair."""
     return f"fallow sealed letter|{shown.hex()}|{public.hex()}"

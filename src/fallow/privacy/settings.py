@@ -1,4 +1,4 @@
-"""Which protections a run uses, and which methods can work behind them."""
+"""Settings of privacy, and the algorithms that support them."""
 
 from __future__ import annotations
 
@@ -13,36 +13,49 @@ from fallow.privacy.gauss import costs_of
 from fallow.privacy.ledger import add_up, as_written
 
 SMALLEST = 3
-"""Sites in a secure sum: of two, each can subtract its own part and has the other's."""
+"""Minimum number of sites in secure aggregation: of two, each can compute the other's contribution."""
 
 MIN_NEW_LABELS = 10
-"""``min_new_labels`` of real sites, where a study agreement gives none."""
+"""``min_new_labels`` in a federation, if the study agreement does not set it."""
 
 LEAST = 1e-6
 MOST = 1e6
-"""ε of one release.  Beyond these the scale of the noise is no number to compute with; far below
-``MOST`` nothing is protected any more."""
+"""Range of ε of one release.  Outside of it, the scale of the noise is numerically unusable; far below
+``MOST`` there is no protection."""
 
 
 @explain_constructor
 @dataclass(frozen=True)
 class Privacy:
-    """What is done to an answer before it leaves its site.
+    """Protection of replies before they leave a site.
 
-    ``epsilon`` protects one labeled row in the counts that a query releases; releases add up
-    (sequential composition), because the first labels are in every later histogram.  ``bound``:
-    the largest absolute value that a site may add to a masked sum, where the method declares none;
-    the larger it is the coarser the sum.
+    Parameters
+    ----------
+    epsilon : float, optional
+        ε of one release.  It protects one labeled example in the counts that a query releases.
+        Releases add up (sequential composition), because early labels are in every later histogram.
+        None: no noise.
+    total : float, optional
+        Privacy budget ε of a site in a run.  None: epsilon x number of queries.
+    mechanism : {"laplace", "discrete_laplace"}
+        Noise mechanism.
+    secure_sum : bool
+        Use secure aggregation with pairwise masks.
+    bound : float, optional
+        Largest absolute value of a contribution in secure aggregation, if the algorithm declares
+        none.  Larger values reduce the precision of the aggregate.
+    min_new_labels : int, optional
+        Number of new labels before exact statistics of labeled examples are contributed again: at
+        each site, or, with secure aggregation, at all sites together.  Until then, the previous
+        contribution is used.  None: 1 in a simulation, `MIN_NEW_LABELS` in a federation.
 
-    ``min_new_labels``: exact statistics of labeled examples are contributed again only after this
-    many new labels: at each site, or, with secure aggregation, at all sites together.  Until then
-    the former contribution stands.  None: 1 in a simulation, `MIN_NEW_LABELS` at real sites.
-
+    Examples
+    --------
     >>> Privacy(epsilon=0.5, secure_sum=True).epsilon
     0.5
     """
 
-    epsilon: float | None = None  # ε of one release; None: counts leave without noise
+    epsilon: float | None = None  # ε of one release; None: counts are sent without noise
     # ε a site may spend in a run; None: epsilon x number of queries
     total: float | None = None
     mechanism: Literal["laplace", "discrete_laplace"] = "laplace"
@@ -90,14 +103,14 @@ class Privacy:
 
     @property
     def waits_for(self) -> int:
-        """New labels before exact statistics are contributed again; 1: at once."""
+        """Number of new labels before exact statistics are contributed again; 1: at once."""
         return self.min_new_labels or 1
 
     def over(self, queries: int, closes: int = 0, delta: float = 0.0) -> Privacy:
-        """The settings of a run of so many queries: ``total`` is a number wherever noise is on.
+        """Return the settings of a run with this number of queries, with a number as ``total``.
 
-        ``closes``: how often a training method releases totals with Gaussian noise of δ ``delta``;
-        these cost less together than one by one.
+        ``closes``: number of times that a training algorithm releases aggregates with Gaussian
+        noise of δ ``delta``; together these cost less than separately.
 
         >>> Privacy(epsilon=0.5).over(4).total
         2.0
@@ -110,13 +123,13 @@ class Privacy:
         exact += add_up(costs_of(closes, self.epsilon, delta))
         exact = exact or as_written(self.epsilon)
         total = float(exact)
-        if as_written(total) < exact:  # rounded down, the last release would be refused
+        if as_written(total) < exact:  # rounded down, the last release would be rejected
             total = math.nextafter(total, math.inf)
         return replace(self, total=total)
 
 
 def noise_refusal(name: str, contract: Contract) -> str | None:
-    """Why the method cannot work with noisy counts, in a sentence; None where it can."""
+    """Return why an algorithm does not support noisy counts; None if it does."""
     if contract.local_dp:
         return None
     if contract.delta_field:
@@ -133,7 +146,7 @@ def noise_refusal(name: str, contract: Contract) -> str | None:
 
 
 def masks_refusal(name: str, contract: Contract) -> str | None:
-    """Why the method cannot work with totals alone, in a sentence; None where it can."""
+    """Return why an algorithm does not support secure aggregation; None if it does."""
     if contract.secure_sum:
         return None
     told = "; ".join(dict.fromkeys(contract.verbs.values()))
@@ -145,8 +158,10 @@ def masks_refusal(name: str, contract: Contract) -> str | None:
 
 
 def check_fit(privacy: Privacy, methods: dict[str, Contract], cohort: int) -> None:
-    """Raise ValueError unless all methods, by name, can run behind ``privacy`` in rounds of
-    ``cohort`` sites (0: not known yet); called before anything starts."""
+    """Raise ValueError unless all algorithms, by name, support ``privacy``.
+
+    ``cohort``: number of sites per round (0: unknown).  It is called before anything starts.
+    """
     for name, contract in methods.items():
         if contract.always_noisy and privacy.epsilon is None:
             raise ValueError(

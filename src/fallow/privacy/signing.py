@@ -1,4 +1,4 @@
-"""Who a message is from: Ed25519 signatures by keys that never leave their machine."""
+"""Authentication of messages: Ed25519 signatures by keys that never leave their machine."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ SIGNATURE = 64  # bytes
 PRIME = 2**255 - 19
 ROOT = 2707385501144840649318225287225658788936804267575313519463743609750303402022
 SMALL_ORDER = (0, 1, PRIME - 1, ROOT, PRIME - ROOT)
-"""The y of the eight points of Ed25519 whose order divides 8.  They are the public keys of nobody."""
+"""The y of the eight points of Ed25519 whose order divides 8, which are not valid public keys."""
 
 
 def new_signing_key() -> bytes:
-    """32 fresh bytes from the operating system: the private half of a key."""
+    """Return a new private key: 32 bytes from the operating system."""
     secret: bytes = need(CURVE, PURPOSE).Ed25519PrivateKey.generate().private_bytes_raw()
     return secret
 
 
 def verify_key(secret: bytes) -> bytes:
-    """The 32 bytes by which others check what ``secret`` signed."""
+    """Return the public key, 32 bytes, with which others verify signatures."""
     key = need(CURVE, PURPOSE).Ed25519PrivateKey.from_private_bytes(secret)
     shown: bytes = key.public_key().public_bytes_raw()
     return shown
 
 
 def is_forgeable(public: bytes) -> bool:
-    """Whether anybody can sign for the owner of a public key: it is a point of small order.
+    """Return whether a public key is a point of small order, for which anyone can sign.
 
-    public: (32,) bytes.  The last bit is the sign of x; y may be written with or without the
-    prime added to it.
+    public: (32,) bytes.  The last bit is the sign of x; y may be encoded with or without addition
+    of the prime.
     """
     y = int.from_bytes(public, "little") % 2**255
     return y % PRIME in SMALL_ORDER
 
 
 def sign(secret: bytes, content: bytes) -> bytes:
-    """64 bytes, followed by the content that they vouch for."""
+    """Return a 64-byte signature, followed by the content."""
     key = need(CURVE, PURPOSE).Ed25519PrivateKey.from_private_bytes(secret)
     signature: bytes = key.sign(content)
     return signature + content
 
 
 def open_signed(public: bytes, signed: bytes, whose: str) -> bytes:
-    """The content of what `sign` made; ValueError unless the owner of ``public`` signed it."""
+    """Return the content of a message of `sign`; ValueError for an invalid signature."""
     key = need(CURVE, PURPOSE).Ed25519PublicKey.from_public_bytes(public)
     content = signed[SIGNATURE:]
     try:
         key.verify(signed[:SIGNATURE], content)
-    except Exception as error:  # of `cryptography`, which may not be installed
+    except Exception as error:  # from `cryptography`, which may not be installed
         raise Refusal(
             f"a message that says it is from {whose} was not signed with its key: it was changed "
             "on its way, or somebody else sent it"

@@ -1,4 +1,4 @@
-"""A user's own data frame: columns by name, texts as columns of 0 and 1."""
+"""Import of a data frame: columns by name, one-hot encoding of text."""
 
 from __future__ import annotations
 
@@ -35,24 +35,49 @@ def from_frame(
     drop_rows: bool = False,
     name: str = "frame",
 ) -> Dataset:
-    """A data set from a pandas DataFrame, by the rules of a table in a file; the index means nothing.
+    """Create a dataset from a pandas DataFrame.
 
-    label: the column of labels.  Texts, whole numbers and truth values are classes (sorted), other
-    numbers are targets; a missing value is unlabeled.  ``task`` decides where whole numbers are
-    targets.
-    site: the column that says which site holds a row.  id: the column of row names; None: the one
-    called "id", if there is one.
-    columns: the features; (): every other column but those of ``drop``.  Numbers and truth values
-    are used as they are, texts and categories become one column of 0 and 1 for each level, named
-    ``column=level``.  A column that names or counts rows, holds dates or free text, is empty or the
-    same in every row is left out, unless ``columns`` names it; ``notes`` says so.
-    Missing cells are filled in by the sites together, from totals over their training rows, and
-    marked by columns of their own; drop_rows: leave such rows out instead, and those with an
-    infinite feature.
-    test: a second frame with the same columns; without it 20 % of the labeled rows are held out.
-    Raises ValueError for an absent column (with the nearest name), a text among numbers (with its
-    row), an infinite feature (with its column and how many), and whatever `from_arrays` refuses.
+    The rules are those of a table in a file; the index is ignored.
 
+    Parameters
+    ----------
+    df : pandas.DataFrame
+        Training examples.
+    label : str
+        Column of labels.  Text, integers and Booleans are classes (sorted); other numbers are
+        regression targets.  A missing value is unlabeled.
+    site : str, optional
+        Column with the site ID.
+    id : str, optional
+        Column with names of examples.  None: the column "id", if present.
+    test : pandas.DataFrame, optional
+        Test examples with the same columns.  None: 20 % of the labeled examples are held out.
+    drop : sequence of str
+        Columns that are not features.
+    columns : sequence of str
+        Features.  Empty: every other column except ``drop``.  Numbers and Booleans are used as they
+        are; text and categories are one-hot encoded, with names ``column=level``.  Columns with
+        names, counters, dates, free text or constant values, and empty ones, are omitted unless
+        listed here; ``notes`` mentions them.
+    task : {"auto", "classification", "regression"}
+        Task, if integers are regression targets.
+    classes : sequence of str
+        Names of the classes, in order.
+    drop_rows : bool
+        Omit examples with missing or infinite features.  False: the sites impute missing cells
+        together, from aggregates over their training examples, and mark them with indicator
+        columns.
+    name : str
+        Name of the dataset.
+
+    Raises
+    ------
+    ValueError
+        For a missing column (with the nearest name), text among numbers (with its row), an infinite
+        feature (with its column and count), and the errors of `from_arrays`.
+
+    Examples
+    --------
     >>> import fallow as fl, pandas as pd
     >>> df = pd.DataFrame({"age": [31, 54, 70, 22], "sick": ["no", "yes", "yes", "no"]})
     >>> d = fl.from_frame(df, label="sick")
@@ -89,7 +114,7 @@ def from_frame(
     features = cells_of_frame(together, name, wanted.is_text)
     table = assemble(features, wanted, name, len(df), sites)
 
-    # of both frames, without the rows that were left out
+    # of both frames, without omitted examples
     kept = table.kept
     if sites is not None:
         sites = sites[kept]
@@ -110,7 +135,7 @@ def _check_columns(df: pd.DataFrame, test: pd.DataFrame, name: str) -> None:
 
 
 def _concatenate(df: pd.DataFrame, test: pd.DataFrame) -> pd.DataFrame:
-    """Both frames, one below the other, in the columns of the first."""
+    """Concatenate both frames, with the columns of the first."""
     import pandas as pd
 
     return pd.concat([df, test[list(df.columns)]], ignore_index=True)
@@ -122,11 +147,11 @@ def read_features(
     name: str = "frame",
     marks: Sequence[Sequence[str]] = (),
 ) -> Features:
-    """The columns that a model was trained on: (n, d); NaN where a value is missing.
+    """Return the features on which a model was trained: (n, d); NaN for missing values.
 
-    columns: names of features, ``column=level`` for one level of a text column.  Columns beyond
-    these are left aside.  marks: features that are 1 where a cell is empty, and of which column.
-    Raises ValueError for an absent column and for a text the model does not know.
+    columns: names of features, ``column=level`` for one level of a text column.  Other columns are
+    ignored.  marks: indicator features of empty cells, with their columns.  Raises ValueError for a
+    missing column and for text that the model does not know.
     """
     column_of = {str(column): column for column in df.columns}  # names may be numbers
     blocks = []  # (n,) each
@@ -160,10 +185,10 @@ def read_features(
 def _encode_level(
     values: pd.Series[Any], column: str, level: str, columns: Sequence[str], name: str
 ) -> Features:
-    """(n,) 1 where a cell holds that text, else 0; NaN where it is empty."""
+    """Return (n,) 1 for cells with this text, else 0; NaN for empty cells."""
     is_missing = values.isna().to_numpy(dtype=bool)
     texts = values.astype(str).to_numpy(dtype=object)
-    known: set[str] = set()  # the texts of this column that the model was trained with
+    known: set[str] = set()  # the levels of this column in training
     for feature in columns:
         feature_column, _, feature_level = feature.rpartition("=")
         if feature_column == column:
@@ -180,7 +205,7 @@ def _encode_level(
 
 
 def _read_numbers(values: pd.Series[Any]) -> Features | None:
-    """(n,) float32 with NaN for missing values; None for a column of texts."""
+    """Return (n,) float32 with NaN for missing values; None for a column of text."""
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     if not (is_numeric_dtype(values.dtype) or is_bool_dtype(values.dtype)):
@@ -191,7 +216,7 @@ def _read_numbers(values: pd.Series[Any]) -> Features | None:
 
 
 def _read_labels(df: pd.DataFrame, label: str) -> npt.NDArray[Any]:
-    """Labels as `from_arrays` takes them: texts ("" is unlabeled) or numbers (NaN is)."""
+    """Return labels for `from_arrays`: text ("" for unlabeled) or numbers (NaN)."""
     from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
 
     values = df[label]
@@ -208,7 +233,7 @@ def _read_labels(df: pd.DataFrame, label: str) -> npt.NDArray[Any]:
 
 
 def _read_sites(df: pd.DataFrame, column: str, name: str) -> npt.NDArray[np.str_]:
-    """The site of each row as a text; ValueError where one has none."""
+    """Return the site of each example as text; ValueError if one is missing."""
     missing = int(df[column].isna().sum())
     if missing:
         raise ValueError(

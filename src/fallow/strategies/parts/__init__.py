@@ -1,4 +1,4 @@
-"""Pure functions with two or more users among the strategies."""
+"""Pure functions shared by two or more query strategies."""
 
 from fallow.strategies.parts.bids import (
     BASE,

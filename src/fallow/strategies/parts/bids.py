@@ -1,7 +1,8 @@
-"""Who has the most, over all sites, from counts: nobody learns who bids what.
+"""Maximum over all sites from counts, without disclosing the bids of sites.
 
-A bid is a whole number of `DIGITS` digits.  Sites add a 1 at the next digit of their bid where it
-begins like the highest one so far; the highest digit that has a 1 is the next of the highest bid.
+A bid is an integer with `DIGITS` digits.  Sites contribute a 1 at the next digit of their bid if
+its first digits equal those of the highest bid.  The highest digit with a 1 is the next digit of
+the highest bid.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from fallow.strategies.parts.bundles import check_clusters
 
 DIGITS = 2
 BASE = 128
-CHANCES = 16  # bids that are alike go by a number that each site draws
-STEPS = 32  # bids in a factor of two
+CHANCES = 16  # equal bids are ordered by a number that each site draws
+STEPS = 32  # number of bids per factor of two
 NO_BID = -1
 
 
 def bids_of(amount: Tensor, generator: torch.Generator) -> Tensor:
-    """Bids for amounts (K,) of 0 or more, in steps of a 32nd of an octave: (K,) int64.
+    """Return bids for amounts (K,) of 0 or more, in steps of a 32nd of an octave: (K,) int64.
 
-    An amount below 0 is no bid, -1.  Sites that bid alike have another last digit by chance.
+    An amount below 0 is no bid, -1.  Equal bids of different sites get random last digits.
     """
     levels = BASE**DIGITS // CHANCES
     octaves = amount.double().clamp_min(1e-30).log2()
@@ -31,7 +32,7 @@ def bids_of(amount: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def next_digits(bids: Tensor, prefix: Tensor, digit: int) -> Tensor:
-    """A site's 0 and 1 at the next digit of each bid that begins like ``prefix``: (K, BASE).
+    """Return 0 and 1 at the next digit of each bid that begins with ``prefix``: (K, BASE).
 
     >>> found = next_digits(torch.tensor([130, 5]), torch.tensor([1, 1]), digit=1)
     >>> found.nonzero().tolist()  # 130 is 1, 2 in base 128, and 5 is 0, 5
@@ -49,9 +50,9 @@ def next_digits(bids: Tensor, prefix: Tensor, digit: int) -> Tensor:
 
 
 def add_digit(prefix: Tensor, bids: Tensor) -> Tensor:
-    """The beginnings of the highest bids, one digit longer.
+    """Return the first digits of the highest bids, one digit longer.
 
-    prefix: (K,), -1 where there is no bid; bids: (K, B) how many sites bid each digit.
+    prefix: (K,), -1 without a bid; bids: (K, B) number of sites with each digit.
 
     >>> add_digit(
     ...     torch.tensor([0, 3, -1]), torch.tensor([[0.0, 2.0], [0.0, 0.0], [1.0, 0.0]])
@@ -59,7 +60,7 @@ def add_digit(prefix: Tensor, bids: Tensor) -> Tensor:
     tensor([ 1, -1, -1])
     """
     base = bids.shape[1]
-    is_bid = bids > 0.5  # masked sums are not quite whole
+    is_bid = bids > 0.5  # masked sums are integers up to rounding
     highest = (is_bid * torch.arange(base)).amax(1)  # (K,)
     is_none = (prefix < 0) | ~is_bid.any(1)
     return (prefix * base + highest).masked_fill(is_none, NO_BID)

@@ -1,8 +1,8 @@
-"""Clusters of the rows of all sites, found by totals alone.
+"""Clusters of the examples of all sites, from aggregates.
 
-A row never stands in a total by itself.  Each site ties its rows into bundles of ``least`` rows or
-more that are close to one another, once, and only whole bundles go from one cluster to another.  So
-what a cluster's total changes by, from exchange to exchange, is never a single row.
+No aggregate is a single example.  Each site once combines ``least`` or more close examples into
+bundles, and only whole bundles move between clusters.  The change of an aggregate between exchanges
+is therefore never a single example.
 """
 
 from __future__ import annotations
@@ -23,22 +23,21 @@ from fallow.core.view import Rows, View
 from fallow.strategies.base import Budget
 from fallow.strategies.parts.kcenter import CHUNK
 
-LEAST = 5  # rows of a bundle
-MOST_CENTERS = 500  # as many clusters as TypiClust has at most
-MOST_ROWS = 10_000  # of a site that are tied into bundles; larger sites leave some out
-MORE = 0.25  # clusters beyond those wanted, which are joined in the end
-MOST_LABELS = 10**7  # of all sites, of which a site keeps a list
-MOST_ASKED = MOST_CENTERS + math.ceil(MORE * MOST_CENTERS)  # that an exchange names
-GROWTH = 0.6  # so many more clusters after each exchange
+LEAST = 5  # minimum number of examples in a bundle
+MOST_CENTERS = 500  # maximum number of clusters, as in TypiClust
+MOST_ROWS = 10_000  # maximum number of bundled examples of a site; larger sites use a part
+MORE = 0.25  # share of additional clusters, which are merged at the end
+MOST_LABELS = 10**7  # of all sites, which a site stores
+MOST_ASKED = MOST_CENTERS + math.ceil(MORE * MOST_CENTERS)  # maximum number in an exchange
+GROWTH = 0.6  # growth of the number of clusters per exchange
 TURNS = 18  # exchanges in which clusters are split: 625 need 15
-LAST = 3  # exchanges after those, in which centers move to their means
+LAST = 3  # later exchanges, in which centers move to their means
 OFTEN = 1 + TURNS + LAST
-"""How often a query asks for ``groups`` at most."""
+"""Maximum number of calls of ``groups`` in a query."""
 
 
 class Centers(NamedTuple):
-    """at: (K, D) means of clusters; rows: (K,) how many rows they have; spread: (K,) total squared
-    distance of a cluster's bundles from its mean."""
+    """Means (K, D) of clusters, their sizes (K,), and total squared distances of bundles (K,)."""
 
     at: Tensor
     rows: Tensor
@@ -46,25 +45,24 @@ class Centers(NamedTuple):
 
 
 class Clusters(NamedTuple):
-    """centers: (K, D) means of clusters of all sites' rows; totals: what sites added up in ``size``;
-    labels: of all sites after the query."""
+    """Means (K, D) of clusters, aggregates of ``size``, and the number of labels after the query."""
 
     centers: Tensor
     totals: dict[str, Tensor]
     labels: int
 
 
-# -- server half ------------------------------------------------------------------------------
+# -- server side ------------------------------------------------------------------------------
 
 
 def cluster_sites(
     ask: Ask, budget: Budget, least: int, *, one_a_label: bool = False
 ) -> Clusters:
-    """The first exchanges of a query: sites tie bundles of ``least`` rows or more (``bundle``), tell
-    how many rows and labels they have (``size``), and have their clusters found (``groups``).
+    """Run the first exchanges of a query: ``bundle``, ``size`` and ``groups``.
 
-    Up to `MOST_CENTERS` clusters, and no more than there can be bundles; one_a_label: nor more than
-    there are labels after the query.
+    Sites combine ``least`` or more examples into bundles, send numbers of examples and labels, and
+    aggregate their clusters.  There are at most `MOST_CENTERS` clusters, and no more than possible
+    bundles; with one_a_label, also no more than labels after the query.
     """
     ask.keep("bundle")
     totals = sum_of_all(ask, "size")
@@ -76,13 +74,13 @@ def cluster_sites(
 
 
 def find_centers(ask: Ask, wanted: int) -> Tensor:
-    """Means of up to ``wanted`` clusters of the rows of all sites, (K, D) float64, K >= 1.
+    """Return the means of up to ``wanted`` clusters of all examples, (K, D) float64, K >= 1.
 
-    The widest clusters are split by a plane through their mean, and all rows go to the nearest mean
-    anew: a k-means that starts from one cluster instead of from rows, which nobody may see.  When
-    there are some more than wanted, those are joined that lie closest to one another.  The planes
-    are the same in every study.  Fewer than ``wanted`` where rows are too few or too much alike.
-    Sites answer to ``groups`` as `total_bundles` does.
+    The widest clusters are split by a plane through their mean, and all examples are assigned to
+    the nearest mean.  This is k-means that starts from one cluster instead of examples, which must
+    not be disclosed.  When there are more than wanted, the closest ones are merged.  The planes are
+    the same in every study.  There are fewer than ``wanted`` if examples are too few or too
+    similar.  Sites reply to ``groups`` as `total_bundles`.
     """
     total = sum_of_all(ask, "groups")
     centers = _take_means(total, groups=1)
@@ -98,7 +96,7 @@ def find_centers(ask: Ask, wanted: int) -> Tensor:
         planes[widest] = drawn[widest]
         total = sum_of_all(ask, "groups", centers=centers.at, planes=planes)
         centers = _take_means(total, groups=2 * k)
-        if len(centers.at) <= k:  # what can be split is split
+        if len(centers.at) <= k:  # split what can be split
             break
     centers = join_closest(centers, max(wanted, 1))
     for _ in range(LAST):
@@ -108,9 +106,9 @@ def find_centers(ask: Ask, wanted: int) -> Tensor:
 
 
 def _take_means(total: dict[str, Tensor], groups: int) -> Centers:
-    """The clusters that have rows; one at 0 where no site has a bundle.
+    """Return the non-empty clusters; one at 0 if no site has a bundle.
 
-    Raises ValueError for totals of another form, or with fewer rows than none.
+    Raises ValueError for aggregates of another form, or with negative sizes.
     """
     rows = total["rows"]
     features = total["features"]
@@ -137,8 +135,10 @@ def _take_means(total: dict[str, Tensor], groups: int) -> Centers:
 
 
 def join_closest(centers: Centers, wanted: int) -> Centers:
-    """Clusters joined two by two until ``wanted`` are left: each time the two whose rows then lie
-    least farther from their mean, by n m / (n + m) |a - b|² (Ward, 1963).
+    """Merge clusters in pairs until ``wanted`` are left (Ward, 1963).
+
+    Each step merges the pair with the smallest increase n m / (n + m) |a - b|² of squared
+    distances.
 
     >>> at = torch.tensor([[0.0], [5.0], [5.5]])
     >>> join_closest(Centers(at, torch.ones(3), torch.zeros(3)), wanted=2).at
@@ -149,17 +149,17 @@ def join_closest(centers: Centers, wanted: int) -> Centers:
     rows = centers.rows.clone()
     spread = centers.spread.clone()
     cost = torch.cdist(at, at).square() * rows[:, None] * rows / (rows[:, None] + rows)
-    cost.fill_diagonal_(torch.inf)  # (K, K), of joining each with each
+    cost.fill_diagonal_(torch.inf)  # (K, K), of merging each pair
     is_left = torch.ones(len(at), dtype=torch.bool)
     for _ in range(len(at) - wanted):
-        cheapest = int(cost.argmin())  # a place in the matrix, row after row
+        cheapest = int(cost.argmin())  # flat index in the matrix
         kept, removed = sorted(divmod(cheapest, len(at)))
         both = rows[kept] + rows[removed]
         at[kept] = (rows[kept] * at[kept] + rows[removed] * at[removed]) / both
         spread[kept] += spread[removed] + cost[kept, removed]
         rows[kept] = both
         is_left[removed] = False
-        # what it costs to join the new cluster with each that is left
+        # cost of merging the new cluster with each other one
         apart = (at - at[kept]).square().sum(1) * rows * both / (rows + both)
         apart = apart.masked_fill(~is_left, torch.inf)
         apart[kept] = torch.inf
@@ -170,20 +170,20 @@ def join_closest(centers: Centers, wanted: int) -> Centers:
     return Centers(at[is_left], rows[is_left], spread[is_left])
 
 
-# -- site half --------------------------------------------------------------------------------
+# -- client side --------------------------------------------------------------------------------
 
 
 def read_shared_features(view: View, which: Rows = "pool", every: int = 1) -> Tensor:
-    """Features of rows in a space that all sites share: (n, D).
+    """Return features of examples in a space that all sites share: (n, D).
 
-    Those of the global model where sites have one, else the rows themselves, which an encoder may
-    have made.  With ``every`` = k those of each k-th row alone.
+    They are those of the global model, if there is one, otherwise the examples themselves, possibly
+    encoded.  With ``every`` = k, every k-th example is used.
     """
     if "global" in view.memory:
         features = view.embed("global", which)  # one pass for the whole query
         return features[::every].flatten(1)
     parts = []
-    first = 0  # position in the next block of its first row that counts
+    first = 0  # position in the next block of its first used example
     for block in view.blocks(which):
         parts.append(block[first::every].flatten(1))
         first = (first - len(block)) % every
@@ -191,10 +191,10 @@ def read_shared_features(view: View, which: Rows = "pool", every: int = 1) -> Te
 
 
 def tie_bundles(view: View, least: int = LEAST) -> Answer:
-    """What a site keeps of its pool for `total_bundles`.
+    """Return the bundles of the pool of a site, for `total_bundles`.
 
-    means: (A, D) float64 of its bundles; rows: (A,) how many rows each stands for.  A pool of fewer
-    than ``least`` rows has none.  Rows that are not finite are in no bundle.
+    means: (A, D) float64; rows: (A,) numbers of examples.  A pool of fewer than ``least`` examples
+    has none.  Non-finite examples are in no bundle.
     """
     every = max(1, math.ceil(view.pool / MOST_ROWS))
     x = read_shared_features(view, every=every).double()
@@ -211,10 +211,10 @@ def tie_bundles(view: View, least: int = LEAST) -> Answer:
 
 
 def split_rows(x: Tensor, least: int) -> list[Tensor]:
-    """Positions of rows that are close to one another, ``least`` to 2 ``least`` - 1 in each part.
+    """Return positions of close examples, ``least`` to 2 ``least`` - 1 in each part.
 
-    x: (m, d), m >= least.  Rows are halved along the line between two that are far apart, at the
-    widest gap in the middle half, again and again.
+    x: (m, d), m >= least.  Examples are repeatedly halved along the line between two distant ones,
+    at the widest gap in the middle half.
 
     >>> x = torch.tensor([[0.0], [9.0], [0.1], [9.1], [0.2]])
     >>> [part.tolist() for part in split_rows(x, 2)]
@@ -239,8 +239,10 @@ def split_rows(x: Tensor, least: int) -> list[Tensor]:
 
 
 def _find_gap(along: Tensor, least: int) -> int:
-    """Where to cut ascending numbers (m,): at the widest gap of the middle half, ``least`` or more
-    on either side."""
+    """Return the widest gap in the middle half of ascending numbers (m,).
+
+    At least ``least`` numbers are on either side.
+    """
     m = len(along)
     low = max(least, m // 4)
     high = max(low, m - low)
@@ -253,12 +255,12 @@ def total_bundles(
     centers: Tensor | None = None,
     planes: Tensor | None = None,
 ) -> Answer:
-    """A site's part of the totals of each cluster: rows (K,), features (K, D), squares (K,).
+    """Return the contribution of a site: sizes (K,), features (K, D) and squares (K,) of clusters.
 
-    centers: (K, D); each bundle counts in the cluster whose center is nearest, and without centers
-    all are one.  planes: (K, D) normals of planes through the centers; then a cluster has two
-    parts, beside one another, of which the second holds the bundles in front of its plane.  squares
-    are those of the means of bundles.
+    centers: (K, D); each bundle counts in the cluster with the nearest center, and without centers
+    there is one cluster.  planes: (K, D) normals of planes through the centers; each cluster then
+    has two adjacent parts, and the second contains the bundles in front of the plane.  squares: of
+    the means of bundles.
     """
     means = torch.as_tensor(bundles["means"])
     rows = torch.as_tensor(bundles["rows"])
@@ -281,8 +283,10 @@ def total_bundles(
 
 
 def check_clusters(clusters: int) -> None:
-    """Raise ValueError where an order is about more clusters than `find_centers` ever leads to: cells
-    so fine, in places of the asker's choice, would say where single rows lie."""
+    """Raise ValueError for more clusters than `find_centers` uses.
+
+    Smaller cells, at positions chosen by the sender, would disclose single examples.
+    """
     if clusters > MOST_ASKED:
         raise ValueError(
             f"{clusters} centers of clusters were named, and no query finds more than {MOST_ASKED}"
@@ -290,29 +294,26 @@ def check_clusters(clusters: int) -> None:
 
 
 def check_labels(labels: float) -> None:
-    """Raise ValueError where more labels are said to cover clusters than a site can keep a list of."""
+    """Raise ValueError for more labels in clusters than a site can store."""
     if labels > MOST_LABELS:
         raise ValueError(f"{labels:g} labels are said to cover clusters")
 
 
 def check_turns(turns: Tensor, most: int) -> None:
-    """Raise ValueError for levels of more turns, or of more clusters, than a query has.
-
-    turns: (turns, K).
-    """
+    """Raise ValueError for levels of more turns or clusters than a query has.  (turns, K)"""
     if turns.ndim != 2 or len(turns) > most:
         raise ValueError(f"levels of the shape {tuple(turns.shape)}, and turns are {most}")
     check_clusters(turns.shape[1])
 
 
 def nearest_center(x: Tensor, centers: Tensor) -> Tensor:
-    """The center that is nearest to each row.  x: (m, D), centers: (K, D) -> (m,) int64.
+    """Return the nearest center of each example.  x: (m, D), centers: (K, D) -> (m,) int64.
 
     >>> nearest_center(torch.tensor([[0.9], [0.2]]), torch.tensor([[0.0], [1.0]]))
     tensor([1, 0])
     """
     check_clusters(len(centers))
-    middle = centers.mean(0)  # a shift changes no distance, but less is rounded
+    middle = centers.mean(0)  # a shift changes no distance and reduces rounding
     short = place((centers - middle).to(x.dtype))
     half = short.square().sum(1) / 2
     result = [torch.empty(0, dtype=torch.int64)]
@@ -324,13 +325,13 @@ def nearest_center(x: Tensor, centers: Tensor) -> Tensor:
 
 
 def count_nearest(x: Tensor, centers: Tensor) -> Tensor:
-    """How many rows that are finite each center is the nearest of.  x: (m, D) -> (K,) float64."""
+    """Count the finite examples nearest to each center.  x: (m, D) -> (K,) float64."""
     at = nearest_center(x[x.isfinite().all(1)], centers)
     return torch.bincount(at, minlength=len(centers)).double()
 
 
 def read_bundles(view: View) -> State:
-    """What `tie_bundles` left at the site; raises where it was not asked for."""
+    """Return the bundles that `tie_bundles` stored; raises if there are none."""
     if "bundle" not in view.memory:
         raise ValueError(
             f"site {view.site} was asked for totals of bundles, and has tied none: "

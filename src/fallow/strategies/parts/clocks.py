@@ -1,8 +1,8 @@
-"""Draws with replacement over many sites, of which nobody sees more than its own rows.
+"""Draws with replacement over many sites, each of which sees only its own examples.
 
-Each row has a clock that strikes at random, at a rate.  The strikes of all clocks in the order of
-time are draws with replacement in proportion to the rates, and each site can run the clocks of its
-own rows: the draws end when as many rows as wanted have been struck.
+Each example has an exponential clock with a rate.  The strikes of all clocks in order of time are
+draws with replacement in proportion to the rates.  Each site simulates the clocks of its own
+examples, and the draws end when enough distinct examples have been drawn.
 """
 
 from __future__ import annotations
@@ -13,35 +13,38 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-BINS = 4096  # of a histogram of first strikes
+BINS = 4096  # number of bins of a histogram of first strikes
 LATEST = 60.0  # the log of the time of a first strike lies between -60 and 60
 
 
 class Clocks(NamedTuple):
-    """One clock for each row, (m,): strikes in a unit of time, and the time of the first one;
-    infinity at rate 0, NaN for a row without a rate."""
+    """One clock per example, (m,): its rate and the time of the first strike.
+
+    The time is infinity at rate 0, and NaN for an example without a rate.
+    """
 
     rate: Tensor
     first: Tensor
 
     @property
     def reachable(self) -> int:
-        """Rows that can be drawn."""
+        """Number of examples that can be drawn."""
         return int((self.rate > 0).sum())
 
     @property
     def order(self) -> Tensor:
-        """Rows as they are first drawn; then those that never are, then those without a rate."""
+        """Return examples in the order of their first draw; then those never drawn, then those
+        without a rate."""
         return self.first.argsort(stable=True)
 
     def is_drawn(self, end: float) -> Tensor:
-        """Which rows are drawn by the time of which ``end`` is the log, (m,)."""
+        """Return a mask of examples drawn by the time exp(``end``), (m,)."""
         return (self.first.log() <= end) & (self.rate > 0)
 
     def strikes(self, end: float, generator: torch.Generator) -> Tensor:
-        """How often each row is drawn by then, (m,).
+        """Return the number of draws of each example by then, (m,).
 
-        After its first strike a clock goes on as if nothing had been: the rest is Poisson.
+        After its first strike, a clock restarts: the number of further strikes is Poisson.
         """
         u = torch.rand(self.rate.shape, generator=generator, dtype=torch.float64)
         is_drawn = self.is_drawn(end)
@@ -51,7 +54,8 @@ class Clocks(NamedTuple):
         return times
 
     def histogram(self, low: float, high: float) -> Tensor:
-        """Rows by the log of their first strike, in bins (low, ...] to (..., high].  -> (BINS,)"""
+        """Count examples by the log of their first strike, in bins (low, ...] to (..., high].  ->
+        (BINS,)"""
         log = self.first.log()
         inside = log[(log > low) & (log <= high)]
         at = torch.bucketize(inside, edges(low, high)) - 1
@@ -59,16 +63,16 @@ class Clocks(NamedTuple):
 
 
 def start_clocks(rate: Tensor, generator: torch.Generator) -> Clocks:
-    """Fresh clocks of these rates, (m,) float64; equal generators give equal clocks."""
+    """Start clocks with these rates, (m,) float64; equal generators give equal clocks."""
     wait = torch.empty_like(rate).exponential_(generator=generator).clamp_min(1e-20)
     return Clocks(rate.nan_to_num(0.0), wait / rate)
 
 
 def poisson(mean: Tensor, u: Tensor) -> Tensor:
-    """Poisson numbers from one uniform number each: the smallest k with P(N <= k) >= u.
+    """Return Poisson numbers from one uniform number each: the smallest k with P(N <= k) >= u.
 
-    A mean that differs in its last bits gives the same number, and so do all others after it, which
-    torch's own draws do not promise.
+    A mean that differs in its last bits gives the same number, and does not affect later numbers,
+    which torch does not guarantee.
 
     >>> poisson(torch.tensor([0.0, 2.0, 2.0]), torch.tensor([0.99, 0.13, 0.14]))
     tensor([0., 0., 1.])
@@ -76,7 +80,7 @@ def poisson(mean: Tensor, u: Tensor) -> Tensor:
     low = torch.full_like(mean, -1.0)
     high = (mean + 40 * (mean + 1).sqrt()).ceil()
     widest = max(high.tolist(), default=1.0)
-    for _ in range(math.ceil(math.log2(widest)) + 1):  # each halves what is between
+    for _ in range(math.ceil(math.log2(widest)) + 1):  # bisection
         middle = ((low + high) / 2).floor()
         is_enough = torch.special.gammaincc(middle + 1, mean) >= u
         low = torch.where(is_enough, low, middle)
@@ -85,5 +89,5 @@ def poisson(mean: Tensor, u: Tensor) -> Tensor:
 
 
 def edges(low: float, high: float) -> Tensor:
-    """The bounds of the bins, (BINS + 1,)."""
+    """Return the bounds of the bins, (BINS + 1,)."""
     return torch.linspace(low, high, BINS + 1, dtype=torch.float64)

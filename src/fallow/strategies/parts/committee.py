@@ -1,8 +1,8 @@
-"""The models that a site may ask where training gives each site its own.
+"""Models available at a site under a personalized training algorithm.
 
-A training method that averages peers' models at the site leaves there its mixture, ``average``, the
-models that it was brought, ``model/<site>``, each with its ``labels``, and which of them are in the
-mixture (``average["peers"]``).  Other methods leave none of these.
+A training algorithm that averages models of peers stores its mixture, ``average``, the received
+models, ``model/<site>``, each with its ``labels``, and which of them are in the mixture
+(``average["peers"]``).  Other algorithms store none of these.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fallow.core.view import Rows, View
 
 
 class Committee(NamedTuple):
-    """The site's own model and those of its collaborators C_k, and what each weighs: β, (m,)."""
+    """Models of the site and its collaborators C_k, and their weights β, (m,)."""
 
     models: list[State]
     shares: Tensor
@@ -28,7 +28,7 @@ class Committee(NamedTuple):
 
     @property
     def collaborators(self) -> State:
-        """f_col: the average of the collaborators' models without the site's own."""
+        """Return f_col: the average of the collaborators' models without the site's own."""
         own, *peers = self.models
         shares = self.shares[1:] / self.shares[1:].sum()
         w = sum(
@@ -38,12 +38,12 @@ class Committee(NamedTuple):
 
 
 def averages_at_site(view: View) -> bool:
-    """Whether the training method averages models at the site at all."""
+    """Return whether the training algorithm averages models at the site."""
     return "peers" in view.memory.get("average", {})
 
 
 def gather_committee(view: View) -> Committee:
-    """The site's committee; without collaborators it is the site's own model alone."""
+    """Return the committee of the site; without collaborators, only its own model."""
     own = view.model("local")
     peers = _collaborators(view)
     if not peers:
@@ -56,7 +56,7 @@ def gather_committee(view: View) -> Committee:
 
 
 def _collaborators(view: View) -> list[State]:
-    """The models that the site was brought and has in its mixture, in the order of their sites."""
+    """Return the received models in the mixture, in the order of their sites."""
     if not averages_at_site(view):
         return []
     names = sorted(name for name in view.memory if name.startswith("model/"))
@@ -69,19 +69,19 @@ def _collaborators(view: View) -> list[State]:
 
 
 def personal_model(view: View) -> State:
-    """f_per: the mixture of the last round, or else what the site deploys."""
+    """Return f_per: the mixture of the last round, otherwise the deployed model."""
     if averages_at_site(view):
         return view.memory["average"]
     return view.model("global")
 
 
 def logits(view: View, model: str, which: Rows = "pool") -> Tensor:
-    """Outputs of a model by its name, (n, c).
+    """Return outputs of a model by name, (n, c).
 
-    ``personal_model``: f_per; ``collaborators``: f_col, and the own model at a site that has none;
-    ``better``: of the site's own and its personal model the one that gets more validation rows
-    right, the personal one of equals.  Every other name is that of a model in the site's memory.
-    Raises ValueError for collaborators where no site ever has any.
+    "personal_model": f_per; "collaborators": f_col, or the own model at a site without any;
+    "better": the own or the personal model, whichever is correct on more validation examples (ties:
+    personal).  Other names refer to models in the memory of the site.  Raises ValueError for
+    collaborators if no site ever has any.
     """
     if model == "better":
         if _count_hits(view, "local") > _count_hits(view, "personal"):
@@ -103,6 +103,6 @@ def logits(view: View, model: str, which: Rows = "pool") -> Tensor:
 
 
 def _count_hits(view: View, model: str) -> int:
-    """How many validation rows a model gets right."""
+    """Count the validation examples that a model predicts correctly."""
     guesses = logits(view, model, "validation").argmax(1)  # (v,)
     return int((guesses == view.held).sum())

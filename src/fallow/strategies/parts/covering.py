@@ -1,4 +1,4 @@
-"""One label a cluster: the best row of the largest cluster that has fewest."""
+"""Selection of the best example of the largest cluster with the fewest labels."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from torch import Tensor
 
 
 def members(cluster: Tensor) -> list[Tensor]:
-    """The rows of each cluster, ascending; ``cluster``: (m,)."""
+    """Return the examples of each cluster, ascending; ``cluster``: (m,)."""
     return list(torch.split(cluster.argsort(stable=True), torch.bincount(cluster).tolist()))
 
 
 def cover(cluster: Tensor, score: Tensor, n: int) -> Tensor:
-    """``n`` rows of the pool, one by one: of the largest cluster among those with the fewest labels
-    and picks, the row with the best score.
+    """Select ``n`` examples of the pool one by one.
 
-    cluster: (m + l,) of the pool and of the labeled rows after it; score: (m,).
+    Each is the one with the best score in the largest cluster among those with the fewest labeled
+    and selected examples.  cluster: (m + l,) of the pool, then of labeled examples; score: (m,).
 
     >>> cluster = torch.tensor([0, 0, 0, 1, 1, 2, 0])  # the last row is labeled
     >>> cover(cluster, torch.tensor([3.0, 2.0, 1.0, 4.0, 5.0, 6.0]), 4)
@@ -26,7 +26,7 @@ def cover(cluster: Tensor, score: Tensor, n: int) -> Tensor:
     size = torch.bincount(cluster).tolist()
     labels = torch.bincount(cluster[len(score) :], minlength=len(size)).tolist()
     best = score.argsort(descending=True, stable=True)
-    waiting = []  # the rows of each cluster, the best one last, from where it is popped
+    waiting = []  # examples of each cluster, the best one last, for pop
     for rows in members(cluster[best]):
         waiting.append(best[rows].tolist()[::-1])
     line = [(labels[c], -size[c], c) for c, rows in enumerate(waiting) if rows]

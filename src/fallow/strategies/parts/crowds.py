@@ -1,4 +1,4 @@
-"""How typical rows are of the clusters that all sites share."""
+"""Typicality of examples in clusters that all sites share."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from fallow.strategies.parts.covering import members
 from fallow.strategies.parts.density import typicality
 from fallow.strategies.parts.top import order_ties
 
-CROWD = (
-    1000  # rows of a cluster, the nearest to its center, that are looked at for typicality
-)
+CROWD = 1000  # maximum number of examples of a cluster that are compared
 
 
 class Crowds(NamedTuple):
-    """cluster: (m,) whose center is the nearest, -1 of a row that is not finite; score: (m,) how
-    typical each row is of it, NaN of such a row; far: (m,) its squared distance from that
-    center, infinite of such a row."""
+    """Nearest cluster, typicality and distance of each example.
+
+    cluster: (m,), -1 for a non-finite example; score: (m,) typicality, NaN for it; far: (m,)
+    squared distance from the center, infinite for it.
+    """
 
     cluster: Tensor
     score: Tensor
@@ -36,11 +36,11 @@ def rank_in_clusters(
     ties: torch.Generator | None = None,
     most: int = CROWD,
 ) -> Crowds:
-    """The cluster of each row and 1 / its mean distance to the ``neighbors`` nearest rows of it.
+    """Assign examples to clusters, with 1 / their mean distance to ``neighbors`` of the cluster.
 
-    x: (m, D); good: positions of the rows that are finite; centers: (K, D).  Of a cluster of more
-    than ``most`` rows those nearest to the center are compared, of equally near ones some that
-    ``ties`` draws; others score 0.
+    x: (m, D); good: positions of finite examples; centers: (K, D).  In a cluster of more than
+    ``most`` examples, those nearest to the center are compared (ties: drawn by ``ties``); others
+    score 0.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0], [9.0]])
     >>> centers = torch.tensor([[1.0], [9.0]])
@@ -61,6 +61,6 @@ def rank_in_clusters(
         far[rows] = (x[rows] - centers[c].to(x.dtype)).square().sum(1)
         rows = rows[order[rows].argsort()]
         crowd = rows[far[rows].argsort(stable=True)[:most]].sort().values
-        score[rows] = 0.0  # outside the crowd: less typical than any in it
+        score[rows] = 0.0  # not compared: less typical than any other
         score[crowd] = typicality(x[crowd], neighbors).float()
     return Crowds(cluster, score, far)

@@ -1,4 +1,4 @@
-"""Picks that differ from each other, in the order of picking: in gradients, or in features."""
+"""Diverse selection, in order of selection, by gradients or features."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from fallow.strategies.parts.top import rank_rows
 def pick_by_gradient(
     p: Tensor, z: Tensor, n: int, ties: Generator, draw: Generator
 ) -> Tensor:
-    """k-means++ on gradients of the last layer, each for the predicted label.  -> (n,).
+    """Run k-means++ on gradients of the last layer for the predicted label.  -> (n,).
 
-    p: (m, C) probabilities; z: (m, d) features.  Rows whose gradient is not finite come last.
+    p: (m, C) probabilities; z: (m, d) features.  Examples with a non-finite gradient are ranked
+    last.
     """
     gradients = Gradients.of(residuals(p), z)
     mixed = rank_rows(0 * gradients.half_norms(), ties)  # 0 · inf is NaN: last
@@ -23,14 +24,14 @@ def pick_by_gradient(
 
 
 def pick_by_cover(x: Tensor, anchors: Tensor | None, n: int, ties: Generator) -> Tensor:
-    """Greedy k-center away from ``anchors``.  x: (m, d); anchors: (a, d) -> (n,).
+    """Run greedy k-center from ``anchors``.  x: (m, d); anchors: (a, d) -> (n,).
 
-    Without anchors the first pick is the row closest to the mean.  Equal distances are broken at
-    random.  Rows that are not finite come last.
+    Without anchors, the first example is the closest to the mean.  Ties are broken at random.
+    Non-finite examples are ranked last.
     """
-    mixed = rank_rows(0 * x.sum(1), ties)  # 0 · NaN is NaN: such rows come last
+    mixed = rank_rows(0 * x.sum(1), ties)  # 0 · NaN is NaN: ranked last
     middle = x[x.isfinite().all(1)].mean(0)
-    pool = Features.of(x[mixed] - middle)  # the same distances, and less is rounded
+    pool = Features.of(x[mixed] - middle)  # the same distances with less rounding
     if anchors is not None:
         return mixed[k_center(pool, n, pool.nearest(Features.of(anchors - middle)))]
     return mixed[k_center(pool, n, first=int(pool.half_norms().argmin()))]

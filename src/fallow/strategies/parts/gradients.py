@@ -7,9 +7,9 @@ from torch import Tensor
 
 
 def residuals(p: Tensor, y: Tensor | None = None) -> Tensor:
-    """P - e_y, the factor q of the gradient q ⊗ z.  p: (n, c), y: (n,) -> (n, c).
+    """Return P - e_y, the factor q of the gradient q ⊗ z.  p: (n, c), y: (n,) -> (n, c).
 
-    Without labels y is the predicted class, the lower one among equals.
+    Without labels, y is the predicted class, the lowest one of ties.
 
     >>> import torch
     >>> residuals(torch.tensor([[0.5, 0.25, 0.25]]))

@@ -15,7 +15,7 @@ NARROW, WIDE = 0.2, 1.0  # limits of a width that is chosen from the labeled exa
 
 
 class Herding(Protocol):
-    """A strategy with a kernel."""
+    """A query strategy with a kernel."""
 
     @property
     def width(self) -> float | None: ...
@@ -49,7 +49,7 @@ def herd(view: View, model: str, weight: Tensor, width: float | None, n: int) ->
 
 
 def choose_width(labeled: Tensor) -> float:
-    """The smallest distance between labeled examples, between `NARROW` and `WIDE`.
+    """Return the smallest distance between labeled examples, within `NARROW` and `WIDE`.
 
     labeled: (l, d) of unit length.  `WIDE` with fewer than two.
 

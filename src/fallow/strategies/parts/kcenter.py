@@ -1,4 +1,4 @@
-"""Greedy k-center: pick, again and again, the row that is farthest from all picks so far."""
+"""Greedy k-center: repeated selection of the example farthest from all selected ones."""
 
 from __future__ import annotations
 
@@ -11,28 +11,30 @@ from torch import Tensor
 from fallow.core.products import block_rows, place
 from fallow.strategies.parts.top import first_best, order_ties
 
-CHUNK = 1024  # rows of a distance block: an m x n matrix is never built
-CELLS = 2**18  # products of a block of `Features.nearest`: as many stay in the cache
-EXACT = 50_000  # rows; fewer are held in double precision, where close rows do not cancel
+CHUNK = 1024  # examples per block of distances: no m x n matrix is built
+CELLS = 2**18  # products per block of `Features.nearest`, which fit in the cache
+EXACT = 50_000  # number of examples below which double precision is used
 
 
 class Points(Protocol):
-    """Rows in some space: half squared Euclidean distances, never all at once.
+    """Examples in a metric space, with half squared Euclidean distances in blocks.
 
-    A row with NaN or infinity is infinitely far from all others: its half norm is infinite.
-    They stand where products are taken (`place`); what they answer is on the processor.
+    A non-finite example is infinitely far from all others: its half norm is infinite.  Examples are
+    on the device of products (`place`); results are on the CPU.
     """
 
-    def at(self, rows: Tensor) -> Points: ...  # these rows alone
-    def to(self, j: int) -> Tensor: ...  # (m,) from every row to row j
-    def nearest(self, other: Points) -> Tensor: ...  # (m,) to the nearest row of ``other``
+    def at(self, rows: Tensor) -> Points: ...  # these examples only
+    def to(self, j: int) -> Tensor: ...  # (m,) from every example to j
+    def nearest(
+        self, other: Points
+    ) -> Tensor: ...  # (m,) to the nearest example of ``other``
     def half_norms(self) -> Tensor: ...  # (m,) half squared norms
 
 
 @final
 @dataclass(frozen=True)
 class Features:
-    """Rows of a matrix.  x: (m, d)."""
+    """Examples as rows of a matrix.  x: (m, d)."""
 
     x: Tensor
     half: Tensor
@@ -64,7 +66,7 @@ class Features:
         half_y = other.half.to(self.half)
         columns = len(y)
         size = min(CHUNK, max(1, CELLS // columns))
-        # One piece of memory for all blocks: so much of it anew takes longer than what is in it.
+        # One buffer for all blocks, because allocation takes longer than the products.
         memory = self.x.new_empty(size * columns)
         result = []
         for x, half in zip(
@@ -80,9 +82,9 @@ class Features:
 @final
 @dataclass(frozen=True)
 class Gradients:
-    """Rows q ⊗ z, kept as their two factors.  q: (m, c), z: (m, d).
+    """Examples q ⊗ z, stored as two factors.  q: (m, c), z: (m, d).
 
-    ||q⊗z - q'⊗z'||² = |q|²|z|² + |q'|²|z'|² - 2 <q,q'><z,z'>: no m x (c d) matrix is built.
+    ||q⊗z - q'⊗z'||² = |q|²|z|² + |q'|²|z'|² - 2 <q,q'><z,z'>, so no m x (c d) matrix is built.
     """
 
     q: Tensor
@@ -136,14 +138,14 @@ class Gradients:
 
 
 def store_rows(x: Tensor, is_far: Tensor) -> Tensor:
-    """``x`` with zeros in rows that are not finite: NaN would spread into the products."""
+    """Replace non-finite examples by zeros: NaN would propagate through products."""
     if bool(is_far.any()):
         x = x.masked_fill(is_far[:, None], 0)
     return by_columns(x)
 
 
 def by_columns(x: Tensor) -> Tensor:
-    """``x``, column by column in memory: one row against all others is then twice as fast."""
+    """Return ``x`` in column-major order, which makes products with one example twice as fast."""
     return x.T.contiguous().T
 
 
@@ -154,12 +156,12 @@ def k_center(
     first: int | None = None,
     ties: torch.Generator | None = None,
 ) -> Tensor:
-    """``n`` picks; each is farthest from the anchors (``nearest``) and all earlier picks.
+    """Select ``n`` examples; each is farthest from the anchors and all earlier ones.
 
-    nearest: (m,) half squared distance to the nearest anchor.  Where there is no anchor, the first
-    pick is ``first``, and without it the first row.  A row is never picked twice, also when rows
-    are equal: they come in random order from ``ties``, or by position without it.  Rows that are
-    not finite come last, in their order.
+    nearest: (m,) half squared distance to the nearest anchor.  Without anchors, the first example
+    is ``first``, or position 0.  No example is selected twice, even with duplicates: ties are
+    broken at random by ``ties``, or by position without it.  Non-finite examples are last, in
+    order.
     """
     half = points.half_norms()
     is_last = half.isinf()
