@@ -1,6 +1,7 @@
-"""Fallow where people already are: trackers of experiments, Hugging Face, notebooks.
+"""Integrations: experiment trackers, Hugging Face and notebooks.
 
-Each needs a package that an extra brings, and says which where it is missing: ``docs/tracking.md``.
+Each requires an optional package.  An error names the extra that installs it.  See
+``docs/tracking.md``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Data sets and models of Hugging Face: rows in, labels out, a model as a repository and back.
+"""Datasets and models of Hugging Face.
 
-Nothing is sent anywhere but by `push_to_hub`, which is called by a person alone.
+Only `push_to_hub` uploads anything.
 """
 
 from __future__ import annotations
@@ -45,17 +45,37 @@ def from_datasets(
     drop_rows: bool = False,
     name: str = "datasets",
 ) -> Dataset:
-    """A data set from one of the package ``datasets`` (``fallow[huggingface]``), with its names of
-    classes in their order.
+    """Create a dataset from a Hugging Face dataset (``fallow[huggingface]``).
 
-    label: the column of labels; of a ``ClassLabel``, -1 and None are unlabeled.
-    site: the column that says which site holds a row.  id: the column of row names.
-    rows: the column that is the rows: images of one size, or lists of numbers such as embeddings.
-    None: the one column of images, if there is one; else the other columns are a table, by the
-    rules of `fallow.from_frame`, and so are drop, columns, task and drop_rows.
-    test: another split, with the same columns; without it 20 % of the labeled rows are held out.
-    Raises ValueError for a ``DatasetDict`` (give its splits), an absent column, images of several
-    sizes, and whatever `fallow.from_frame` and `fallow.from_arrays` refuse.
+    Parameters
+    ----------
+    dataset : datasets.Dataset
+        One split of a dataset.
+    label : str
+        Label column.  In a ``ClassLabel`` column, -1 and None are unlabeled.
+    site : str, optional
+        Site column.
+    id : str, optional
+        ID column.
+    rows : str, optional
+        Column of images of equal size, or of lists of numbers such as embeddings.  Default: the only
+        image column, otherwise all other columns as a table (see `fallow.from_frame`).
+    test : datasets.Dataset, optional
+        Test split with the same columns.  Default: 20 % of the labeled examples.
+    drop, columns, task, drop_rows
+        Options of a table, as in `fallow.from_frame`.
+    name : str, default="datasets"
+        Name of the dataset.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    ValueError
+        If ``dataset`` is a ``DatasetDict`` (pass one of its splits), a column is missing, images
+        differ in size, or the data is invalid for `fallow.from_frame` or `fallow.from_arrays`.
     """
     import_optional("datasets", EXTRA, "a data set of Hugging Face")
     import datasets
@@ -134,7 +154,7 @@ def from_datasets(
 
 
 def _name_classes(dataset: datasets.Dataset) -> Any:  # a DataFrame, whose types are loose
-    """The table as a DataFrame, in which classes stand by their names."""
+    """Return the table as a DataFrame with class names."""
     import datasets
 
     frame = dataset.to_pandas()
@@ -146,7 +166,7 @@ def _name_classes(dataset: datasets.Dataset) -> Any:  # a DataFrame, whose types
 
 
 def _read_labels(column: Any) -> npt.NDArray[Any]:
-    """Labels as texts, "" where there is none, or as numbers."""
+    """Return labels as strings ("" if missing) or as numbers."""
     if column.dtype == object or str(column.dtype) in ("str", "string"):
         texts: npt.NDArray[Any] = column.fillna("").astype(str).to_numpy(dtype=np.str_)
         return texts
@@ -155,9 +175,9 @@ def _read_labels(column: Any) -> npt.NDArray[Any]:
 
 
 def _decode_rows(dataset: datasets.Dataset, column: str) -> Sequence[Any]:
-    """The column as ``datasets`` decodes it: images of Pillow, or lists.
+    """Decode a column to Pillow images or lists.
 
-    ``datasets`` decodes every format that Pillow knows, so each image is opened here first.
+    ``datasets`` decodes every format of Pillow, so the format of each image is checked first.
     """
     import datasets
 
@@ -170,7 +190,7 @@ def _decode_rows(dataset: datasets.Dataset, column: str) -> Sequence[Any]:
 
 
 def _check_image(image: Mapping[str, Any], where: str) -> None:
-    """Raise ValueError for an image that is in none of the formats that are read here."""
+    """Raise ValueError for an unsupported image format."""
     source: Path | BytesIO
     if image["bytes"] is None:
         source = Path(image["path"])
@@ -184,10 +204,7 @@ def _check_image(image: Mapping[str, Any], where: str) -> None:
 
 
 def _stack_rows(values: Sequence[Any], name: str) -> npt.NDArray[Any]:
-    """Images as (n, c, h, w), lists of numbers as (n, d).
-
-    values: what ``datasets`` decodes: images of Pillow, or lists.
-    """
+    """Stack images to shape (n, c, h, w), or lists of numbers to (n, d)."""
     result = [np.asarray(value) for value in values]
     shapes = sorted({item.shape for item in result})
     if len(shapes) > 1:
@@ -204,10 +221,18 @@ def _stack_rows(values: Sequence[Any], name: str) -> npt.NDArray[Any]:
 
 
 def labels_to_datasets(run: Run) -> datasets.Dataset:
-    """All labels that a run has bought, as a data set with the columns ``site``, ``row``,
-    ``label``, ``cycle`` and ``weight``; labels that are classes have their names.
+    """Return the acquired labels of a run as a Hugging Face dataset.
 
-    ``row`` counts the rows of a site, as ``Federation.rows`` does.
+    Parameters
+    ----------
+    run : Run
+        Finished run.
+
+    Returns
+    -------
+    datasets.Dataset
+        Columns ``site``, ``row`` (index at the site, as in `Federation.rows`), ``label`` (class
+        name or target), ``cycle`` and ``weight``.
     """
     import_optional("datasets", EXTRA, "a data set of Hugging Face")
     import datasets
@@ -237,12 +262,28 @@ def labels_to_datasets(run: Run) -> datasets.Dataset:
 
 
 def push_to_hub(folder: str | Path, repository: str, *, private: bool = True) -> str:
-    """Send the three files of a folder that `fallow.Run.save` wrote to the hub, as ``OWNER/NAME``; the
-    address of what was sent.
+    """Upload a folder written by `fallow.Run.save` to the Hugging Face Hub.
 
-    Only this function sends a model anywhere, by the package ``huggingface_hub`` and the login that
-    it knows.  private: of a repository that is made; one that is there stays as it is.
-    Raises ValueError for a folder that `load_model` does not read, and where the package is missing.
+    The login is that of the package ``huggingface_hub``.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Folder with the three files of the model.
+    repository : str
+        Repository, as ``OWNER/NAME``.
+    private : bool, default=True
+        Whether a new repository is private.  An existing one is not changed.
+
+    Returns
+    -------
+    str
+        URL of the upload.
+
+    Raises
+    ------
+    ValueError
+        If `load_model` cannot read the folder, or the package is not installed.
     """
     import_optional("huggingface_hub", EXTRA, "sending a model to the hub")
     from huggingface_hub import HfApi

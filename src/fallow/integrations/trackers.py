@@ -1,8 +1,8 @@
-"""Runs in MLflow, Weights & Biases and TensorBoard: each a `Callback` of few lines.
+"""Callbacks for MLflow, Weights & Biases and TensorBoard.
 
-Each needs its package, which the extra of its name brings, and keeps to what that package is set up
-for: where runs go is for its own environment variables to say.  Why a run failed is told to none of
-them: the sentence may name a row.
+Each tracker requires its package, installed by the extra of the same name.  Configure the
+destination by the environment variables of the package.  The reason of a failure is not logged,
+since it may quote an example.
 """
 
 from __future__ import annotations
@@ -28,12 +28,21 @@ REPORT = "report"
 
 @final
 class MLflow(Callback):
-    """Runs of a study as runs of MLflow, in an experiment of the study's name (``fallow[mlflow]``).
+    """Log each run of a study to MLflow (``fallow[mlflow]``).
 
-    uri: where MLflow keeps runs; None: where ``MLFLOW_TRACKING_URI`` says.
-    experiment: another name of the experiment.
-    The report page is an artifact of the run; of several runs, of one beside them.
-    Raises ValueError where the package is not installed, or cannot keep runs there.
+    The report page is an artifact of the run, or of an additional run if there are several.
+
+    Parameters
+    ----------
+    uri : str, optional
+        Tracking URI.  Default: ``MLFLOW_TRACKING_URI``.
+    experiment : str, optional
+        Name of the experiment.  Default: name of the study.
+
+    Raises
+    ------
+    ValueError
+        If the package is not installed, or the tracking server is not available.
     """
 
     def __init__(self, uri: str | None = None, experiment: str | None = None) -> None:
@@ -85,7 +94,7 @@ class MLflow(Callback):
         self._client.set_terminated(made.info.run_id, "FINISHED")
 
     def _create_run(self, study: str, name: str) -> MLflowRun:
-        """A run in the experiment, which is made where there is none."""
+        """Create a run in the experiment, and the experiment if it does not exist."""
         wanted = self._experiment or study
         experiment = self._client.get_experiment_by_name(wanted)
         if experiment is None:
@@ -97,15 +106,21 @@ class MLflow(Callback):
 
 @final
 class WandB(Callback):
-    """Runs of a study as runs of Weights & Biases, in a group of the study's name
-    (``fallow[wandb]``).
+    """Log each run of a study to Weights & Biases (``fallow[wandb]``), grouped by study.
 
-    project: where they go; whose, and whether over the network at all, is for W&B's own settings to
-    say (``WANDB_ENTITY``, ``WANDB_MODE=offline``, ``WANDB_DIR``).
-    W&B is told not to look at this machine: no command line, no output, no code, no state
-    of git, no name of the machine.
-    The report page is an artifact of the run; of several runs, of one beside them.
-    Raises ValueError where the package is not installed.
+    W&B is configured to record no command line, output, code, git state or host name.  The report page
+    is an artifact of the run, or of an additional run if there are several.
+
+    Parameters
+    ----------
+    project : str, default="fallow"
+        Project.  Set the entity and the mode by ``WANDB_ENTITY``, ``WANDB_MODE=offline`` and
+        ``WANDB_DIR``.
+
+    Raises
+    ------
+    ValueError
+        If the package is not installed.
     """
 
     def __init__(self, project: str = "fallow") -> None:
@@ -173,11 +188,20 @@ class WandB(Callback):
 
 @final
 class TensorBoard(Callback):
-    """Runs of a study as folders of TensorBoard's event files, below ``folder``
-    (``fallow[tensorboard]``); ``tensorboard --logdir FOLDER`` shows them.
+    """Log each run of a study to TensorBoard event files (``fallow[tensorboard]``).
 
-    TensorBoard keeps no files: of the report page it shows where it is.
-    Raises ValueError where the package is not installed.
+    Show them with ``tensorboard --logdir FOLDER``.  TensorBoard stores no files, so it shows the
+    path of the report page.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Folder that contains one subfolder per run.
+
+    Raises
+    ------
+    ValueError
+        If the package is not installed.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -216,7 +240,7 @@ class TensorBoard(Callback):
 
 
 def _as_name(text: str) -> str:
-    """A text as W&B takes it for the name of an artifact.
+    """Convert text to a valid artifact name of W&B.
 
     >>> _as_name("ahfal/digits, again")
     'ahfal-digits--again'
@@ -235,9 +259,9 @@ TRACKERS: dict[str, Callable[[Path], Callback]] = {
 
 
 def build_tracker(name: str, folder: Path) -> Callback:
-    """The tracker of this name for the study of a folder.
+    """Create a tracker by name for the study in ``folder``.
 
-    Raises ValueError for a name that is none, and where its package is not installed.
+    Raises ValueError for an unknown name, or if its package is not installed.
     """
     if name not in TRACKERS:
         raise ValueError(f"there is no tracker {name!r}; there are {', '.join(TRACKERS)}")

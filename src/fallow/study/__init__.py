@@ -1,1 +1,1 @@
-"""Studies: a recipe under several strategies and seeds, their records and statistics."""
+"""Studies: experiments with several query strategies and seeds, their records and statistics."""

@@ -1,9 +1,8 @@
-"""Which strategy suits a study, by a table of tasks on which strategies were compared.
+"""Recommendation of a query strategy, based on a benchmark of strategies on many tasks.
 
-A task counts by how alike it is to the study in what totals over sites tell: how many classes and
-sites there are, how unevenly sites hold classes, and how unevenly classes are filled.  What a
-strategy gained over the reference on these tasks, at as many labels a class, is what it is expected
-to gain.
+Each task is weighted by its similarity to the study.  Similarity compares the number of classes and
+sites, the heterogeneity of the sites and the class imbalance.  The expected gain of a strategy is its
+weighted mean gain over the reference at the same number of labels per class.
 """
 
 from __future__ import annotations
@@ -34,11 +33,17 @@ COLUMNS = ("task", "strategy", "seed", "labels", "accuracy")
 
 @dataclass(frozen=True)
 class WorldFacts:
-    """What totals over sites tell of a world; None where they do not.
+    """Properties of a federated dataset that aggregates reveal; None if unknown.
 
-    classes, sites: how many.  apart: how unevenly sites hold classes, from 0 (each the same shares) to
-    1 (each its own classes), Cramér's V without its bias (Bergsma, 2013).  uneven: how unevenly classes
-    are filled, 0 to 1.
+    Attributes
+    ----------
+    classes, sites : int or None
+        Number of classes and of sites.
+    apart : float or None
+        Heterogeneity of the class distributions of the sites, from 0 (equal) to 1 (disjoint):
+        bias-corrected Cramér's V (Bergsma, 2013).
+    uneven : float or None
+        Class imbalance, from 0 to 1.
     """
 
     classes: int
@@ -47,7 +52,7 @@ class WorldFacts:
     uneven: float | None = None
 
     def distance(self, other: WorldFacts) -> float:
-        """Squared distance of two worlds in units of `ALIKE`, over what is known of both.
+        """Return the squared distance of two federated datasets, in units of `ALIKE`.
 
         >>> WorldFacts(10, 10, 0.5, 0.0).distance(WorldFacts(10, 20, 0.5, 0.0))
         0.25
@@ -63,7 +68,7 @@ class WorldFacts:
 
 
 def facts_of_counts(counts: Sequence[Sequence[float]]) -> WorldFacts:
-    """What the labels of each class at each site tell, (sites, classes).
+    """Compute the properties from the label counts of shape (sites, classes).
 
     >>> facts_of_counts([[20, 0], [0, 20]])
     WorldFacts(classes=2, sites=2, apart=1.0, uneven=0.0)
@@ -74,7 +79,7 @@ def facts_of_counts(counts: Sequence[Sequence[float]]) -> WorldFacts:
 
 
 def _apart(table: NDArray[np.float64]) -> float | None:
-    """Cramér's V of sites and classes, less what chance makes of few labels; None of too few."""
+    """Return the bias-corrected Cramér's V of sites and classes, or None for too few labels."""
     table = table[table.sum(1) > 0][:, table.sum(0) > 0]
     n = table.sum()
     sites, classes = table.shape
@@ -92,7 +97,7 @@ def _apart(table: NDArray[np.float64]) -> float | None:
 
 
 def _uneven(counts: NDArray[np.float64]) -> float | None:
-    """The coefficient of variation of class counts, less what chance makes of few, at most 1."""
+    """Return the bias-corrected coefficient of variation of class counts, at most 1."""
     n = counts.sum()
     classes = len(counts)
     if classes < 2 or n < 2:
@@ -103,10 +108,10 @@ def _uneven(counts: NDArray[np.float64]) -> float | None:
 
 
 def read_facts(study: StudyRecords) -> tuple[WorldFacts, float]:
-    """What the records of a study tell of its world, and its labels a class so far: of the run that
-    has bought most.
+    """Read the properties of a study and its number of labels per class, from its records.
 
-    Raises ValueError for a study without a record, and for one that predicts numbers.
+    The run with the most labels counts.  Raises ValueError for a study without records, and for
+    regression.
     """
     records = [record for cell in study.cells for record in cell.records]
     if not records:
@@ -145,9 +150,12 @@ Curves = Mapping[str, Mapping[int, Curve]]
 
 @dataclass(frozen=True)
 class AdviceTable:
-    """Scores of strategies on tasks, and what is known of each task's world.
+    """Scores of query strategies on the tasks of the benchmark, and the properties of each task.
 
-    scores: a row for each task, strategy, seed and budget, with columns `COLUMNS`; labels in all.
+    Attributes
+    ----------
+    scores : DataFrame
+        One row for each task, strategy, seed and label budget, with the columns `COLUMNS`.
     """
 
     scores: pd.DataFrame
@@ -155,7 +163,7 @@ class AdviceTable:
 
     @cached_property
     def curves(self) -> Mapping[str, Curves]:
-        """The curves of each task."""
+        """Learning curves of each task."""
         result: dict[str, dict[str, dict[int, Curve]]] = {}
         ordered = self.scores.sort_values("labels", kind="stable")
         for (task, strategy, seed), rows in ordered.groupby(
@@ -170,14 +178,14 @@ class AdviceTable:
         return result
 
     def without(self, task: str) -> AdviceTable:
-        """The table as if a task had never been run."""
+        """Return the table without one task."""
         left = {name: facts for name, facts in self.worlds.items() if name != task}
         return AdviceTable(self.scores[self.scores["task"] != task], left)
 
 
 @dataclass(frozen=True)
 class TaskGain:
-    """What a strategy gained over the reference on a task: ``gain`` of accuracy, over ``seeds``."""
+    """Gain in accuracy over the reference on one task, as the mean over ``seeds``."""
 
     task: str
     gain: float
@@ -187,10 +195,10 @@ class TaskGain:
 def gains(
     task: str, curves: Curves, strategy: str, reference: str, start: float, end: float
 ) -> TaskGain | None:
-    """What a strategy gained on a task, from ``start`` to ``end`` labels in all, as the mean over the
-    logarithm of labels.
+    """Compute the gain of a strategy on a task between ``start`` and ``end`` labels.
 
-    None where no seed has both there, or the task has no such budget.
+    The gain is the mean over the logarithm of the number of labels.  It is None if no seed has both
+    strategies, or the task has no such label budget.
     """
     ours = curves.get(strategy, {})
     theirs = curves.get(reference, {})
@@ -214,10 +222,14 @@ def gains(
 
 @dataclass(frozen=True)
 class Expected:
-    """What a strategy is expected to gain over the reference, as a fraction.
+    """Expected gain of a strategy over the reference, as a fraction.
 
-    low, high: of the 95 % interval; None where fewer than two tasks count.  tasks: what it rests
-    on, each task with its weight, the most alike first.
+    Attributes
+    ----------
+    low, high : float or None
+        Bounds of the 95 % confidence interval; None with fewer than two tasks.
+    tasks : sequence
+        Tasks with their weights, most similar first.
     """
 
     strategy: str
@@ -227,7 +239,7 @@ class Expected:
     tasks: tuple[tuple[str, float], ...]
 
     def sentence(self, reference: str) -> str:
-        """What a strategy is expected to gain, in points.
+        """Describe the expected gain, in percentage points.
 
         >>> Expected("mine", 0.012, -0.01, 0.034, ()).sentence("theirs")
         'mine over theirs: +1.2 points [-1.0, +3.4].'
@@ -238,7 +250,7 @@ class Expected:
         return f"{output} [{100 * self.low:+.1f}, {100 * self.high:+.1f}]."
 
     def list_tasks(self) -> str:
-        """The tasks that count most, with their weights.
+        """List the tasks with the largest weights.
 
         >>> Expected("mine", 0.0, None, None, (("b/x", 0.8), ("b/y", 0.2))).list_tasks()
         'x (80 %), y (20 %)'
@@ -254,11 +266,18 @@ class Expected:
 
 @dataclass(frozen=True)
 class Advice:
-    """Which strategy a study should use, and what that rests on.
+    """Recommended query strategy and training algorithm, with the evidence.
 
-    query, trainer: what is advised.  is_known: the table can tell; else the usual one is advised.
-    expected: all strategies of the table, the best first.  start, end: labels a class that it is
-    about.
+    Attributes
+    ----------
+    strategy, trainer : str
+        Recommended query strategy and training algorithm.
+    is_known : bool
+        Whether the benchmark is conclusive.  Otherwise the default strategy is recommended.
+    expected : sequence of Expected
+        Expected gain of each strategy, best first.
+    start, end : float
+        Range of the number of labels per class.
     """
 
     strategy: str
@@ -272,11 +291,11 @@ class Advice:
     reference: str
 
     def of(self, strategy: str) -> Expected | None:
-        """What a strategy is expected to gain; None where the table has too little of it."""
+        """Return the expected gain of a strategy, or None without enough evidence."""
         return next((item for item in self.expected if item.strategy == strategy), None)
 
     def sentences(self) -> tuple[str, ...]:
-        """What is advised, what that rests on, and what is not known."""
+        """Describe the recommendation, its evidence and its limits."""
         details = f"From {self.start:.3g} to {self.end:.3g} labels a class"
         if self.is_known:
             lines = [f"{details}: {self.strategy}, trained by {self.trainer}."]
@@ -299,10 +318,16 @@ class Advice:
 
 @dataclass(frozen=True)
 class Rules:
-    """By what advice is given: the strategies' words belong to whoever has the table.
+    """Parameters of the recommendation.
 
-    reference: what gains are over.  usual: what is advised where the table cannot tell.  trainer: by
-    which the tasks were run.
+    Attributes
+    ----------
+    reference : str
+        Strategy relative to which gains are computed.
+    usual : str
+        Strategy to recommend if the benchmark is inconclusive.
+    trainer : str
+        Training algorithm of the benchmark.
     """
 
     reference: str
@@ -313,8 +338,10 @@ class Rules:
 def weigh_tasks(
     found: Mapping[str, TaskGain], weights: Mapping[str, float]
 ) -> tuple[float, float | None]:
-    """The weighted mean of gains, and half of its 95 % interval, by how tasks differ; None of fewer
-    than two tasks that count."""
+    """Return the weighted mean gain and the half width of its 95 % confidence interval.
+
+    The interval is based on the variation between tasks.  The width is None with fewer than two tasks.
+    """
     from scipy import special  # 0.3 s, which nobody else need spend
 
     w = np.array([weights[task] for task in found])
@@ -329,10 +356,10 @@ def weigh_tasks(
 
 
 def advise(table: AdviceTable, facts: WorldFacts, labels: float, rules: Rules) -> Advice:
-    """What suits a world of which ``facts`` are known, with so many ``labels`` a class so far.
+    """Recommend a strategy for ``labels`` labels per class, given the properties ``facts``.
 
-    The strategy with the largest expected gain is advised where the table knows it: at least two
-    tasks count, and it gained more than the usual strategy beyond doubt.  Else the usual one.
+    The strategy with the largest expected gain is recommended if at least two tasks count and its gain
+    over the default strategy is significant.  Otherwise, the default strategy is recommended.
     """
     start = max(labels, FIRST)
     end = AHEAD * start
@@ -393,8 +420,10 @@ def _is_above(
     usual: Mapping[str, TaskGain],
     weights: Mapping[str, float],
 ) -> bool:
-    """Whether a strategy gained more than the usual one beyond doubt: the interval of the difference
-    over tasks with both, two at least, lies above 0."""
+    """Return whether the gain of a strategy over the default one is significant.
+
+    The confidence interval over at least two tasks with both strategies must lie above 0.
+    """
     apart: dict[str, TaskGain] = {}
     for task, gain in found.items():
         if task in usual:

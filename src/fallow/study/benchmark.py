@@ -1,9 +1,9 @@
-"""What a benchmark says: scores by labels, areas under them, and paired tests over its tasks.
+"""Evaluation of a benchmark: learning curves, areas under them, and paired tests.
 
-A strategy is better or worse than another on a task by the exact signed-rank test over seeds, with
-Holm's correction over the strategies it is compared with there.  That it is *not worse* is another
-claim, which a missing difference does not show: for that the difference must be above
--`MARGIN` by a one-sided t-test (the lower half of the two one-sided tests; D. Schuirmann, 1987).
+A strategy is better or worse than another on a task according to the exact signed-rank test over
+seeds, with Holm's correction over all comparisons on the task.  *Not worse* is a separate claim that
+does not follow from a missing difference.  It requires a difference above -`MARGIN` in a one-sided
+t-test (lower half of the two one-sided tests; D. Schuirmann, 1987).
 """
 
 from __future__ import annotations
@@ -54,8 +54,7 @@ Areas = Mapping[str, Mapping[int, float]]
 
 
 def constants_of(method: Method) -> dict[str, object]:
-    """What is fixed in a method: its fields, and the constants of its module, its own and those that
-    it takes from parts, by name."""
+    """Return the fixed parameters of an algorithm: its fields and the constants of its modules."""
     found: dict[str, object] = {}
     if is_dataclass(method):
         for item in fields(method):
@@ -68,10 +67,9 @@ def constants_of(method: Method) -> dict[str, object]:
 
 
 def digest_constants(methods: Mapping[str, Method]) -> str:
-    """A digest of all constants of methods, by their names.
+    """Return a digest of the constants of all algorithms.
 
-    A results page states it, so that everybody can see whether a constant was changed after data
-    were looked at.
+    The benchmark page states it, so that a later change of a constant is visible.
     """
     told = {name: constants_of(methods[name]) for name in sorted(methods)}
     written = json.dumps(told, sort_keys=True)
@@ -79,9 +77,9 @@ def digest_constants(methods: Mapping[str, Method]) -> str:
 
 
 def area(labels: Sequence[int], scores: Sequence[float]) -> float:
-    """Mean score over the logarithm of the labels, joined linearly.
+    """Return the mean score over the logarithm of the labels, with linear interpolation.
 
-    Raises ValueError unless there are two budgets, ascending and above 0.
+    Raises ValueError unless there are at least two ascending, positive label budgets.
 
     >>> area([10, 100, 1000], [0.5, 0.7, 0.9])
     0.7
@@ -96,9 +94,10 @@ def area(labels: Sequence[int], scores: Sequence[float]) -> float:
 
 
 def not_worse(d: Sequence[float], margin: float = MARGIN) -> float:
-    """One-sided p against "worse by ``margin`` or more".  d: paired differences, ours - theirs.
+    """Return the one-sided p-value against "worse by ``margin`` or more".
 
-    Equal differences: 0 where they are above -margin, else 1 (limit).
+    ``d`` contains paired differences, ours - theirs.  For equal differences, p is 0 if they are above
+    -margin, and 1 otherwise (limit).
 
     >>> not_worse([0.01, 0.02, 0.015]) < 0.05
     True
@@ -117,11 +116,10 @@ def not_worse(d: Sequence[float], margin: float = MARGIN) -> float:
 
 
 def read_scores(studies: Sequence[tuple[Recipe, Path]]) -> pd.DataFrame:
-    """One row for each task, strategy, seed and budget that is done.  studies: tasks, each with the
-    folder of its study.
+    """Return one row for each task, strategy, seed and label budget.
 
-    Columns are `COLUMNS`; ``digest`` says what was computed, so that rows of other settings are
-    known for what they are.
+    ``studies`` contains tasks with the folders of their studies.  The columns are `COLUMNS`.
+    ``digest`` identifies the settings.
     """
     rows = []
     for task, folder in studies:
@@ -145,7 +143,7 @@ def read_scores(studies: Sequence[tuple[Recipe, Path]]) -> pd.DataFrame:
 def _row(
     cell: RunRecords, last: Record, score: float
 ) -> tuple[str, int, int, int, float, float, float, int]:
-    """What a record says of a budget; a score is the mean over the rounds that count."""
+    """Return the columns of a record; the score is the mean over the rounds that count."""
     of_classes = [outcome for outcome in last.get("per_class") or () if outcome is not None]
     return (
         cell.strategy,
@@ -160,8 +158,7 @@ def _row(
 
 
 def areas(frame: pd.DataFrame) -> dict[str, dict[int, float]]:
-    """Strategy -> seed -> area, of the rows of one task; seeds without the last cycle are left
-    out."""
+    """Return the area of each strategy and seed on one task, without incomplete runs."""
     outcome: dict[str, dict[int, float]] = {}
     last = frame["cycle"].max()
     for (strategy, seed), rows in frame.groupby(["strategy", "seed"], sort=False):
@@ -176,7 +173,7 @@ def areas(frame: pd.DataFrame) -> dict[str, dict[int, float]]:
 
 @dataclass(frozen=True)
 class TaskLine:
-    """A strategy on a task; scores are fractions, differences ours - the reference."""
+    """Result of a strategy on a task; scores are fractions, differences ours - reference."""
 
     strategy: str
     seeds: int
@@ -191,7 +188,7 @@ class TaskLine:
 
 
 def task_lines(frame: pd.DataFrame, reference: str, classes: int) -> list[TaskLine]:
-    """The strategies of one task, best first.  reference: what each is tested against."""
+    """Return the strategies of one task, best first, each tested against the reference."""
     result = areas(frame)
     others = [strategy for strategy in result if strategy != reference]
     tested: dict[str, Comparison] = {}
@@ -228,16 +225,21 @@ def task_lines(frame: pd.DataFrame, reference: str, classes: int) -> list[TaskLi
 
 
 def _cycle_nearest(rows: pd.DataFrame, labels: int) -> int:
-    """The cycle after which the number of labels, as the mean over seeds, is nearest to this."""
+    """Return the cycle whose mean number of labels over seeds is closest to ``labels``."""
     bought = rows.groupby("cycle")["labels"].mean()
     return int((bought - labels).abs().idxmin())
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A strategy against the best rival of a task, by areas.
+    """Comparison of a strategy with the best other strategy on a task, by area.
 
-    ``holm``: over all rivals of the task; ``not_worse``: p against being worse by `MARGIN`.
+    Attributes
+    ----------
+    holm : float
+        p-value with Holm's correction over all other strategies of the task.
+    not_worse : float
+        p-value against being worse by `MARGIN`.
     """
 
     task: str
@@ -251,7 +253,7 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        """``better``, ``worse``, ``not worse`` or ``open``: what the seeds can show."""
+        """Conclusion: ``better``, ``worse``, ``not worse`` or ``open`` (inconclusive)."""
         if self.holm <= LEVEL and self.difference > 0:
             return "better"
         if self.holm <= LEVEL and self.difference < 0:
@@ -262,8 +264,10 @@ class Verdict:
 
 
 def judge(task: str, found: Areas, strategy: str, rivals: Sequence[str]) -> Verdict | None:
-    """A strategy against the best of the rivals on a task, over the seeds both have; None where
-    fewer than two seeds are shared with any rival."""
+    """Compare a strategy with the best other strategy on a task, over their common seeds.
+
+    Returns None if there are fewer than two common seeds with each other strategy.
+    """
     others = [rival for rival in rivals if rival != strategy and rival in found]
     pairs = [
         (strategy, rival)

@@ -1,4 +1,4 @@
-"""Accuracy class by class at the end of a run: what figures, gaps and slopes are made from."""
+"""Final accuracy by class, for figures, gaps and slopes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Accuracies = list[float | None]
 
 @dataclass(frozen=True)
 class ClassScores:
-    """Final per-class accuracy of a query in [0, 1], and its halves in the same unit by seed."""
+    """Final accuracy of a query strategy by class (0 to 1), and of the class halves by seed."""
 
     strategy: str
     mean: tuple[float | None, ...]
@@ -23,7 +23,7 @@ class ClassScores:
 
 
 def class_means(rows: Sequence[Sequence[float | None]]) -> Accuracies:
-    """Class-wise mean over rows, leaving out what is absent; ``None`` if nothing is left.
+    """Return the mean of each class over rows, ignoring missing values; None if all are missing.
 
     >>> class_means([[0.5, None, None], [0.7, 0.4, None]])
     [0.6, 0.4, None]
@@ -39,7 +39,7 @@ def class_means(rows: Sequence[Sequence[float | None]]) -> Accuracies:
 
 
 def class_accuracies(study: StudyRecords, strategy: str) -> dict[int, Accuracies]:
-    """Seed -> accuracy of each class in the last cycle, mean over its rounds that count."""
+    """Return, by seed, the accuracy of each class in the last cycle."""
     last = study.last_cycle(strategy)
     done = study.final(strategy)
     found = {}
@@ -55,7 +55,7 @@ def class_accuracies(study: StudyRecords, strategy: str) -> dict[int, Accuracies
 
 
 def class_scores(study: StudyRecords) -> list[ClassScores]:
-    """Per-class accuracy in the last cycle (over its rounds that count, then over seeds)."""
+    """Return the accuracy of each class in the last cycle, as the mean over rounds and seeds."""
     outcome = []
     for strategy in study.strategies:
         by_seed = class_accuracies(study, strategy)
@@ -74,8 +74,10 @@ def class_scores(study: StudyRecords) -> list[ClassScores]:
 
 
 def class_names(study: StudyRecords) -> tuple[str, ...]:
-    """The names of the classes: those of the first seed's partition, or, where sites are real and
-    tell nobody theirs, those of the study; empty where neither has any."""
+    """Return the class names of the first seed's partition, or of the study for real sites.
+
+    The result is empty if neither is known.
+    """
     partitions = study.partitions
     if not partitions:
         return study.study.classes

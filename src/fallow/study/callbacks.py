@@ -1,4 +1,4 @@
-"""What a study tells others while it runs: one protocol, for trackers and for a person's own."""
+"""Callbacks of a study, for experiment trackers and custom code."""
 
 from __future__ import annotations
 
@@ -30,11 +30,17 @@ FAILURES = ("failed", "stopped")
 @final
 @dataclass(frozen=True)
 class TrackedRun:
-    """A run as whoever follows it sees it: one strategy under one seed.
+    """Run as seen by a callback: one query strategy with one seed.
 
-    study: the name of the study.  is_alone: the study has no other run.
-    parameters: the settings of the recipe by their names, "training_config.batch_size" for a
-    part of a part.  Of data on this machine they have the file's name and not its folder.
+    Attributes
+    ----------
+    study : str
+        Name of the study.
+    is_alone : bool
+        Whether the study has no other run.
+    parameters : dict
+        Settings by name, such as "training_config.batch_size".  Paths of data are reduced to
+        file names.
     """
 
     study: str
@@ -45,7 +51,7 @@ class TrackedRun:
 
     @property
     def name(self) -> str:
-        """How a tracker calls it.
+        """Name of the run in a tracker.
 
         >>> TrackedRun("demo", "badge", 3).name
         'badge, seed 3'
@@ -54,11 +60,10 @@ class TrackedRun:
 
 
 class Callback(Protocol):
-    """Is told what a study does: what ``callbacks=`` takes.
+    """Base class of callbacks, for the argument ``callbacks`` of `fallow.run` and `fallow.compare`.
 
-    Each method may be left out by a class that names this one as its base.  Nothing about rows is
-    told, and no site's own number; what a callback raises is a warning, and the study goes on
-    without it.
+    Override any of the methods.  Callbacks receive no examples and no values of individual sites.  An
+    exception in a callback causes a warning, and the study continues without it.
 
     >>> class Best(Callback):
     ...     accuracy = 0.0
@@ -75,35 +80,52 @@ class Callback(Protocol):
     """
 
     def begin_run(self, run: TrackedRun) -> None:
-        """A run begins, or goes on after it was stopped: then its earlier cycles are told again."""
+        """Handle the start of a run.
+
+        When a run is resumed, the scores of its earlier cycles are passed again.
+        """
         return
 
     def take_scores(self, run: TrackedRun, cycle: int, scores: Mapping[str, float]) -> None:
-        """The model of a cycle was scored.
+        """Handle the scores of a cycle.
 
-        scores: ``accuracy`` in [0, 1] or ``mse``; of the run up to here, ``labeled`` labels that
-        were bought, ``bytes_up`` and ``bytes_down`` between sites and coordinator, and
-        ``epsilon``, what a site has spent on noise.
+        Parameters
+        ----------
+        run : TrackedRun
+            Run.
+        cycle : int
+            Cycle, starting at 0.
+        scores : mapping of str to float
+            ``accuracy`` (0 to 1) or ``mse``, and cumulative values: ``labeled`` (number of labels),
+            ``bytes_up`` and ``bytes_down`` between sites and coordinator, and ``epsilon``
+            (privacy budget spent by a site).
         """
         return
 
     def end_run(self, run: TrackedRun, why: str | None) -> None:
-        """A run has ended.  why: a sentence where it failed or was stopped; None: it is finished."""
+        """Handle the end of a run; ``why`` is the reason of a failure or stop, and None if finished."""
         return
 
     def end(self, page: Path | None) -> None:
-        """The study has ended.  page: its report; None where there is none."""
+        """Handle the end of the study; ``page`` is its report, or None."""
         return
 
 
 @final
 @dataclass
 class CallbackList:
-    """Takes the events of a study's runs (`fallow.core.events`), and tells callbacks of them.
+    """Dispatcher of the events of a study (`fallow.core.events`) to callbacks.
 
-    A context: callbacks hear of its end also where an error ends it.
-    runs: those of the study.  warn: takes a sentence about a callback that has failed.
-    study: its name, where that is not the recipe's.
+    As a context manager, it also notifies callbacks if an exception ends the study.
+
+    Parameters
+    ----------
+    runs : sequence of StudyRun
+        Runs of the study.
+    warn : callable
+        Function that receives a message about a failing callback.
+    study : str, optional
+        Name of the study.  Default: that of the configuration.
     """
 
     callbacks: Sequence[Callback]
@@ -136,7 +158,7 @@ class CallbackList:
         self.end(None)
 
     def beside(self, say: Say) -> Say:
-        """Whoever takes events, and the callbacks after it."""
+        """Return an event handler that calls ``say`` and then the callbacks."""
 
         def say_to_both(event: Event) -> None:
             say(event)
@@ -145,11 +167,11 @@ class CallbackList:
         return say_to_both
 
     def follow(self, run: StudyRun) -> Say:
-        """Whoever takes the events of a study's only run, which do not say of which run they are."""
+        """Return an event handler for a study with one run, whose events do not name the run."""
         return lambda event: self(name_run(event, run.strategy, run.seed))
 
     def __call__(self, event: Event) -> None:
-        """Take one event of a run, which has its ``strategy`` and its ``seed``."""
+        """Handle one event of a run, with its ``strategy`` and ``seed``."""
         kind = event["event"]
         is_new = (event["strategy"], event["seed"]) not in self._begun
         if not self._active or (is_new and kind in ENDINGS):  # it was finished before
@@ -165,12 +187,12 @@ class CallbackList:
             self._end_run(run, str(event.get("why") or kind))
 
     def end(self, page: Path | None) -> None:
-        """The study has ended; ``page``: its report."""
+        """Notify callbacks of the end of the study; ``page`` is its report."""
         self._is_over = True
         self._tell(lambda callback: callback.end(page))
 
     def end_with_page(self, write: Callable[[], Path]) -> None:
-        """The study has ended; ``write`` draws its report, which nobody needs but callbacks."""
+        """Notify callbacks of the end of the study; ``write`` creates the report only if needed."""
         page = None
         # one that leaves the method of its base as it is takes no page
         is_wanted = any(type(item).end is not Callback.end for item in self._active)
@@ -182,7 +204,7 @@ class CallbackList:
         self.end(page)
 
     def _begin_run(self, strategy: str, seed: int) -> TrackedRun:
-        """The run that an event is about; callbacks are told of it once."""
+        """Return the run of an event, and announce it to the callbacks once."""
         known = self._begun.get((strategy, seed))
         if known is not None:
             return known
@@ -203,7 +225,7 @@ class CallbackList:
         self._tell(lambda callback: callback.end_run(run, why))
 
     def _tell(self, call: Callable[[Callback], None]) -> None:
-        """Call every callback; one that fails is called no more."""
+        """Call every callback, and drop those that fail."""
         for callback in list(self._active):
             try:
                 call(callback)
@@ -216,7 +238,7 @@ class CallbackList:
 
 
 def read_scores(event: Event) -> dict[str, float]:
-    """The numbers of a scored cycle; those that do not apply are left out.
+    """Return the values of a scored cycle, without those that do not apply.
 
     >>> read_scores(
     ...     {"event": "scored", "cycle": 0, "labeled": 9, "accuracy": 0.5, "mse": None}
@@ -233,8 +255,7 @@ def read_scores(event: Event) -> dict[str, float]:
 
 
 def list_parameters(recipe: Recipe) -> dict[str, Parameter]:
-    """The settings that decide what a run computes, by their names; those that are None are left
-    out.
+    """Return the settings that affect the results of a run, by name, without None values.
 
     >>> found = list_parameters(Recipe("mine"))
     >>> found["training"], found["training_config.batch_size"], found["privacy.secure_sum"]
@@ -266,7 +287,7 @@ def _flatten(name: str, value: object) -> dict[str, Parameter]:
 
 
 def _as_plain(value: object) -> object:
-    """What JSON has no form for: a part of a setting in its fields, anything else as a text."""
+    """Convert a value without a JSON form: a component to its fields, anything else to text."""
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     return str(value)

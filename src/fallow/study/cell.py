@@ -1,4 +1,4 @@
-"""The parts of a study: its runs, and what each needs to know."""
+"""Runs of a study, and the settings that they share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fallow.settings.recipe import Recipe
 
 @dataclass(frozen=True)
 class StudyRun:
-    """One run of a study."""
+    """One run of a study: a query strategy and a seed."""
 
     strategy: str
     seed: int
@@ -24,7 +24,7 @@ class StudyRun:
 
 @dataclass(frozen=True)
 class Failure:
-    """A cell that stopped, why, and where."""
+    """Failed run, with the reason and the traceback."""
 
     cell: StudyRun
     why: str
@@ -33,7 +33,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Setup:
-    """What every process of a study needs to know."""
+    """Settings that every process of a study needs."""
 
     recipe: Recipe
     out: Path

@@ -34,11 +34,19 @@ def cite_strategies(
     shape: Shape | None = None,
     policy: NamePolicy = BUILT_IN,
 ) -> str:
-    """Return entries of BibTeX, each once, that of Fallow first.
+    """Return BibTeX entries without duplicates, that of Fallow first.
 
-    strategies: the strategies that ran by the recipe, with settings of their own.  shape: of an
-    example, by which the encoder ``auto`` is settled.  Algorithms without a known paper that are not
-    Fallow's own, and names that ``policy`` does not resolve, are comments.
+    Parameters
+    ----------
+    recipe : Recipe
+        Experiment configuration.
+    strategies : iterable of str
+        Query strategies, which may have settings of their own.
+    shape : tuple of int, optional
+        Shape of an example, which determines the encoder ``auto``.
+    policy : NamePolicy, optional
+        Names that may be resolved.  Custom algorithms, and names that are not resolved, become
+        comments.
 
     >>> print(cite_strategies(Recipe("a"), ["badge"]).splitlines()[0])
     @software{fallow,
@@ -65,7 +73,7 @@ def cite_strategies(
 
 
 def cite_study(folder: Path, policy: NamePolicy = BUILT_IN) -> str:
-    """Return `cite_strategies` of all strategies of the study in ``folder``."""
+    """Return `cite_strategies` for all query strategies of the study in ``folder``."""
     study = read_study(folder).study
     recipe = recipe_from(dict(study.recipe))
     shape = None
@@ -79,7 +87,7 @@ def cite_study(folder: Path, policy: NamePolicy = BUILT_IN) -> str:
 def _find_algorithms(
     recipe: Recipe, shape: Shape | None, policy: NamePolicy
 ) -> Iterator[tuple[str, Contract]]:
-    """The module and the contract of each algorithm that a paper may stand behind."""
+    """Yield module and disclosure declaration of each algorithm that may have a paper."""
     methods = methods_of(recipe, policy=policy)
     algorithms: list[Method] = [methods["query"], methods["training"]]
     if "initial" in methods:
@@ -122,7 +130,7 @@ def _format_entry(kind: str, key: str, lines: dict[str, str]) -> str:
 
 
 def _make_key(contract: Contract) -> str:
-    """A key such as ``ash2020deep``: first author, year, first long word of the title."""
+    """Return a key such as ``ash2020deep``: first author, year, first long word of the title."""
     author = re.split(r"[ ,]", contract.authors)[0]
     word = next(word for word in re.findall(r"\w+", contract.paper) if len(word) > 3)
     plain = unicodedata.normalize("NFKD", f"{author}{contract.year}{word}")

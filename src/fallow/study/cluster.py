@@ -1,8 +1,8 @@
-"""A study spread over machines: its cells are tasks of a Dask cluster (package `distributed`).
+"""Execution of a study on a Dask cluster (package `distributed`).
 
-Dask deals tasks, notices workers that are gone and gives what they had to others.  A task is some
-cells of a study in words, and runs them as one process does; all that it leaves is in the study's
-folder, which every machine has to see.  So a study on a cluster is resumed like any other.
+Each task consists of some runs of the study and is executed as in a local process.  Dask assigns
+tasks to workers, and reassigns those of lost workers.  All results are written to the folder of the
+study, which every machine must be able to access.  A study on a cluster can be resumed as usual.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SEEN = "cluster.txt"
 
 
 class Report(TypedDict):
-    """What a task tells of its cells, in plain values."""
+    """Result of a task, in plain values."""
 
     events: list[Event]  # scores, and that a run ended
     failures: list[tuple[str, int, str, str]]  # strategy, seed, why, where
@@ -40,10 +40,10 @@ class Report(TypedDict):
 def run_on_cluster(
     setup: Setup, cells: Sequence[StudyRun], address: str, say: Say = stay_silent
 ) -> list[Failure]:
-    """As `fallow.study.study.run_study`, by the workers of the cluster at ``address``, such as
-    ``tcp://10.0.0.1:8786``: the same records, and the same failures.
+    """Run a study on the cluster at ``address``, such as ``tcp://10.0.0.1:8786``.
 
-    Raises ValueError for a cluster that cannot run the study, before anything is run.
+    Records and failures equal those of `fallow.study.study.run_study`.  Raises ValueError before any
+    run if the cluster cannot execute the study.
     """
     if is_from_python(setup):
         raise ValueError(
@@ -76,7 +76,7 @@ def run_on_cluster(
 
 
 def _check_workers(client: Client, out: Path) -> int:
-    """How many workers there are.  Raises ValueError where one of them cannot run a cell."""
+    """Return the number of workers, or raise ValueError if one of them cannot execute runs."""
     threads: Mapping[str, int] = client.nthreads()
     if not threads:
         raise ValueError(
@@ -108,7 +108,7 @@ def _check_workers(client: Client, out: Path) -> int:
 
 
 def read_token(folder: str) -> str | None:
-    """What stands in the file by which a worker shows that it sees a folder; None without it."""
+    """Return the content of the file that proves access to a folder, or None without it."""
     path = Path(folder) / SEEN
     if not path.is_file():
         return None
@@ -116,7 +116,7 @@ def read_token(folder: str) -> str | None:
 
 
 def _own_versions() -> dict[str, str]:
-    """On which results depend; runs on here, and at each worker."""
+    """Return the versions that affect results, here and at each worker."""
     return dict(versions())
 
 
@@ -125,7 +125,7 @@ def _list_versions(found: Mapping[str, str]) -> str:
 
 
 def _write_task(setup: Setup, cells: Sequence[StudyRun]) -> str:
-    """Cells and all that running them needs, in words that `run_task` reads."""
+    """Serialize runs and their settings as text for `run_task`."""
     data_dir = None
     if setup.data_dir is not None:
         data_dir = str(setup.data_dir.absolute())
@@ -142,7 +142,7 @@ def _write_task(setup: Setup, cells: Sequence[StudyRun]) -> str:
 
 
 def run_task(text: str) -> Report:
-    """Run the cells of a task at a worker; those that are finished are left as they are."""
+    """Execute the runs of a task at a worker, without those that are finished."""
     about: dict[str, Any] = json.loads(text)  # Any: values of JSON
     data_dir = None
     if about["data_dir"] is not None:
@@ -178,7 +178,7 @@ def _collect(
     futures: Mapping[Future, list[StudyRun]],
     say: Say,
 ) -> list[Failure]:
-    """Pass on what tasks tell when they end."""
+    """Forward the results of tasks as they finish."""
     failures = []
     for future in completed:
         error = future.exception()

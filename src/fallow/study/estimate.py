@@ -1,4 +1,4 @@
-"""What a study will cost, before anything starts."""
+"""Estimate of the time and traffic of a study before it starts."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ TRIES = 7  # that tell how fast a model is tried
 
 @dataclass(frozen=True)
 class Estimate:
-    """Rows seen in training, seconds on this machine, bytes that cross in both directions.
+    """Estimate of examples in training, seconds on this machine, and bytes in both directions.
 
-    Where sites choose collaborators, at most: ``tried`` models on validation rows, and bytes that
-    go from site to site (``relayed``, which records count up and down).
+    If sites choose collaborators, the values are upper bounds.  ``tried`` counts models evaluated on
+    validation examples.  ``relayed`` counts bytes between sites, which records count up and down.
 
     >>> print(Estimate(runs=1, rows=1200, seconds=75, bytes=48, jobs=1).sentence())
     1 run: 1,200 training rows in all, about 1 min 15 s in 1 process on this machine, 48 B between
@@ -63,7 +63,7 @@ class Estimate:
     relayed: int = 0
 
     def sentence(self) -> str:
-        """The estimate in words."""
+        """Return the estimate as a sentence."""
         processes = "1 process"
         if self.jobs > 1:
             processes = f"{self.jobs} processes"
@@ -82,7 +82,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds of the parts of a run, measured: a round costs ``base + per_row`` x rows trained."""
+    """Measured seconds of parts of a run; a round takes ``base + per_row`` x examples."""
 
     base: float
     per_row: float
@@ -96,7 +96,7 @@ class Pace:
 
 
 class Crossing(NamedTuple):
-    """Bytes between server and sites, both directions, of all sites."""
+    """Bytes between coordinator and sites, in both directions, over all sites."""
 
     first: int  # in the first round of a phase
     later: int  # in each round after it
@@ -105,10 +105,10 @@ class Crossing(NamedTuple):
 def estimate(
     setup: Setup, cells: Sequence[StudyRun], jobs: int, found: Dataset | None = None
 ) -> Estimate:
-    """Count what the cells will do, and time two short rounds of each kind to scale it.
+    """Estimate the cost of runs by counting, and by timing two short rounds per configuration.
 
-    found: the rows of the first cell, as `open_data` gives them, where they have been read.
-    The first phase is counted once per seed for the strategies that share it.
+    ``found`` is the dataset of the first run, if it has been read.  The initial training is counted
+    once per seed for all strategies that share it.
     """
     with _threads(setup.threads):
         measured = measure(setup, cells, found)
@@ -116,8 +116,7 @@ def estimate(
 
 
 class PaceGroup(NamedTuple):
-    """Cells of one group train models of one size at one pace, but for the gradients that a batch
-    takes."""
+    """Group of runs with the same model size and pace, up to the number of gradients per batch."""
 
     model: str
     encoder: str
@@ -128,7 +127,7 @@ class PaceGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class Measured:
-    """What was timed and counted in short runs."""
+    """Measurements of short runs."""
 
     paces: Mapping[PaceGroup, Pace]
     crossings: Mapping[tuple[PaceGroup, str], Crossing]  # by group and training method
@@ -137,7 +136,7 @@ class Measured:
 def add_up(
     setup: Setup, cells: Sequence[StudyRun], jobs: int, measured: Measured
 ) -> Estimate:
-    """What the cells cost together, at the pace that was measured."""
+    """Return the total cost of all runs at the measured pace."""
     total = _Total()
     started: set[str] = set()  # first phases that another cell has made
     for cell in cells:
@@ -169,9 +168,9 @@ def add_up(
 
 
 def _name_first_phase(recipe: Recipe, seed: int) -> str:
-    """What decides the phase before the first query, as text; equal where two cells share it.
+    """Return an identifier of the initial training, equal for runs that share it.
 
-    The settings that all strategies of a study have in common do not matter here.
+    Settings that all strategies of a study have in common are ignored.
     """
     training = describe_training(recipe)
     training["seed"] = seed
@@ -194,8 +193,7 @@ def _threads(count: int) -> Iterator[None]:
 def measure(
     setup: Setup, cells: Sequence[StudyRun], found: Dataset | None = None
 ) -> Measured:
-    """Time and count short runs: one pace for each group of cells, one crossing for each
-    training method of a group.  found: as in `estimate`."""
+    """Time short runs of each group, and count bytes for each training algorithm."""
     paces: dict[PaceGroup, Pace] = {}
     crossings: dict[tuple[PaceGroup, str], Crossing] = {}
     started = time.perf_counter()
@@ -216,7 +214,7 @@ def measure(
 
 
 def _without_holes(found: Dataset) -> Dataset:
-    """Rows that take as long as those of the study: what fills empty cells is not asked for."""
+    """Return a dataset of the same cost without empty cells."""
     if found.missing is None:
         return found
     x = found.x.nan_to_num(nan=0.0)
@@ -226,7 +224,7 @@ def _without_holes(found: Dataset) -> Dataset:
 
 @dataclass
 class _Total:
-    """What all cells cost together."""
+    """Total cost of all runs."""
 
     rows: int = 0
     seconds: float = 0.0
@@ -243,7 +241,11 @@ class _Total:
         crossing: Crossing,
         is_first_done: bool,
     ) -> None:
-        """A cell.  phases: labeled rows of each; the first one may be done by another cell."""
+        """Add a run.
+
+        ``phases`` are the labeled examples of each training phase.  The first may be shared with
+        another run.
+        """
         strategies = phases[:-1]  # one after every phase but the last
         bytes_of_phase = crossing.first + (recipe.rounds - 1) * crossing.later
         self.bytes += len(phases) * bytes_of_phase * recipe.participation
@@ -264,7 +266,7 @@ class _Total:
 
 
 def _choosing_load(recipe: Recipe, cycle: int) -> Load:
-    """What choosing collaborators costs in a phase; nothing where nobody does."""
+    """Return the cost of choosing collaborators in a training phase, if any."""
     method = methods_of(recipe)["training"]
     if not isinstance(method, Choosing):
         return Load(0, 0)
@@ -273,7 +275,7 @@ def _choosing_load(recipe: Recipe, cycle: int) -> Load:
 
 
 def count_labels_by_phase(recipe: Recipe, pool: int) -> list[int]:
-    """Labeled rows of each training phase.  pool: training rows of all sites.
+    """Return the number of labeled examples in each training phase.
 
     >>> count_labels_by_phase(Recipe("a", initial=0.1, per_cycle=0.05, cycles=2), pool=200)
     [20, 30, 40]
@@ -288,14 +290,14 @@ def count_labels_by_phase(recipe: Recipe, pool: int) -> list[int]:
 
 
 def _count_labels(share: Share, sites: int, pool: int) -> int:
-    """Labels of all sites; share: a number at each site, or a fraction of the pool."""
+    """Return the number of labels of all sites for a label budget."""
     if isinstance(share, int):
         return share * sites
     return round(share * pool)
 
 
 def _estimate_phase(recipe: Recipe, pace: Pace, n: int) -> float:
-    """Seconds of a training phase over ``n`` labeled rows, without choosing collaborators."""
+    """Return the seconds of training on ``n`` labeled examples, without choosing collaborators."""
     steps = n * recipe.completed_training.epochs * _gradients_per_batch(recipe)
     one_round = pace.base + pace.per_row * steps
     scored = min(recipe.rounds, recipe.score_rounds)
@@ -303,8 +305,7 @@ def _estimate_phase(recipe: Recipe, pace: Pace, n: int) -> float:
 
 
 def _estimate_strategy(recipe: Recipe, pace: Pace, n: int) -> float:
-    """Seconds of a query after ``n`` labels: two models look at the pool; a local model of its own
-    is trained to the end."""
+    """Return the seconds of a query after ``n`` labels, training of a local model included."""
     looks = 2 * (pace.pool - n) * pace.per_look
     if local_training_config(recipe, methods_of(recipe)["query"]) is None:
         return looks
@@ -312,12 +313,12 @@ def _estimate_strategy(recipe: Recipe, pace: Pace, n: int) -> float:
 
 
 def _estimate_try(recipe: Recipe, pace: Pace, n: int) -> float:
-    """Seconds of a model on the validation rows of a site, of ``n`` labeled rows in all."""
+    """Return the seconds of evaluating a model on the validation examples of a site."""
     return pace.per_try + recipe.validation * n / recipe.sites * pace.per_look
 
 
 def _find_group(recipe: Recipe, cell: StudyRun) -> PaceGroup:
-    """What decides the pace of a cell; pooled rows cannot be trained side by side."""
+    """Return the settings that determine the pace; pooled data cannot be trained in parallel."""
     return PaceGroup(
         model=str(recipe.model),
         encoder=str(recipe.encoder),
@@ -328,7 +329,7 @@ def _find_group(recipe: Recipe, cell: StudyRun) -> PaceGroup:
 
 
 def _gradients_per_batch(recipe: Recipe) -> int:
-    """Gradients that a batch takes, beside FedAvg's 1."""
+    """Return the number of gradients per batch, 1 for FedAvg."""
     return methods_of(recipe)["training"].contract.gradients_per_batch
 
 
@@ -342,10 +343,10 @@ class _TimedRound:
 
 
 def _measure_pace(recipe: Recipe, seed: int, found: Dataset) -> Pace:
-    """The pace of a run from rounds of one epoch over few rows, so that a long recipe takes no long
-    look: two rounds of different size tell what a round and what a row costs.
+    """Measure the pace of a run from two rounds of one epoch over few examples.
 
-    Training methods that choose collaborators are timed without: as FedAvg.
+    Rounds of different size yield the cost of a round and of an example.  Training algorithms that
+    choose collaborators are timed as FedAvg.
     """
     short = _shorten(recipe)
     n_tests = len(found.x_test)
@@ -378,16 +379,19 @@ def _measure_pace(recipe: Recipe, seed: int, found: Dataset) -> Pace:
 
 
 def _least_rows(sites: int) -> int:
-    """Rows of the shortest round: some at each site, and of very many sites two at each, so that an
-    equal budget gives every site a whole label."""
+    """Return the number of examples of the shortest round.
+
+    Each site has some.  With very many sites, each has two, so that an equal label budget is at
+    least one.
+    """
     return max(WARM, min(WARM_EACH * sites, ENOUGH), 2 * sites)
 
 
 def count_rows_to_time(per_row: float) -> int:
-    """Rows of the smaller of two rounds that are timed, of which the other has three times as many.
+    """Return the number of examples of the smaller of two timed rounds (the other has 3x).
 
-    per_row: seconds of a row, as the first pass of a process found it.  Small models are timed on
-    ENOUGH rows, since a shorter round is mostly noise; large ones on as many as SPENT has time for.
+    ``per_row`` is a first measurement, in seconds per example.  Small models are timed on ENOUGH
+    examples, since shorter rounds are mostly noise.  Large models use as many as SPENT allows.
 
     >>> count_rows_to_time(1e-5), count_rows_to_time(4e-3), count_rows_to_time(1.0)
     (600, 63, 1)
@@ -397,7 +401,7 @@ def count_rows_to_time(per_row: float) -> int:
 
 
 def _shorten(recipe: Recipe) -> Recipe:
-    """One round of one epoch, at all sites, by a method that chooses no collaborators."""
+    """Return a configuration of one round of one epoch, without choosing collaborators."""
     training = recipe.training
     if _choosing_load(recipe, 0).models > 0:
         training = Spec("fedavg")
@@ -415,7 +419,7 @@ def _shorten(recipe: Recipe) -> Recipe:
 
 
 def _time_round(recipe: Recipe, seed: int, found: Dataset) -> _TimedRound:
-    """Rows and seconds of the round of a short recipe, and the other parts."""
+    """Time one round of a short configuration, and the other parts of the run."""
     journal = Journal()
     started = time.perf_counter()
     run = Run(world_of(recipe, seed, found, journal), journal)
@@ -449,7 +453,7 @@ def _time_round(recipe: Recipe, seed: int, found: Dataset) -> _TimedRound:
 
 
 def _time_try(world: World, state: State) -> float:
-    """Seconds of adding a model to an average and running it on one row: the median of a few."""
+    """Return the median seconds of averaging in one more model and evaluating it."""
     site = next(iter(world.members.values()))
     view = SiteView(site, 0)
     w = state["w"].double()
@@ -463,8 +467,10 @@ def _time_try(world: World, state: State) -> float:
 
 
 def _measure_crossing(recipe: Recipe, pace: Pace) -> Crossing:
-    """What crosses in the rounds of a training method.  Where sites choose collaborators, only the
-    first model."""
+    """Count the bytes in the rounds of a training algorithm.
+
+    If sites choose collaborators, only the initial model is counted.
+    """
     world = pace.world
     if _choosing_load(recipe, 0).models:
         return Crossing(first=len(world.members) * pace.model, later=0)
@@ -474,7 +480,7 @@ def _measure_crossing(recipe: Recipe, pace: Pace) -> Crossing:
 
 
 def _count_bytes(recipe: Recipe, world: World, rounds: int) -> int:
-    """Bytes in both directions of so many rounds in the world that was timed."""
+    """Count the bytes of some rounds in both directions."""
     short = replace(world.recipe, training=recipe.training, rounds=rounds, score_rounds=1)
     methods = methods_of(short)
     for site in world.members.values():

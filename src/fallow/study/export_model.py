@@ -91,10 +91,10 @@ class WholeModel(nn.Module):
 def build_whole_model(
     model: Trained, *, with_encoder: bool = True
 ) -> tuple[WholeModel, Tensor]:
-    """Return the model in evaluation mode, and examples of its input.
+    """Return the model in evaluation mode, and example inputs.
 
-    with_encoder: False: the input is what the encoder makes of examples.
-    Raises ValueError for an encoder that cannot be part of the file.
+    With ``with_encoder=False``, the input is the output of the encoder.  Raises ValueError for an
+    encoder that cannot be exported.
     """
     recipe = model.recipe
     details = model.saved["about"]
@@ -145,12 +145,11 @@ def _export_encoder(
 def export_model(
     model: Trained, path: Path, *, format: Format | None = None, with_encoder: bool = True
 ) -> Path:
-    """Write a trained model to a file of ONNX or of ``torch.export``; return its path.
+    """Export a trained model to ONNX or ``torch.export``, and return the path.
 
-    format: by default by the ending of the name, .onnx or .pt2.
-
-    The input ``examples`` has shape (n, ...), the output ``probabilities`` (n, classes) or
-    ``predictions`` (n,).  Names of classes and columns are in the metadata of the file.
+    The default format depends on the suffix, .onnx or .pt2.  The input ``examples`` has shape (n, ...),
+    and the output is ``probabilities`` of shape (n, n_classes) or ``predictions`` of shape (n,).  The
+    metadata contains the names of classes and columns.
     """
     if format is None:
         format = ENDINGS.get(path.suffix.lower())

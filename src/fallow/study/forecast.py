@@ -29,8 +29,10 @@ WIDE = 0.1
 @final
 @dataclass(frozen=True)
 class Gain:
-    """What ``more`` labels bring: points of accuracy (or how much the mean squared error falls),
-    and the ends of the 95 % interval."""
+    """Expected gain of ``more`` labels with its 95 % interval.
+
+    The gain is in accuracy, or the reduction of the mean squared error.
+    """
 
     more: float
     gain: float
@@ -39,15 +41,14 @@ class Gain:
 
     @property
     def is_told(self) -> bool:
-        """Whether the scores say more than that anything may happen."""
+        """Whether the scores are informative enough for a statement."""
         return self.low > 0 or self.high - self.low <= WIDE
 
 
 @final
 @dataclass(frozen=True)
 class Reach:
-    """How many labels more a ``target`` takes, and the ends of the 95 % interval; infinite where
-    the curve never comes there."""
+    """Number of additional labels to reach ``target``, with its 95 % interval; may be infinite."""
 
     target: float
     more: float
@@ -58,10 +59,18 @@ class Reach:
 @final
 @dataclass(frozen=True)
 class Forecast:
-    """What the scores of a strategy say of more labels.
+    """Extrapolated learning curve of a query strategy.
 
-    by: what the scores are measured on; points: by which the curve is drawn; curve: None where
-    there are too few.  higher_is_better: scores are accuracies, not errors.
+    Attributes
+    ----------
+    by : str
+        Source of the scores.
+    points : sequence of Point
+        Scores to which the curve is fitted.
+    curve : Curve or None
+        Fitted curve; None with too few scores.
+    higher_is_better : bool
+        Whether scores are accuracies.
     """
 
     strategy: str
@@ -72,29 +81,28 @@ class Forecast:
 
     @property
     def labels(self) -> float:
-        """So many labels there are at the last score."""
+        """Number of labels at the last score."""
         return self.points[-1].labels
 
     @property
     def score(self) -> float:
-        """The last score, as it was measured."""
+        """Last measured score."""
         error = self.points[-1].error
         if self.higher_is_better:
             return 1 - error
         return error
 
     def gain(self, more: float = MORE) -> Gain | None:
-        """What so many labels more would bring; None where no curve is known."""
+        """Return the expected gain of ``more`` labels, or None without a curve."""
         if self.curve is None:
             return None
         outcome = self.curve.gain(more)
         return Gain(more, outcome.middle, outcome.low, outcome.high)
 
     def reach(self, target: float) -> Reach | None:
-        """How many labels more bring the score to ``target``, an accuracy in [0, 1] or an error;
-        None where no curve is known.
+        """Return the number of additional labels to reach ``target``, or None without a curve.
 
-        Raises ValueError for a target that no score can be.
+        ``target`` is an accuracy (0 to 1) or an error.  Raises ValueError for an impossible target.
         """
         error = target
         if self.higher_is_better:
@@ -111,7 +119,7 @@ class Forecast:
         return Reach(target, result.middle, result.low, result.high)
 
     def sentences(self, more: float = MORE, target: float | None = None) -> tuple[str, ...]:
-        """The forecast in words."""
+        """Describe the forecast."""
         if not self.points:
             return (f"No score on {WORDS[self.by]} is known yet, so nothing is forecast.",)
         gain = self.gain(more)
@@ -158,7 +166,7 @@ class Forecast:
         return f"To reach {named}: {more} more labels {ends}."
 
     def _points(self, gain: float, is_signed: bool = False) -> str:
-        """A gain in points of accuracy, or as the change of an error."""
+        """Describe a gain in points of accuracy, or as a change of the error."""
         if self.higher_is_better:
             value = f"{100 * gain:.1f}"
             sign = "+" if is_signed and gain >= 0 else ""
@@ -175,7 +183,7 @@ class Forecast:
 
 
 def _describe_labels(more: float) -> str:
-    """A number of labels, or that it is beyond `MOST`.
+    """Describe a number of labels, or that it exceeds `MOST`.
 
     >>> _describe_labels(639.6), _describe_labels(float("inf"))
     ('640', 'not within 5,000')
@@ -192,7 +200,7 @@ def forecast_runs(
     *,
     higher_is_better: bool = True,
 ) -> Forecast:
-    """The forecast of a strategy from the records of its runs, of which the means are taken."""
+    """Extrapolate the mean learning curve of several runs of a query strategy."""
     values = {source: mean_scores(runs, source) for source in SOURCES}
     source = choose_source(values) if by == "auto" else by
     points = values[source]
@@ -203,7 +211,7 @@ def forecast_runs(
 
 
 def forecast_study(study: StudyRecords, by: By = "auto") -> list[Forecast]:
-    """The forecast of every strategy of a study that has a record."""
+    """Extrapolate the learning curve of each query strategy of a study."""
     values = []
     for strategy in study.strategies:
         runs = [cell.records for cell in study.of(strategy) if cell.records]

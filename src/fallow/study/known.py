@@ -1,5 +1,8 @@
-"""What papers say of strategies, as values: whoever names a strategy, or prints a number of a paper
-beside a measured one, is given them and knows no paper itself."""
+"""Names that papers use for strategies, and published results, passed as values.
+
+Modules that name a strategy or print published results receive them as arguments.  They do not
+depend on any paper.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +17,19 @@ from fallow.study.strategy import Strategy
 
 
 class StrategyWords(Protocol):
-    """Names a strategy, or returns None for one that it does not know.
+    """Function that names a strategy, or returns None for an unknown one.
 
-    ``training`` is the training method of the study, `fold_name`; ``brief`` leaves out the settings
-    with which the strategy is the paper's.
+    ``training`` is the training algorithm of the study, after `fold_name`.  ``brief`` omits the
+    settings of the paper.
     """
 
     def __call__(self, strategy: Strategy, training: str, *, brief: bool) -> str | None: ...
 
 
 class FieldWords(Protocol):
-    """Says a field of a method in words, or returns None where it is said as it is typed.
+    """Function that describes a parameter of an algorithm, or returns None to show it as written.
 
-    ``method``: the name of the method, `fold_name`.
+    ``method`` is the name of the algorithm, after `fold_name`.
     """
 
     def __call__(self, method: str, field: str, value: object) -> str | None: ...
@@ -34,7 +37,7 @@ class FieldWords(Protocol):
 
 @dataclass(frozen=True)
 class Labels:
-    """How the readers of a paper call strategies, where that is not what is typed."""
+    """Display names of strategies in a paper, if they differ from the specification."""
 
     strategy: StrategyWords | None = None
     field: FieldWords | None = None
@@ -42,9 +45,14 @@ class Labels:
 
 @dataclass(frozen=True, order=True)
 class Code:
-    """A class that does what a public code does, where that is not what its paper says.
+    """Class that reproduces published code that differs from its paper.
 
-    ``of``: the strategy of the paper; ``aliases``: other words by which studies name the class.
+    Attributes
+    ----------
+    of : str
+        Query strategy of the paper.
+    aliases : tuple of str
+        Other names of the class in studies.
     """
 
     name: str
@@ -54,35 +62,35 @@ class Code:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """All words by which studies may name it."""
+        """All names of the class in studies."""
         return (f"{self.home}:{self.name}", *self.aliases)
 
     @property
     def word(self) -> str:
-        """The word by which lists show it: short, and the same wherever the class lives."""
+        """Short name in lists."""
         return next(iter(self.aliases), self.words[0])
 
     def load(self) -> type[Any]:
-        """The class itself."""
+        """Import the class."""
         return find((), f"{self.home}:{self.name}")
 
 
 @dataclass(frozen=True)
 class Known:
-    """What several papers say together."""
+    """Names and published results of several papers."""
 
     labels: tuple[Labels, ...] = ()
     codes: Mapping[str, Code] = field(default_factory=dict)  # by each of its words
     published: PublishedTables = PublishedTables()
 
     def code(self, spec: Spec) -> Code | None:
-        """What public code a strategy reproduces; None where it follows its paper."""
+        """Return the published code that a strategy reproduces, or None."""
         return self.codes.get(spec.name)
 
     def strategy_words(
         self, strategy: Strategy, training: str, *, brief: bool
     ) -> str | None:
-        """What the first paper that knows the strategy calls it."""
+        """Return the name of a strategy in the first paper that has one."""
         for labels in self.labels:
             if labels.strategy is None:
                 continue
@@ -92,7 +100,7 @@ class Known:
         return None
 
     def field_words(self, method: str, name: str, value: object) -> str | None:
-        """What the first paper that knows the field says of it."""
+        """Return the description of a parameter in the first paper that has one."""
         for labels in self.labels:
             if labels.field is None:
                 continue

@@ -1,4 +1,4 @@
-"""The names of strategies: taken apart, and as a reader wants them."""
+"""Display names of query strategies."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ NOTHING = Known()
 
 
 def heading(study: StudyManifest) -> str:
-    """What the strategies of a study are called: queries; methods where they differ by how they are
-    trained alone; strategies where they differ in both."""
+    """Return the heading of the strategies of a study, by how they differ from one another."""
     strategies = [
         Strategy.parse(strategy) for strategy in study.strategies if not is_bound(strategy)
     ]
@@ -61,10 +60,20 @@ def label(
     known: Known = NOTHING,
     brief: bool = True,
 ) -> str:
-    """A strategy in a reader's words.
+    """Return the display name of a strategy.
 
-    ``names`` are the published ones, ``training`` is that of the study, ``known`` what papers say.
-    ``brief`` leaves out settings with which a strategy is the paper's.
+    Parameters
+    ----------
+    strategy : str
+        Specification of the strategy.
+    names : mapping
+        Published names.
+    training : str
+        Training algorithm of the study.
+    known : Known
+        Names in papers.
+    brief : bool
+        Whether to omit the settings of the paper.
 
     >>> label("ksas@training=kcfu", {"ksas": "KAFAL"})
     'KAFAL + kcfu'
@@ -101,7 +110,7 @@ def trainer_label(
     *,
     known: Known = NOTHING,
 ) -> str:
-    """A strategy of a study in which nothing is chosen, as a reader calls its training method.
+    """Return the display name of a strategy by its training algorithm, for studies without selection.
 
     >>> trainer_label("random", {}), trainer_label("random@training=ditto@rounds=5", {})
     ('FedAvg', 'Ditto + rounds=5')
@@ -118,8 +127,10 @@ def trainer_label(
 
 
 def _describe_trainer(text: str, known: Known) -> str:
-    """A training method and its fields in words; a report runs no code that a study names, so one
-    that is not Fallow's own stands as it is typed."""
+    """Describe a training algorithm and its parameters.
+
+    A report runs no custom code, so a custom algorithm is shown as written.
+    """
     try:
         spec = Spec.parse(text)
         if ":" in spec.name:
@@ -140,8 +151,7 @@ def _describe_trainer(text: str, known: Known) -> str:
 
 
 def training_of(study: StudyManifest, strategy: str) -> str:
-    """The training method of a strategy, as it is typed and without its fields: its own, or that of
-    the study."""
+    """Return the name of the training algorithm of a strategy: its own, or that of the study."""
     for setting in Strategy.parse(strategy).settings:
         if setting.startswith("training="):
             return setting.partition("=")[2].partition(":")[0]
@@ -149,7 +159,7 @@ def training_of(study: StudyManifest, strategy: str) -> str:
 
 
 def training_of_recipe(study: StudyManifest) -> str:
-    """The name of the study's training method, as it is typed."""
+    """Return the name of the training algorithm of the study, as written."""
     spec = study.recipe.get("training")
     if isinstance(spec, Mapping):
         return str(spec["name"])
@@ -157,13 +167,12 @@ def training_of_recipe(study: StudyManifest) -> str:
 
 
 def usual_training(study: StudyManifest) -> str:
-    """The training method of the strategies that name none of their own, in a reader's words."""
+    """Return the display name of the training algorithm of the study."""
     return trainer_label("random", {}, training_of_recipe(study), known=study.known)
 
 
 def training_tags(study: StudyManifest, strategy: str) -> tuple[Tag, ...]:
-    """The tags of a strategy's training method; none of one that is not Fallow's own, because a
-    report runs no code that a study names."""
+    """Return the tags of a built-in training algorithm; a report runs no custom code."""
     cls = _own_training(study, strategy)
     if cls is None:
         return ()
@@ -176,7 +185,7 @@ PENALTIES = ("ridge", "penalty")
 
 
 def penalized_training(study: StudyManifest, strategy: str) -> str:
-    """The training method of a strategy with a small penalty, as one types it."""
+    """Return the training algorithm of a strategy with a small penalty, as a specification."""
     name = training_of(study, strategy)
     cls = _own_training(study, strategy)
     known = () if cls is None else [field.name for field in fields(cls)]
@@ -185,7 +194,7 @@ def penalized_training(study: StudyManifest, strategy: str) -> str:
 
 
 def _own_training(study: StudyManifest, strategy: str) -> type[Any] | None:
-    """The class of a strategy's training method; None where it is not Fallow's own."""
+    """Return the class of a built-in training algorithm, otherwise None."""
     name = training_of(study, strategy)
     if ":" in name:
         return None
@@ -196,7 +205,7 @@ def _own_training(study: StudyManifest, strategy: str) -> type[Any] | None:
 
 
 def _base(strategy: str, known: Iterable[str]) -> tuple[str, list[str]]:
-    """The longest of the known queries that this one begins with, and the settings after it.
+    """Split a specification into the longest known strategy and the settings after it.
 
     >>> _base(
     ...     "logo@local_source=last_round@rounds=2",
@@ -220,7 +229,7 @@ WORDS = {
 
 
 def setting_words(setting: str) -> str:
-    """A setting of one strategy alone, in a few words."""
+    """Describe a setting of a single strategy in a few words."""
     key, _, value = setting.partition("=")
     if key == "trainer" and (match := re.fullmatch(r"(\d+)x(\d+)", value)):
         rounds, epochs = match.groups()
@@ -238,9 +247,9 @@ def labels(
     known: Known = NOTHING,
     by_training: bool = False,
 ) -> dict[str, str]:
-    """Each strategy in a reader's words; those that would share them are called in full.
+    """Return the display name of each strategy, in full if it would be ambiguous.
 
-    ``by_training``: they are called by their training methods, because nothing is chosen.
+    With ``by_training``, strategies are named by their training algorithms.
 
     >>> list(labels(["a@initial=0", "b"], {"a": "b"}).values())
     ['b + no first labels', 'b']

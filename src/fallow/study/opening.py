@@ -1,4 +1,4 @@
-"""The start of a study: what can be known to be wrong is found before a file is written."""
+"""Checks of a study before a file is written."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ Suited = Callable[[Sequence[str], Recipe, Dataset], tuple[str, ...]]
 
 
 class BegunRuns(TypedDict):
-    """The runs that a study began with."""
+    """Runs with which a study started."""
 
     strategies: list[str]
     seeds: list[int]
 
 
 def strategies_for(*tasks: str) -> str:
-    """The strategies that work for every one of the tasks, as one types them.
+    """Return the names of the query strategies that support all these tasks.
 
     >>> strategies_for("regression").split(", ")[0]
     'acs-fw'
@@ -80,8 +80,10 @@ def strategies_for(*tasks: str) -> str:
 
 
 def works_on(contract: Contract, task: str) -> bool:
-    """Whether a query is for what the data has to predict.  A contract that does not say so works
-    on numbers unless it reads predictions, which are of classes."""
+    """Return whether a query strategy supports the task of the data.
+
+    Without an explicit declaration, it supports regression unless it reads class predictions.
+    """
     if task != "regression":
         return contract.classes
     if contract.regression is None:
@@ -97,14 +99,21 @@ def prepare_study(
     suited: Suited | None = None,
     say: Say = say_nothing,
 ) -> tuple[Setup, World]:
-    """The study as its data make it, and the world of its first run.
+    """Complete the configuration from the data, and create the environment of the first run.
 
-    Every natural site is counted where the recipe says 0, and what needs classes is left out where
-    there are none.  Raises ValueError for whatever cannot work.
-    outline: pictures that take long to unpack are represented by the first of them, see
-    `fallow.data.load_outline`; enough to say what the study would cost.
-    suited: where nobody named the strategies, those that suit the data in their place; they are then
-    the recipe's (``setup.recipe.strategies``).  say: as in `open_data`.
+    ``sites=0`` is replaced by the number of natural sites, and settings for classes are dropped for
+    regression.  Raises ValueError for an invalid configuration.
+
+    Parameters
+    ----------
+    outline : bool
+        Whether to read only the first of many compressed images (see `fallow.data.load_outline`),
+        which suffices for an estimate.
+    suited : callable, optional
+        Function that chooses default strategies that support the data, stored in
+        ``setup.recipe.strategies``.
+    say : callable
+        See `open_data`.
     """
     pictures: int | None = None  # all of them
     if outline:
@@ -130,7 +139,7 @@ def prepare_study(
 
 
 def describe_prepared(setup: Setup, world: World, cells: Sequence[StudyRun]) -> str:
-    """Strategies, seeds, sites, and trainers with model or encoder and head, in one line."""
+    """Describe strategies, seeds, sites, training algorithms, model and encoder in one line."""
     recipe = setup.recipe
     shape = tuple(world.dataset.x.shape[1:])
 
@@ -150,7 +159,7 @@ def describe_prepared(setup: Setup, world: World, cells: Sequence[StudyRun]) -> 
 def with_strategies(
     recipe: Recipe, before: Sequence[str], after: tuple[str, ...]
 ) -> Recipe:
-    """The recipe with other strategies; the reference is the one that took its place."""
+    """Return the configuration with other strategies, and the corresponding reference."""
     reference = recipe.reference
     if reference is not None and reference in before and len(before) == len(after):
         reference = after[list(before).index(reference)]
@@ -158,7 +167,7 @@ def with_strategies(
 
 
 def _count_pictures(recipe: Recipe, strategies: Sequence[str]) -> int:
-    """Pictures that stand for all of them: one, unless something is fitted to them as a whole."""
+    """Return the number of images to read: one, unless a component is fitted to all of them."""
     chosen = [variant(recipe, strategy) for strategy in strategies]
     if any(item.encoder is not None or item.features is not None for item in chosen):
         return FITTED
@@ -166,9 +175,9 @@ def _count_pictures(recipe: Recipe, strategies: Sequence[str]) -> int:
 
 
 def check_task(recipe: Recipe, found: Dataset, policy: NamePolicy = OWN) -> None:
-    """Raise ValueError where a method is not for what the data has to predict, or for the model.
+    """Raise ValueError if an algorithm does not support the task or the model.
 
-    ``policy``: which names resolve.
+    ``policy`` determines which names are resolved.
     """
     methods = methods_of(recipe, policy=policy)
     strategy: Contract = methods["query"].contract
@@ -213,7 +222,7 @@ def check_task(recipe: Recipe, found: Dataset, policy: NamePolicy = OWN) -> None
 
 
 def _has_statistics(recipe: Recipe, found: Dataset, policy: NamePolicy) -> bool:
-    """Whether the recipe's model keeps running statistics of what it has seen, as batch norm does."""
+    """Return whether the model has running statistics, such as batch norm."""
     shape = shape_seen(recipe, tuple(found.x.shape[1:]), policy)
     maker = ModelMaker(recipe, shape, found.n_classes or 1, policy)
     model = maker.build(stream(0, "template"))
@@ -221,8 +230,7 @@ def _has_statistics(recipe: Recipe, found: Dataset, policy: NamePolicy) -> bool:
 
 
 def check_options(recipe: Recipe, strategies: Sequence[str]) -> None:
-    """Raise ValueError where a setting is on that was made for certain methods, as their contracts
-    say, and no strategy of the study trains by one of them."""
+    """Raise ValueError if a setting applies to certain algorithms only, and none of them is used."""
     usual = Recipe(recipe.name)
     used = set()
     for strategy in strategies:
@@ -238,7 +246,7 @@ def check_options(recipe: Recipe, strategies: Sequence[str]) -> None:
 
 
 def options_of_methods() -> dict[str, list[str]]:
-    """Setting -> the training methods that it was made for, as one types them."""
+    """Return the training algorithms to which each setting applies."""
     outcome: dict[str, list[str]] = {}
     for cls in names((training, personal)).values():
         for option in cls.contract.options:
@@ -247,7 +255,7 @@ def options_of_methods() -> dict[str, list[str]]:
 
 
 def settle_recipe(recipe: Recipe, found: Dataset) -> Recipe:
-    """The recipe with what only its data can say."""
+    """Return the configuration completed from its data."""
     if recipe.sites == 0:
         if found.groups is None:
             raise ValueError(
@@ -265,9 +273,9 @@ def settle_recipe(recipe: Recipe, found: Dataset) -> Recipe:
 
 
 def open_study(setup: Setup, cells: Sequence[StudyRun], command: str, resume: bool) -> None:
-    """Create the study's folder, or make sure that the one there is the same study.
+    """Create the folder of the study, or check that it contains the same study.
 
-    Raises ValueError when the folder holds a study and ``resume`` is off, or another study.
+    Raises ValueError if the folder has a study and ``resume`` is off, or a different study.
     """
     path = setup.out / "study.json"
     recipe = setup.recipe
@@ -300,7 +308,7 @@ def open_study(setup: Setup, cells: Sequence[StudyRun], command: str, resume: bo
 
 
 def _choose_reference(recipe: Recipe, strategies: Sequence[str]) -> str | None:
-    """The strategy with which the others are compared: the recipe's, else random, if it is run."""
+    """Return the reference of the configuration, otherwise random sampling if it is included."""
     for strategy in (recipe.reference, "random"):
         if strategy in strategies:
             return strategy
@@ -308,8 +316,7 @@ def _choose_reference(recipe: Recipe, strategies: Sequence[str]) -> str | None:
 
 
 def keep_facts(folder: Path, found: Dataset) -> DataFacts | None:
-    """Write what a person's own data came to into the folder of their study, for its report, and
-    return it; None, and nothing is written, for any other data."""
+    """Store a summary of the user's data for the report, and return it; None for built-in datasets."""
     facts = describe_data(found)
     if facts is not None:
         write_json(folder / FACTS, dict(facts))
@@ -317,9 +324,9 @@ def keep_facts(folder: Path, found: Dataset) -> DataFacts | None:
 
 
 def check_same(path: Path, recipe: Recipe, resume: bool) -> BegunRuns:
-    """What the study at ``path`` holds, if it may be continued with ``recipe``.
+    """Return the runs of the study at ``path`` if ``recipe`` may resume it.
 
-    Raises ValueError when ``resume`` is off or the settings differ, Failed for a damaged file.
+    Raises ValueError if ``resume`` is off or settings differ, and Failed for a damaged file.
     """
     if not resume:
         raise ValueError(

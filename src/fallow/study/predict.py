@@ -1,4 +1,4 @@
-"""A finished run's model on new rows."""
+"""Prediction with the model of a finished run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LONGEST = 2000
 
 
 class Predicted(NamedTuple):
-    """rows: how many have a prediction in the file; lacking: how many lack a feature, and it."""
+    """Predictions in a file: number of predicted examples, and of those with missing features."""
 
     path: Path
     rows: int
@@ -49,19 +49,25 @@ def predict_file(
     site: SiteId | None = None,
     policy: NamePolicy = BUILT_IN,
 ) -> Predicted:
-    """Predict the rows of ``data`` with the model of a run, by `read_trained` and `predict_with`."""
+    """Predict the examples in ``data`` with the model of a run."""
     return predict_with(read_trained(folder, strategy, seed, site, policy), data, out)
 
 
 def predict_with(
     model: Trained, data: Path, out: Path | None = None, mode: int = 0o666
 ) -> Predicted:
-    """Predict the rows of ``data``; writes a CSV (``out``, by default beside the data), in which
-    the line of a row that lacks a feature says nothing; Parquet where ``out`` ends so.
+    """Predict the examples in ``data``, and write a CSV or Parquet file.
 
-    mode: the rights of the file, less those that the umask takes.
-    Classification: the class, its probability, and the probability of every class in a column
-    ``probability:CLASS``.  Regression: the value.
+    Classification writes the class, its probability, and the probability of each class in a column
+    ``probability:CLASS``.  Regression writes the value.  Examples with missing features have empty
+    cells.
+
+    Parameters
+    ----------
+    out : Path, optional
+        Output file.  Default: a CSV file next to the data.
+    mode : int
+        Permissions of the file, before the umask.
     """
     target = out or data.with_name(f"{data.stem}-predictions.csv")
     if target.suffix.lower() in NOT_WRITTEN:
@@ -101,11 +107,19 @@ def outputs_of(
     x: Tensor,
     policy: NamePolicy = BUILT_IN,
 ) -> Tensor:
-    """What a saved model says of rows: (n, *shape) as they are measured -> (n, c) logits, or
-    (n, 1) numbers in the units of the data.
+    """Return model outputs: logits of shape (n, c), or targets (n, 1) in units of the data.
 
-    state: the weights, those that all sites share or those of one of them.
-    Raises ValueError where they are not those of the network that the recipe names.
+    Parameters
+    ----------
+    state : State
+        Weights of the global model or of one site.
+    x : Tensor of shape (n, *shape)
+        Raw examples.
+
+    Raises
+    ------
+    ValueError
+        If the weights do not fit the network of the configuration.
     """
     shape = shape_seen(recipe, tuple(saved["about"]["shape"]), policy)
     outputs = len(saved["about"]["classes"]) or 1
@@ -120,8 +134,7 @@ def outputs_of(
 
 
 def _check_weights(recipe: Recipe, maker: ModelMaker, state: State) -> None:
-    """Raise ValueError unless there are as many weights as the network has: one of any width can be
-    named in a few letters, by whoever sent the study."""
+    """Raise ValueError unless the number of weights fits, before a huge network is built."""
     if len(str(recipe.model)) > LONGEST:
         raise ValueError(
             f"the model of the study has settings of more than {LONGEST} letters: it is not built"
@@ -139,7 +152,7 @@ def _check_weights(recipe: Recipe, maker: ModelMaker, state: State) -> None:
 
 
 def _columns(outputs: Tensor, classes: Sequence[str]) -> dict[str, list[str]]:
-    """What is said of rows, by the name of its column.  outputs: (n, c) or (n, 1)."""
+    """Return the columns of predictions for outputs of shape (n, c) or (n, 1)."""
     if not classes:
         return {"prediction": [repr(value) for value in outputs.squeeze(1).tolist()]}
     probabilities = outputs.softmax(1)  # (n, c)
@@ -156,9 +169,9 @@ def _columns(outputs: Tensor, classes: Sequence[str]) -> dict[str, list[str]]:
 def _turn_into_parquet(
     content: bytes, named_by: str, columns: Sequence[str], *, has_classes: bool
 ) -> bytes:
-    """The rows of a CSV of predictions as Parquet: names and classes are texts, the others numbers.
+    """Convert a CSV of predictions to Parquet; names and classes are strings.
 
-    columns: those beside ``named_by``, in the order of the file.
+    ``columns`` are those after ``named_by``, in order.
     """
     from io import BytesIO
 
@@ -187,10 +200,9 @@ def _turn_into_parquet(
 
 
 def _write_csv(rows: NewRows, columns: dict[str, list[str]]) -> bytes:
-    """The file: a column that says which row it is, then what is said of it; nothing is said of
-    a row that lacks a feature.
+    """Return the file: ID column and predictions, empty for examples with missing features.
 
-    columns: of the rows that lack none, in their order.
+    ``columns`` contain the other examples only, in order.
     """
     lines: list[list[object]] = []
     n_before = 0  # rows so far that lack nothing

@@ -1,8 +1,8 @@
-"""The numbers that the papers print, as data: what stands beside a measured number.
+"""Published results of papers, to show next to measured ones.
 
-Each table is one CSV file in the folder of a paper; ``index.csv`` there says for each its paper,
-title, protocol, unit, number of seeds, and whether it was read in the paper or in public reading
-notes.  A value that is not printed, or was not recovered, is None and never 0.
+Each table is a CSV file in the folder of a paper.  ``index.csv`` in the folder states paper, title,
+protocol, unit, number of seeds, and whether the values come from the paper or from public reading
+notes.  A value that is not printed is None, never 0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fallow.core.terms import nearest
 
 @dataclass(frozen=True)
 class Source:
-    """Where a table comes from, and how its numbers were made."""
+    """Source of a table, and its experimental protocol."""
 
     table: str
     kind: str  # "cells", "tallies" or "sizes"
@@ -31,7 +31,7 @@ class Source:
 
 @dataclass(frozen=True)
 class PublishedResult:
-    """One printed result, in the unit of its table."""
+    """Published result, in the unit of its table."""
 
     table: str
     method: str
@@ -42,7 +42,7 @@ class PublishedResult:
 
 @dataclass(frozen=True)
 class Tally:
-    """Checkpoints at which ``method`` wins, ties and loses against ``rival`` on one data set."""
+    """Number of checkpoints at which ``method`` wins, ties and loses against ``rival`` on a dataset."""
 
     table: str
     method: str
@@ -55,7 +55,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Size:
-    """Rows and feature columns of a data set."""
+    """Number of examples and features of a dataset."""
 
     table: str
     dataset: str
@@ -65,16 +65,15 @@ class Size:
 
 @dataclass(frozen=True)
 class PublishedTables:
-    """The tables of several folders, each with its ``index.csv``.
+    """Tables of several folders, each with an ``index.csv``.
 
-    All methods raise ValueError where there is no such table, and those that read one also where
-    it holds something else.
+    All methods raise ValueError for an unknown table, or a table of another kind.
     """
 
     folders: tuple[Path, ...] = ()
 
     def names(self, kind: str | None = None) -> list[str]:
-        """Names of the published tables, all or those of one kind: cells, tallies or sizes."""
+        """Return the names of the tables, optionally of one kind: cells, tallies or sizes."""
         rows = self._index()
         kinds = sorted({row["kind"] for row in rows})
         if kind is None:
@@ -84,14 +83,14 @@ class PublishedTables:
         return [row["table"] for row in rows if row["kind"] == kind]
 
     def _index(self) -> list[dict[str, str]]:
-        """The lines of all folders' ``index.csv``."""
+        """Return the rows of all ``index.csv`` files."""
         rows = []
         for folder in self.folders:
             rows += _rows(folder, "index")
         return rows
 
     def source(self, table: str) -> Source:
-        """Paper, title, protocol, unit and seeds of a table."""
+        """Return paper, title, protocol, unit and seeds of a table."""
         _, row = self._find(table)
         seeds = None
         if row["seeds"]:
@@ -108,7 +107,7 @@ class PublishedTables:
         )
 
     def cells(self, table: str) -> list[PublishedResult]:
-        """The printed results of one table, row by row."""
+        """Return the results of one table, row by row."""
         return [
             PublishedResult(
                 table=table,
@@ -121,7 +120,7 @@ class PublishedTables:
         ]
 
     def tallies(self, table: str) -> list[Tally]:
-        """Wins, ties and losses of one table, without its totals."""
+        """Return wins, ties and losses of one table, without its totals."""
         return [
             Tally(
                 table=table,
@@ -136,7 +135,7 @@ class PublishedTables:
         ]
 
     def sizes(self, table: str) -> list[Size]:
-        """Sizes of the data sets of one table."""
+        """Return the dataset sizes of one table."""
         return [
             Size(
                 table=table,
@@ -148,7 +147,7 @@ class PublishedTables:
         ]
 
     def _find(self, table: str) -> tuple[Path, dict[str, str]]:
-        """The folder of a table and its line in the index."""
+        """Return the folder of a table and its row in the index."""
         known = []
         for folder in self.folders:
             for row in _rows(folder, "index"):

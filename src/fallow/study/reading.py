@@ -126,10 +126,9 @@ PARTS: Mapping[str, object] = {
 
 
 def _records(path: Path) -> tuple[tuple[Record, ...], int]:
-    """The readable records of a file, and how many lines were not.
+    """Return the readable records of a file, and the number of unreadable lines.
 
-    Raises ValueError for a record that no run wrote: of a line that was only begun nothing is read,
-    but this one is whole, and means something else than it should.
+    An incomplete last line is skipped.  A complete but invalid record raises ValueError.
     """
     try:
         content = read_regular(path)
@@ -155,7 +154,7 @@ def _records(path: Path) -> tuple[tuple[Record, ...], int]:
 
 
 def _find_depth(row: Mapping[str, object]) -> str | None:
-    """What is wrong with a part of a record that has lists in lists in lists; None where none has."""
+    """Return an error for a record with lists nested too deeply, or None."""
     for name, value in row.items():
         # the depth of others follows from their types
         if name in CHECKED or not isinstance(value, (dict, list)):
@@ -168,7 +167,7 @@ def _find_depth(row: Mapping[str, object]) -> str | None:
 
 
 def _is_record(row: object) -> bool:
-    """Whether a line is a record: of a cycle, and with values of the right kinds."""
+    """Return whether a line is a record with valid types."""
     if not isinstance(row, dict) or type(row.get("cycle")) is not int:
         return False
     for name in NUMBERS:
@@ -187,7 +186,7 @@ def _is_record(row: object) -> bool:
 
 
 class _Counts(TypedDict):
-    """What stands in ``partition.json``; of numbers to predict there is no matrix."""
+    """Content of ``partition.json``; regression has no matrix."""
 
     sites: list[str]
     classes: list[str]
@@ -195,9 +194,9 @@ class _Counts(TypedDict):
 
 
 def _partition(path: Path) -> ClassCounts | None:
-    """Who held what; None where nothing says it: the cell is still running, or predicts numbers.
+    """Return the partition; None for a run that has none yet, or for regression.
 
-    Raises ValueError for counts that no run wrote.
+    Raises ValueError for invalid counts.
     """
     try:
         raw: Any = parse_json(read_regular(path))  # Any: looked at below
@@ -216,7 +215,7 @@ def _partition(path: Path) -> ClassCounts | None:
 
 
 def _find_wrong_counts(matrix: list[list[int]], raw: Mapping[str, Sized]) -> str | None:
-    """What is wrong with counts of rows, sites down and classes across; None where nothing is."""
+    """Return an error for a count matrix (sites x classes), or None."""
     n_sites = len(raw["sites"])
     n_classes = len(raw["classes"])
     if len(matrix) != n_sites:
@@ -234,8 +233,7 @@ def _find_wrong_counts(matrix: list[list[int]], raw: Mapping[str, Sized]) -> str
 
 
 def _check_classes(root: Path, cells: Sequence[RunRecords]) -> None:
-    """Raise ValueError for runs of strategies that tell of other numbers of classes: figures and
-    means take them class by class."""
+    """Raise ValueError if runs differ in the number of classes, since results are compared by class."""
     known = 0
     for cell in cells:
         if is_bound(cell.strategy):  # which may have a partition of its own
@@ -251,7 +249,7 @@ def _check_classes(root: Path, cells: Sequence[RunRecords]) -> None:
 
 
 def _count_classes(cell: RunRecords) -> Iterator[tuple[str, int]]:
-    """The files of a run that say how many classes there are, each with that number."""
+    """Yield each file of a run that determines the number of classes, with that number."""
     if cell.partition is not None and cell.partition.classes:
         yield PARTITION, len(cell.partition.classes)
     for record in cell.records:
@@ -261,8 +259,7 @@ def _count_classes(cell: RunRecords) -> Iterator[tuple[str, int]]:
 
 
 def _check_last(root: Path, cell: RunRecords) -> None:
-    """Raise ValueError for a run with scores of sites whose last record says not what each site was
-    sent until then."""
+    """Raise ValueError if a run has scores by site but its last record lacks the bytes by site."""
     if not any(record.get("variance") is not None for record in cell.records):
         return
     last = cell.records[-1]
@@ -275,7 +272,7 @@ def _check_last(root: Path, cell: RunRecords) -> None:
 
 
 def _folder(root: Path, strategy: str, seed: int) -> Path:
-    """Where a run's files are in the folder of a study."""
+    """Return the folder of a run."""
     return root / "cells" / strategy.replace("/", "_") / f"seed-{seed}"
 
 
@@ -316,7 +313,7 @@ def _study(path: Path, known: Known) -> StudyManifest:
 
 
 def _check_parts(raw: object) -> None:
-    """Raise ValueError for a description with a part of a type that no study wrote."""
+    """Raise ValueError for a manifest with an invalid type."""
     if not isinstance(raw, dict):
         raise ValueError("it is no table of names and values")
     for name in ("strategies", "seeds"):  # which are looked at one by one
@@ -329,7 +326,7 @@ def _check_parts(raw: object) -> None:
 
 
 def _check_manifest(study: StudyManifest) -> None:
-    """Raise ValueError for what no study wrote: strategies name folders and stand in tables."""
+    """Raise ValueError for an invalid manifest; strategies become folder names and table cells."""
     named: tuple[object, ...] = study.strategies  # as they stand in a file
     for strategy in named:
         is_name = isinstance(strategy, str) and strategy == one_line(strategy)
@@ -343,11 +340,10 @@ def _check_manifest(study: StudyManifest) -> None:
 
 
 def read_study(path: Path | str, known: Known = NOTHING) -> StudyRecords:
-    """Everything a study directory holds so far; ``known``: what papers say of its strategies.
+    """Read all records in the folder of a study; ``known`` contains names of strategies in papers.
 
-    Raises ValueError when the folder is no study, for links in it, and for a record with a wrong
-    part, whose file, line and field it names.  Missing cells and damaged lines are no error: see
-    ``StudyRecords.missing`` and ``StudyRecords.damaged``.
+    Raises ValueError if the folder is not a study, contains links, or has an invalid record.  Missing
+    runs and damaged lines are not errors: see ``StudyRecords.missing`` and ``StudyRecords.damaged``.
     """
     root = Path(path)
     study = _study(root, known)

@@ -1,5 +1,4 @@
-"""What stands inside the fields of a record, or of another file of a study, looked at before tables
-and figures are made of it."""
+"""Validation of records and other files of a study."""
 
 from __future__ import annotations
 
@@ -87,17 +86,17 @@ MANY = 10_000
 
 @dataclass(frozen=True)
 class Rule:
-    """What a part has to be beside of its type: ``Annotated[str, Rule(is_moment, "a moment")]``."""
+    """Additional condition of a field: ``Annotated[str, Rule(is_moment, "a moment")]``."""
 
     is_kept: Callable[[Any], bool]  # Any: what it is annotated beside
     words: str
 
 
 def find_wrong(value: object, hint: Any, name: str = "") -> str | None:
-    """What is wrong with a value that is declared as ``hint``, with its place; None where nothing
-    is.  A part that no declaration names is of another version: it may be any setting.
+    """Return an error for a value of type ``hint``, with its location, or None.
 
-    name: what the value is called; nothing: its parts alone are.
+    Undeclared fields come from another version and may be any setting.  ``name`` is the name of the
+    value in the message.
 
     >>> find_wrong({"a": [1, "x"]}, dict[str, list[int]], "counts")
     "counts.a.1 is 'x'; it must be a whole number"
@@ -111,7 +110,7 @@ def find_wrong(value: object, hint: Any, name: str = "") -> str | None:
 
 
 def find_wrong_part(row: Mapping[str, object]) -> str | None:
-    """What is wrong inside the fields of a record, with its place; None where nothing is.
+    """Return an error for the fields of a record, with its location, or None.
 
     >>> find_wrong_part({"cycle": 0, "per_site": {"a": 0.5, "b": None}, "round": 2})
     >>> find_wrong_part({"cycle": 0, "per_site": {"a": "high"}, "round": 2})
@@ -134,7 +133,7 @@ def find_wrong_part(row: Mapping[str, object]) -> str | None:
 
 
 def _find_missing(row: Mapping[str, object]) -> str | None:
-    """A field that is not given beside another one that is."""
+    """Return an error for a field that is missing although another one requires it."""
     for name, others in BESIDE.items():
         if row.get(name) in (None, {}):
             continue
@@ -145,7 +144,7 @@ def _find_missing(row: Mapping[str, object]) -> str | None:
 
 
 def _find_unscored(row: Mapping[str, Any]) -> str | None:
-    """Scores of sites of which none is one, beside how far they are apart."""
+    """Return an error for a spread over sites without any score."""
     if row.get("variance") is None:
         return None
     if all(score is None for score in row["per_site"].values()):
@@ -154,7 +153,7 @@ def _find_unscored(row: Mapping[str, Any]) -> str | None:
 
 
 def _find_unequal(row: Mapping[str, Any]) -> str | None:
-    """Sites whose labels are counted in another number of classes than those of others."""
+    """Return an error for sites with different numbers of classes."""
     counts = row.get("labeled_per_site") or {}
     lengths = {len(of_site) for of_site in counts.values()}
     if len(lengths) > 1:
@@ -164,7 +163,7 @@ def _find_unequal(row: Mapping[str, Any]) -> str | None:
 
 
 def _find_stranger(row: Mapping[str, Any]) -> str | None:
-    """A site that is named and is none of those with labels."""
+    """Return an error for a site that has no labels in the record."""
     known = row.get("labeled_per_site")
     if not known:
         return None
@@ -182,13 +181,13 @@ def _find_stranger(row: Mapping[str, Any]) -> str | None:
 
 @dataclass(frozen=True)
 class _Wrong:
-    """A part that is wrong: the names that lead to it, and what is said of it."""
+    """Invalid part: its path and the error."""
 
     way: tuple[str | int, ...]
     words: str
 
     def within(self, name: str | int) -> _Wrong:
-        """The same part, of what has it as ``name``."""
+        """Return the same part with a path prefixed by ``name``."""
         return _Wrong((name, *self.way), self.words)
 
     def __str__(self) -> str:
@@ -198,7 +197,7 @@ class _Wrong:
 
 
 def _find_wrong(value: object, hint: Any) -> _Wrong | None:
-    """The first part of a value that is not of its declared type."""
+    """Return the first part of a value that does not have its declared type."""
     if hint in (str, int) and type(value) is hint and _is_plain(value, hint):
         return None  # most parts of an exchange, which records have most of
     kind, may_be_none = _without_none(hint)
@@ -234,7 +233,7 @@ def _find_wrong(value: object, hint: Any) -> _Wrong | None:
 
 
 def _find_broken_rule(value: object, hint: Any) -> _Wrong | None:
-    """What is wrong with a value of a type that has a rule, too."""
+    """Return the error of a value whose type has an additional condition."""
     kind, rule = get_args(hint)
     if _find_wrong(value, kind) is None and rule.is_kept(value):
         return None
@@ -242,8 +241,7 @@ def _find_broken_rule(value: object, hint: Any) -> _Wrong | None:
 
 
 def _find_unfit_setting(value: object) -> _Wrong | None:
-    """The first part of a setting of any type, as a method may have it, that cannot be shown or
-    computed with."""
+    """Return the first invalid part of a setting of arbitrary type."""
     if isinstance(value, dict):
         return _find_wrong_among(value.items(), object)
     if isinstance(value, list):
@@ -260,7 +258,7 @@ def _find_unfit_setting(value: object) -> _Wrong | None:
 def _find_wrong_among(
     parts: Iterable[tuple[str | int, object]], hint: Any
 ) -> _Wrong | None:
-    """The first of many values of one declared type that is not of it."""
+    """Return the first of several values that does not have the declared type."""
     for name, part in parts:
         wrong = _find_wrong(part, hint)
         if wrong is not None:
@@ -269,7 +267,7 @@ def _find_wrong_among(
 
 
 def _find_wrong_in_table(value: object, kind: type) -> _Wrong | None:
-    """The first wrong part of a value that is declared with the name of each part."""
+    """Return the first invalid field of a typed dictionary."""
     if not isinstance(value, dict):
         return _Wrong((), f"is {show_value(value)}; it must be {_describe(kind)}")
     for name in NEEDED.get(kind.__name__, ()):
@@ -285,7 +283,7 @@ def _find_wrong_in_table(value: object, kind: type) -> _Wrong | None:
 
 @cache
 def _without_none(hint: Any) -> tuple[Any, bool]:
-    """What a field holds, and whether it may hold nothing."""
+    """Return the type of a field without None, and whether None is allowed."""
     if get_origin(hint) is NotRequired:
         (hint,) = get_args(hint)
     if get_origin(hint) not in UNIONS:
@@ -296,7 +294,7 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
 
 
 def _describe(hint: Any) -> str:
-    """What a value of a declared type is, with its article."""
+    """Describe a declared type, with its article."""
     kind, may_be_none = _without_none(hint)
     origin = get_origin(kind)
     words = "a table of names and values"
@@ -314,8 +312,7 @@ def _describe(hint: Any) -> str:
 
 
 def _are_plain(values: Collection[object], hint: Any) -> bool:
-    """Whether values are texts, or numbers of no great size: so nearly all are, and one look at all
-    together takes a tenth of the time of one at each."""
+    """Return whether all values are strings or moderate numbers, ten times faster than one by one."""
     kind, may_be_none = _without_none(hint)
     types_there = set(map(type, values))
     if may_be_none:
@@ -333,7 +330,7 @@ def _are_plain(values: Collection[object], hint: Any) -> bool:
 
 
 def _is_plain(value: object, kind: type) -> bool:
-    """Whether a value is a text, a truth or a number that can be computed with."""
+    """Return whether a value is a string, a Boolean or a usable number."""
     if kind in (str, bool):
         return isinstance(value, kind)
     if isinstance(value, bool):
@@ -349,5 +346,5 @@ def _is_plain(value: object, kind: type) -> bool:
 
 @cache
 def _hints_of(kind: type) -> dict[str, Any]:
-    """The declared type of each field; reading them takes longer than using them."""
+    """Return the declared type of each field, cached because it is slow."""
     return get_type_hints(kind, include_extras=True)

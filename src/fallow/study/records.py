@@ -1,6 +1,6 @@
-"""What a study left, as records: runs, partitions, and the scores that follow from them.
+"""Records of a study: runs, partitions and scores.
 
-`fallow.study.reading` makes these from a study directory; nothing here touches a file.
+`fallow.study.reading` reads them from a folder.  This module accesses no files.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ ALL_LABELS = f"{BOUND}all-labels"
 
 
 def is_bound(strategy: str) -> bool:
-    """Whether a query is an upper bound, such as ``bound:all-labels``."""
+    """Return whether a strategy is an upper bound, such as ``bound:all-labels``."""
     return strategy.startswith(BOUND)
 
 
 @dataclass(frozen=True)
 class ClassCounts:
-    """Who held what at the start.  ``matrix``: N rows (sites) of C counts (classes)."""
+    """Partition of a run: matrix of counts with one row per site and one column per class."""
 
     sites: tuple[str, ...]
     classes: tuple[str, ...]
@@ -46,28 +46,28 @@ class ClassCounts:
 
     @cached_property
     def sigma(self) -> list[float]:
-        """Spread of each class's shares over sites, in percentage points."""
+        """Standard deviation of the shares of each class over sites, in percentage points."""
         return class_spread(self.matrix)
 
     @cached_property
     def kl(self) -> float:
-        """Mean KL divergence of a site's classes from the pooled ones, in nats."""
+        """Mean KL divergence of the class distribution of a site from the pooled one, in nats."""
         return kl_to_global(self.matrix)
 
     @cached_property
     def variation(self) -> float:
-        """Mean total variation of a site's classes from the pooled ones, in [0, 1]."""
+        """Mean total variation of the class distribution of a site from the pooled one (0 to 1)."""
         return total_variation(self.matrix)
 
     @cached_property
     def absent(self) -> list[int]:
-        """Number of classes that each site does not hold."""
+        """Number of classes that are absent at each site."""
         return [row.count(0) for row in self.matrix]
 
 
 @dataclass(frozen=True)
 class RunRecords:
-    """One query under one seed: its records in order, its partition, its damaged lines."""
+    """Records of one run in order, its partition, and its number of damaged lines."""
 
     strategy: str
     seed: int
@@ -76,7 +76,7 @@ class RunRecords:
     damaged: int
 
     def last_of(self, cycle: int) -> Record | None:
-        """The last record of a cycle: cumulative counts stand there in full."""
+        """Return the last record of a cycle, which has the complete cumulative counts."""
         return self._last.get(cycle)
 
     @cached_property
@@ -85,16 +85,16 @@ class RunRecords:
 
     @cached_property
     def cycles(self) -> tuple[int, ...]:
-        """Cycles that have any record, ascending."""
+        """Cycles with at least one record, ascending."""
         return tuple(sorted(self._last))
 
     @cached_property
     def has_diverged(self) -> bool:
-        """Whether a record says that training ended without a usable model."""
+        """Whether training ended without a usable model."""
         return any(r.get("diverged") for r in self.records)
 
     def scores(self, measure: Measure) -> dict[int, list[float]]:
-        """Cycle -> values of ``measure`` over its records that count (``final``) and are finite."""
+        """Return the finite values of ``measure`` in each cycle, of the records that count."""
         result: dict[int, list[float]] = {}
         for record in self.records:
             score = record.get(measure)
@@ -105,8 +105,10 @@ class RunRecords:
 
 @dataclass(frozen=True)
 class StudyManifest:
-    """What ``study.json`` says, before any result.  ``classes``: of real sites, which tell nobody
-    their partition."""
+    """Content of ``study.json``.
+
+    ``classes`` are the class names of a study with real sites, which do not disclose their partition.
+    """
 
     name: str
     recipe: Mapping[str, Any]
@@ -123,7 +125,7 @@ class StudyManifest:
 
 @dataclass(frozen=True)
 class StudyRecords:
-    """A study and every record it has so far."""
+    """Study with all its current records."""
 
     path: Path
     study: StudyManifest
@@ -131,49 +133,50 @@ class StudyRecords:
 
     @property
     def strategies(self) -> tuple[str, ...]:
-        """The queries that choose rows: all but the upper bounds, in the order of the study."""
+        """Query strategies in the order of the study, without upper bounds."""
         return tuple(q for q in self.study.strategies if not is_bound(q))
 
     @property
     def bounds(self) -> tuple[str, ...]:
-        """The upper bounds, in the order of the study."""
+        """Upper bounds, in the order of the study."""
         return tuple(q for q in self.study.strategies if is_bound(q))
 
     @cached_property
     def measure(self) -> Measure:
-        """What is scored: ``accuracy``, or ``mse`` when no record has an accuracy."""
+        """Metric: ``accuracy``, or ``mse`` if no record has an accuracy."""
         has_error = self._has_any("mse")
         if has_error and not self._has_any("accuracy"):
             return "mse"
         return "accuracy"
 
     def _has_any(self, name: Literal["accuracy", "mse", "target_variance"]) -> bool:
-        """Whether any record of the study has a value there."""
+        """Return whether any record has this value."""
         records = chain.from_iterable(cell.records for cell in self.cells)
         return any(record.get(name) is not None for record in records)
 
     @property
     def higher_is_better(self) -> bool:
-        """False for errors."""
+        """Whether higher scores are better; False for errors."""
         return self.measure == "accuracy"
 
     @property
     def scale(self) -> float:
-        """By what scores are multiplied where they are shown: accuracies are in per cent."""
+        """Display factor of scores; accuracies are shown in percent."""
         if self.measure == "accuracy":
             return 100.0
         return 1.0
 
     @cached_property
     def is_scaled(self) -> bool:
-        """Whether errors are in units of the variance of the training targets: predicting their
-        mean has error 1."""
+        """Whether errors are in units of the variance of the training targets.
+
+        Predicting their mean then has error 1.
+        """
         return self._has_any("target_variance")
 
     @property
     def missing(self) -> tuple[tuple[str, int], ...]:
-        """Runs (query, seed) without a score in the last cycle: not started or not finished.  One
-        that diverged is finished."""
+        """Runs (strategy, seed) that have not finished.  A diverged run counts as finished."""
         done = {strategy: set(self.final(strategy)) for strategy in self.study.strategies}
         for cell in self.cells:
             if cell.has_diverged:
@@ -187,11 +190,11 @@ class StudyRecords:
 
     @property
     def damaged(self) -> int:
-        """Lines that could not be read and were skipped."""
+        """Number of unreadable lines that were skipped."""
         return sum(cell.damaged for cell in self.cells)
 
     def of(self, strategy: str) -> tuple[RunRecords, ...]:
-        """The cells of a query, by seed."""
+        """Return the runs of a strategy, by seed."""
         return self._of.get(strategy, ())
 
     @cached_property
@@ -203,7 +206,7 @@ class StudyRecords:
 
     @cached_property
     def partitions(self) -> dict[int, ClassCounts]:
-        """Seed -> its partition, which all strategies share; an upper bound may have another."""
+        """Partition of each seed, shared by all strategies; an upper bound may have another."""
         result = {}
         for cell in self.cells:
             if cell.partition and not is_bound(cell.strategy):
@@ -212,8 +215,11 @@ class StudyRecords:
 
     @cached_property
     def _rounds(self) -> dict[tuple[str, int], int]:
-        """How many records make up the score of a cycle: as many as the fullest cell of a query
-        has (one that is solved at the server needs one round where others need ten)."""
+        """Number of records that form the score of a cycle, by strategy and cycle.
+
+        It is the maximum over seeds.  Algorithms without rounds need one record where others need
+        several.
+        """
         most: Counter[tuple[str, int]] = Counter()
         for cell in self.cells:
             for cycle, values in cell.scores(self.measure).items():
@@ -222,11 +228,10 @@ class StudyRecords:
         return dict(most)
 
     def curve(self, strategy: str) -> Mapping[int, Mapping[int, float]]:
-        """Cycle -> seed -> score: the mean over the cycle's records that count.
+        """Return the score of each cycle and seed, as the mean over the records that count.
 
-        A seed whose cycle has fewer such records than another seed's is still running, and its
-        mean would be over other rounds: it is left out.  A query may lack cycles that others have,
-        also the first.
+        A seed with fewer records in a cycle than other seeds is still running and is omitted.  A
+        strategy may lack cycles that others have, including the first.
         """
         return self._curves.get(strategy, {})
 
@@ -243,7 +248,7 @@ class StudyRecords:
         return dict(sorted(result.items()))
 
     def last_cycle(self, strategy: str) -> int | None:
-        """The last cycle: of all strategies together, or of this upper bound alone."""
+        """Return the last cycle of all strategies, or of one upper bound."""
         if is_bound(strategy):
             return max(self.curve(strategy), default=None)
         return self._last_of_all
@@ -256,15 +261,14 @@ class StudyRecords:
         return max(cycles, default=None)
 
     def final(self, strategy: str) -> Mapping[int, float]:
-        """Seed -> score of the last cycle."""
+        """Return the score of the last cycle, by seed."""
         last = self.last_cycle(strategy)
         if last is None:
             return {}
         return self.curve(strategy).get(last, {})
 
     def full_fit(self, strategy: str) -> str | None:
-        """The upper bound with all labels whose models are trained as those of the query; None where
-        the study has none."""
+        """Return the upper bound with all labels and the same training algorithm, or None."""
         trainer = Strategy.parse(strategy).trainer
         for bound in self.bounds:
             values = Strategy.parse(bound)
@@ -273,10 +277,11 @@ class StudyRecords:
         return None
 
     def excess(self, strategy: str) -> Mapping[int, Mapping[int, float]]:
-        """Cycle -> seed -> by which part the error is above that of the fit with all labels, of the
-        same seed: 0.02 is 2 % more.  Empty for accuracies, and where there is no such fit.
+        """Return the relative excess of the error over the fit with all labels, by cycle and seed.
 
-        Errors of seeds differ by their test rows; what is in excess differs by the labels alone.
+        A value of 0.02 means 2 % more.  The result is empty for accuracies, or without such a fit.
+        Errors of different seeds vary with the test set, and the excess varies with the labels
+        only.
         """
         bound = self.full_fit(strategy)
         if bound is None or self.higher_is_better:
@@ -290,13 +295,13 @@ class StudyRecords:
         return result
 
     def labels(self, strategy: str) -> dict[int, float]:
-        """Cycle -> labels bought so far, first labels among them; mean over seeds."""
+        """Return the number of labels after each cycle, as the mean over seeds."""
         return {
             cycle: labels for cycle, (labels, _) in self._bought.get(strategy, {}).items()
         }
 
     def fractions(self, strategy: str) -> dict[int, float]:
-        """Cycle -> labeled share of all training rows, mean over seeds."""
+        """Return the labeled fraction of the training examples after each cycle, mean over seeds."""
         return {
             cycle: share for cycle, (_, share) in self._bought.get(strategy, {}).items()
         }
@@ -323,10 +328,10 @@ class StudyRecords:
         return means
 
     def areas(self, strategy: str) -> dict[int, float]:
-        """Seed -> area under the learning curve, for the seeds that have every cycle.
+        """Return the area under the learning curve of each complete seed.
 
-        Strategies that buy other numbers of labels are compared over the labels that the curves of
-        all of them cover, joined linearly.
+        Strategies with different label budgets are compared over their common range, with linear
+        interpolation.
         """
         within = self._spans.get(strategy)
         if within is None:
@@ -350,7 +355,7 @@ class StudyRecords:
 
     @cached_property
     def _spans(self) -> dict[str, tuple[float, float]]:
-        """The first and the last labeled share of each query whose curve is whole."""
+        """First and last labeled fraction of each strategy with a complete curve."""
         values = {}
         for strategy in self.study.strategies:
             curve = self.curve(strategy)

@@ -1,9 +1,9 @@
-"""Paired comparisons over seeds: how large a difference is, and whether chance explains it.
+"""Paired comparisons over seeds: effect sizes, confidence intervals and tests.
 
-The same seed gives every query the same partition, first labels and initial weights, so queries
-are compared seed by seed.  Differences are always ``query - reference``.
+For the same seed, all query strategies have the same partition, initial labeled set and initial
+weights, so they are compared seed by seed.  Differences are always ``strategy - reference``.
 
-Sources: F. Wilcoxon, Individual comparisons by ranking methods (1945); J. Hodges and E. Lehmann,
+References: F. Wilcoxon, Individual comparisons by ranking methods (1945); J. Hodges and E. Lehmann,
 Estimates of location based on rank tests (1963); S. Holm, A simple sequentially rejective
 multiple test procedure (1979).
 """
@@ -28,7 +28,7 @@ _NOISE = 1e-12
 
 @dataclass(frozen=True)
 class Interval:
-    """An interval and the confidence it has (an exact rank interval has more than was asked)."""
+    """Confidence interval with its actual level; exact rank intervals exceed the nominal level."""
 
     low: float
     high: float
@@ -37,12 +37,22 @@ class Interval:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One query against the reference over the seeds both have.
+    """Comparison of one query strategy with the reference over their common seeds.
 
-    ``difference`` (mean, with its Student interval) and ``shift`` (Hodges-Lehmann) are query -
-    reference, in the unit of the scores.  ``holm`` adjusts ``wilcoxon``, ``t_holm`` adjusts ``t``,
-    both over all queries of the table.  ``lowest`` is the smallest adjusted value the exact test
-    can give with this many pairs; ``note`` says so in words when it is above 0.05.
+    Differences are strategy - reference, in the unit of the scores.
+
+    Attributes
+    ----------
+    difference : float
+        Mean difference, with its Student interval.
+    shift : float
+        Hodges-Lehmann estimate.
+    holm, t_holm : float
+        ``wilcoxon`` and ``t`` with Holm's correction over all strategies of the table.
+    lowest : float
+        Smallest corrected p-value of the exact test with this number of pairs.
+    note : str
+        Explanation if ``lowest`` is above 0.05.
     """
 
     strategy: str
@@ -64,17 +74,17 @@ class Comparison:
 
     @property
     def can_tell(self) -> bool:
-        """Whether the exact test could reach 0.05 at all with this many seeds."""
+        """Whether the exact test can reach 0.05 with this number of seeds."""
         return self.lowest <= LEVEL
 
     @property
     def is_distinct(self) -> bool:
-        """Whether the difference is distinguishable from chance (exact test after Holm)."""
+        """Whether the difference is significant (exact test with Holm's correction)."""
         return self.holm <= LEVEL
 
 
 def mean_sd(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and standard deviation (ddof=1); the deviation of one value is ``None``.
+    """Return mean and standard deviation (ddof=1), None for a single value.
 
     >>> mean_sd([1.0, 2.0, 3.0])
     (2.0, 1.0)
@@ -97,7 +107,9 @@ def _pairs(differences: Sequence[float]) -> NDArray[np.float64]:
 
 
 def paired_t(differences: Sequence[float]) -> float:
-    """Two-sided p of the paired t-test.  Equal differences: 1 when they are 0, else 0 (limit).
+    """Return the two-sided p-value of the paired t-test.
+
+    For equal differences, it is 1 if they are 0, otherwise 0 (limit).
 
     >>> round(paired_t([1.0, 2.0, 3.0]), 4)
     0.0742
@@ -112,7 +124,7 @@ def paired_t(differences: Sequence[float]) -> float:
 
 
 def t_interval(differences: Sequence[float], level: float = 0.95) -> Interval:
-    """Student interval of the mean difference."""
+    """Return the Student confidence interval of the mean difference."""
     d = _pairs(differences)
     from scipy import special
 
@@ -121,7 +133,7 @@ def t_interval(differences: Sequence[float], level: float = 0.95) -> Interval:
 
 
 def _rank_sums(doubled_ranks: NDArray[np.int64]) -> NDArray[np.float64]:
-    """P(doubled positive rank sum = k) when every sign is a fair coin, for k = 0, 1, ..."""
+    """Return P(doubled positive rank sum = k) under random signs, for k = 0, 1, ..."""
     chance = np.ones(1)
     for rank in doubled_ranks:
         grown = np.zeros(len(chance) + rank)
@@ -132,10 +144,10 @@ def _rank_sums(doubled_ranks: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def wilcoxon_exact(differences: Sequence[float]) -> float:
-    """Exact two-sided p of the signed-rank test, for any number of ties and zeros.
+    """Return the exact two-sided p-value of the signed-rank test, with ties and zeros.
 
-    Zeros are dropped (Wilcoxon's rule), ties share their mean rank, and the distribution is the
-    exact one of these ranks over all 2^n signs, by convolution.  All zeros: p = 1.
+    Zeros are dropped (Wilcoxon's rule), and ties share their mean rank.  The exact distribution
+    over all 2^n signs is computed by convolution.  If all differences are zero, p = 1.
 
     >>> wilcoxon_exact([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
     0.03125
@@ -156,7 +168,7 @@ def wilcoxon_exact(differences: Sequence[float]) -> float:
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values, in the order given.
+    """Return Holm's adjusted p-values, in the order of the input.
 
     >>> [round(q, 4) for q in holm([0.01, 0.04, 0.03])]
     [0.03, 0.06, 0.06]
@@ -170,7 +182,7 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def walsh_averages(differences: Sequence[float]) -> NDArray[np.float64]:
-    """The n(n+1)/2 means of pairs (a value with itself too), sorted."""
+    """Return the sorted n(n+1)/2 means of pairs, including pairs of a value with itself."""
     d = _pairs(differences)
     i, j = np.triu_indices(len(d))
     return np.sort((d[i] + d[j]) / 2)
@@ -179,10 +191,10 @@ def walsh_averages(differences: Sequence[float]) -> NDArray[np.float64]:
 def hodges_lehmann(
     differences: Sequence[float], level: float = 0.95
 ) -> tuple[float, Interval | None]:
-    """Median of the Walsh averages and the exact signed-rank interval around it.
+    """Return the median of the Walsh averages and its exact signed-rank interval.
 
-    The interval has at least ``level``; it is ``None`` when even the widest one has less
-    (five pairs reach 93.75 %).  With ties its confidence is a lower bound.
+    The interval has at least the confidence ``level``.  It is None if the widest interval has less
+    (five pairs reach 93.75 %).  With ties, the level is a lower bound.
 
     >>> hodges_lehmann([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
     (3.5, Interval(low=1.0, high=6.0, level=0.96875))
@@ -199,9 +211,9 @@ def hodges_lehmann(
 
 
 def lowest_p(pairs: int, comparisons: int = 1) -> float:
-    """The smallest Holm-adjusted p the exact test can give any single one of the comparisons.
+    """Return the smallest Holm-adjusted p-value that the exact test can attain.
 
-    Two-sided, 2 / 2^n, times m for the first step of Holm.
+    It is 2 / 2^n (two-sided), times the number of comparisons.
 
     >>> lowest_p(6), lowest_p(5, comparisons=3)
     (0.03125, 0.1875)
@@ -210,7 +222,7 @@ def lowest_p(pairs: int, comparisons: int = 1) -> float:
 
 
 def seeds_needed(comparisons: int) -> int:
-    """The fewest pairs with which the exact test can reach 0.05 after Holm.
+    """Return the smallest number of pairs with which the exact test can reach 0.05 after Holm.
 
     >>> [seeds_needed(m) for m in (1, 3, 6, 12)]
     [6, 7, 8, 9]
@@ -219,7 +231,7 @@ def seeds_needed(comparisons: int) -> int:
 
 
 def differences(ours: Mapping[int, float], theirs: Mapping[int, float]) -> list[float]:
-    """The differences query - reference over the common seeds; what is only rounding is a tie."""
+    """Return the differences over common seeds; differences within rounding error are ties."""
     seeds = sorted(set(ours) & set(theirs))
     sizes = [max(abs(ours[seed]), abs(theirs[seed])) for seed in seeds]
     grain = _NOISE * max(sizes, default=0.0) or 1.0
@@ -270,10 +282,21 @@ def compare(
     *,
     higher_is_better: bool = True,
 ) -> list[Comparison]:
-    """Every other query against ``reference``, paired over the seeds both have.
+    """Compare every strategy with ``reference``, paired over their common seeds.
 
-    scores: query -> seed -> score.  Wins count seeds on which the query is better.  Raises
-    ValueError when the reference is unknown or a pair of queries shares fewer than two seeds.
+    Parameters
+    ----------
+    scores : mapping of str to mapping of int to float
+        Score of each strategy and seed.
+    reference : str
+        Strategy to compare with.
+    higher_is_better : bool, default=True
+        Whether a win is a higher score.
+
+    Raises
+    ------
+    ValueError
+        If the reference is unknown, or a pair has fewer than two common seeds.
 
     >>> a, b = {s: 0.5 + s / 100 for s in range(6)}, {s: 0.5 for s in range(6)}
     >>> compare({"a": a, "b": b}, reference="b")[0].wins
@@ -294,9 +317,9 @@ def compare_pairs(
     *,
     higher_is_better: bool = True,
 ) -> list[Comparison]:
-    """Each (query, reference) of ``pairs`` over the seeds both have; Holm is over all of them.
+    """Compare each pair (strategy, reference) over common seeds, with Holm's correction over all.
 
-    Raises ValueError when a pair shares fewer than two seeds.
+    Raises ValueError if a pair has fewer than two common seeds.
 
     >>> a, b = {s: 0.5 + s / 100 for s in range(6)}, {s: 0.5 for s in range(6)}
     >>> [c.shift > 0 for c in compare_pairs({"a": a, "b": b}, [("a", "b"), ("b", "a")])]

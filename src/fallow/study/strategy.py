@@ -1,4 +1,4 @@
-"""The name of a strategy, taken apart."""
+"""Parsing of the specification of a query strategy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TRAINING = ("training", "training_config", "trainer", "rounds")
 
 @dataclass(frozen=True)
 class Strategy:
-    """A query of a study: its class and fields, and the settings it changes for itself."""
+    """Query strategy of a study: class, parameters, and settings that it overrides."""
 
     strategy: str
     spec: Spec
@@ -21,7 +21,7 @@ class Strategy:
 
     @staticmethod
     def parse(strategy: str) -> Strategy:
-        """``name:field=value@setting=value``; a text of another form is a name as a whole.
+        """Parse ``name:field=value@setting=value``; other text is a name.
 
         >>> Strategy.parse("entropy:model=global@training=kcfu").settings
         ('training=kcfu',)
@@ -34,13 +34,12 @@ class Strategy:
 
     @property
     def trains_otherwise(self) -> bool:
-        """Whether its models are trained in another way than those of the study: then its scores
-        say little about what it picks."""
+        """Whether the strategy overrides training settings, which affect its scores."""
         return bool(self.trainer)
 
     @property
     def trainer(self) -> tuple[str, ...]:
-        """The settings that say how its models are trained."""
+        """Overridden settings of training."""
         result = []
         for setting in self.settings:
             key = setting.partition("=")[0]
@@ -50,7 +49,7 @@ class Strategy:
 
     @property
     def training(self) -> str:
-        """The training method that it names for itself, as `fold_name`; empty if it names none."""
+        """Overridden training algorithm, after `fold_name`, or ""."""
         for setting in self.settings:
             key, _, value = setting.partition("=")
             if key == "training":
@@ -59,18 +58,18 @@ class Strategy:
 
     @property
     def selection(self) -> tuple[str, ...]:
-        """What it is apart from how its models are trained."""
+        """Specification without training settings."""
         others = [setting for setting in self.settings if setting not in self.trainer]
         return (self.strategy.partition("@")[0], *others)
 
     @property
     def key(self) -> str:
-        """The name of its class without case, dash and underscore."""
+        """Class name without case, hyphens and underscores."""
         return fold_name(self.spec.name)
 
 
 def fold_name(name: str) -> str:
-    """A class name as `fallow.core.build` compares it.
+    """Normalize a class name as `fallow.core.build` does.
 
     >>> fold_name("Core-Set") == fold_name("core_set") == fold_name("CoreSet")
     True

@@ -1,4 +1,4 @@
-"""A study: a recipe x strategies x seeds, run in parallel, resumable, in one folder."""
+"""Studies: query strategies x seeds, run in parallel and resumable, in one folder."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FEATURES = "features"
 def study_cells(
     recipe: Recipe, strategies: Sequence[str], seeds: Sequence[int]
 ) -> list[StudyRun]:
-    """Strategies and, where the recipe wants them, upper bounds; all cells of a seed together."""
+    """Return all runs of a study, upper bounds included, grouped by seed."""
     wanted = dict.fromkeys((*strategies, *bounds_of(recipe)))
     return [
         StudyRun(strategy, seed) for seed in dict.fromkeys(seeds) for strategy in wanted
@@ -56,10 +56,10 @@ def study_cells(
 def run_study(
     setup: Setup, cells: Sequence[StudyRun], jobs: int = 1, say: Say = stay_silent
 ) -> list[Failure]:
-    """Run every cell that is not finished; returns those that failed, with the reason.
+    """Run all unfinished runs of a study, and return those that failed.
 
-    ``jobs``: processes of ``setup.threads`` threads each.  Results do not depend on it.  On
-    a GPU no more run at once than it has memory for.
+    ``jobs`` processes with ``setup.threads`` threads each do not affect the results.  On a GPU, the
+    number of parallel runs is limited by its memory.
     """
     if setup.recipe.device == "cuda" and jobs > 1 and cells:
         jobs = _share_gpu(cells[0], jobs, say)
@@ -93,7 +93,7 @@ def run_study(
 
 
 def _share_gpu(cell: StudyRun, jobs: int, say: Say) -> int:
-    """How many runs the GPU has memory for now, ``jobs`` at most; said where they are fewer."""
+    """Return the number of runs that fit into GPU memory, and report if it is below ``jobs``."""
     free, _ = torch.cuda.mem_get_info()
     fitting = count_fitting(jobs, free)
     if fitting < jobs:
@@ -106,7 +106,7 @@ def _share_gpu(cell: StudyRun, jobs: int, say: Say) -> int:
 
 
 def count_fitting(jobs: int, free: int) -> int:
-    """Runs that fit into so many bytes of a GPU, at least one and ``jobs`` at most.
+    """Return the number of runs that fit into ``free`` bytes of GPU memory, from 1 to ``jobs``.
 
     >>> [count_fitting(4, gigabytes * 2**30) for gigabytes in (1, 9, 80)]
     [1, 2, 4]
@@ -115,21 +115,21 @@ def count_fitting(jobs: int, free: int) -> int:
 
 
 def is_from_python(setup: Setup) -> bool:
-    """Whether the study holds objects that a program made, which no name leads to."""
+    """Return whether the study contains objects of the calling program."""
     return bool(setup.classes) or setup.dataset is not None
 
 
 def find_context(setup: Setup) -> BaseContext | None:
-    """How processes of a study are started; None where it must stay in this one.
+    """Return the multiprocessing context of a study, or None to stay in this process.
 
-    Where a copy of this process works ("fork"), its `Setup` is inherited and never turned into
-    bytes, and nothing is imported anew, which takes longer than a short run.  A copy may not use the
-    thread pool of the original, hence one thread in each (`_begin_worker`), and a fresh interpreter
-    ("spawn") where a study of names asks for more.  It finds classes by importing them, and nothing
-    can be imported from a notebook, nor from a script without running it again.  Threads are no
-    way out: a person's own model may draw from torch's global random state, which threads share.
-    Only Linux promises that a copy works, and not beside a GPU.  Elsewhere classes keep the runs in
-    this process, one after the other, and rows alone are handed over.
+    With "fork", the `Setup` is inherited without serialization, and imports are not repeated, which
+    would take longer than a short run.  A forked process cannot use the thread pool of its parent.
+    It therefore has one thread (`_begin_worker`), and studies with more threads use "spawn".
+
+    A spawned process imports classes by name.  This is not possible for classes in notebooks, nor in
+    scripts without running them again.  Threads are not an alternative: a custom model may use torch's
+    global random state, which threads share.  Fork is only reliable on Linux without a GPU.
+    Elsewhere, studies with custom classes run sequentially in this process.
     """
     can_copy = sys.platform == "linux" and not torch.cuda.is_available()
     if can_copy and (is_from_python(setup) or setup.threads == 1):
@@ -141,7 +141,7 @@ def find_context(setup: Setup) -> BaseContext | None:
 
 @contextmanager
 def _allow_copies() -> Iterator[None]:
-    """Python warns of copies of a process with several threads; `find_context` says why these work."""
+    """Ignore Python's warning about forking with threads; see `find_context`."""
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", "This process .* is multi-threaded", DeprecationWarning
@@ -150,7 +150,7 @@ def _allow_copies() -> Iterator[None]:
 
 
 def deal_cells(cells: Sequence[StudyRun], jobs: int) -> list[list[StudyRun]]:
-    """Cells of one seed share their first phase, so they stay together if seeds are enough."""
+    """Distribute runs over processes; runs of one seed share their initial training."""
     seeds = list(dict.fromkeys(cell.seed for cell in cells))
     if len(seeds) >= jobs:
         return [[cell for cell in cells if cell.seed == seed] for seed in seeds]
@@ -160,7 +160,7 @@ def deal_cells(cells: Sequence[StudyRun], jobs: int) -> list[list[StudyRun]]:
 def _collect(
     futures: dict[Future[list[Failure]], list[StudyRun]], events: Queue[Event], say: Say
 ) -> list[Failure]:
-    """Pass events on while processes work; their failures at the end."""
+    """Forward the events of all processes, and return their failures."""
     is_done = False
     while True:
         try:
@@ -204,7 +204,7 @@ def _worker(cells: list[StudyRun]) -> list[Failure]:
 
 @contextmanager
 def limit_threads(n: int) -> Iterator[None]:
-    """A context in which torch computes with ``n`` threads."""
+    """Limit torch to ``n`` threads within a context."""
     before = torch.get_num_threads()
     torch.set_num_threads(n)
     try:
@@ -216,8 +216,7 @@ def limit_threads(n: int) -> Iterator[None]:
 @final
 @dataclass
 class Shared:
-    """What the runs of one process need not make twice: the features that encoders made, rows as they
-    were read, and those of the last seed."""
+    """Data shared by the runs of one process: encoded features, the dataset and the last partition."""
 
     features: FeatureStore
     held: HeldRows = field(default_factory=HeldRows)
@@ -227,7 +226,7 @@ class Shared:
 def run_cells(
     setup: Setup, cells: Sequence[StudyRun], say: Say, shared: Shared | None = None
 ) -> list[Failure]:
-    """Run cells one after the other in this process; those that failed, with the reason."""
+    """Run several runs sequentially in this process, and return those that failed."""
     if shared is None:
         shared = Shared(FeatureStore(setup.out / FEATURES))
     with lend(setup.classes):
@@ -257,9 +256,9 @@ def run_cell(
     say: Say = stay_silent,
     shared: Shared | None = None,
 ) -> None:
-    """Run one cell, or go on with it; a finished one is left as it is.
+    """Start or resume one run; a finished run is skipped.
 
-    ``shared``: what other cells have made or read.
+    ``shared`` contains data of other runs.
     """
     folder = cell.folder(setup.out)
     with only_one(folder / "run.lock", wait=False):
@@ -312,7 +311,7 @@ def _open_run(
     say: Say,
     kept: FeatureStore,
 ) -> Iterator[Run]:
-    """A run with its journal in ``folder``, if both fit what the journal began with."""
+    """Open a run with its event log in ``folder``, and check that both match."""
     journal = Journal(folder / "journal.sqlite")
     try:
         if not recipe.is_digested_as(journal.note_once("digest", recipe.digest)):

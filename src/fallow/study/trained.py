@@ -1,4 +1,4 @@
-"""The model that a finished run has left: one for all sites, or that of one of them."""
+"""Trained model of a finished run."""
 
 from __future__ import annotations
 
@@ -50,11 +50,18 @@ def read_trained(
     site: SiteId | None = None,
     policy: NamePolicy = BUILT_IN,
 ) -> Trained:
-    """Return the model of a run of the study in ``folder``.
+    """Read the trained model of a run of the study in ``folder``.
 
-    strategy, seed: by default the study's reference, and its first seed.  site: whose model, where
-    each site has its own.  policy: by default Fallow's own names alone, because a study may have
-    been made by somebody else.
+    Parameters
+    ----------
+    strategy : str, optional
+        Query strategy.  Default: the reference of the study.
+    seed : int, optional
+        Seed.  Default: the first.
+    site : str, optional
+        Site whose model to read, if models are personalized.
+    policy : NamePolicy, optional
+        Names that may be resolved.  Default: built-in classes only, since a study may be untrusted.
     """
     study = read_study(folder).study
     cell = StudyRun(strategy or study.reference or study.strategies[0], study.seeds[0])
@@ -79,9 +86,9 @@ def choose_state(
     site: SiteId | None = None,
     policy: NamePolicy = BUILT_IN,
 ) -> Trained:
-    """Return the saved model with the weights that predict; ``folder`` is for errors.
+    """Return the saved model with the weights for prediction; ``folder`` is used in errors.
 
-    Raises ValueError where there are none without rows of a site, or several.
+    Raises ValueError if the weights of a site are needed but unavailable or ambiguous.
     """
     own = saved.get("sites", {})
     state = saved["state"]
