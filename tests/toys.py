@@ -30,7 +30,7 @@ from fallow.settings.spec import Spec
 from fallow.strategies.base import Budget, Memo, orders
 from fallow.study.known import Labels
 from fallow.study.records import StudyRecords
-from fallow.study.strategy import Strategy
+from fallow.study.strategy import ParsedStrategy
 from fallow.training.base import addend, average
 
 
@@ -166,7 +166,7 @@ def count_runs(study: StudyRecords, key: str) -> Blocks:
 RUNS = Section("Runs", Place.FINDINGS, count_runs)
 
 
-def call(strategy: Strategy, training: str, *, brief: bool) -> str | None:
+def call(strategy: ParsedStrategy, training: str, *, brief: bool) -> str | None:
     """What readers of the toy call its query."""
     return "The first" if strategy.key == "tests.toys:first" else None
 

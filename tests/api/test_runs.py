@@ -306,7 +306,7 @@ def shown(seconds: float, isatty: bool, shown: bool | None = None) -> str:
 
 def test_a_run_that_takes_a_while_says_where_it_stands() -> None:
     text = shown(10.0, isatty=True)
-    assert "fallow  50%  run 1 of 1: ahfal, seed 0, cycle 0, about 10" in text
+    assert "fallow  50%, about 10.0 s left  run 1 of 1: ahfal, seed 0, cycle 0" in text
     assert text.endswith("\r" + 100 * " " + "\r")
 
 
@@ -318,7 +318,8 @@ def test_a_strategy_of_one_round_is_as_far_as_one_of_many() -> None:
         watch.progress.started -= 10
         assert watch.progress.total == 2 + 2 + 1
         watch({"event": "round", "strategy": names[1], "seed": 0, "cycle": 0, "round": 0})
-    assert "fallow  20%  run 1 of 3: random + closed-form" in screen.getvalue()
+    assert "fallow  20%, about 40" in screen.getvalue()
+    assert "left  run 1 of 3: random + closed-form" in screen.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,9 @@ def needs_a_module(strategy: Any) -> bool:
         return not strategy.ensemble
     if isinstance(strategy, fl.Entropy):
         return strategy.model not in ("local", "global")
-    return isinstance(strategy, fl.Complementary | fl.IFAL | fl.NoiseStability)
+    return isinstance(
+        strategy, fl.Complementary | fl.DropQuery | fl.IFAL | fl.NoiseStability
+    )
 
 
 @every

@@ -6,7 +6,7 @@ import pytest
 
 from fallow.papers import KNOWN, PAPERS
 from fallow.study import names as words
-from fallow.study.names import Strategy
+from fallow.study.strategy import ParsedStrategy
 
 
 def label(*args: Any, **options: Any) -> str:
@@ -133,5 +133,5 @@ def test_every_class_of_published_code_stands_for_a_strategy_that_there_is() -> 
 
 
 def test_a_text_of_another_form_is_a_name_as_a_whole() -> None:
-    assert Strategy.parse("a:b=1:c").spec.name == "a:b=1:c"
-    assert Strategy.parse("module:Class:k=3@training=kcfu").spec.fields == {"k": 3}
+    assert ParsedStrategy.parse("a:b=1:c").spec.name == "a:b=1:c"
+    assert ParsedStrategy.parse("module:Class:k=3@training=kcfu").spec.fields == {"k": 3}

@@ -24,7 +24,7 @@ from fallow.report.findings.diverged import ends_diverged
 from fallow.study import names
 from fallow.study import statistics as stats
 from fallow.study.records import StudyManifest, StudyRecords, is_bound
-from fallow.study.strategy import Strategy
+from fallow.study.strategy import ParsedStrategy
 from fallow.study.trainers import describe_trained
 
 
@@ -156,7 +156,11 @@ def label_of(strategy: str, study: StudyManifest) -> str:
     )
     words = result[strategy]
     trainings_differ = names.heading(study) != "Query" and not nothing_is_chosen
-    if is_bound(strategy) and trainings_differ and not Strategy.parse(strategy).settings:
+    if (
+        is_bound(strategy)
+        and trainings_differ
+        and not ParsedStrategy.parse(strategy).settings
+    ):
         # whose bound it is: strategies with another training may well lie above it
         words += f", {names.usual_training(study)}"
     return words

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from fallow.core.build import find
 from fallow.settings.spec import Spec
 from fallow.study.published import PublishedTables
-from fallow.study.strategy import Strategy
+from fallow.study.strategy import ParsedStrategy
 
 
 class StrategyWords(Protocol):
@@ -23,7 +23,9 @@ class StrategyWords(Protocol):
     settings of the paper.
     """
 
-    def __call__(self, strategy: Strategy, training: str, *, brief: bool) -> str | None: ...
+    def __call__(
+        self, strategy: ParsedStrategy, training: str, *, brief: bool
+    ) -> str | None: ...
 
 
 class FieldWords(Protocol):
@@ -88,7 +90,7 @@ class Known:
         return self.codes.get(spec.name)
 
     def strategy_words(
-        self, strategy: Strategy, training: str, *, brief: bool
+        self, strategy: ParsedStrategy, training: str, *, brief: bool
     ) -> str | None:
         """Return the name of a strategy in the first paper that has one."""
         for labels in self.labels:

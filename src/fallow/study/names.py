@@ -16,11 +16,10 @@ from fallow.core.words import count_noun
 from fallow.settings.spec import Spec
 from fallow.study.known import Known
 from fallow.study.records import BOUND, StudyManifest, is_bound
-from fallow.study.strategy import Strategy, fold_name
+from fallow.study.strategy import ParsedStrategy, fold_name
 from fallow.training import personal
 
 __all__ = [
-    "Strategy",
     "fold_name",
     "heading",
     "label",
@@ -41,7 +40,9 @@ NOTHING = Known()
 def heading(study: StudyManifest) -> str:
     """Return the heading of the strategies of a study, by how they differ from one another."""
     strategies = [
-        Strategy.parse(strategy) for strategy in study.strategies if not is_bound(strategy)
+        ParsedStrategy.parse(strategy)
+        for strategy in study.strategies
+        if not is_bound(strategy)
     ]
     chosen = {strategy.selection for strategy in strategies}
     trained = {strategy.trainer for strategy in strategies}
@@ -84,7 +85,7 @@ def label(
     """
     if strategy in names:
         return names[strategy]
-    parsed = Strategy.parse(strategy)
+    parsed = ParsedStrategy.parse(strategy)
     output = known.strategy_words(parsed, fold_name(training), brief=brief)
     if output is not None:
         return output
@@ -118,7 +119,7 @@ def trainer_label(
     if strategy in names or is_bound(strategy):
         return label(strategy, names, training, known=known)
     others = []
-    for setting in Strategy.parse(strategy).settings:
+    for setting in ParsedStrategy.parse(strategy).settings:
         if setting.startswith("training="):
             training = setting.partition("=")[2]
         else:
@@ -152,7 +153,7 @@ def _describe_trainer(text: str, known: Known) -> str:
 
 def training_of(study: StudyManifest, strategy: str) -> str:
     """Return the name of the training algorithm of a strategy: its own, or that of the study."""
-    for setting in Strategy.parse(strategy).settings:
+    for setting in ParsedStrategy.parse(strategy).settings:
         if setting.startswith("training="):
             return setting.partition("=")[2].partition(":")[0]
     return training_of_recipe(study)

@@ -19,7 +19,7 @@ from fallow.experiment.metrics import aulc
 from fallow.experiment.metrics_counts import class_spread, kl_to_global, total_variation
 from fallow.experiment.record import Record
 from fallow.study.known import Known
-from fallow.study.strategy import Strategy
+from fallow.study.strategy import ParsedStrategy
 
 Measure = Literal["accuracy", "mse"]
 """What a study is scored by: a fraction in [0, 1], or an error."""
@@ -269,9 +269,9 @@ class StudyRecords:
 
     def full_fit(self, strategy: str) -> str | None:
         """Return the upper bound with all labels and the same training algorithm, or None."""
-        trainer = Strategy.parse(strategy).trainer
+        trainer = ParsedStrategy.parse(strategy).trainer
         for bound in self.bounds:
-            values = Strategy.parse(bound)
+            values = ParsedStrategy.parse(bound)
             if bound.partition("@")[0] == ALL_LABELS and values.trainer == trainer:
                 return bound
         return None

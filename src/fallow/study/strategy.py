@@ -12,7 +12,7 @@ TRAINING = ("training", "training_config", "trainer", "rounds")
 
 
 @dataclass(frozen=True)
-class Strategy:
+class ParsedStrategy:
     """Query strategy of a study: class, parameters, and settings that it overrides."""
 
     strategy: str
@@ -20,17 +20,17 @@ class Strategy:
     settings: tuple[str, ...]  # "key=value", as written after each @
 
     @staticmethod
-    def parse(strategy: str) -> Strategy:
+    def parse(strategy: str) -> ParsedStrategy:
         """Parse ``name:field=value@setting=value``; other text is a name.
 
-        >>> Strategy.parse("entropy:model=global@training=kcfu").settings
+        >>> ParsedStrategy.parse("entropy:model=global@training=kcfu").settings
         ('training=kcfu',)
         """
         name, *settings = strategy.split("@")
         try:
-            return Strategy(strategy, Spec.parse(name), tuple(settings))
+            return ParsedStrategy(strategy, Spec.parse(name), tuple(settings))
         except ValueError:
-            return Strategy(strategy, Spec(strategy), ())
+            return ParsedStrategy(strategy, Spec(strategy), ())
 
     @property
     def trains_otherwise(self) -> bool:

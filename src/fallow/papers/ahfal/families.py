@@ -16,7 +16,7 @@ from fallow.core.build import build
 from fallow.core.methods import Query
 from fallow.study.known import Known
 from fallow.study.records import StudyRecords
-from fallow.study.strategy import Strategy, fold_name
+from fallow.study.strategy import ParsedStrategy, fold_name
 
 Family = Literal["local", "global", "both"]
 FAMILIES: dict[Family, str] = {
@@ -35,7 +35,7 @@ def build_strategy(strategy: str, known: Known) -> Query | None:
 
     A study is only data: the code that another name points at is not run to read it.
     """
-    spec = Strategy.parse(strategy).spec
+    spec = ParsedStrategy.parse(strategy).spec
     code = known.code(spec)
     try:
         if code is not None:
@@ -95,18 +95,18 @@ def members(studies: Sequence[StudyRecords]) -> dict[Family, tuple[str, ...]]:
 def _is_tested(strategy: str, studies: Sequence[StudyRecords]) -> bool:
     """Whether a study puts it to the test: its reference, or a variant of that."""
     known = studies[0].study.known
-    key = Strategy.parse(strategy).key
+    key = ParsedStrategy.parse(strategy).key
     for study in studies:
         reference = study.study.reference
         if not reference or family(reference, known) != "both":
             continue
-        if Strategy.parse(reference).key == key:
+        if ParsedStrategy.parse(reference).key == key:
             return True
     return False
 
 
 def _is_variant(strategy: str, shared: Sequence[str], known: Known) -> bool:
-    named = Strategy.parse(strategy)
+    named = ParsedStrategy.parse(strategy)
     if named.trains_otherwise:
         return True
     if named.settings:

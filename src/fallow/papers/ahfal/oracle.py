@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fallow.report.findings.pairs import Pair
-from fallow.study.strategy import Strategy
+from fallow.study.strategy import ParsedStrategy
 
 
 def oracle_pairs(strategies: Sequence[str]) -> list[Pair]:
@@ -14,7 +14,7 @@ def oracle_pairs(strategies: Sequence[str]) -> list[Pair]:
     >>> oracle_pairs(["random", "oracle-histogram:score=random"])
     [Pair(strategy='oracle-histogram:score=random', against='random', what='random')]
     """
-    parsed = [Strategy.parse(q) for q in strategies]
+    parsed = [ParsedStrategy.parse(q) for q in strategies]
     pairs = []
     for oracle in parsed:
         if oracle.key != "oraclehistogram" or set(oracle.spec.fields) - {"score"}:

@@ -21,7 +21,7 @@ from fallow.report.paper import Sections
 from fallow.report.section import Across, Place, Section
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import LEVEL, Comparison
-from fallow.study.strategy import Strategy
+from fallow.study.strategy import ParsedStrategy
 
 
 def model_pairs(strategies: Sequence[str]) -> list[Pair]:
@@ -31,7 +31,7 @@ def model_pairs(strategies: Sequence[str]) -> list[Pair]:
     'entropy'
     """
     outcome = []
-    parsed = [Strategy.parse(q) for q in strategies]
+    parsed = [ParsedStrategy.parse(q) for q in strategies]
     for by_global in parsed:
         fields = dict(by_global.spec.fields)
         if fields.pop("model", None) != "global":

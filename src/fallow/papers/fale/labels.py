@@ -6,13 +6,13 @@ from fallow import training as trainers
 from fallow.core.build import find
 from fallow.core.contract import Contract
 from fallow.study.names import setting_words
-from fallow.study.strategy import Strategy
+from fallow.study.strategy import ParsedStrategy
 
 USUAL = ("training=fedavg", "training=server-solve", "protocol=one_pass", "initial=0")
 """Settings with which a strategy is the paper's."""
 
 
-def call(strategy: Strategy, training: str, *, brief: bool) -> str | None:
+def call(strategy: ParsedStrategy, training: str, *, brief: bool) -> str | None:
     """The paper's two algorithms are one query under two training methods; what the paper does not
     have is said behind the name.
 

@@ -26,7 +26,7 @@ from fallow.report.section import Across, Place, Section
 from fallow.study.published import Tally
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import LEVEL
-from fallow.study.strategy import Strategy, fold_name
+from fallow.study.strategy import ParsedStrategy, fold_name
 
 # -- wins, ties and losses --------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ def control_pairs(strategies: Sequence[str]) -> list[Pair]:
     ... )[0]
     Pair(strategy='fale@training=server-solve', against='random@training=server-solve', what='random')
     """
-    parsed = [Strategy.parse(q) for q in strategies]
+    parsed = [ParsedStrategy.parse(q) for q in strategies]
     pairs = []
     for ours in parsed:
         if ours.key != "fale":
@@ -179,7 +179,7 @@ def control_pairs(strategies: Sequence[str]) -> list[Pair]:
     return pairs
 
 
-def _is_control(control: Strategy, fale: Strategy) -> bool:
+def _is_control(control: ParsedStrategy, fale: ParsedStrategy) -> bool:
     """Random, or the same draws without the weights that the other has."""
     if control.key == "random":
         return True
@@ -192,7 +192,7 @@ def _is_control(control: Strategy, fale: Strategy) -> bool:
     return fields == others and is_bare and is_weighted
 
 
-def _training(strategy: Strategy) -> list[str]:
+def _training(strategy: ParsedStrategy) -> list[str]:
     """How models are trained; least squares at the server are the same with masks and without."""
     words = []
     for word in strategy.trainer:

@@ -14,7 +14,7 @@ from typing import Protocol
 from fallow.report.findings.checkpoints import at_labels, checkpoints
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import LEVEL, differences, paired_t
-from fallow.study.strategy import Strategy
+from fallow.study.strategy import ParsedStrategy
 
 CHECKPOINTS = 10
 """At 10 %, 20 %, ..., 100 % of the cycles."""
@@ -105,7 +105,7 @@ class Matches:
 
 def subjects(study: StudyRecords) -> tuple[str, ...]:
     """Every FALE of a study, or else its reference."""
-    result = tuple(q for q in study.strategies if Strategy.parse(q).key == "fale")
+    result = tuple(q for q in study.strategies if ParsedStrategy.parse(q).key == "fale")
     if result:
         return result
     reference = study.study.reference

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fallow.study.names import Strategy
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import Comparison, compare_pairs, differences
+from fallow.study.strategy import ParsedStrategy
 
 PLAIN_QUERY = "random"
 PLAIN_TRAINING = "local"
@@ -38,7 +38,7 @@ def grid(strategies: Sequence[str]) -> Grid:
     {('random', 'local'): 'random@training=local', ('badge', 'local'): 'badge@training=local'}
     """
     result = {}
-    for parsed in map(Strategy.parse, strategies):
+    for parsed in map(ParsedStrategy.parse, strategies):
         if len(parsed.settings) != 1:
             continue
         setting, _, training = parsed.settings[0].partition("=")

@@ -10,7 +10,7 @@ from fallow.core.names import BUILT_IN
 from fallow.core.own import own_class
 from fallow.core.training_config import KEYWORDS
 from fallow.privacy import Privacy
-from fallow.study.strategy import Strategy
+from fallow.study.strategy import ParsedStrategy
 
 CLOSED_FORM = "closed-form"
 OF_NETWORKS = (
@@ -51,7 +51,7 @@ def default_training(settings: Mapping[str, object], strategies: Iterable[str]) 
     """
     _check_settings(settings, "")
     for text in [*strategies, *_strategies_in(settings)]:
-        _check_strategy(Strategy.parse(text))
+        _check_strategy(ParsedStrategy.parse(text))
     return CLOSED_FORM
 
 
@@ -92,7 +92,7 @@ def _strategies_in(settings: Mapping[str, object]) -> list[str]:
     return [text for text in named if isinstance(text, str)]
 
 
-def _check_strategy(parsed: Strategy) -> None:
+def _check_strategy(parsed: ParsedStrategy) -> None:
     """Raise ValueError for a strategy that needs a network and does not name its training."""
     changed: dict[str, object] = {}
     for setting in parsed.settings:

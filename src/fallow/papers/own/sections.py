@@ -10,7 +10,7 @@ from fallow.report.findings.pairs import Pair
 from fallow.report.paper import Sections
 from fallow.report.section import Place, Section
 from fallow.study.records import StudyRecords
-from fallow.study.strategy import Strategy
+from fallow.study.strategy import ParsedStrategy
 
 
 def crossed_gains(study: StudyRecords, key: str) -> Blocks:
@@ -25,7 +25,7 @@ def crossed_gains(study: StudyRecords, key: str) -> Blocks:
         rows.append(
             [i.strategy, i.training, plain_gain, gain, *tested_cells(study, i.test)]
         )
-    plain = Strategy.parse(outcome[0].test.reference).training
+    plain = ParsedStrategy.parse(outcome[0].test.reference).training
     header = [
         "Query",
         "Training",

@@ -29,7 +29,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from fallow.report.final_table import label_of, rank_strategies
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import mean_sd
-from fallow.study.strategy import Strategy
+from fallow.study.strategy import ParsedStrategy
 
 if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
@@ -193,7 +193,7 @@ def is_random(strategy: str) -> bool:
     >>> is_random("random"), is_random("Random"), is_random("random@rounds=5")
     (True, True, False)
     """
-    parsed = Strategy.parse(strategy)
+    parsed = ParsedStrategy.parse(strategy)
     return parsed.key == "random" and not parsed.settings
 
 

@@ -11,7 +11,7 @@ from itertools import chain
 from fallow.experiment.record import Record
 from fallow.settings.spec import Spec
 from fallow.study.records import StudyRecords
-from fallow.study.strategy import Strategy
+from fallow.study.strategy import ParsedStrategy
 from fallow.training.parts.ridge import PENALTIES
 
 
@@ -67,7 +67,7 @@ def is_penalty_given(study: StudyRecords, strategy: str) -> bool:
     usual = study.study.recipe.get("training")
     if isinstance(usual, Mapping):
         fields = usual.get("fields") or {}
-    for setting in Strategy.parse(strategy).settings:
+    for setting in ParsedStrategy.parse(strategy).settings:
         key, _, value = setting.partition("=")
         if key == "training":
             fields = Spec.parse(value).fields

@@ -16,8 +16,8 @@ from fallow.experiment.metrics_counts import (
     total_variation,
 )
 from fallow.experiment.record import Record
-from fallow.study.names import Strategy
 from fallow.study.records import StudyRecords
+from fallow.study.strategy import ParsedStrategy
 
 FEWEST = 4
 """Fewer strategies than this have no correlation worth a sentence."""
@@ -126,7 +126,7 @@ def minority_and_score(study: StudyRecords) -> Association | None:
     scores: dict[str, Mapping[int, float]] = {}
     seeds: dict[str, set[int]] = {}  # those that have both numbers
     for strategy in study.strategies:
-        if Strategy.parse(strategy).trains_otherwise:
+        if ParsedStrategy.parse(strategy).trains_otherwise:
             continue
         shares[strategy] = _last_shares(study, strategy)
         scores[strategy] = study.final(strategy)

@@ -9,7 +9,7 @@ from fallow.settings.spec import Spec
 from fallow.study.known import Known
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import Comparison, compare_pairs, differences
-from fallow.study.strategy import Strategy, fold_name
+from fallow.study.strategy import ParsedStrategy, fold_name
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def code_pairs(strategies: Sequence[str], known: Known) -> list[Pair]:
     The paper's form has no settings of its own, and the fields of the code or none.
     """
     pairs = []
-    for strategy in map(Strategy.parse, strategies):
+    for strategy in map(ParsedStrategy.parse, strategies):
         code = known.code(strategy.spec)
         if code is None:
             continue
@@ -60,7 +60,7 @@ def _find_plain_form(
     """The strategy of that name without settings, and with the fields ``of_code`` or none; of
     several, the last."""
     plain_form = None
-    for strategy in map(Strategy.parse, strategies):
+    for strategy in map(ParsedStrategy.parse, strategies):
         is_paper = strategy.key == fold_name(name) and known.code(strategy.spec) is None
         fields = strategy.spec.fields
         same_fields = not fields or dict(fields) == dict(of_code.fields)
