@@ -38,6 +38,10 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
             "No such command 'rnu'; did you mean 'run'?; see 'fallow --help'",
         ),
         (
+            ["strategies"],
+            "No such command 'strategies'; 'fallow algorithms' lists strategies",
+        ),
+        (
             [*RUN, "--sed", "3"],
             "No such option.*--sed.*see 'fallow run --help'",
         ),

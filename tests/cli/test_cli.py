@@ -19,13 +19,13 @@ from tests.cli.conftest import Command
 COMPARE = ("compare", "tiny.toml", "--jobs", "1")
 
 
-@pytest.mark.parametrize("command", ["methods", "datasets", "recipes"])
+@pytest.mark.parametrize("command", ["algorithms", "datasets", "recipes"])
 def test_lists_are_objects_with_names_for_programs(fallow: Command, command: str) -> None:
     output = fallow(command, "--json")
     rows = json.loads(output.out)
     assert output.code == 0
     assert all(row["name"] for row in rows)
-    assert {"methods": "ahfal", "datasets": "digits", "recipes": "demo"}[command] in {
+    assert {"algorithms": "ahfal", "datasets": "digits", "recipes": "demo"}[command] in {
         row["name"] for row in rows
     }
 
@@ -35,14 +35,14 @@ def test_methods_are_spelled_as_in_the_documents_and_found_by_that_name(
 ) -> None:
     file = Path(__file__).parents[2] / "docs" / "algorithms.toml"
     documented = tomllib.loads(file.read_text(encoding="utf-8"))
-    rows = json.loads(fallow("methods", "--json").out)
+    rows = json.loads(fallow("algorithms", "--json").out)
     names = {row["name"] for row in rows if row["kind"] != "code"}
     assert names == documented.keys()
     for row in rows:
         find(kinds().get(row["kind"], ()), row["name"])
 
 
-@pytest.mark.parametrize("command", ["methods", "datasets", "recipes"])
+@pytest.mark.parametrize("command", ["algorithms", "datasets", "recipes"])
 @pytest.mark.parametrize("columns", ["60", "200"])
 def test_names_in_lists_are_whole_at_any_width(
     fallow: Command, monkeypatch: pytest.MonkeyPatch, command: str, columns: str

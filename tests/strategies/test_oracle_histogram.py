@@ -178,7 +178,7 @@ def test_a_run_says_that_it_is_a_simulation_and_buys_from_the_oracle_as_any_othe
 
 
 def test_every_list_of_methods_says_so() -> None:
-    listed = CliRunner().invoke(app, ["methods", "--json"]).output
+    listed = CliRunner().invoke(app, ["algorithms", "--json"]).output
     only = {row["name"] for row in json.loads(listed) if row["simulator_only"]}
     assert only == {"oracle-histogram"}
     assert all(

@@ -64,7 +64,7 @@ for command in (
     lists.recipes,
     lists.datasets,
     lists.settings,
-    lists.methods,
+    lists.algorithms,
     lists.models,
     lists.partitions,
     lists.encoders,
@@ -87,6 +87,9 @@ LACKS_MEMORY = (
 REPEATED = re.compile(
     r"( Did you mean [^?]+\?)\1+"
 )  # both typer and click suggest a command
+
+STRATEGIES = "strategies"
+"""A likely word for the list of algorithms, which is too different for the nearest command."""
 
 
 def _show_version(wanted: bool) -> None:
@@ -147,6 +150,8 @@ def _usage(error: Any) -> str:
     where = "fallow"
     if error.ctx is not None:
         where = error.ctx.command_path
+    if f"No such command '{STRATEGIES}'" in output:
+        return f"{output}; 'fallow algorithms' lists strategies and training algorithms"
     return f"{output}; see '{where} --help'"
 
 

@@ -39,7 +39,9 @@ def check_arguments(recipe: str, strategies: Iterable[str]) -> None:
         if _fold(word) in _list_training():
             continue  # `find` explains that it is no query strategy
         close = difflib.get_close_matches(_fold(word), known, n=1, cutoff=0.5)
-        hint = f"; did you mean {close[0]!r}?" if close else "; 'fallow methods' lists them"
+        hint = (
+            f"; did you mean {close[0]!r}?" if close else "; 'fallow algorithms' lists them"
+        )
         raise ValueError(f"{word!r} is not one of the strategies{hint}")
 
 

@@ -36,7 +36,7 @@ def kinds() -> dict[str, ModuleType]:
     return {"strategy": strategies, "training": training, "personal": personal}
 
 
-def methods(as_json: opt.Json = False) -> None:
+def algorithms(as_json: opt.Json = False) -> None:
     """List query strategies and training algorithms, what they disclose, and their parameters."""
     from fallow.core.build import names
     from fallow.core.spelling import spell_class
@@ -218,7 +218,7 @@ def settings(name: Name = None, as_json: opt.Json = False) -> None:
     if not as_json and name is None:
         opt.console().print(
             "\nThe last part of a name suffices if it is unique: --set lr=0.1. For parameters, see "
-            "'fallow settings NAME', 'methods', 'models', 'partitions', 'encoders'.",
+            "'fallow settings NAME', 'algorithms', 'models', 'partitions', 'encoders'.",
             markup=False,
             soft_wrap=True,
         )

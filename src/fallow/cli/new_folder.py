@@ -29,7 +29,7 @@ compared.
 2. Write the names of these columns into `study.toml` (`label`, `site`, `id`, `drop`), or have it
    written anew: `fallow init mine.toml --data mine.csv --label COLUMN --site COLUMN`.
 3. `fallow compare study.toml --dry-run` says how each column was read, what was left out and why.
-4. `fallow settings` lists every setting, `fallow methods` every strategy.
+4. `fallow settings` lists every setting, `fallow algorithms` every strategy.
 
 Simulations know every label: they tell which strategy would have needed how many.  Where rows may not
 leave their sites and people have yet to label them: `fallow coordinate init --help`.

@@ -65,7 +65,7 @@ Query = Annotated[
     typer.Option(
         "--strategy",
         "-q",
-        help="Query strategy, e.g. entropy:model=global (list: 'fallow methods')",
+        help="Query strategy, e.g. entropy:model=global (list: 'fallow algorithms')",
         autocompletion=complete_strategies,
     ),
 ]
@@ -74,7 +74,7 @@ Queries = Annotated[
     typer.Option(
         "--strategy",
         "-q",
-        help="Query strategies, e.g. random,entropy:model=global (list: 'fallow methods')",
+        help="Query strategies, e.g. random,entropy:model=global (list: 'fallow algorithms')",
         autocompletion=complete_strategies,
     ),
 ]
@@ -220,7 +220,7 @@ def named_strategies(text: str | None) -> list[str] | None:
     if not result:
         raise ValueError(
             "--strategy is empty; omit it for the default strategies, or choose from "
-            "'fallow methods'"
+            "'fallow algorithms'"
         )
     return result
 

@@ -336,7 +336,9 @@ def load_class(name: str, policy: NamePolicy, kind: ClassKind | None) -> Any:
         return result
     is_own = OWN_MODULE.fullmatch(module) is not None
     if is_own and attribute not in getattr(loaded, "__all__", ()):
-        raise ValueError(f"{name!r} is no class of {module}; 'fallow methods' lists them")
+        raise ValueError(
+            f"{name!r} is no class of {module}; 'fallow algorithms' lists them"
+        )
     if kind is None and is_own:
         return result
     if kind is None:

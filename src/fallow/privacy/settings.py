@@ -152,7 +152,7 @@ def masks_refusal(name: str, contract: Contract) -> str | None:
     told = "; ".join(dict.fromkeys(contract.verbs.values()))
     return (
         f"{name} does not work under secure sums (privacy.secure_sum): choose another method, "
-        "`fallow methods` says which ones work, or set privacy.secure_sum=false; its server half "
+        "`fallow algorithms` says which ones work, or set privacy.secure_sum=false; its server half "
         f"reads single answers: {told}"
     )
 

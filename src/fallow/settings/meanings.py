@@ -26,7 +26,7 @@ MEANINGS: dict[str, str] = {
     "flip": "Number of sites with wrong labels; scores cover the other sites.",
     # model and training
     "model": "Model to train ('fallow models').",
-    "training": "Training algorithm ('fallow methods'). Network settings (model, rounds, lr, ...) "
+    "training": "Training algorithm ('fallow algorithms'). Network settings (model, rounds, lr, ...) "
     "require one that trains a network, such as fedavg.",
     "head": "Training of the last layer; exact: in closed form after the last round.",
     "training_config.stages": "Local epochs, by part of the model; 2: two epochs of the whole model.",
@@ -51,7 +51,7 @@ MEANINGS: dict[str, str] = {
     "restart": "Initial model of a cycle: newly initialized, or that of the last cycle.",
     "local_source": "Origin of the local model in query strategies; auto: as published.",
     # labels
-    "strategy": "Query strategy of 'fallow run' ('fallow methods').",
+    "strategy": "Query strategy of 'fallow run' ('fallow algorithms').",
     "initial": "Initial labeled set: a fraction of all examples, or a number of labels per site.",
     "initial_by": "Selection of the initial labeled set: random, typical or by the query strategy.",
     "per_cycle": "Label budget of a cycle: a fraction, or a number per site; or a list of these.",

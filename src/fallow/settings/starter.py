@@ -83,8 +83,8 @@ def starter_text(found: Found, file: Path) -> str:
         f"# {_describe(found)}",
         f"#   fallow compare {file.name} --dry-run   estimate time and traffic",
         f"#   fallow compare {file.name}             run it and write a report",
-        "# Paths are relative to this file.  See fallow settings for all settings, fallow methods for",
-        "# query strategies and training algorithms, fallow models and fallow partitions.",
+        "# Paths are relative to this file.  See fallow settings for all settings, fallow algorithms",
+        "# for query strategies and training algorithms, fallow models and fallow partitions.",
     ]
     for title, settings in parts.items():
         lines += ["", f"# -- {title.lower()}"]
