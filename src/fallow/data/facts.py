@@ -1,4 +1,4 @@
-"""What a person's own data came to, counted: for those who look at it before and after a study."""
+"""Summary of a user's own data, for inspection before and after a study."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fallow.data.reading import ALL, ColumnRead, LeftOut, Reading
 
 
 class SiteFacts(TypedDict):
-    """Rows of one site: read, kept, of which for training and for tests, and kept by class."""
+    """Examples of one site: read, kept, training, test, and kept by class."""
 
     site: str
     read: int
@@ -27,7 +27,7 @@ class SiteFacts(TypedDict):
 
 
 class ColumnFacts(TypedDict):
-    """A column of the table: what it is, its texts, empty cells in all and by site."""
+    """Column of the table: kind, levels, and empty cells in total and by site."""
 
     name: str
     kind: str
@@ -38,15 +38,18 @@ class ColumnFacts(TypedDict):
 
 
 class LeftOutFacts(TypedDict):
-    """Rows that were left out, by site, and why."""
+    """Omitted examples by site, with the reason."""
 
     why: str
     rows: dict[str, int]
 
 
 class DataFacts(TypedDict):
-    """All of it.  duplicates: rows that have an equal one above them; crossing: of those, test rows
-    that are also training rows."""
+    """The complete summary.
+
+    duplicates: examples equal to an earlier one; crossing: duplicates between training and test
+    examples.
+    """
 
     source: str
     read: int
@@ -62,9 +65,9 @@ class DataFacts(TypedDict):
 
 
 def describe_data(found: Dataset, *, comes_labeled: bool = True) -> DataFacts | None:
-    """The facts of a data set that was read from a person's own files; None of any other.
+    """Summarize a dataset that was read from a user's own files; None for any other.
 
-    comes_labeled: else people label later, and it is no surprise that labels are few.
+    comes_labeled: False if annotators label later, so few labels are expected.
     """
     reading = found.reading
     if reading is None:
@@ -96,7 +99,7 @@ def describe_data(found: Dataset, *, comes_labeled: bool = True) -> DataFacts | 
 
 
 def _describe_left_out(left_out: LeftOut) -> LeftOutFacts:
-    """Why rows were left out, and how many at each site that lost some."""
+    """Return the reason for omitting examples, and their number by site."""
     rows = {site: n for site, n in left_out.rows.items() if n}
     return LeftOutFacts(why=left_out.why, rows=rows)
 
@@ -113,7 +116,7 @@ def _describe_column(column: ColumnRead) -> ColumnFacts:
 
 
 def _count_sites(found: Dataset, reading: Reading) -> list[SiteFacts]:
-    """Each site that was read; one without a name where the data names none."""
+    """Summarize each site; one without a name if the data name no sites."""
     if found.groups is None or ALL in reading.rows:
         return [_count_site(found, ALL, reading.total, None)]
     number_of = {name: group for group, name in enumerate(found.group_names)}
@@ -125,7 +128,7 @@ def _count_sites(found: Dataset, reading: Reading) -> list[SiteFacts]:
 
 
 def _count_site(found: Dataset, name: str, read: int, group: int | None) -> SiteFacts:
-    """The facts of a site by the number of its group; None: of all rows."""
+    """Summarize a site by the number of its group; None: all examples."""
     y = found.y
     y_test = found.y_test
     if group is not None and found.groups is not None:
@@ -150,7 +153,7 @@ def _count_site(found: Dataset, name: str, read: int, group: int | None) -> Site
 
 
 def _warn_of_sites(sites: Sequence[SiteFacts], lost: Sequence[str]) -> list[str]:
-    """What should be looked at before anything starts, in sentences: sites with too few rows."""
+    """Return warnings about sites with too few examples, as sentences."""
     output: list[str] = []
     single = [s["site"] for s in sites if s["kept"] == 1 and s["site"] != ALL]
     if single:
@@ -166,7 +169,7 @@ def _warn_of_sites(sites: Sequence[SiteFacts], lost: Sequence[str]) -> list[str]
 
 
 def _warn_of_labels(names: Sequence[str], classes: Mapping[str, int]) -> list[str]:
-    """Classes with too few labels.  names: of all; classes: how many rows have each."""
+    """Return warnings about classes with too few labels.  classes: number of labels of each."""
     output: list[str] = []
     once = [name for name in names if classes[name] == 1]
     if once:
@@ -180,7 +183,7 @@ def _warn_of_labels(names: Sequence[str], classes: Mapping[str, int]) -> list[st
 
 
 def format_facts(facts: DataFacts) -> list[str]:
-    """The facts in a few lines, as a command shows them."""
+    """Format the summary in a few lines, for a command."""
     lines = [f"Your data: {facts['source']}"]
     kept = "all kept"
     if facts["kept"] < facts["read"]:
@@ -206,8 +209,7 @@ def format_facts(facts: DataFacts) -> list[str]:
 
 
 def notes_beside_facts(found: Dataset) -> list[str]:
-    """What reading the data did, without what `format_facts` says already: what columns are, which
-    cells are empty, and what was left out."""
+    """Return notes about the import that `format_facts` does not contain."""
     reading = found.reading
     if reading is None:
         return list(found.notes)
@@ -228,7 +230,7 @@ def _format_counts(counts: Mapping[str, int]) -> list[str]:
 
 
 def _format_left_out(left_out: LeftOutFacts) -> str:
-    """How many rows, why, and of which sites where they have names."""
+    """Format the number of omitted examples, the reason, and their sites."""
     total = sum(left_out["rows"].values())
     line = f"{total:,} left out: {left_out['why']}"
     at = _format_counts({site: n for site, n in left_out["rows"].items() if site != ALL})
@@ -238,7 +240,7 @@ def _format_left_out(left_out: LeftOutFacts) -> str:
 
 
 def _format_sites(facts: DataFacts) -> list[str]:
-    """A line on all sites and one on each; none where the data names no sites."""
+    """Format a line about all sites and one about each; none if the data name no sites."""
     named = [site for site in facts["sites"] if site["site"] != ALL]
     if not named:
         return []
@@ -259,7 +261,7 @@ def _format_sites(facts: DataFacts) -> list[str]:
 
 
 def _format_columns(facts: DataFacts) -> list[str]:
-    """What became of the columns, and how many of their cells are empty."""
+    """Describe the columns and the number of their empty cells."""
     lines: list[str] = []
     by_kind: dict[str, list[ColumnFacts]] = {}
     for column in facts["columns"]:

@@ -1,4 +1,4 @@
-"""What reading a person's own data came to: rows by site, columns, what was left out and why."""
+"""Summary of the import of a user's own data: examples by site, columns, omitted parts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 ALL = ""
-"""The name under which rows are counted where the data names no sites."""
+"""Name under which examples are counted if the data name no sites."""
 
 
 @final
 @dataclass(frozen=True)
 class LeftOut:
-    """Rows that were left out: why, and how many at each site."""
+    """Omitted examples: the reason, and their number at each site."""
 
     why: str
     rows: Mapping[str, int]
@@ -30,10 +30,10 @@ class LeftOut:
 @final
 @dataclass(frozen=True)
 class ColumnRead:
-    """How one column of a table was read.
+    """Import of one column of a table.
 
-    kind: "number", "category" or "left out".  values: of a category.  missing: empty cells, by site
-    in ``missing_at``.  why: it was left out.
+    kind: "number", "category" or "left out".  values: levels of a category.  missing: empty cells,
+    by site in ``missing_at``.  why: reason for omitting it.
     """
 
     name: str
@@ -47,9 +47,9 @@ class ColumnRead:
 @final
 @dataclass(frozen=True)
 class Reading:
-    """What was read from a person's own files or arrays, before a study draws anything.
+    """Import of a user's own files or arrays, before any random draw.
 
-    rows: read at each site.  left_out: rows of those that no study sees.
+    rows: number of examples read at each site.  left_out: omitted examples.
     """
 
     source: str
@@ -63,14 +63,14 @@ class Reading:
 
     @property
     def kept(self) -> dict[str, int]:
-        """Rows of each site that a study sees."""
+        """Number of examples of each site that a study uses."""
         counter: Counter[str] = Counter()
         for item in self.left_out:
             counter.update(item.rows)
         return {site: rows - counter[site] for site, rows in self.rows.items()}
 
     def without(self, why: str, rows: Mapping[str, int]) -> Reading:
-        """The reading once further rows were left out."""
+        """Return the summary after further examples are omitted."""
         if not any(rows.values()):
             return self
         left_out = (*self.left_out, LeftOut(why, dict(rows)))
@@ -80,7 +80,7 @@ class Reading:
 def count_at(
     sites: Sequence[str] | npt.NDArray[Any] | None, rows: npt.NDArray[np.bool_]
 ) -> dict[str, int]:
-    """How many of the marked rows each site has; all of them together without sites."""
+    """Count the marked examples of each site; all together without sites."""
     if sites is None:
         return {ALL: int(rows.sum())}
     names, codes = np.unique(np.asarray(sites), return_inverse=True)

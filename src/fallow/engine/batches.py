@@ -40,7 +40,7 @@ class Job:
 
 
 class Fitted(NamedTuple):
-    """What local training left: the model to send, what stays, and how many steps it took.
+    """Result of local training: the model to send, the state that stays, and the number of steps.
 
     No tensor is shared with the job, or with another tensor here.
     """
@@ -144,8 +144,10 @@ def check_images(kinds: Sequence[str], x: Tensor) -> None:
 
 
 def draw_changes(kinds: Sequence[str], n: int, generator: torch.Generator) -> list[Tensor]:
-    """What `augment` draws for n images, for each kind: whether each is mirrored, (n,), or how far
-    each is moved down and to the right, (2, n)."""
+    """Draw the augmentations of n images, by kind.
+
+    The result contains flags of mirrored images, (n,), or shifts down and to the right, (2, n).
+    """
     drawn = []
     for kind in kinds:
         if kind == "flip":

@@ -73,10 +73,10 @@ class Device:
 
     @cached_property
     def loop(self) -> Loop:
-        """What trains on the device, with a model of its own there; made once.
+        """The `Loop` on the device, with its own model; created once.
 
-        Images lie as CUDA likes them, but before dropout: masks are drawn in the order in which
-        numbers lie in memory, and that has to be the one of the processor.
+        Images have the memory layout of CUDA, except with dropout: masks are drawn in the order of
+        memory, which must be that of the CPU.
         """
         model = draw_on_processor(self.model).to(self.placement.device)
         channels_last = self.channels_last
@@ -167,7 +167,7 @@ def is_device_error(error: RuntimeError) -> bool:
 def describe_failure(
     placement: Placement, error: RuntimeError, doing: str = "trained"
 ) -> str:
-    """What failed and how to go on."""
+    """Describe a failure and how to continue."""
     first = str(error).strip().partition("\n")[0]
     return (
         f"device {placement.device.type} failed while it {doing} ({first}); what was done is "

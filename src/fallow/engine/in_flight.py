@@ -51,9 +51,9 @@ class SitesInFlight:
         train: Callable[[Sequence[Job]], list[Fitted]],
         free: Callable[[], None],
     ) -> list[Fitted]:
-        """What ``train`` makes of the jobs, group by group.  ``free`` gives back what memory it can.
+        """Train the jobs, group by group.  ``free`` releases memory.
 
-        Raises `DeviceFailed`, in a sentence, where not even one site fits.
+        Raises `DeviceFailed` if not even one site fits.
         """
         result: list[Fitted] = []
         while len(result) < len(jobs):
@@ -71,7 +71,7 @@ class SitesInFlight:
     def _try(
         self, group: Sequence[Job], train: Callable[[Sequence[Job]], list[Fitted]]
     ) -> list[Fitted] | None:
-        """What the group came to; None where memory was short."""
+        """Train a group; None if memory is insufficient."""
         try:
             return train(group)
         except RuntimeError as error:

@@ -63,8 +63,7 @@ def _group(seats: Sequence[Seat], size: int) -> list[Sequence[Seat]]:
 
 
 def _places_moved(groups: Sequence[Sequence[Seat]]) -> Tensor:
-    """By how much the place of a row in the joined data is beyond that among the rows of its group
-    alone, for each seat: (K,)."""
+    """Return the offset of positions in the joined data relative to the group of each seat: (K,)."""
     moved = []
     for seats in groups:
         begin = 0
@@ -217,7 +216,7 @@ def _steps(opt: Optimizer, t: Tensor, lines: EpochLines, moved: Tensor) -> Itera
 
 
 def _pace(opt: Optimizer, t: Tensor, lr: float) -> tuple[Tensor, Tensor]:
-    """By what a move is multiplied that ends step t, and what Adam adds below it.  Like t each.
+    """Return the factor of an update at step t, and the ε of Adam.  Shapes as t.
 
     With c = 1 - β^t Adam's m₁ / c₁ / (√(m₂ / c₂) + ε) is √c₂ / c₁ times m₁ / (√m₂ + ε √c₂).
     """

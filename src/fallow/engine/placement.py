@@ -17,7 +17,7 @@ WORKSPACE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 """Without it cuBLAS may add up in another order each time; it is read when cuBLAS starts."""
 
 FILLS = "fill_uninitialized_memory"
-"""What PyTorch does besides where kernels must be deterministic: a kernel more for each tensor."""
+"""Side effect of deterministic algorithms in PyTorch: an additional kernel for each tensor."""
 
 
 class DeviceFailed(RuntimeError):
@@ -50,7 +50,7 @@ class Placement:
 
     @property
     def autocast(self) -> torch.dtype | None:
-        """What passes in training take their products in; None for the numbers' own precision."""
+        """Dtype of products in training; None for the dtype of the model."""
         if self.precision == "bf16":
             return torch.bfloat16
         return None
@@ -68,7 +68,7 @@ class Placement:
             yield
 
     def describe(self) -> Mapping[str, str]:
-        """What a result depends on here, for records: the device and its libraries."""
+        """Describe the device and its libraries, on which a result depends, for records."""
         result = {"device": self.device.type, "precision": self.precision}
         if self.device.type == "cuda":
             result["gpu"] = torch.cuda.get_device_name(self.device)

@@ -33,7 +33,7 @@ class SelectionDevice:
     is_used: bool = True
 
     def run(self, site_function: Callable[[], Answer]) -> Answer:
-        """What the site function answers.  Raises `DeviceFailed` where the device itself failed."""
+        """Run a client function and return its reply.  Raises `DeviceFailed` if the device failed."""
         if self.is_used:
             for _ in range(TRIES):
                 answer = self._try(site_function)

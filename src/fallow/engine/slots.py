@@ -52,7 +52,7 @@ def _fresh(training_config: TrainingConfig, state: State) -> TrainState:
 def finish(
     method: LocalTraining, training_config: TrainingConfig, s: dict[str, TrainState]
 ) -> tuple[TrainState, dict[str, TrainState]]:
-    """What is sent and what stays, with the moments of what is sent if the optimizer persists."""
+    """Return what is sent and what stays, with moments if the optimizer persists."""
     sent, stays = method.finish(s)
     if training_config.optimizer.persist:
         moments = sent._replace(w=sent.w[..., :0], stats=sent.stats[..., :0])

@@ -246,7 +246,7 @@ def _results(
     seats: list[Seat],
     done: int,
 ) -> dict[int, Fitted]:
-    """What the sites made in ``done`` epochs, by place."""
+    """Return the results of the sites after ``done`` epochs, by position."""
     sent, stays = finish(method, training_config, s)
     result: dict[int, Fitted] = {}
     for k, seat in enumerate(seats):

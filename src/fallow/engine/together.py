@@ -84,7 +84,7 @@ class Frame:
 
 
 class EpochLines(NamedTuple):
-    """What stands in a frame in one epoch: (lines, size) each.  rows: in the joined data."""
+    """Contents of a frame in one epoch: (lines, size) each.  rows: in the joined data."""
 
     frame: Frame
     epoch: Epoch
@@ -125,8 +125,11 @@ class Joined:
         return EpochLines(frame, epoch, rows=rows, y=y, weight=weight * frame.real)
 
     def first_batch(self, lines: EpochLines, mix: float | None = None) -> Batch:
-        """What `batches` begins with, for those who look at its shape: without rows of pools, one row
-        of each site stands for all of its rows, which nobody has to copy."""
+        """Return the first batch of `batches`, for its shape.
+
+        It has no examples of pools, and one example of each site represents all of them, without
+        copies.
+        """
         if mix is not None:
             return next(self.batches(lines, mix))
         k = lines.frame.widths[0]
@@ -182,7 +185,7 @@ class Joined:
 
 
 class _PoolRows(NamedTuple):
-    """What `fallow.core.local.Batch` has of the pool, for many lines: (lines, size, ...) each."""
+    """Fields of `fallow.core.local.Batch` for the pool, for many lines: (lines, size, ...) each."""
 
     u: Tensor
     mate: Tensor

@@ -1,4 +1,4 @@
-"""How a site answers: a verb is run on a view of it, and what its kind allows leaves."""
+"""Replies of a site: a client function runs on a view of it, and its operation decides what leaves."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fallow.sites.site import CONTRIBUTE, LocalSite
 from fallow.sites.view import SiteView
 
 SAID = ("weight", "probability", "score")
-"""What a query may say of each row that it picks."""
+"""Optional values of each selected example."""
 UNSAID = {"weight": 1.0}
-"""What holds where it does not; NaN for all else."""
+"""Defaults of these values; NaN for the others."""
 
 
 def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:

@@ -1,4 +1,4 @@
-"""What a fit is called: whose step trains it, and the names of its draws."""
+"""Identification of local training: its step, and the names of its random streams."""
 
 from __future__ import annotations
 

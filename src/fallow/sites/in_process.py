@@ -23,7 +23,7 @@ from fallow.sites.site import LocalSite
 from fallow.sites.store import RelayedMessage
 
 Routes = Mapping[SiteId, Sequence[SiteId]]
-"""Who receives from whom in a relay: for each receiver the senders."""
+"""Routes of a relay: the senders of each receiver."""
 
 
 @final
@@ -65,7 +65,7 @@ def is_relay(requests: Mapping[SiteId, Request]) -> bool:
 
 
 def collect_costs(members: Mapping[SiteId, LocalSite]) -> dict[SiteId, dict[str, float]]:
-    """What every site has spent on noise so far, by exchange."""
+    """Return the privacy budget that every site has spent, by exchange."""
     return {name: site.spent for name, site in members.items()}
 
 

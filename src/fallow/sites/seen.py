@@ -20,7 +20,7 @@ class Features(Protocol):
 
 
 Source = Tensor | Features
-"""What an encoder made of rows, (n, d)."""
+"""Features of examples from an encoder, (n, d)."""
 
 
 @final

@@ -41,12 +41,11 @@ from fallow.sites.store import (
 ViewOf = Callable[["LocalSite", int, bool], View]
 EMPTY = -1.0
 ENCODE = "encode"
-"""What a site remembers of its encoder: what that was fitted to."""
+"""Key of the fitted state of the encoder."""
 FILL = "fill"
-"""What a site remembers of empty cells, where an encoder needs whole rows: what fills them."""
+"""Key of the imputed values of empty cells, for an encoder."""
 SCALES = (ENCODE, FILL, "features", "targets")
-"""What the federation has agreed on for the rest of the run: how rows are filled in and encoded,
-and how rows and numbers are scaled."""
+"""Keys of values that are fixed for the rest of the run: imputation, encoding and scaling."""
 CONTRIBUTE = "contribute"
 """The client function by which a site replaces the labels whose exact statistics leave it."""
 Encoded = Callable[[SiteId, Tensor, State], tuple[Source, Tensor | None]]
@@ -64,14 +63,13 @@ class Gathered(NamedTuple):
 
 @dataclass(frozen=True)
 class Parts:
-    """What all sites of one run have in common.
+    """Common components of all sites of one run.
 
-    ``methods``: "plain" fits the models that only a query looks at, unless the query has a step of
-    its own, and is asked nothing; the verbs of all others may be.
-    ``encode``: makes features of rows, where the recipe has an encoder.
-    ``hidden``: true labels of all rows of each site; empty but in a simulation of a strategy that
-    reads them.  ``secret``: of what a site draws for itself alone; None in a simulation, whose
-    noise is "seeded": there it comes from ``seed`` too.
+    ``methods``: "plain" fits the additional models of a query strategy without its own step, and
+    has no client functions.  ``encode``: computes features, if there is an encoder.  ``hidden``:
+    true labels of all examples of each site, only in a simulation of a strategy that reads them.
+    ``secret``: seed of private draws of a site; None in a simulation, where noise is "seeded" from
+    ``seed``.
     """
 
     model: torch.nn.Module
@@ -175,7 +173,7 @@ class LocalSite:
 
     @property
     def labels(self) -> Tensor:
-        """Of the labeled rows, as models see them."""
+        """Labels of the labeled examples, as models see them."""
         return self.targets(self.labeled)
 
     def targets(self, rows: Tensor) -> Tensor:
@@ -269,8 +267,7 @@ class LocalSite:
             self._gathered.clear()
 
     def receive(self, verb: str, letters: RelayedMessages) -> None:
-        """What a relay brought takes the place of what an earlier one of the same verb did: memory
-        stays bounded."""
+        """Store the messages of a relay instead of earlier ones of the same client function."""
         for name in names_from_relay(verb, self.memory):
             del self.memory[name]
         for sender, letter in letters.items():
@@ -377,10 +374,11 @@ class LocalSite:
         return asked[owner]
 
     def local(self, step: Step, request: Request) -> LocalTraining:
-        """Whose step trains: the training method's own, for the model called "local"; the query's,
-        if it has one, for a model of another name; else plain descent.
+        """Return the algorithm whose step trains a model.
 
-        Raises `Refusal` where the training method has no step: it never orders local training.
+        This is the training algorithm for the model "local", the query strategy, if it has a step,
+        for other models, and otherwise plain SGD.  Raises `Refusal` if the training algorithm has
+        no step.
         """
         method = self.method(request.owner)
         if is_main(step, request):
@@ -417,7 +415,7 @@ class LocalSite:
 
     @property
     def guard(self) -> ReleaseGuard:
-        """What stands between a verb and the outside: noise, bounds, masks."""
+        """Protection of replies: noise, bounds and masks."""
         return ReleaseGuard(
             site=self.id,
             privacy=self.parts.privacy,

@@ -51,12 +51,12 @@ class RelayedMessage:
 
     @cached_property
     def mark(self) -> bytes:
-        """By which equal contents are known: their checksum."""
+        """Checksum, by which equal contents are recognized."""
         return checksum(self.content)
 
 
 RelayedMessages = Mapping[SiteId, RelayedMessage]
-"""What one site received in one relay, by sender."""
+"""Messages that one site received in one relay, by sender."""
 
 
 class Store(ReleaseLedger, Protocol):

@@ -60,7 +60,7 @@ class SiteView:
 
     @property
     def labels(self) -> Tensor:
-        """Of the labeled rows that train, (n,)."""
+        """Labels of the training examples, (n,)."""
         return self._site.labels
 
     @property
@@ -80,8 +80,7 @@ class SiteView:
 
     @property
     def chances(self) -> Tensor:
-        """By which each of the labeled rows that train was drawn, (n,) float64; NaN where a query
-        chose it or said nothing."""
+        """Selection probabilities of the training examples, (n,) float64; NaN if unknown."""
         return self._site.chance[self._site.labeled]
 
     @property
@@ -118,7 +117,7 @@ class SiteView:
             yield self._site.seen[some]
 
     def _positions(self, which: Rows) -> Tensor:
-        """Of rows of a kind among all rows of the site."""
+        """Return positions of examples of a kind among all examples of the site."""
         check_rows_kind(which)
         kinds = {
             "pool": self._site.pool,
@@ -196,7 +195,7 @@ class SiteView:
         return forward(self._site.parts.model, self.layout, state, rows, draw)
 
     def outputs(self, state: State, rows: Tensor) -> Tensor:
-        """What the training method predicts at this site where it deploys ``state``.  (n, c)"""
+        """Return the predictions of the training algorithm that deploys ``state``.  (n, c)"""
         method = self._site.method("training")
         if isinstance(method, Predicting):
             return method.predict(self, state, rows)

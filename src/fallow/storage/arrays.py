@@ -76,7 +76,7 @@ def is_own_file(path: Path) -> bool:
 
 
 def checksum_of(array: Array) -> str:
-    """Of the type, the shape and the values of an array whose rows stand one behind the other."""
+    """Return a checksum of dtype, shape and values of a contiguous array."""
     h = hashlib.blake2b(digest_size=MARK)
     h.update(repr((array.dtype.str, array.shape)).encode())
     values = array.reshape(-1).view(np.uint8)

@@ -22,7 +22,7 @@ COUNTING = threading.Lock()
 OPEN: Counter[tuple[int, int]] = Counter()
 """How often this process has a file open, by its device and number."""
 Durability = Literal["FULL", "NORMAL", "OFF"]
-"""What a power cut may take back: nothing; the last transactions; with OFF the file (for tests)."""
+"""Possible loss at a power failure: nothing; the last transactions; with OFF the file (for tests)."""
 
 
 @dataclass(frozen=True)
@@ -214,8 +214,11 @@ def _place(path: Path | None) -> tuple[int, int]:
 
 
 def _has_no_log(path: Path) -> bool:
-    """What the header says.  A file that this process has open has one: to open and close it
-    beside SQLite would end SQLite's locks."""
+    """Return whether the header of a file declares no log.
+
+    A file that is open in this process has one: opening and closing it again would release the
+    locks of SQLite.
+    """
     if OPEN[_place(path)]:
         return False
     with path.open("rb") as file:

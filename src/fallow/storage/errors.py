@@ -1,4 +1,4 @@
-"""What can go wrong, in words."""
+"""Errors of runs and files, with messages for users."""
 
 from __future__ import annotations
 

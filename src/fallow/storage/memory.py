@@ -25,9 +25,9 @@ def count_available_bytes() -> int:
 
 
 def describe_lack(n_bytes: int, most: int | None = None) -> str | None:
-    """What is said of a file that unpacks to so many bytes, without its name; None where they fit.
+    """Return an error message for a file of this unpacked size, without its name; None if it fits.
 
-    most: bytes that there may be; None: the memory that is available.
+    most: maximum number of bytes; None: the available memory.
     """
     room = most
     if room is None:
@@ -41,7 +41,7 @@ def describe_lack(n_bytes: int, most: int | None = None) -> str | None:
 
 
 def _read_available() -> int:
-    """What Linux calls available; 0 where nothing says it."""
+    """Return the available memory of Linux; 0 if unknown."""
     try:
         lines = AVAILABLE.read_text().splitlines()
     except OSError:

@@ -60,7 +60,7 @@ def pack(tree: object) -> bytes:
 
 
 def unpack(blob: bytes) -> Any:  # whoever packed it knows what it is
-    """What `pack` packed.  Raises ValueError for anything else."""
+    """Return the structure that `pack` packed.  Raises ValueError for anything else."""
     try:
         size = int.from_bytes(blob[:8], "little")  # of the header, as safetensors has it
         header = json.loads(blob[8 : 8 + size])
@@ -76,8 +76,10 @@ def unpack(blob: bytes) -> Any:  # whoever packed it knows what it is
 
 
 def unpack_received(blob: bytes) -> Any:  # whoever packed it knows what it is
-    """What `pack` packed, from another party.  Raises ValueError for anything else, and for a header
-    above `MOST_HEADER` before anything of it is read."""
+    """Return a structure that another party packed with `pack`.
+
+    Raises ValueError for anything else, and for a header above `MOST_HEADER` before reading it.
+    """
     size = int.from_bytes(blob[:8], "little")
     if size > MOST_HEADER:
         raise ValueError(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ColumnChunkMetaData, FileMetaData
 
 Fields = dict[int, "int | Fields"]
-"""What is read of a head: field -> a whole number of 32 bits, or a part with fields of its own."""
+"""Fields of a page header: number -> a 32-bit integer, or nested fields."""
 
 CELL = 8
 """Bytes of a number in memory, and at least of a reference to a text."""

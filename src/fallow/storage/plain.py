@@ -88,8 +88,8 @@ FORMULA = "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
 first ones in full width, which some take for the same."""
 
 BEHIND = re.compile(r"(?<=[;\t\r\n])[^;\t\r\n]+")
-"""What a spreadsheet takes for another cell, or line, that reads a file with commas as one with
-semicolons or tabs, as some countries have it: quotes around the whole do not count for it."""
+"""Separators of a spreadsheet that reads a comma-separated file with semicolons or tabs, as in some
+locales, and ignores quotes."""
 
 
 def cell(value: object) -> object:
@@ -127,7 +127,7 @@ def cell_text(text: str) -> str:
 
 
 QUOTES = "'\" "
-"""What may stand before a formula behind a semicolon: a spreadsheet reads over it."""
+"""Characters before a formula after a semicolon that a spreadsheet ignores."""
 
 
 def _lead_behind(found: re.Match[str]) -> str:

@@ -8,17 +8,18 @@ import stat
 from pathlib import Path
 
 MOST_BYTES = 2**30
-"""Of a file that is read as a whole: the records of a long run have some tens of MB."""
+"""Maximum size of a file that is read as a whole; records of a long run have tens of MB."""
 
 DEEPEST = 50  # lists and tables in one another
 NESTED = "it has lists in lists in lists"
 
 
 def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
-    """What a file holds.  A link could lead anywhere, a pipe has no end, and a file with a gap in it
-    is longer than what was sent: none of them is read.
+    """Return the content of a regular file.
 
-    Raises ValueError in a sentence, FileNotFoundError where there is no file.
+    A link can lead anywhere, a pipe is unbounded, and a sparse file is larger than what was sent;
+    none of them is read.  Raises ValueError with a message, and FileNotFoundError if there is no
+    file.
     """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
     check_no_link(path)

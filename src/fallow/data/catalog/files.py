@@ -61,7 +61,7 @@ def read_first(folder: Path | None, file: str, n: int) -> tuple[Array, int]:
 def _read_checked_header(
     stream: IO[bytes], path: Path
 ) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """What `read_header` reads, where the shape is one: of a length below 0 all would be read."""
+    """Return the result of `read_header` after validating the shape: -1 would read everything."""
     shape, is_by_columns, dtype = read_header(stream)
     if not shape or min(shape) < 0:
         raise ValueError(f"{path} is damaged: its array has the shape {shape}")

@@ -26,14 +26,14 @@ Outline = Callable[[Path | None, int], Dataset]
 @final
 @dataclass(frozen=True)
 class Entry:
-    """What is known about a named data set before it is read."""
+    """Metadata of a named dataset, available before it is read."""
 
     name: str
     task: Task
-    rows: int  # training and test together, in the source
-    shape: tuple[int, ...]  # of one row, as loaded
+    rows: int  # training and test examples, in the source
+    shape: tuple[int, ...]  # of one example, as loaded
     classes: int  # 0 for regression
-    groups: str  # what the natural sites are, or ""
+    groups: str  # description of the natural sites, or ""
     source: Literal["bundled", "file"]
     files: tuple[str, ...] = ()
     optional_files: tuple[str, ...] = ()  # read when there
@@ -43,7 +43,7 @@ class Entry:
 
 
 def _bundled_entry(name: str, *, rows: int, shape: tuple[int, ...], classes: int) -> Entry:
-    """A set that comes with scikit-learn; ``classes`` is 0 where numbers are to be predicted."""
+    """Return a dataset of scikit-learn; ``classes`` is 0 for regression."""
     task: Task = "regression"
     if classes:
         task = "classification"

@@ -26,7 +26,7 @@ DAMAGED = (
     AttributeError,
     RuntimeError,  # locked by a password, or packed as this Python does not know
 )
-"""What reading a file raises that is none of these, or is not whole."""
+"""Errors of reading a file of another kind, or an incomplete one."""
 
 
 class _Unfit(Exception):

@@ -35,9 +35,9 @@ FEATHER_FILES = (".feather", ".arrow", ".ipc")
 TABLES = (*TEXT_FILES, *PARQUET_FILES, *FEATHER_FILES, *EXCEL_FILES)
 """Endings of files that hold a table."""
 EMPTY = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
-"""What stands for a missing feature, in lower case."""
+"""Texts for a missing feature, in lower case."""
 UNPACKING = (zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError)
-"""What unpacking a damaged or locked archive raises."""
+"""Errors of unpacking a damaged or locked archive."""
 CHUNK = 20_000  # rows that are texts at one time
 SNIFFED = 500  # rows of the head that say which columns are numbers
 

@@ -1,4 +1,4 @@
-"""What each column of a table is: numbers, categories, or something that models do not see."""
+"""Recognition of the columns of a table: numbers, categories, or omitted columns."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class RecognizedColumn:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """What models see of it: itself, or ``name=level`` for each level."""
+        """Features of the column: itself, or ``name=level`` for each level."""
         if self.codes is None:
             return (self.read.name,)
         return tuple(f"{self.read.name}={level}" for level in self.read.values)
@@ -105,10 +105,10 @@ def recognize_column(
     must: bool = False,
     dialect: Dialect | None = None,
 ) -> RecognizedColumn:
-    """What a column is.
+    """Recognize a column.
 
-    must: it was asked for, so it is used, or an error.  Raises ValueError where a text stands among
-    numbers, with its row and what to do, and where a column that must be used cannot be.
+    must: the column was requested, so it is used or an error.  Raises ValueError for text among
+    numbers, with its row and a fix, and for a requested column that cannot be used.
     """
     if cells.numbers is not None:
         return _recognize_numbers(name, cells.numbers, must)
@@ -358,7 +358,7 @@ def _find_one_array(columns: Sequence[RecognizedColumn]) -> Numbers | None:
 
 
 def describe_columns(columns: Sequence[ColumnRead]) -> list[str]:
-    """What people should know of the columns."""
+    """Return notes about the columns."""
     outcome: list[str] = []
     for column in columns:
         if column.kind == "category":

@@ -71,7 +71,7 @@ class Dialect:
         return plain
 
     def notes(self, name: str) -> tuple[str, ...]:
-        """What is not as a reader of CSV files expects, in sentences."""
+        """Return deviations from the usual CSV format, as sentences."""
         result: list[str] = []
         if self.encoding not in ("utf-8", "utf-8-sig"):
             word = IN_WORDS.get(self.encoding, self.encoding.upper())
@@ -109,7 +109,7 @@ def detect(path: Path) -> Dialect:
 
 
 def _detect_encoding(path: Path) -> str:
-    """By its mark, else UTF-8 if all of the file is, else UTF-16 or Latin-1."""
+    """Detect the encoding: by its mark, else UTF-8 if the file is valid, else UTF-16 or Latin-1."""
     with path.open("rb") as file:
         head = file.read(BLOCK)
         for mark, name in MARKS:

@@ -78,7 +78,7 @@ def _read(
     marked: Mapping[str, str],
     ids: str,
 ) -> tuple[str, Sequence[object] | None, Tensor]:
-    """What rows are named by, their names (None: numbers), and the rows."""
+    """Return the kind of names of examples, the names (None: numbers), and the examples."""
     if path.is_dir():
         return _read_images(path, shape)
     if path.suffix.lower() == ".npz":

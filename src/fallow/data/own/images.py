@@ -317,14 +317,14 @@ def _read_pixels(file: Path, channels: int | None) -> Pixels:
 
 
 def _say_of_texts(file: Path) -> str:
-    """What else there is for a folder of texts, which somebody may take for one of images."""
+    """Return a hint for a folder of texts that is used as a folder of images."""
     if file.suffix.lower() not in (".txt", ".md", ".html"):
         return ""
     return " (texts become rows in Python: fl.from_arrays(fl.texts_to_rows(texts), y))"
 
 
 def _is_dicom(file: Path) -> bool:
-    """By its name, or by the mark that stands behind 128 bytes of anything."""
+    """Return whether a file is DICOM, by its name or by the mark after 128 bytes."""
     if file.suffix.lower() in DICOM_FILES:
         return True
     if file.suffix:

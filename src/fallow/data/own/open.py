@@ -513,7 +513,7 @@ class _Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class _About:
-    """What belongs to all rows of a data set."""
+    """Properties of all examples of a dataset."""
 
     name: str
     classes: tuple[str, ...]

@@ -318,9 +318,9 @@ def _recognize_columns(
     file: str,
     dialect: Dialect | None,
 ) -> tuple[list[RecognizedColumn], list[ColumnRead]]:
-    """What each column is, but for those in ``used``; and those that were not asked for.
+    """Recognize each column except those in ``used``; also return the dropped ones.
 
-    ``cells`` is emptied on the way, so that a large table is not in memory twice.
+    ``cells`` is emptied in the process, so that a large table is not in memory twice.
     """
     columns: list[RecognizedColumn] = []
     dropped: list[ColumnRead] = []

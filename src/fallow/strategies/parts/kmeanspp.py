@@ -1,4 +1,4 @@
-"""k-means++ seeding: picks that are far from each other, with chance."""
+"""K-means++ seeding: random selection of distant examples."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fallow.strategies.parts.kcenter import Points
 def k_means_pp(
     points: Points, n: int, generator: torch.Generator, first: int | None = None
 ) -> Tensor:
-    """``n`` rows: the first is ``first``, or has the largest norm; each next is drawn in proportion
-    to its squared distance to the nearest pick (Arthur, Vassilvitskii, 2007).
+    """Select ``n`` examples by k-means++ (Arthur, Vassilvitskii, 2007).
 
-    A pick has distance 0 from then on.  Where all distances are 0, rows are drawn uniformly.  Rows
-    that are not finite come last, in their order.
+    The first is ``first``, or has the largest norm; each next is drawn in proportion to its squared
+    distance to the nearest selected one.  Selected examples have distance 0.  If all distances are
+    0, examples are drawn uniformly.  Non-finite examples are last, in order.
     """
     half = points.half_norms()
     is_last = half.isinf()
@@ -38,7 +38,7 @@ def k_means_pp(
 
 
 def draw_row(mass: Tensor, is_free: Tensor, generator: torch.Generator) -> int:
-    """A row in proportion to ``mass`` (m,), which is 0 for rows that are not free."""
+    """Draw an example in proportion to ``mass`` (m,), which is 0 for examples that are not free."""
     ends = mass.cumsum(0, dtype=torch.float64)
     if not ends[-1] > 0:
         ends = is_free.cumsum(0, dtype=torch.float64)

@@ -1,7 +1,7 @@
-"""Labels that were not drawn evenly, weighted so that a mean over them stands for the whole pool.
+"""Weights of labels with unequal selection probabilities, so that a mean represents the pool.
 
-The levelled unbiased risk estimator of Farquhar, Gal and Rainforth, On Statistical Bias in Active
-Learning (2021), Eq. 11.
+They are those of the levelled unbiased risk estimator of Farquhar, Gal and Rainforth, On
+Statistical Bias in Active Learning (2021), Eq. 11.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-EVEN = 0.1  # of the probability is spread evenly, so that every row may be drawn
+EVEN = 0.1  # share of the probability that is uniform, so that every example may be drawn
 
 
 def draw_by_softmax(
     scores: Tensor, n: int, temperature: float, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """``n`` positions drawn one after the other, and the probability of each when it was drawn.
+    """Draw ``n`` positions in sequence, and return the probability of each when it was drawn.
 
-    scores: (m,).  Of the rows that are left each has softmax(scores / temperature), with a tenth of
-    the even probability in place of a tenth of it.  Rows without a finite score come last.  Raises
-    ValueError where no score is finite.
+    scores: (m,).  The probability of a remaining example is softmax(scores / temperature), mixed
+    with a tenth of the uniform distribution.  Examples without a finite score are last.  Raises
+    ValueError if no score is finite.
     """
     left = torch.ones(len(scores), dtype=torch.bool)
     good = scores.isfinite()
@@ -45,11 +45,11 @@ def draw_by_softmax(
 
 
 def level_weights(chance: Tensor, pool: int) -> Tensor:
-    """The weights v_i, (M,), of rows drawn without replacement from a pool of N rows.
+    """Return the weights v_i, (M,), of examples drawn without replacement from a pool of N.
 
-    chance: (M,) π_i, the probability of the i-th row among those that were left.  v_i = 1 + (N - M)
-    / (N - i) · (1 / ((N - i + 1) π_i) - 1); evenly drawn rows weigh 1.  The mean of v_i times the
-    i-th loss is unbiased for the mean loss over the pool.
+    chance: (M,) π_i, the probability of the i-th example among the remaining ones.  v_i = 1 + (N -
+    M) / (N - i) · (1 / ((N - i + 1) π_i) - 1); uniformly drawn examples have weight 1.  The mean of
+    v_i times the i-th loss is an unbiased estimate of the mean loss over the pool.
 
     >>> level_weights(torch.tensor([0.5, 0.25]), 4)
     tensor([0.6667, 1.3333])

@@ -1,13 +1,13 @@
-"""Leverage scores of rows that lie at many sites, from totals of small matrices.
+"""Leverage scores of examples at many sites, from aggregates of small matrices.
 
-The score of a row is τ = x (XᵀX)⁺ xᵀ, between 0 and 1; over all rows they add up to the rank r.  A
-site multiplies its rows by a common ``basis`` and sends the products of its columns; the server
-finds a better basis in the total: one in which XW has orthonormal columns.
+The score of an example is τ = x (XᵀX)⁺ xᵀ, between 0 and 1; all scores sum to the rank r.  A site
+multiplies its examples by a common ``basis`` and sends the products of its columns.  The server
+side computes a better basis from the aggregate, in which XW has orthonormal columns.
 
-Products square the condition number.  So there are two passes, as in shifted Cholesky QR (Fukaya et
-al., 2020), with eigenvalues in place of the Cholesky factor, because columns may be collinear: the
-first pass leaves a basis that is good but for directions below the rounding error, the second sees
-these too.
+Products square the condition number, so there are two passes, as in shifted Cholesky QR (Fukaya et
+al., 2020).  Eigenvalues replace the Cholesky factor, because columns may be collinear.  The first
+pass gives a basis that is accurate except for directions below the rounding error, and the second
+pass resolves these.
 """
 
 from __future__ import annotations
@@ -24,21 +24,23 @@ from fallow.core.complete import sum_of_all
 
 EPS = torch.finfo(torch.float64).eps
 CHUNK = 4096
-"""Rows at a time: beside the rows of a site there is never a second copy of all."""
+"""Number of examples per block, so that no second copy of all examples is in memory."""
 FINE = 2.0**20
-"""Products are sent so many times as large.  Those of scaled columns lie between -1 and 1, and
-masked sums keep 40 bits after the point, too few for small directions."""
+"""Scale of products.  Those of scaled columns are between -1 and 1, and the 40 fractional bits of
+masked sums are too few for small directions."""
 
 BOUND = 2 * FINE
-"""Of products of columns of length 1, as they stand.  One more bit than they need: the length of a
-column is known from a sum that is rounded too.  Rotated ones need more: `bound_rotated`."""
+"""Bound on products of columns of length 1, with one bit of margin, because lengths come from rounded
+aggregates.  Rotated columns need a larger bound: `bound_rotated`."""
 
 STEEP = 1e10  # condition number beyond which the smallest direction is rounding error
 
 
 class Columns(NamedTuple):
-    """How columns are centered, (d,), and scaled to length 1 over all rows, (k,): constant ones by
-    0.  k is d, or d + 1 where a column of ones is the last one of every row."""
+    """Center (d,) and scale (k,) of columns, to length 1 over all examples; 0 for constant ones.
+
+    k is d, or d + 1 with a column of ones at the end.
+    """
 
     mean: Tensor
     unit: Tensor
@@ -46,8 +48,10 @@ class Columns(NamedTuple):
 
 
 def find_columns(ask: Ask, *, intercept: bool, most: float | None = None) -> Columns:
-    """The columns of all sites, by their answers to ``totals`` and ``spread``, with one of ones behind
-    them where there is an ``intercept``.  most: the largest total of a column that is taken."""
+    """Return the columns of all sites, from the replies to ``totals`` and ``spread``.
+
+    With an ``intercept``, a column of ones follows.  most: bound on the sum of a column.
+    """
     total = sum_of_all(ask, "totals", most)
     rows = int(total["rows"])
     if rows == 0:
@@ -62,13 +66,15 @@ def find_columns(ask: Ask, *, intercept: bool, most: float | None = None) -> Col
 
 
 def totals(x: Tensor) -> Tensor:
-    """The total of each column in float64.  (n, *shape) -> (d,)"""
+    """Return the sum of each column in float64.  (n, *shape) -> (d,)"""
     return torch.stack([rows.flatten(1).double().sum(0) for rows in blocks(x)]).sum(0)
 
 
 def spread(x: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
-    """The squares of each column about ``mean`` (d,), and how many values are not the mean, which
-    tells a constant column from one of a small scale.  -> (d,), (d,)"""
+    """Return squares of each column about ``mean`` (d,), and counts of values other than the mean.
+
+    The counts distinguish a constant column from one of small scale.  -> (d,), (d,)
+    """
     squares = torch.zeros_like(mean)
     varies = torch.zeros_like(mean)
     for rows in blocks(x):
@@ -79,7 +85,7 @@ def spread(x: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def scales(squares: Tensor, varies: Tensor) -> Tensor:
-    """What makes columns of these totals of `spread` of length 1; 0 for constant ones.  -> (d,)"""
+    """Return factors that scale columns to length 1, from `spread`; 0 for constant ones.  -> (d,)"""
     for c in ((varies > 0) & (squares <= 0)).nonzero().flatten().tolist():
         raise ValueError(
             f"the spread of column {c} is lost in rounding; multiply the column by a large number, "
@@ -89,25 +95,25 @@ def scales(squares: Tensor, varies: Tensor) -> Tensor:
 
 
 def bound_rotated(unit: Tensor) -> float:
-    """The most that one site can add to products of rotated columns, from what is public.
+    """Return a bound on the contribution of one site to products of rotated columns.
 
-    unit: (k,), 0 for constant columns.  Over all sites the scaled columns have length 1, so the
-    products C = XᵀX have 1 on the diagonal and no eigenvalue above their trace, the number m of
-    columns that vary.  A site's own addend C_i is positive semidefinite and so is C - C_i, the sum
-    of the others': no eigenvalue of C_i is above m either, and a rotation changes no eigenvalue, so
-    no entry of QᵀC_iQ is above m.  Columns that say the same, all rows at one site, reach it.
+    unit: (k,), 0 for constant columns.  Over all sites, scaled columns have length 1, so C = XᵀX
+    has ones on the diagonal and no eigenvalue above its trace, the number m of varying columns.
+    The contribution C_i of a site and C - C_i are positive semidefinite, so no eigenvalue of C_i
+    exceeds m.  A rotation preserves eigenvalues, so no entry of QᵀC_iQ exceeds m.  The bound is
+    reached by equal columns with all examples at one site.
 
-    Of N sites and m columns a masked sum then keeps 63 - log2(N m) bits after the point of C, 54
-    for 10 sites and 50 columns: what float64 itself keeps of numbers near 1.
+    With N sites and m columns, a masked sum keeps 63 - log2(N m) fractional bits of C, which is 54
+    for 10 sites and 50 columns, the precision of float64 near 1.
     """
     varying = int((unit > 0).sum())
     return BOUND * max(varying, 1)
 
 
 def step(bound: float, sites: int) -> float:
-    """What a masked sum rounds an addend of so many sites to, and no less.
+    """Return an upper bound on the rounding step of a contribution in a masked sum.
 
-    It keeps 40 bits after the point, or as many as let the sum of all stay below 2^63.
+    It keeps 40 fractional bits, or as many as keep the sum below 2^63.
     """
     finest: float = 2.0**-40
     coarse: float = sites * bound * 2.0**-61.99
@@ -115,17 +121,16 @@ def step(bound: float, sites: int) -> float:
 
 
 def rounding(bound: float, sites: int, k: int) -> float:
-    """How far the products of columns (k, k) from a masked sum can be off, as a spectral norm:
-    every entry by half a step of each site."""
+    """Return the maximum error of products (k, k) of a masked sum, as a spectral norm."""
     return k * sites * step(bound, sites) / 2 / FINE
 
 
 def finite(x: Tensor, may_drop: bool) -> Tensor:
-    """Which rows are finite, (n,).  Raises ValueError where one is not and may not be left out."""
+    """Return a mask of finite examples, (n,).  Raises ValueError if others may not be omitted."""
     good = torch.cat([rows.flatten(1).isfinite().all(1) for rows in blocks(x)])
     if bool(good.all()) or (may_drop and bool(good.any())):
         return good
-    bad = (~x.flatten(1).isfinite()).sum(0)  # (d,) values of each column
+    bad = (~x.flatten(1).isfinite()).sum(0)  # (d,) number of values of each column
     c = int(bad.argmax())
     what = f"column {c} has {int(bad[c])} values that are NaN or infinite in a pool of {len(x)} rows"
     if may_drop:
@@ -134,14 +139,14 @@ def finite(x: Tensor, may_drop: bool) -> Tensor:
 
 
 def blocks(x: Tensor) -> tuple[Tensor, ...]:
-    """Some rows at a time."""
+    """Divide examples into blocks."""
     return torch.split(x, CHUNK)
 
 
 def project_rows(x: Tensor, mean: Tensor, basis: Tensor) -> Iterator[Tensor]:
-    """Rows times the basis, some at a time.  x: (n, *shape), mean: (d,) -> (b, k) in float64.
+    """Multiply examples by the basis, in blocks.  x: (n, *shape), mean: (d,) -> (b, k) float64.
 
-    basis: (d, k), or (d + 1, k) where a column of ones is the last one of every row.
+    basis: (d, k), or (d + 1, k) with a column of ones at the end.
     """
     d = len(mean)
     constant = basis[d:].sum(0)  # (k,): what the column of ones adds, 0 where there is none
@@ -150,7 +155,7 @@ def project_rows(x: Tensor, mean: Tensor, basis: Tensor) -> Iterator[Tensor]:
 
 
 def products(x: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
-    """The upper triangle of ZᵀZ, Z the projected rows: (k (k + 1) / 2,), times `FINE`."""
+    """Return the upper triangle of ZᵀZ, Z the projected examples: (k (k + 1) / 2,), times `FINE`."""
     k = basis.shape[1]
     total = basis.new_zeros(k, k)
     for z in project_rows(x, mean, basis):
@@ -160,7 +165,7 @@ def products(x: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
 
 
 def matrix(triangle: Tensor, k: int) -> Tensor:
-    """The symmetric matrix of which `products` is the triangle.
+    """Return the symmetric matrix of a triangle of `products`.
 
     >>> matrix(FINE * torch.tensor([1.0, 2.0, 3.0]), 2)
     tensor([[1., 2.],
@@ -173,23 +178,23 @@ def matrix(triangle: Tensor, k: int) -> Tensor:
 
 
 def leverages(x: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
-    """τ of each row, for a basis in which the rows of all sites are orthonormal.  -> (n,)"""
+    """Return τ of each example, for a basis in which all examples are orthonormal.  -> (n,)"""
     parts = [scores(z) for z in project_rows(x, mean, basis)]
     return torch.cat([basis.new_zeros(0), *parts])
 
 
 def scores(u: Tensor) -> Tensor:
-    """τ of each row of left singular vectors.  (n, r) -> (n,)
+    """Return τ of each row of left singular vectors.  (n, r) -> (n,)
 
-    What is below 1e-12 is rounding and becomes 0: a row that is drawn with such a chance would
-    weigh more than all others.
+    Values below 1e-12 are rounding errors and become 0: an example with such a probability would
+    dominate the weights.
     """
     score = u.square().sum(1).clamp(max=1.0)
     return score.masked_fill(score < 1e-12, 0.0)
 
 
 def triangle(x: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
-    """R of the QR decomposition of the projected rows: (k, k), or (n, k) of fewer rows."""
+    """Return R of the QR decomposition of projected examples: (k, k), or (n, k) for fewer."""
     result = basis.new_zeros(0, basis.shape[1])
     for z in project_rows(x, mean, basis):
         result = torch.linalg.qr(torch.cat([result, z]), mode="r").R
@@ -198,10 +203,10 @@ def triangle(x: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Directions:
-    """The directions in which rows differ, in coordinates of scaled columns.
+    """Directions in which examples differ, in coordinates of scaled columns.
 
-    basis: (k, r), with it rows are orthonormal; condition: the ratio of the largest to the smallest
-    spread that is not rounding.
+    basis: (k, r), in which examples are orthonormal; condition: ratio of the largest to the
+    smallest spread above rounding.
     """
 
     basis: Tensor
@@ -215,27 +220,27 @@ class Directions:
 def first_pass(
     gram: Tensor, rows: int, ridge: float = 0.0, rounding: float = 0.0
 ) -> Tensor:
-    """A basis (k, k) in which the scaled columns are nearly orthonormal.
+    """Return a basis (k, k) in which the scaled columns are nearly orthonormal.
 
-    gram: (k, k) their products, at most 1; ridge: added to its diagonal; ``rounding``: how far they
-    are off beyond the rounding of float64.  The shift is as large as the rounding errors of the
-    products can be, so that no direction is blown up beyond 1; beyond 2 with both kinds of errors,
-    and `BOUND` holds for the second pass, rotated or not.
+    gram: (k, k) products, at most 1; ridge: added to the diagonal; ``rounding``: error in addition
+    to that of float64.  The shift is as large as the rounding errors of the products, so no
+    direction exceeds 1, or 2 with both kinds of errors; `BOUND` then holds for the second pass,
+    rotated or not.
     """
     k = len(gram)
     values, vectors = torch.linalg.eigh(gram + ridge * torch.eye(k, dtype=gram.dtype))
     shift = (11 * (k + k * (k + 1) / max(rows, 1)) * EPS * values[-1]).clamp_min(rounding)
     basis: Tensor = vectors / (values.clamp_min(0) + shift).clamp_min(EPS).sqrt()
-    return basis.contiguous()  # as a wire delivers it: other strides give other last bits
+    return basis.contiguous()  # as received: other strides give other rounding errors
 
 
 def second_pass(
     gram: Tensor, basis: Tensor, ridge: float = 0.0, rounding: float = 0.0
 ) -> Directions:
-    """The directions, from the products of rows projected on the basis of the first pass.
+    """Return the directions, from products of examples projected on the basis of the first pass.
 
-    A direction is kept where its spread is above rounding, that of float64 and that of a masked
-    sum (``rounding``, as a spectral norm); the others are none.
+    A direction is kept if its spread exceeds rounding errors, those of float64 and of a masked sum
+    (``rounding``, as a spectral norm).
     """
     values, vectors = torch.linalg.eigh(gram + ridge * basis.T @ basis)
     least = len(values) * EPS * values[-1].clamp_min(EPS)
@@ -247,10 +252,10 @@ def second_pass(
 
 
 def decompose(z: Tensor, rows: int, ridge: float = 0.0) -> tuple[Tensor, Directions]:
-    """The left singular vectors (m, r) of what sites sent (m, k), and the directions.
+    """Return the left singular vectors (m, r) of the replies (m, k), and the directions.
 
-    rows: of all sites; the rank rule is that of `numpy.linalg.matrix_rank`.  With a ridge the
-    vectors are shorter than 1, and so their rows give ridge scores.
+    rows: number of examples of all sites; the rank follows `numpy.linalg.matrix_rank`.  With a
+    ridge, vectors are shorter than 1, so their rows give ridge scores.
     """
     left, size, right = torch.linalg.svd(z, full_matrices=False)
     keep = size > max(rows, z.shape[1]) * EPS * size[:1].clamp_min(EPS)
@@ -262,14 +267,14 @@ def decompose(z: Tensor, rows: int, ridge: float = 0.0) -> tuple[Tensor, Directi
 
 
 def _condition(sizes: Tensor) -> float:
-    """The largest over the smallest of sizes that descend, (r,); 1 where there is none."""
+    """Return the ratio of the largest to the smallest of descending sizes, (r,); 1 if empty."""
     if not len(sizes):
         return 1.0
     return float(sizes[0] / sizes[-1])
 
 
 def span(directions: Tensor) -> Tensor:
-    """An orthonormal basis of the span of the columns.  (k, m) -> (k, q)"""
+    """Return an orthonormal basis of the span of the columns.  (k, m) -> (k, q)"""
     length = directions.norm(dim=0).clamp_min(torch.finfo(directions.dtype).tiny)
     left, size, _ = torch.linalg.svd(directions / length, full_matrices=False)
     basis: Tensor = left[:, size > 1e-8]
@@ -283,7 +288,7 @@ ALONE = (
 
 
 def describe_doubts(n: int, found: Directions) -> list[str]:
-    """What a reader of the results should know, in sentences."""
+    """Return notes for the report, as sentences."""
     sentences = []
     if n < found.rank:
         sentences.append(

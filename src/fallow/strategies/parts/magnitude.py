@@ -1,4 +1,4 @@
-"""Numbers so large or small that their squares are lost: k-means and distances work on multiples."""
+"""Scaling of numbers whose squares would overflow or vanish."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ REACH = {torch.float32: 1e12, torch.float64: 1e100}
 
 
 def within_reach(x: Tensor, kind: torch.dtype) -> Tensor:
-    """``x`` over a power of two, such that the square of its largest number is one of ``kind``.
+    """Divide ``x`` by a power of two, so that the square of its largest number is finite in
+    ``kind``.
 
-    x: (m, d), finite.  A power of two rounds nothing: distances are so many times smaller, and
-    every order among them stays.  Ordinary numbers stay as they are.
+    x: (m, d), finite.  A power of two causes no rounding: distances are scaled, and their order is
+    preserved.  Ordinary numbers are unchanged.
 
     >>> rows = torch.tensor([[3 * 2.0**700, 0.0]], dtype=torch.float64)
     >>> within_reach(rows, torch.float64)

@@ -1,4 +1,4 @@
-"""Rows in an order in which neighbors stand side by side."""
+"""Order of examples in which neighbors are adjacent."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ import torch
 from torch import Tensor
 
 Split = Literal["direction", "column"]
-"""What rows are split along: the direction in which they vary most, or their widest column."""
+"""Direction of splits: the direction of the largest variance, or the widest column."""
 
-LEAF = 8  # rows that are not split any more
-SAMPLE = 512  # rows by which a direction is found
-STEPS = 8  # towards the direction; it need not be exact
-WIDE = 64  # columns; of more, so many principal directions are looked at
-SKETCH = 4096  # rows by which these are found
-STEADY = 2.0**30  # places apart by less than 1 / STEADY of the widest are the same place
+LEAF = 8  # maximum number of examples of a leaf
+SAMPLE = 512  # number of examples that determine a direction
+STEPS = 8  # power iterations; the direction need not be exact
+WIDE = 64  # columns; beyond it, this number of principal directions is used
+SKETCH = 4096  # number of examples that determine these
+STEADY = 2.0**30  # positions closer than 1 / STEADY of the range are equal
 TINY = torch.finfo(torch.float64).tiny
-AT_ONCE = 2**22  # numbers of the parts that are looked at together
+AT_ONCE = 2**22  # numbers per block of nodes
 
 Places = Callable[[Tensor, Tensor], Tensor]
-"""Rows of parts, (parts, most, d), and which of them are rows, (parts, most) -> where they lie."""
+"""Examples of nodes, (parts, most, d), and a mask of them, (parts, most) -> their positions."""
 
 
 def order_by_neighbors(x: Tensor, unit: Tensor, split: Split = "direction") -> Tensor:
-    """Rows along the leaves of a tree, each part of which is split at its median: (n,) positions.
+    """Return examples along the leaves of a tree with median splits: (n,) positions.
 
-    x: (n, d).  unit: (d,), what a column is multiplied by before columns are compared.  Rows at the
-    same place keep their order.
+    x: (n, d).  unit: (d,) factors of the columns for comparison.  Equal examples keep their order.
 
     >>> order_by_neighbors(torch.tensor([[5.0], [0.0], [6.0]]), torch.ones(1))
     tensor([0, 1, 2])
@@ -51,7 +50,7 @@ def order_by_neighbors(x: Tensor, unit: Tensor, split: Split = "direction") -> T
 
 
 def narrow(x: Tensor, unit: Tensor) -> Tensor:
-    """Rows along the first principal directions of at most ``SKETCH`` of them, (n, WIDE)."""
+    """Project examples on the first principal directions of at most ``SKETCH``, (n, WIDE)."""
     step = -(-len(x) // SKETCH)
     near = x[::step] * unit.double()
     near -= near.mean(dim=0)
@@ -63,8 +62,10 @@ def narrow(x: Tensor, unit: Tensor) -> Tensor:
 
 
 def places_of(x: Tensor, parts: Tensor, find: Places) -> Tensor:
-    """Where the rows of each part lie within it, (parts, most); what is no row lies behind them, and
-    the rows of a part that is split no more lie at one place."""
+    """Return the positions of the examples within each node, (parts, most).
+
+    Padding comes last, and the examples of a leaf have equal positions.
+    """
     is_row = parts >= 0
     at_once = max(1, AT_ONCE // (parts.shape[1] * x.shape[1]))
     result = []
@@ -77,7 +78,7 @@ def places_of(x: Tensor, parts: Tensor, find: Places) -> Tensor:
 
 
 def halve(parts: Tensor) -> Tensor:
-    """Each part as two, the lower half of its rows first.
+    """Divide each node in two, the lower half of its examples first.
 
     >>> halve(torch.tensor([[4, 2, 0, 1, 3], [5, 6, 7, 8, -1]])).tolist()
     [[4, 2, -1], [0, 1, 3], [5, 6, -1], [7, 8, -1]]
@@ -93,7 +94,7 @@ def halve(parts: Tensor) -> Tensor:
 
 
 def places_along_column(x: Tensor, is_row: Tensor, *, unit: Tensor) -> Tensor:
-    """The widest column of each part, (parts, most).  x: (parts, most, d)"""
+    """Return the widest column of each node, (parts, most).  x: (parts, most, d)"""
     low = x.masked_fill(~is_row[..., None], torch.inf).amin(dim=1)
     high = x.masked_fill(~is_row[..., None], -torch.inf).amax(dim=1)
     widest = ((high - low) * unit).argmax(dim=1)
@@ -101,11 +102,11 @@ def places_along_column(x: Tensor, is_row: Tensor, *, unit: Tensor) -> Tensor:
 
 
 def places_along_direction(x: Tensor, is_row: Tensor, *, unit: Tensor) -> Tensor:
-    """Where rows lie along the direction in which those of their part vary most, (parts, most).
+    """Return positions along the direction of the largest variance of each node, (parts, most).
 
-    The direction is the first principal one of at most ``SAMPLE`` rows, by steps of the power
-    method from their widest column, which grows along it.  Places are rounded, so that how sums
-    are rounded does not change the order of rows.  x: (parts, most, d)
+    The direction is the first principal one of at most ``SAMPLE`` examples, by power iterations
+    from their widest column, oriented along it.  Positions are rounded, so rounding errors do not
+    change the order.  x: (parts, most, d)
 
     >>> x = torch.tensor([[[0.0, 0.0], [3.0, 4.0], [1.5, 2.0]]])
     >>> is_row = torch.ones(1, 3, dtype=torch.bool)
@@ -131,8 +132,9 @@ def places_along_direction(x: Tensor, is_row: Tensor, *, unit: Tensor) -> Tensor
 
 
 def first_direction(near: Tensor) -> Tensor:
-    """About the first principal direction of rows around 0, (parts, d, 1); zeros for those that all
-    lie at 0.  near: (parts, rows, d)
+    """Return the approximate first principal direction of centered examples, (parts, d, 1).
+
+    It is zero for examples that are all 0.  near: (parts, rows, d)
 
     >>> first_direction(torch.tensor([[[3.0, 4.0], [-3.0, -4.0]]])).squeeze().tolist()
     [0.6..., 0.8...]
@@ -152,6 +154,6 @@ def first_direction(near: Tensor) -> Tensor:
 
 
 def scale(vectors: Tensor) -> Tensor:
-    """Vectors of length 1; zeros stay.  (parts, n, 1)"""
+    """Scale vectors to length 1; zeros are unchanged.  (parts, n, 1)"""
     length: Tensor = vectors.norm(dim=1, keepdim=True)
     return vectors / length.clamp(min=TINY)

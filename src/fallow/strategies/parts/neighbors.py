@@ -1,4 +1,4 @@
-"""The most similar rows by cosine, without ever building the matrix of all pairs."""
+"""Nearest neighbors by cosine similarity, without the matrix of all pairs."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ from fallow.core.products import place
 from fallow.strategies.parts.kcenter import CHUNK, EXACT
 
 CELLS = 2**24  # cosines of a block: 64 MB in single precision
-SAMPLE = 2048  # cosines of a row that tell where its largest begin
-FEW = 50  # as few are found at once
+SAMPLE = 2048  # sampled cosines of an example, for a bound on its largest
+FEW = 50  # number below which no sample is used
 ROOM = 3.0  # standard deviations of a count in the sample
-PAIRED = 8192  # rows; of as many or more, each pair is multiplied once
-TILE = 512  # rows; the cosines of two tiles stay in the processor's cache
-SPARE = 4  # times as many pairs as are wanted are kept of a tile before the best are taken
+PAIRED = 8192  # examples; from here on each pair is multiplied once
+TILE = 512  # examples; the cosines of two tiles fit in the cache of the CPU
+SPARE = (
+    4  # multiple of requested pairs that are stored for a tile before the best are selected
+)
 
 Array = npt.NDArray[Any]
 Passed = tuple[Array, Array, Array]  # rows of a tile, places of their neighbors, cosines
 
 
 def most_similar(x: Tensor, k: int, more: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The ``k`` rows of ``x`` that are most similar to each row of ``x``, and to those of ``more``.
+    """Return the ``k`` examples of ``x`` most similar to each example of ``x`` and of ``more``.
 
-    x: (m, d); more: (n, d) -> cosines and positions in ``x``, both (m + n, k'), most similar first,
-    with k' = min(k, m - 1).  A row of ``x`` is left out of its own list, as itself and not as the
-    nearest one: its copies stay.  Time grows as (m + n) m, memory as m.
+    x: (m, d); more: (n, d) -> cosines and positions in ``x``, both (m + n, k'), the most similar
+    first, with k' = min(k, m - 1).  An example of ``x`` is not in its own list, but its duplicates
+    are.  Time is proportional to (m + n) m, memory to m.
 
     >>> cosines, at = most_similar(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]), k=1)
     >>> at.flatten().tolist()
@@ -54,8 +56,7 @@ def most_similar(x: Tensor, k: int, more: Tensor | None = None) -> tuple[Tensor,
 def similar_blocks(
     x: Tensor, k: int, more: Tensor | None = None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """What `most_similar` finds, (b, k') of some rows after the other: who needs the first rows
-    alone pays for those."""
+    """Yield the result of `most_similar` in blocks, (b, k'), computed on demand."""
     rows = _unit_rows(x)
     k = max(min(k, len(x) - 1), 0)
     yield from _best_of_blocks(_cosines(rows), k)
@@ -70,15 +71,17 @@ def _best_of_blocks(blocks: Iterable[Tensor], k: int) -> Iterator[tuple[Tensor, 
 
 
 def _unit_rows(x: Tensor) -> Tensor:
-    """Rows of length 1, where selection computes; few in double precision."""
+    """Scale examples to length 1, on the device of products; small sets in double precision."""
     if len(x) < EXACT:
         x = x.double()
     return normalize(place(x))
 
 
 def _cosines(rows: Tensor) -> Iterator[Tensor]:
-    """Cosines of ``rows`` (m, d), of length 1, with each other, block by block: (b, m), valid until
-    the next one; a row with itself is at -inf."""
+    """Yield cosines of ``rows`` (m, d), of length 1, with each other, in blocks (b, m).
+
+    A block is valid until the next one; the cosine of an example with itself is -inf.
+    """
     memory = _memory_of_block(rows)
     first = 0  # the position of the block's first row
     for block in torch.split(rows, len(memory)):
@@ -90,24 +93,24 @@ def _cosines(rows: Tensor) -> Iterator[Tensor]:
 
 
 def _cosines_of_others(rows: Tensor, others: Tensor) -> Iterator[Tensor]:
-    """Cosines of ``others`` (n, d) with ``rows`` (m, d), of length 1, as `_cosines` has them."""
+    """Yield cosines of ``others`` (n, d) with ``rows`` (m, d), of length 1, as in `_cosines`."""
     memory = _memory_of_block(rows)
     for block in torch.split(normalize(others.to(rows)), len(memory)):
         yield torch.mm(block, rows.T, out=memory[: len(block)])
 
 
 def _memory_of_block(rows: Tensor) -> Tensor:
-    """One piece of memory for all blocks: so much of it anew takes longer than what is in it."""
+    """Allocate one buffer for all blocks, because allocation takes longer than the products."""
     size = max(1, min(CHUNK, CELLS // max(len(rows), 1)))
     return rows.new_empty(size, len(rows))
 
 
 def _largest(block: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The ``k`` largest of each row, descending, and where they are.  (b, m) -> (b, k) twice.
+    """Return the ``k`` largest of each row, descending, and their positions.  (b, m) -> (b, k)
+    twice.
 
-    Where many of very many are wanted, a sample tells first above what they lie, and only what does
-    is sorted; rows of which the sample told too much are sorted whole.  A device finds them whole as
-    fast.
+    For large sets, a sample gives a lower bound first, and only larger values are sorted; rows with
+    a wrong bound are sorted in full.  A device sorts in full as fast.
     """
     m = block.shape[1]
     if k < FEW or m < EXACT or not block.is_cpu:
@@ -124,17 +127,21 @@ def _largest(block: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _least_by_sample(sample: Tensor, share: float) -> Tensor:
-    """Above what, in all likelihood, the largest of each row lie: as large a ``share`` of its
-    cosines, and room for chance.  sample: (b, s), some cosines of each row -> (b,)."""
+    """Return a probable lower bound of the largest values of each row, from a sample.
+
+    It is the quantile for ``share``, with a margin.  sample: (b, s), some cosines of each row ->
+    (b,).
+    """
     expected = share * sample.shape[1]
     rank = math.ceil(expected + ROOM * math.sqrt(expected))
     return sample.topk(min(rank, sample.shape[1]), 1).values[:, -1]
 
 
 def _best_passed(passed: list[Passed], n: int, k: int) -> tuple[Tensor, Tensor]:
-    """The ``k`` best of what has passed for each of ``n`` rows: cosines, descending, and places.
+    """Return the ``k`` best candidates of each of ``n`` examples: cosines, descending, and
+    positions.
 
-    Rows for which fewer have passed end in -inf.  -> (n, k) twice.
+    Rows with fewer candidates end in -inf.  -> (n, k) twice.
     """
     row = np.concatenate([part[0] for part in passed])
     listed = np.concatenate([part[1] for part in passed])
@@ -156,12 +163,12 @@ def _best_passed(passed: list[Passed], n: int, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _search_pairs(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """What `most_similar` finds of ``rows`` (m, d), of length 1, with each pair multiplied once.
+    """Return the result of `most_similar` for ``rows`` (m, d), with each pair multiplied once.
 
-    A sample tells above what the k best of each row lie.  Tiles of rows are compared with each
-    other; a cosine goes to the lists of those of its two rows for which it is large enough.  A list
-    that grows long is cut to its k best, and the worst of them is then the bound: so memory grows
-    as m k however alike the rows are.  Rows of which the sample told too much are searched alone.
+    A sample gives a bound on the k best of each example.  Tiles of examples are compared with each
+    other, and a cosine is added to the lists of both examples for which it exceeds the bound.  Long
+    lists are reduced to the k best, and the worst becomes the bound, so memory is proportional to m
+    k regardless of the data.  Examples with a wrong bound are searched separately.
     """
     m = len(rows)
     sample = rows[:: m // SAMPLE].clone()
@@ -199,9 +206,9 @@ def _search_pairs(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 class _List:
-    """The best pairs of a tile's rows so far.
+    """Best pairs of the examples of a tile so far.
 
-    bound: (t,) what a cosine must reach to be among a row's k best.
+    bound: (t,) minimum cosine of the k best of an example.
     """
 
     def __init__(self, bound: Array, k: int) -> None:
@@ -211,7 +218,7 @@ class _List:
         self.n_passed = 0
 
     def add(self, row: Array, listed: Array, cosine: Array) -> None:
-        """Pairs of the tile's rows that have reached their bounds."""
+        """Add pairs of the examples of the tile that reach their bounds."""
         self.passed.append((row.astype(np.uint16), listed.astype(np.int32), cosine))
         self.n_passed += len(row)
         if self.n_passed > SPARE * self.k * len(self.bound):
@@ -223,20 +230,20 @@ class _List:
         kept = row.astype(np.uint16), at.numpy()[row, rank].astype(np.int32)
         self.passed = [(*kept, best.numpy()[row, rank])]
         self.n_passed = len(row)
-        # Of a row that has k, the next one must be better than the worst.
+        # An example with k neighbors needs a better one than the worst.
         worst = best[:, -1].numpy()
         above = np.nextafter(worst, worst.dtype.type(np.inf))
         self.bound = np.where(np.isfinite(worst), above, self.bound)
 
     def take_best(self) -> tuple[Tensor, Tensor]:
-        """Cosines and places of the k best of each row, (t, k), and nothing is kept of them."""
+        """Return cosines and positions of the k best of each example, (t, k), and clear the list."""
         best = _best_passed(self.passed, len(self.bound), self.k)
         self.passed = []
         return best
 
 
 def _share_pairs(tile: Array, lists: list[_List], one: int, two: int) -> None:
-    """Give the cosines of two tiles to the lists of both.  tile: (a, b)"""
+    """Add the cosines of two tiles to the lists of both.  tile: (a, b)"""
     mine = lists[one]
     theirs = lists[two]
     lower = np.minimum(mine.bound, theirs.bound.min())

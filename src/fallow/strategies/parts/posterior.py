@@ -1,8 +1,8 @@
-"""Last-layer features, and the Gaussian posterior of one linear output on them, in float64.
+"""Last-layer features, and the Gaussian posterior of one linear output, in float64.
 
-The gradient of a linear output is φ(x) = (embed(x), 1), whatever its weights are.  With labeled
-rows Φ_L and noise σ, M = (Φ_L'Φ_L + σ²I)⁻¹ is what is not yet known about the weights.  Scale and
-noise are those of Holzmüller et al. (2023): labeled rows have a mean square of 1.
+The gradient of a linear output is φ(x) = (embed(x), 1), regardless of its weights.  With labeled
+examples Φ_L and noise σ, M = (Φ_L'Φ_L + σ²I)⁻¹ is the posterior covariance of the weights.  Scale
+and noise follow Holzmüller et al. (2023): labeled examples have a mean square of 1.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from fallow.strategies.parts.kcenter import Features
 from fallow.strategies.parts.top import first_best, order_ties
 
 SIGMA = 1e-3
-"""σ, the noise of a label where labeled rows have a mean square of 1 (Holzmüller et al., 2023)."""
+"""σ, label noise for labeled examples with a mean square of 1 (Holzmüller et al., 2023)."""
 
-LEAST = 1e-6  # of σ: its square must not drown in the rounding errors of Φ_L'Φ_L
-CERTAIN = 1e-12  # 1 - φ'Mφ of a pick that cannot be taken back
-TIED = 1e-10  # of the largest score: copies of a row differ by rounding errors
-LARGEST = 1e50  # of a feature: its fourth power times any number of rows is a double
+LEAST = 1e-6  # minimum σ: its square must exceed the rounding errors of Φ_L'Φ_L
+CERTAIN = 1e-12  # 1 - φ'Mφ of an example that cannot be removed
+TIED = 1e-10  # relative tolerance: duplicates differ by rounding errors
+LARGEST = 1e50  # maximum feature: sums of its fourth power are finite
 
 
 class HasSigma(Protocol):
-    """A strategy with a field for the noise of a label."""
+    """A query strategy with a field for label noise."""
 
     @property
     def sigma(self) -> float: ...
 
 
 def check_sigma(strategy: HasSigma) -> None:
-    """Raise ValueError where the field ``sigma`` is no noise."""
+    """Raise ValueError unless the field ``sigma`` is a valid noise level."""
     if not LEAST <= strategy.sigma < float("inf"):
         name = type(strategy).__name__
         raise ValueError(
@@ -43,7 +43,7 @@ def check_sigma(strategy: HasSigma) -> None:
 
 
 def refuse_classes(strategy: object, view: View) -> None:
-    """Raise ValueError where there are classes, for a strategy that knows one output only."""
+    """Raise ValueError for classification, for a query strategy for one output."""
     if view.classes:
         raise ValueError(
             f"{type(strategy).__name__} is for numbers to predict and the data has {view.classes} "
@@ -54,10 +54,10 @@ def refuse_classes(strategy: object, view: View) -> None:
 @final
 @dataclass(frozen=True)
 class LastLayer:
-    """Features of a site's rows that are finite.
+    """Finite features of the examples of a site.
 
-    pool: (m, k); labeled: (l, k); rows: positions of the ``m`` in the pool of the site, then those
-    of its rows that are not finite: these come last in every choice.
+    pool: (m, k); labeled: (l, k); rows: positions of the ``m`` in the pool, then those of
+    non-finite examples, which are ranked last.
     """
 
     pool: Tensor
@@ -66,8 +66,10 @@ class LastLayer:
 
     @staticmethod
     def of(view: View, model: str) -> LastLayer:
-        """φ, k = d + 1.  A row with a number beyond `LARGEST` counts as one that is not finite: its
-        fourth powers are needed.  Raises ValueError where no row of the pool is finite.
+        """Return φ, k = d + 1.
+
+        An example with a number beyond `LARGEST` counts as non-finite, because fourth powers are
+        needed.  Raises ValueError if no example of the pool is finite.
         """
         x = view.embed(model)
         known = view.embed(model, "labeled")
@@ -81,20 +83,20 @@ class LastLayer:
         return LastLayer(with_one(x[good]), with_one(known[_is_usable(known)]), rows)
 
     def picks(self, chosen: Tensor, n: int) -> Picks:
-        """``n`` rows of the site: the ``chosen`` rows of ``pool``, then what is not finite."""
+        """Select ``n`` examples: the ``chosen`` ones of ``pool``, then non-finite ones."""
         return Picks(torch.cat([self.rows[chosen], self.rows[len(self.pool) :]])[:n])
 
     def points(self, ties: torch.Generator) -> tuple[Features, Features, int | None]:
-        """Pool and labeled rows, and where to start: at the longest row if nothing is labeled."""
+        """Return pool, labeled examples and the start: the longest example without labels."""
         start = None
         if not len(self.labeled):
             order = order_ties(len(self.pool), ties)
             start = first_best(self.pool.square().sum(1), order)
-        middle = self.pool.mean(0)  # a shift changes no distance, but less is rounded
+        middle = self.pool.mean(0)  # a shift changes no distance and reduces rounding
         return Features.of(self.pool - middle), Features.of(self.labeled - middle), start
 
     def posterior(self, sigma: float) -> LastLayer:
-        """M^½φ of scaled rows: inner products are posterior covariances, over σ²."""
+        """Return M^½φ of scaled examples: inner products are posterior covariances over σ²."""
         measured = self.labeled
         if len(measured) == 0:
             measured = self.pool
@@ -111,23 +113,23 @@ class LastLayer:
 
 
 def _is_usable(x: Tensor) -> Tensor:
-    """Which rows of features can be computed with; false for NaN.  x: (n, d) -> (n,)."""
+    """Return a mask of usable features; false for NaN.  x: (n, d) -> (n,)."""
     return (x.double().abs() <= LARGEST).all(1)
 
 
 def with_one(x: Tensor) -> Tensor:
-    """(n, d) -> (n, d + 1), in float64."""
+    """Append a column of ones: (n, d) -> (n, d + 1), in float64."""
     return torch.cat([x.double(), torch.ones(len(x), 1, dtype=torch.float64)], 1)
 
 
 @final
 @dataclass(frozen=True)
 class Reduction:
-    """How much of the posterior variance of all rows a label would take away.
+    """Reduction of the posterior variance of all examples by a label.
 
-    phi: (m, k) rows; m_phi: (m, k) M times each; r_m_phi: (m, .) R M times each, where F = R'R is
-    the sum of φφ' over pool and labeled rows.  Tr(MF) falls by φ'MFMφ / (1 + φ'Mφ) when a row is
-    labeled: the greedy step of BAIT (Ash et al., 2021) for one output.
+    phi: (m, k) examples; m_phi: (m, k) M times each; r_m_phi: (m, .) R M times each, where F = R'R
+    is the sum of φφ' over pool and labeled examples.  A label reduces Tr(MF) by φ'MFMφ / (1 +
+    φ'Mφ), the greedy step of BAIT (Ash et al., 2021) for one output.
     """
 
     phi: Tensor
@@ -136,7 +138,7 @@ class Reduction:
 
     @staticmethod
     def of(rows: LastLayer, sigma: float) -> Reduction:
-        """The rows of the pool; F stays what it is now."""
+        """Return the reduction for the pool; F is constant from here on."""
         z = rows.posterior(sigma)  # in these coordinates M = I
         root = torch.linalg.qr(torch.cat([z.pool, z.labeled]), mode="r").R
         return Reduction(z.pool, z.pool, z.pool @ root.T)
@@ -145,21 +147,20 @@ class Reduction:
         return Reduction(self.phi[rows], self.m_phi[rows], self.r_m_phi[rows])
 
     def variance(self) -> Tensor:
-        """φ'Mφ, (m,)."""
+        """Return φ'Mφ, (m,)."""
         return (self.phi * self.m_phi).sum(1)
 
     def gain(self) -> Tensor:
-        """By how much Tr(MF) falls when a row is labeled, (m,)."""
+        """Return the decrease of Tr(MF) by a label, (m,)."""
         return self.r_m_phi.square().sum(1) / (1 + self.variance())
 
     def loss(self) -> Tensor:
-        """By how much Tr(MF) grows when a labeled row is taken back, (m,); infinite where M does
-        not tell what was known without it."""
+        """Return the increase of Tr(MF) by removing a label, (m,); infinite if it is undefined."""
         left = 1 - self.variance()
         return (self.r_m_phi.square().sum(1) / left).masked_fill(left <= CERTAIN, torch.inf)
 
     def after(self, j: int, sign: int = 1) -> Reduction:
-        """When row ``j`` is labeled, or (``sign`` = -1) is taken back."""
+        """Return the reduction after example ``j`` is labeled, or removed (``sign`` = -1)."""
         step = self.m_phi @ self.phi[j]  # φ'Mφ_j
         step = step / (sign + step[j])
         return Reduction(

@@ -1,4 +1,4 @@
-"""Budgets over classes: whole numbers in given proportions, within capacities."""
+"""Division of label budgets over classes, in proportion and within capacities."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch import Tensor
 
 
 def apportion(n: int, weight: Tensor) -> Tensor:
-    """``n`` units in proportion to ``weight`` by largest remainders.  (C,) -> (C,) int64.
+    """Divide ``n`` in proportion to ``weight`` by largest remainders.  (C,) -> (C,) int64.
 
     Ties go to the larger weight, then to the lower class.  Remainders are compared after rounding
-    to 1e-9: exact ties must not be broken by floating-point noise.  Raises ValueError for weights
-    that are negative, not finite or all zero.
+    to 1e-9, so rounding errors do not break exact ties.  Raises ValueError for weights that are
+    negative, not finite or all zero.
 
     >>> apportion(7, torch.tensor([1.0, 1.0, 1.0]))
     tensor([3, 2, 2])
@@ -37,9 +37,9 @@ def apportion(n: int, weight: Tensor) -> Tensor:
 
 
 def fill(n: int, weight: Tensor, caps: Tensor) -> Tensor:
-    """`apportion` within ``caps`` (C,): what a class cannot take goes to the open classes in the
-    same proportions.  A class of weight 0 gets what the others leave.  The result sums to
-    ``min(n, caps.sum())``.
+    """Run `apportion` within ``caps`` (C,), and divide the excess over open classes.
+
+    A class of weight 0 gets the remainder.  The result sums to ``min(n, caps.sum())``.
 
     >>> fill(10, torch.tensor([1.0, 1.0, 0.5, 0.25]), torch.tensor([3, 100, 100, 100]))
     tensor([3, 4, 2, 1])

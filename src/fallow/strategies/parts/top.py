@@ -1,4 +1,4 @@
-"""The n best of many scores."""
+"""Selection of the n best scores."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from torch import Tensor
 
 
 def rank_rows(scores: Tensor, generator: torch.Generator) -> Tensor:
-    """Positions by descending score; ties in random order from ``generator``.  (n,) -> (n,).
+    """Rank positions by descending score; ties in random order from ``generator``.  (n,) -> (n,).
 
-    NaN and infinities come last.  Raises ValueError when nothing is finite: a strategy must not
-    turn into random picks unnoticed.
+    NaN and infinities are ranked last.  Raises ValueError if nothing is finite: a query strategy
+    must not become random sampling unnoticed.
     """
     if not len(scores):
         return torch.empty(0, dtype=torch.int64)
@@ -26,7 +26,7 @@ def rank_rows(scores: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def top(scores: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """Positions of the ``min(n, len)`` largest scores, best first.
+    """Return positions of the ``min(n, len)`` largest scores, best first.
 
     >>> top(torch.tensor([0.1, 0.9, float("nan"), 0.5]), 2, torch.Generator())
     tensor([1, 3])
@@ -35,16 +35,16 @@ def top(scores: Tensor, n: int, generator: torch.Generator) -> Tensor:
 
 
 def order_ties(n: int, generator: torch.Generator | None) -> Tensor:
-    """The order in which equal rows are taken, (n,): by position where nothing is drawn."""
+    """Return the order of ties, (n,): by position without a generator."""
     if generator is None:
         return torch.arange(n)
     return torch.randperm(n, generator=generator)
 
 
 def first_best(scores: Tensor, order: Tensor, tolerance: float = 0.0) -> int:
-    """The row with the largest score; of equal rows, the first in ``order`` (`order_ties`).
+    """Return the position of the largest score; ties by ``order`` (`order_ties`).
 
-    tolerance: scores are equal up to this share of the largest one.
+    tolerance: relative difference below which scores are equal.
 
     >>> scores = torch.tensor([1.0, 3 - 1e-12, 3.0], dtype=torch.float64)
     >>> first_best(scores, torch.arange(3), 1e-10), first_best(scores, torch.arange(3))
@@ -61,7 +61,7 @@ def first_best(scores: Tensor, order: Tensor, tolerance: float = 0.0) -> int:
 
 
 def shuffle_equal(scores: Tensor, generator: torch.Generator) -> Tensor:
-    """All positions, (n,), in their order, but rows with the same score are shuffled.
+    """Return all positions, (n,), in order, but shuffled among equal scores.
 
     >>> scores = torch.tensor([5.0, 7.0, 6.0])
     >>> shuffle_equal(scores, torch.Generator())  # no two are equal
