@@ -1,1 +1,1 @@
-"""One run: a recipe under one seed, from its data to its scores."""
+"""Runs: one experiment configuration with one seed, from data to scores."""

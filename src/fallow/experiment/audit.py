@@ -1,8 +1,8 @@
-"""Rows drawn by chance beside those that a query chooses: how often the model is wrong, without a
-test set and without the bias of rows that were chosen because they are hard.
+"""Evaluation set: random examples beside the selected ones, to estimate the error of the model.
 
-Horvitz and Thompson (1952) for the totals, with the model's own doubt as what is known of every row
-(the difference estimator; prediction-powered inference, Angelopoulos et al., 2023).
+The estimate needs no test set and is not biased by the selection of difficult examples.  Totals use
+the estimator of Horvitz and Thompson (1952), with the model's own uncertainty as auxiliary variable
+(difference estimator; prediction-powered inference, Angelopoulos et al., 2023).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ PSEUDO = 2
 @final
 @dataclass(frozen=True)
 class Audit:
-    """A ``share`` of each budget goes to rows that are drawn uniformly.
+    """Evaluation set that takes the fraction ``share`` of each label budget.
 
-    After a query has chosen, every site draws among the rows that are left.  What the model says of
-    both is kept at the site before anybody answers; when labels have come, and before anything is
-    trained on them, sites say how often it was wrong.
+    After a query, each site draws among the remaining examples.  The predictions for both kinds of
+    examples are stored at the site before labeling.  When labels arrive, and before they are used for
+    training, sites report the errors.
 
-    secure_sum: that leaves in totals alone; else the coordinator sees each site's.
+    With ``secure_sum``, only aggregates leave the sites.  Otherwise, the coordinator sees each site.
 
     >>> Audit(0.1).divide({"a": 20, "b": 20}, draw=torch.Generator())
     {'a': 2, 'b': 2}
@@ -103,10 +103,10 @@ class Audit:
     # -- server half ------------------------------------------------------------------------
 
     def divide(self, budget: Budget, draw: torch.Generator) -> dict[SiteId, int]:
-        """How many rows each site draws: ``share`` of its budget on average.
+        """Return the number of examples that each site draws, on average ``share`` of its budget.
 
-        All numbers lie behind one another on a line; every whole number, shifted by one common
-        draw, is a row of the site in whose part it falls.
+        The numbers are consecutive intervals on a line.  Each integer, shifted by one common random
+        offset, is an example of the site whose interval contains it.
         """
         shift = float(torch.rand((), generator=draw, dtype=torch.float64))
         counts = {}
@@ -118,7 +118,7 @@ class Audit:
         return counts
 
     def draw_rows(self, ask: Ask, budget: Budget, counts: Mapping[SiteId, int]) -> None:
-        """Let sites draw beside what the query has chosen, and remember what the model says."""
+        """Let sites draw examples beside the selected ones, and store the predictions."""
         orders: dict[SiteId, Answer] = {}
         expected: dict[SiteId, Answer] = {}
         for site in budget:
@@ -130,7 +130,10 @@ class Audit:
         ask.keep(KEPT, to=expected)
 
     def tally_errors(self, ask: Ask, unit: float) -> dict[SiteId, Answer]:
-        """Each site's tally, or their total under ``""``; weights of rows are in units of ``unit``."""
+        """Return the error counts of each site, or their aggregate under ``""``.
+
+        Weights of examples are in units of ``unit``.
+        """
         if self.secure_sum:
             return {"": dict(ask.sum("tally", unit=unit))}
         return ask.each("tally", unit=unit)
@@ -138,7 +141,7 @@ class Audit:
     # -- site half --------------------------------------------------------------------------
 
     def draw(self, view: View, n: int, expected: float) -> Picks:
-        """Rows beside those that the query has chosen, uniformly; ``expected`` on average."""
+        """Draw examples uniformly beside the selected ones, ``expected`` on average."""
         left = find_left(view)
         drawn = torch.randperm(len(left), generator=view.stream("audit"))[:n]
         probability = min(expected / max(len(left), 1), 1.0)
@@ -146,9 +149,9 @@ class Audit:
         return Picks(left[drawn], probability=chances, is_beside=True)
 
     def outlook(self, view: View, expected: float) -> Answer:
-        """What the model says of the rows that were chosen and drawn, and of all that are left.
+        """Return the predictions for the selected, the drawn and the remaining examples.
 
-        expected: how many rows the site draws on average.
+        ``expected`` is the mean number of examples that the site draws.
         """
         predicted, doubt = predict(view)
         left = find_left(view)
@@ -167,7 +170,7 @@ class Audit:
         }
 
     def tally(self, view: View, unit: float) -> Answer:
-        """How wrong the model was about rows that have a label by now."""
+        """Return the errors of the model on examples that are now labeled."""
         kept = view.memory.get(KEPT)
         if kept is None or int(kept["cycle"]) != view.cycle:
             return nothing_to_tell()  # the site was away when rows were drawn
@@ -204,7 +207,7 @@ class Audit:
 
 
 def find_picked(view: View) -> tuple[Tensor, Tensor]:
-    """Positions in the pool of what the query has chosen, and of what was drawn beside it."""
+    """Return the positions in the pool of the selected and of the drawn examples."""
     none = torch.empty(0, dtype=torch.int64)
     picks = view.memory.get("picks")
     if picks is None:
@@ -218,7 +221,7 @@ def find_picked(view: View) -> tuple[Tensor, Tensor]:
 
 
 def find_left(view: View) -> Tensor:
-    """Positions in the pool of rows that nobody has picked, ascending."""
+    """Return the positions in the pool of the remaining examples, ascending."""
     is_left = torch.ones(view.pool, dtype=torch.bool)
     for picked in find_picked(view):
         is_left[picked] = False
@@ -226,9 +229,10 @@ def find_left(view: View) -> Tensor:
 
 
 def predict(view: View) -> tuple[Tensor, Tensor]:
-    """What the site's model says of each row of the pool, (m,), and its doubt in that, (m,): float64.
+    """Return prediction and uncertainty for each example of the pool, both (m,), float64.
 
-    A class, and 1 minus its probability; or a number, and 0.
+    For classification, these are the class and 1 minus its probability.  For regression, these are the
+    target and 0.
     """
     state = view.model("global")
     parts = [view.outputs(state, rows) for rows in view.blocks()]
@@ -240,13 +244,13 @@ def predict(view: View) -> tuple[Tensor, Tensor]:
 
 
 def nothing_to_tell() -> Answer:
-    """The tally of a site that has nothing to say."""
+    """Return the error counts of a site without examples."""
     names = ("chosen", "wrong", "left", "doubt", "drawn", "beyond", "squares")
     return dict.fromkeys(names, 0.0)
 
 
 def mean_of(values: Tensor) -> float:
-    """The mean; 0 of nothing."""
+    """Return the mean, 0 for an empty tensor."""
     if not len(values):
         return 0.0
     return float(values.mean())
@@ -257,12 +261,19 @@ def mean_of(values: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Tally:
-    """Totals of tallies over sites.
+    """Error counts, aggregated over sites.
 
-    chosen, wrong: rows of the query, and the sum of their errors.  left, doubt: the rows that were
-    drawn from, and the sum of the model's doubts in them.  drawn: rows with an answer; beyond,
-    squares: the sums of (error - doubt) / probability over these, in units of ``unit``, and of its
-    squares.
+    Attributes
+    ----------
+    chosen, wrong : float
+        Number of selected examples, and the sum of their errors.
+    left, doubt : float
+        Number of remaining examples, and the sum of the model's uncertainty.
+    drawn : float
+        Number of drawn examples with labels.
+    beyond, squares : float
+        Sum of (error - uncertainty) / probability over drawn examples, and of its squares, in
+        units of ``unit``.
     """
 
     chosen: float = 0.0
@@ -276,12 +287,12 @@ class Tally:
 
     @classmethod
     def of(cls, answer: Mapping[str, Value], unit: float) -> Tally:
-        """One tally, or a total of several."""
+        """Create error counts from one site or an aggregate."""
         values = {name: float(answer[name]) for name in nothing_to_tell()}  # type: ignore[arg-type]
         return cls(**values, unit=unit)
 
     def plus(self, other: Tally) -> Tally:
-        """Two tallies in one."""
+        """Return the sum of two error counts."""
         return Tally(
             chosen=self.chosen + other.chosen,
             wrong=self.wrong + other.wrong,
@@ -295,19 +306,19 @@ class Tally:
 
     @property
     def rows(self) -> float:
-        """Of which the estimate is."""
+        """Number of examples that the estimate covers."""
         return self.chosen + self.left
 
     def error(self) -> float | None:
-        """The mean error over all rows; None where nothing was drawn among those that are left."""
+        """Estimated mean error over all examples, or None without drawn examples."""
         if not self.rows or (self.left and not self.drawn):
             return None
         return (self.wrong + self.doubt + self.unit * self.beyond) / self.rows
 
     def half(self, *, is_share: bool) -> float | None:
-        """Half of the interval at `LEVEL`; None where one row alone says nothing of a spread.
+        """Return the half width of the confidence interval at `LEVEL`, or None for one example.
 
-        is_share: errors are 0 or 1.
+        ``is_share`` means that errors are 0 or 1.
         """
         from scipy.stats import t
 
@@ -333,10 +344,10 @@ class Tally:
 
 
 def describe_tally(tally: Tally, scale: float | None) -> Audited:
-    """What a tally says of a model.
+    """Return the estimated score of a model.
 
-    scale: None for classes, where the score is the share of right answers; of numbers, by what an
-    error is multiplied.
+    ``scale`` is None for classification, where the score is the accuracy.  For regression, it is the
+    factor of the error.
 
     >>> found = describe_tally(
     ...     Tally(left=100.0, drawn=10.0, beyond=20.0, squares=200.0), None
@@ -372,7 +383,7 @@ def describe_tally(tally: Tally, scale: float | None) -> Audited:
 def describe_tallies(
     answers: Mapping[SiteId, Answer], unit: float, scale: float | None
 ) -> Audited:
-    """What the tallies of sites say of a model, for all and, where they are known, for each."""
+    """Return the estimated score over all sites, and of each site if known."""
     tallies = {site: Tally.of(answers[site], unit) for site in sorted(answers)}
     total = Tally(unit=unit)
     for tally in tallies.values():
@@ -386,9 +397,9 @@ def describe_tallies(
 
 
 def deviation_of(audit: Audited, *, is_share: bool) -> float | None:
-    """The standard deviation of a score, from its interval; None where it has none.
+    """Return the standard deviation of a score from its confidence interval, or None without one.
 
-    An end that was cut off at 0 or 1 is taken to lie as far away as the other one.
+    A bound that was clipped at 0 or 1 is assumed to be as far away as the other one.
     """
     from scipy.stats import t
 

@@ -1,8 +1,8 @@
-"""When sites contribute new statistics of labeled examples: after a minimum number of new labels.
+"""Minimum number of new labels before sites contribute new statistics of labeled examples.
 
-Two consecutive aggregates of exact statistics differ by the newly labeled examples; if only one
-was added, it can be reconstructed.  So statistics are of the labels of the last contribution, which
-are replaced once ``privacy.min_new_labels`` labels are new.
+Two consecutive aggregates of exact statistics differ by the newly labeled examples.  If only one
+was added, it can be reconstructed.  Statistics therefore cover the labels of the last contribution,
+until ``privacy.min_new_labels`` labels are new.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class MinNewLabels:
     # -- server side ------------------------------------------------------------------------
 
     def decide(self, ask: Ask) -> None:
-        """Let sites contribute the labels that they have now, where enough of them are new."""
+        """Let sites contribute their current labels if enough of them are new."""
         total: int | None = None
         if self.counts_all:
             count = sum_of_all if self.needs_all else Ask.sum
@@ -68,17 +68,16 @@ class MinNewLabels:
         return {"labels": float(view.new_labels)}
 
     def contribute(self, view: View, total: int | None = None) -> Answer:
-        """How many labels are new: at this site, or, by ``total``, at all of them."""
+        """Return the number of new labels at this site, or use the number ``total`` of all sites."""
         if total is None:
             total = view.new_labels
         return {"new": total}
 
 
 def with_min_new_labels(methods: Methods, privacy: Privacy, *, classes: bool) -> Methods:
-    """The methods of a run with what decides on contributions, where there is a minimum number of
-    new labels and some client function waits for it.
+    """Add the decision on contributions to the algorithms of a run, if one of them needs it.
 
-    classes: labels are classes, so that no unit of regression targets is asked for.
+    ``classes`` means classification, which has no scale of regression targets.
     """
     if privacy.waits_for == 1:
         return methods

@@ -1,4 +1,4 @@
-"""What a simulation knows beside test scores: the training loss, and the score of no model."""
+"""Training loss and baseline score, which only a simulation can compute."""
 
 from __future__ import annotations
 

@@ -44,8 +44,7 @@ SCATTER = 0.03  # of an error: how far a model lies off its curve, where scores 
 
 @dataclass(frozen=True)
 class Point:
-    """A score: the error after so many labels, above 0; ``deviation``: its standard deviation where
-    that is known."""
+    """Error (above 0) after a number of labels, with its standard deviation if known."""
 
     labels: float
     error: float
@@ -54,7 +53,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Interval:
-    """What is expected, and the ends of what is likely.  In errors: below 0 is better."""
+    """Expected value with its interval; for errors, negative changes are improvements."""
 
     middle: float
     low: float
@@ -64,10 +63,14 @@ class Interval:
 @final
 @dataclass(frozen=True)
 class Curve:
-    """Many curves that stand for all, each as often as the scores make it likely.
+    """Posterior sample of learning curves.
 
-    floor, scale, exponent: (draws,), of e0 + b (n / first)^-c; scatter: (draws,), how far a model
-    lies off its curve, as a standard deviation.
+    Attributes
+    ----------
+    floor, scale, exponent : ndarray of shape (draws,)
+        Parameters of e0 + b (n / first)^-c.
+    scatter : ndarray of shape (draws,)
+        Standard deviation of a model around its curve.
 
     >>> points = [Point(100.0 * k, 0.1 + 0.2 * k**-1.0) for k in range(1, 9)]
     >>> curve = fit_curve(points)
@@ -83,42 +86,44 @@ class Curve:
 
     @property
     def labels(self) -> float:
-        """So many there are by now."""
+        """Current number of labels."""
         return self.points[-1].labels
 
     def error_at(self, labels: float) -> Array:
-        """The error after so many labels on each curve, (draws,)."""
+        """Return the error of each curve after a number of labels, (draws,)."""
         ratio = labels / self.points[0].labels
         result: Array = self.floor + self.scale * ratio ** (-self.exponent)
         return result
 
     @cached_property
     def _off(self) -> Array:
-        """How far a later model lies off its curve, (draws,)."""
+        """Sample the deviation of a later model from its curve, (draws,)."""
         draw = np.random.default_rng(seed_of(0, "off the curve"))
         result: Array = draw.standard_normal(len(self.floor))
         return self.scatter * result
 
     def gain_on_curve(self, more: float) -> Array:
-        """By how much ``more`` labels lower the error on each curve, (draws,)."""
+        """Return the reduction of the error by ``more`` labels on each curve, (draws,)."""
         result: Array = self.error_at(self.labels) - self.error_at(self.labels + more)
         return result
 
     def gain(self, more: float, level: float = 0.95) -> Interval:
-        """By how much ``more`` labels lower the error of this model, with what chance adds."""
+        """Return the reduction of the error of this model by ``more`` labels, noise included."""
         return _interval(self.gain_on_curve(more) + self._off, level)
 
     def error(self, labels: float, level: float = 0.95) -> Interval:
-        """The error after so many labels."""
+        """Return the error after a number of labels."""
         return _interval(self.error_at(labels) + self._off, level)
 
     def chance_of_less(self, more: float, gain: float) -> float:
-        """How likely it is that ``more`` labels lower the error by less than ``gain``, in [0, 1]."""
+        """Return the probability that ``more`` labels reduce the error by less than ``gain``."""
         return float((self.gain_on_curve(more) < gain).mean())
 
     def labels_to(self, error: float, level: float = 0.95) -> Interval:
-        """How many labels more bring the error down to ``error``: infinite where they never do, and
-        0 where it is there already."""
+        """Return the number of additional labels to reach ``error``.
+
+        It is infinite if the error is never reached, and 0 if it has been reached.
+        """
         # what a score lies off its curve shifts the whole of what will be measured
         above = error - self.floor - self._off
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
@@ -129,9 +134,9 @@ class Curve:
 
 
 def fit_curve(points: Sequence[Point]) -> Curve:
-    """The curves that scores are likely on.
+    """Fit learning curves to scores.
 
-    points: in the order of labels, at least `FEWEST`, of different numbers of labels.  Raises
+    ``points`` are sorted by labels, at least `FEWEST` with different numbers of labels.  Raises
     ValueError for fewer.
     """
     ordered = tuple(sorted(points, key=lambda point: point.labels))
@@ -186,7 +191,7 @@ def fit_curve(points: Sequence[Point]) -> Curve:
 
 
 def _log_normal(x: Array) -> Array:
-    """The logarithm of how much of a normal distribution lies below x deviations."""
+    """Return the logarithm of the standard normal distribution function."""
     from scipy.special import log_ndtr
 
     result: Array = log_ndtr(x)
@@ -194,7 +199,7 @@ def _log_normal(x: Array) -> Array:
 
 
 def _draw_above_0(mean: Array, spread: Array, draw: np.random.Generator) -> Array:
-    """Normal numbers that are above 0, by the inverse of their distribution."""
+    """Sample from a normal distribution truncated to positive values, by inversion."""
     from scipy.special import ndtr, ndtri
 
     below = ndtr(-mean / spread)
@@ -204,7 +209,7 @@ def _draw_above_0(mean: Array, spread: Array, draw: np.random.Generator) -> Arra
 
 
 def _interval(values: Array, level: float) -> Interval:
-    """The median, and the ends between which a share ``level`` of the values lies."""
+    """Return the median and the central interval with probability ``level``."""
     ends = [0.5, (1 - level) / 2, (1 + level) / 2]
     # of infinite values no mean is made: one of the values is taken
     middle, low, high = np.quantile(values, ends, method="closest_observation")

@@ -1,4 +1,4 @@
-"""The encoder of a recipe, and the features of a simulation: computed once for all sites."""
+"""Encoder of an experiment configuration, and shared features of a simulation."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from fallow.training.tuning import Tuning
 
 
 def encoder_of(recipe: Recipe, shape: Shape, policy: NamePolicy = OWN) -> Encoder | None:
-    """The recipe's encoder for rows of ``shape``; None where it has none.
+    """Return the encoder for examples of ``shape``, or None without an encoder.
 
-    Raises ValueError for an unknown name or field, and for rows that it cannot encode.
+    Raises ValueError for an unknown name or parameter, and for unsupported examples.
     """
     if recipe.encoder is None:
         return None
@@ -37,12 +37,12 @@ def encoder_of(recipe: Recipe, shape: Shape, policy: NamePolicy = OWN) -> Encode
 
 
 def shape_seen(recipe: Recipe, shape: Shape, policy: NamePolicy = OWN) -> Shape:
-    """The shape of a row as models see it."""
+    """Return the shape of an example after encoding."""
     return shape_after(encoder_of(recipe, shape, policy), shape)
 
 
 def shape_after(encoder: Encoder | None, shape: Shape) -> Shape:
-    """The shape of what an encoder makes of a row; the row's own without one."""
+    """Return the output shape of an encoder, or the input shape without an encoder."""
     if encoder is None:
         return shape
     return (encoder.width(shape),)
@@ -54,8 +54,7 @@ def with_encoder(
     shape: Shape,
     missing: Missing | None = None,
 ) -> Methods:
-    """The methods of a run with what its encoder asks of sites: what fills empty cells, where rows
-    have some, sums, and the hand-over."""
+    """Add the encoder to the algorithms of a run, with the imputation of empty cells if needed."""
     result = methods.copy()
     if encoder is None:
         return result
@@ -69,7 +68,7 @@ def with_encoder(
 
 
 def check_tuning(recipe: Recipe, methods: Methods) -> None:
-    """Raise ValueError where a field of the encoder cannot be chosen by first labels."""
+    """Raise ValueError if a parameter of the encoder cannot be tuned on the initial labeled set."""
     if "tuning" not in methods:
         return
     if recipe.initial_by == "typical":
@@ -84,7 +83,7 @@ def check_tuning(recipe: Recipe, methods: Methods) -> None:
 
 
 def kept_features(store: FeatureStore, encoder: Encoder, x: Tensor, state: State) -> Source:
-    """Features of rows (n, *shape), as a store has or makes them."""
+    """Return features of examples (n, *shape), from a store or newly computed."""
     shape = tuple(x.shape[1:])
     if not len(x):
         return torch.zeros(0, encoder.width(shape))
@@ -100,10 +99,14 @@ def kept_features(store: FeatureStore, encoder: Encoder, x: Tensor, state: State
 @final
 @dataclass(frozen=True)
 class CommonFeatures:
-    """Features of all rows of a data set, whichever site holds them.
+    """Features of all examples of a dataset, shared by partitions, strategies and seeds.
 
-    They do not depend on who holds a row, so partitions, strategies and seeds share them.
-    x: (n, *shape) all rows.  at: of each site, which of them it holds.
+    Attributes
+    ----------
+    x : Tensor of shape (n, *shape)
+        All examples.
+    at : mapping
+        Indices of the examples of each site.
     """
 
     encoder: Encoder
@@ -113,12 +116,15 @@ class CommonFeatures:
     _last: dict[str, Source] = field(default_factory=dict, init=False, repr=False)
 
     def of_site(self, site: SiteId, rows: Tensor, state: State) -> tuple[Source, Tensor]:
-        """Features of all rows, and which of them are the site's."""
+        """Return the features of all examples, and the indices of those of a site."""
         return self._of_all(state), self.at[site]
 
     def _of_all(self, state: State) -> Source:
-        """Features of all rows, which the store is asked for once: it finds them by a digest of all
-        rows, and a thousand sites would take a thousand digests of the same."""
+        """Return the features of all examples, cached.
+
+        The store identifies them by a digest of all examples, which should not be computed for each
+        site.
+        """
         h = hashlib.sha256()
         for name, value in sorted(state.items()):
             h.update(repr((name, str(value.dtype), tuple(value.shape))).encode())
@@ -130,7 +136,7 @@ class CommonFeatures:
         return self._last[key]
 
     def of_tests(self, x: Tensor, state: State) -> Tensor:
-        """Features of rows to test on, (m, d)."""
+        """Return the features of test examples, (m, d)."""
         tests = kept_features(self.store, self.encoder, x, state)
         if isinstance(tests, Tensor):
             return tests
@@ -140,9 +146,9 @@ class CommonFeatures:
 def encode_as_trained(
     recipe: Recipe, saved: TrainedModel, x: Tensor, policy: NamePolicy = OWN
 ) -> Tensor:
-    """Rows (n, *shape) by the encoder of a saved model; the rows themselves where it has none.
+    """Encode examples (n, *shape) as in training; unchanged without an encoder.
 
-    Raises ValueError where the encoder is no longer the one that the model was trained with.
+    Raises ValueError if the encoder differs from that of the saved model.
     """
     encoder = encoder_of(recipe, tuple(x.shape[1:]), policy)
     if encoder is None:
@@ -163,6 +169,6 @@ def encode_as_trained(
 
 
 def add_encoder(model: TrainedModel, encoder: Encoder | None, state: State | None) -> None:
-    """Put into a model that is saved what it needs of an encoder, beside its name, if it has one."""
+    """Add the fitted encoder, if any, to a model to be saved."""
     if encoder is not None and state is not None:
         model["encoder"] = {"state": state, "digest": encoder_digest(encoder, state)}

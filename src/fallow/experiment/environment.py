@@ -1,4 +1,4 @@
-"""What a run asks of its sites beside its methods: the line between a simulation and real sites."""
+"""Interface between a run and its sites, for simulations and for real sites."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from fallow.sites import LocalSite, Simulated
 
 
 class Environment(Protocol):
-    """A recipe under a seed with the sites that it runs at.
+    """Sites of an experiment.
 
-    `World` simulates them, and its oracle answers at once; real ones are other machines, where
-    people answer when they find the time (`fallow.federation`).  `Run` is the same for both.
+    `World` simulates them with an oracle that answers at once.  Real sites are other machines with
+    human annotators (`fallow.federation`).  `Run` is the same for both.
     """
 
     @property
@@ -110,8 +110,7 @@ class Environment(Protocol):
 
 
 class Simulation(Environment, Protocol):
-    """An environment in this process, which knows what only a simulation can: every site, its
-    hidden labels, and the rows that models are tested on."""
+    """Environment in this process, with access to all sites, hidden labels and test examples."""
 
     @property
     def dataset(self) -> Dataset: ...

@@ -1,4 +1,4 @@
-"""The deployed model on held-out rows."""
+"""Evaluation of the deployed model."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from fallow.sites.view import SiteView
 
 
 def evaluate(world: Simulation, state: State, retained: bool = False) -> Scores:
-    """Scores of the deployed model on test rows: the common ones, or each site's own.
+    """Return the scores of the deployed model on the common test set, or on that of each site.
 
-    Accuracies for classification; for regression ``mse`` over the variance of the training rows, so
-    that 1 is predicting their mean.  What does not apply is None.  Where sites deploy different
-    models or have test rows of their own, scores are over sites (`over_sites.of_accuracy`) and
-    ``per_site`` holds each one's, but for sites with flipped labels.  ``retained``: what a site
-    deploys is the model that validated best so far.  Raises ValueError when outputs are not finite.
+    For regression, ``mse`` is relative to the variance of the training examples, so that predicting
+    their mean yields 1.  Scores that do not apply are None.  If models or test sets differ between
+    sites, scores are means over sites (`over_sites.of_accuracy`), and ``per_site`` has the score of
+    each site without flipped labels.  ``retained`` evaluates the model with the best validation
+    score so far.  Raises ValueError if outputs are not finite.
     """
     sites = [name for name in world.members if name not in world.flipped]
     used = {name: _deployed_model(world, name, state, retained) for name in sites}
@@ -46,7 +46,7 @@ def evaluate(world: Simulation, state: State, retained: bool = False) -> Scores:
 
 
 def _predict(world: Simulation, state: State, x: Tensor) -> Tensor:
-    """Outputs of the common model, (m, c), by the device of the run if it has one."""
+    """Return the outputs of the global model, (m, c), computed on the device of the run."""
     passes = next(iter(world.members.values())).parts.passes
     if passes is not None:
         return passes.predict(state, x)
@@ -54,7 +54,7 @@ def _predict(world: Simulation, state: State, x: Tensor) -> Tensor:
 
 
 def one_model(world: Simulation, state: State) -> State | None:
-    """The model that all sites deploy; None where they deploy different ones."""
+    """Return the model that all sites deploy, or None if they differ."""
     deploy = world.methods["training"].deploy
     models = [_weights(deploy(state, site.memory)) for site in world.members.values()]
     if not _are_alike(models):
@@ -63,8 +63,7 @@ def one_model(world: Simulation, state: State) -> State | None:
 
 
 def own_models(world: Simulation, state: State) -> dict[SiteId, State]:
-    """The model that each site has been tested with at the end; none where all have the same, or
-    where predicting takes more than a model."""
+    """Return the final model of each site, or none if all are equal or prediction needs more."""
     training = world.methods["training"]
     if isinstance(training, Predicting):
         return {}
@@ -79,12 +78,12 @@ def own_models(world: Simulation, state: State) -> dict[SiteId, State]:
 
 
 def _weights(model: State) -> State:
-    """The model alone, without what else a method keeps beside it."""
+    """Return the model without other state of its algorithm."""
     return {"w": model["w"], "stats": model["stats"]}
 
 
 def _are_alike(models: Sequence[State]) -> bool:
-    """Whether all of them are the same model, number for number."""
+    """Return whether all models have equal weights."""
     first = models[0]
     for other in models[1:]:
         for part in first:
@@ -116,12 +115,11 @@ def _finite(outputs: Tensor, whose: str) -> Tensor:
 
 
 def pseudo_labels(world: Simulation) -> PseudoLabels | None:
-    """How right the sites' own models are about their pools, before labels are bought: accuracy
-    over all pools and recall of each class.  It reads hidden labels, so only a simulation has it.
-    With them stands the `redundancy` of what was picked.
+    """Return the accuracy of the local models on their pools before labeling.
 
-    None for regression, where every pool is empty, and where rows are chosen from nothing
-    (``protocol=one_pass``): then no site with labels has a model yet.
+    The result has the accuracy over all pools, the recall of each class, and the `redundancy` of the
+    selected examples.  It uses hidden labels, so it is only available in simulations.  It is None for
+    regression, for empty pools, and with ``protocol=one_pass``, where no model exists yet.
     """
     if world.dataset.task == "regression":
         return None
@@ -143,7 +141,7 @@ def pseudo_labels(world: Simulation) -> PseudoLabels | None:
 
 
 def _score_common_model(world: Simulation, outputs: Tensor) -> Scores:
-    """Of one model on all test rows.  outputs: (m, c)"""
+    """Return the scores of one model on all test examples, from outputs of shape (m, c)."""
     test = world.dataset
     if test.task == "regression":
         return {
@@ -167,7 +165,7 @@ def _score_common_model(world: Simulation, outputs: Tensor) -> Scores:
 def _score_errors_of_sites(
     world: Simulation, outputs: dict[SiteId, Tensor], true: dict[SiteId, Tensor]
 ) -> Scores:
-    """Mean squared errors of all sites that have test rows."""
+    """Return the mean squared errors of all sites with test examples."""
     per_site: dict[SiteId, float | None] = {}
     for name, predicted in outputs.items():
         per_site[name] = None

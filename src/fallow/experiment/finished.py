@@ -1,4 +1,4 @@
-"""What a finished step of a run left, as the journal keeps it."""
+"""Results of finished steps, as stored in the event log."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fallow.experiment.record import Audited, Evaluation, PseudoLabels
 
 
 class StepCosts(TypedDict):
-    """What any step cost."""
+    """Cost of a step."""
 
     revealed: list[DisclosureEntry]  # what left the sites
     seconds: float
 
 
 class FinishedQuery(StepCosts):
-    """Rows were chosen and their labels bought."""
+    """Result of a query: selected examples and acquired labels."""
 
     memo: Memo  # what the method remembers across cycles
     # of the first labels: units of features, "mean" and "std"
@@ -34,13 +34,13 @@ class FinishedQuery(StepCosts):
 
 
 class FinishedAudit(StepCosts):
-    """What rows that were drawn by chance said of a model."""
+    """Error of a model on the evaluation set."""
 
     audit: Audited
 
 
 class FinishedStop(TypedDict):
-    """Whether a run ended after a cycle, and why."""
+    """Decision to stop after a cycle, with its reason."""
 
     is_over: bool
     chance: float | None  # that more labels bring too little; None: too few scores
@@ -48,7 +48,7 @@ class FinishedStop(TypedDict):
 
 
 class PhaseResults(StepCosts):
-    """What the rounds of a training phase left beside the model."""
+    """Results of the rounds of a training phase, without the model."""
 
     rows: list[Evaluation]
     labels: dict[SiteId, list[int]]  # those that train, by class or in one number
@@ -57,26 +57,26 @@ class PhaseResults(StepCosts):
 
 
 class TrainedPhase(PhaseResults):
-    """A training phase with its model at hand."""
+    """Results of a training phase, with its model."""
 
     state: State
 
 
 class SavedModel(TypedDict):
-    """Where a model stands: a file among the checkpoints, and its SHA-256."""
+    """Location of a model: a checkpoint file and its SHA-256."""
 
     file: str
     sha256: str
 
 
 class FinishedPhase(PhaseResults):
-    """A training phase as the journal keeps it: with a folder the model is a file there."""
+    """Training phase in the event log; with a folder, the model is a file."""
 
     state: State | SavedModel
 
 
 class RowsAbout(TypedDict):
-    """What predicting needs to know of rows."""
+    """Description of the examples for prediction."""
 
     classes: Sequence[str]  # empty for numbers to predict
     columns: Sequence[str]  # names of the features of a table, else empty
@@ -87,14 +87,14 @@ class RowsAbout(TypedDict):
 
 
 class FittedEncoder(TypedDict):
-    """What an encoder was fitted to, and the digest of both."""
+    """State of a fitted encoder, and the digest of both."""
 
     state: State
     digest: str
 
 
 class TrainedModel(TypedDict):
-    """What the file of a trained model holds: weights, and what predicting needs beside them."""
+    """Content of a model file: weights and preprocessing."""
 
     state: State | None  # None: sites have models of their own
     about: RowsAbout
@@ -105,7 +105,7 @@ class TrainedModel(TypedDict):
 
 
 class FinishedModel(TypedDict):
-    """What is deployed at the end: one model, or those of ``sites`` that have their own."""
+    """Deployed model at the end, or one model per site in ``sites``."""
 
     state: State | None
     sites: NotRequired[dict[SiteId, State]]

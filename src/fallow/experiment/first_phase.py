@@ -1,4 +1,4 @@
-"""The training phase before the first query, which all strategies of one seed share."""
+"""Initial training, shared by all query strategies with the same seed."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ INPUTS = (
 
 
 def describe_training(recipe: Recipe) -> dict[str, object]:
-    """The settings that decide how the first phase trains, by name: two recipes that agree in them
-    share it where they also share rows, first labels, seed and executor.
+    """Return the settings that affect the initial training, by name.
+
+    Configurations with equal settings, data, initial labels, seed and executor share it.
 
     >>> describe_training(Recipe("a", rounds=7))["rounds"]
     7
@@ -53,7 +54,7 @@ def describe_training(recipe: Recipe) -> dict[str, object]:
 
 
 def phase_key(world: Simulation) -> str:
-    """A digest of all that the first phase depends on: data, partition, labels, settings."""
+    """Return a digest of all inputs of the initial training: data, partition, labels, settings."""
     training = describe_training(world.recipe)
     training["seed"] = world.seed
     training["executor"] = world.executor
@@ -75,11 +76,10 @@ def phase_key(world: Simulation) -> str:
 def first_phase(
     world: Simulation, phases: Phases, train: Callable[[], TrainedPhase]
 ) -> tuple[TrainedPhase, Memory | None]:
-    """The phase as ``train`` makes it, or as another strategy left it with what its sites
-    remembered then.
+    """Run the initial training, or load it with the memory of the sites.
 
-    Where sites add noise to what they send in training, each run draws and pays for its own; where
-    statistics wait for new labels, each run decides by itself.
+    It is not shared if sites add noise in training, since each run pays for its own noise.  If
+    statistics wait for new labels, each run decides independently.
     """
     if world.recipe.delta is not None or "contribution" in world.methods:
         return train(), None
@@ -94,8 +94,10 @@ def first_phase(
 
 
 def restore(members: Mapping[SiteId, LocalSite], memory: Memory) -> None:
-    """Give sites what they remembered when a phase ended.  What a relay brought was one object for
-    all its receivers, and is again."""
+    """Restore the memory of the sites after a training phase.
+
+    An object relayed to several sites is shared by them again.
+    """
     letters: dict[tuple[int, ...], RelayedMessage] = {}
     for name, kept in memory.items():
         members[name].forget()

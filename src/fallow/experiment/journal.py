@@ -1,4 +1,4 @@
-"""The memory of one run: exchanges, sites, labels and finished steps, in one SQLite file."""
+"""Event log of one run: exchanges, sites, labels and finished steps, in an SQLite file."""
 
 from __future__ import annotations
 

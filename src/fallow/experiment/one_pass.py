@@ -1,4 +1,4 @@
-"""The one-pass protocol: each budget is a selection of its own, from nothing (FALE)."""
+"""One-pass protocol: an independent selection from scratch for each label budget (FALE)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fallow.storage.private import make_folder
 
 
 def is_one_pass(recipe: Recipe) -> bool:
-    """Whether a run of the recipe is a row of independent selections rather than of cycles.
+    """Return whether a run consists of independent selections instead of cycles.
 
-    Raises ValueError where the strategy cannot choose from nothing.
+    Raises ValueError if the strategy cannot select without labels.
     """
     contract: Contract = methods_of(recipe)["query"].contract
     wanted = {"auto": contract.one_pass, "one_pass": True, "cycles": False}[recipe.protocol]
@@ -43,8 +43,10 @@ def is_one_pass(recipe: Recipe) -> bool:
 
 
 def each_budget(recipe: Recipe, folder: Path, run: Callable[[Path, int], None]) -> None:
-    """``run(folder, cycle)`` for the budget of every cycle, in a folder of its own; their records
-    and the last model go to ``folder``.  A budget that is finished is not run again."""
+    """Call ``run(folder, cycle)`` for the budget of each cycle, in a folder of its own.
+
+    Records and the last model are written to ``folder``.  Finished budgets are skipped.
+    """
     lines: list[bytes] = []
     for cycle in range(1, recipe.cycles + 1):
         path = folder / f"budget-{cycle}"

@@ -1,4 +1,4 @@
-"""Scores of several sites as one: means, how far apart they are, and the worst of them."""
+"""Aggregation of scores over sites: mean, spread and worst sites."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ NOT_BY_SITE: SiteScores = {
 def of_accuracy(
     guess: Mapping[SiteId, Tensor], true: Mapping[SiteId, Tensor], classes: int
 ) -> Scores:
-    """Scores from what each site predicts for its test rows.  guess, true: (m_k,) class ids.
+    """Return the scores of the class predictions ``guess`` against ``true``, both (m_k,) per site.
 
-    ``accuracy`` is the mean over sites that have test rows, each counting the same;
-    ``accuracy_weighted`` counts each row the same, as scores by class do.  ``variance`` is that of
-    the population, in percent².
+    ``accuracy`` is the unweighted mean over sites with test examples.  ``accuracy_weighted``
+    weights each example equally, as scores by class do.  ``variance`` is the population variance,
+    in percent².
     """
     per_site: dict[SiteId, float | None] = {}
     for name, predicted in guess.items():
@@ -52,7 +52,7 @@ def of_accuracy(
 
 
 def worst_tenth(scores: Sequence[float]) -> float:
-    """The mean of the lowest tenth of the scores, rounded up to a whole number of sites.
+    """Return the mean of the lowest tenth of the scores, at least one site.
 
     >>> worst_tenth([0.9, 0.5, 0.7, 0.8]), worst_tenth([0.1, 0.3, *[1.0] * 9])
     (0.5, 0.2)

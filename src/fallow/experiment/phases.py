@@ -1,6 +1,6 @@
-"""Training phases by the content of their inputs: identical work is done once.
+"""Cache of training phases, by a digest of their inputs.
 
-The phase before the first query is the same for all strategies of one seed.
+The initial training is the same for all query strategies with one seed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Memory = Mapping[SiteId, Mapping[str, State]]
 
 
 class SharedPhase(TypedDict):
-    """A finished phase as a file keeps it for other strategies."""
+    """Stored training phase."""
 
     done: TrainedPhase
     memory: Memory
@@ -28,12 +28,12 @@ class SharedPhase(TypedDict):
 
 @dataclass(frozen=True)
 class Phases:
-    """A folder of finished phases; ``folder=None`` remembers nothing."""
+    """Folder of finished training phases; ``folder=None`` stores nothing."""
 
     folder: Path | None = None
 
     def load(self, key: str) -> SharedPhase | None:
-        """The phase, or None when it was never finished; a damaged file counts as not finished."""
+        """Load a phase, or return None if it is missing or damaged."""
         path = self._path(key)
         if path is None or not path.exists():
             return None

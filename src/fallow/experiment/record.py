@@ -1,4 +1,4 @@
-"""What one evaluation of a run says: a line of ``records.jsonl``, from its scores to its report."""
+"""Record of one evaluation, a line of ``records.jsonl``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from fallow.core.types import SiteId
 
 
 class SiteScores(TypedDict):
-    """Scores over sites, where sites deploy models of their own or have test rows of their own;
-    all None where one model is scored on common rows."""
+    """Scores over sites, if models or test sets differ between sites; otherwise None."""
 
     per_site: dict[SiteId, float | None] | None
     accuracy_weighted: float | None  # every test row counts the same; in [0, 1]
@@ -20,8 +19,11 @@ class SiteScores(TypedDict):
 
 
 class Scores(SiteScores):
-    """How good a model is on rows that were held out.  Accuracies are in [0, 1]; ``mse`` is in
-    units of the variance of the numbers to predict; what does not apply is None."""
+    """Scores of a model on the test set.
+
+    Accuracies are in [0, 1].  ``mse`` is in units of the variance of the targets.  Scores that do not
+    apply are None.
+    """
 
     accuracy: float | None
     balanced_accuracy: float | None
@@ -30,7 +32,7 @@ class Scores(SiteScores):
 
 
 class Collaboration(TypedDict, total=False):
-    """Who received from whom in a round; empty for a method without a graph over the sites."""
+    """Senders and receivers in a round; empty without a collaboration graph."""
 
     graph: dict[SiteId, list[SiteId]]  # receiver -> senders
     omega: dict[SiteId, list[SiteId]]  # receiver -> candidates of the cycle
@@ -42,7 +44,7 @@ class Collaboration(TypedDict, total=False):
 
 
 class Chosen(TypedDict, total=False):
-    """What was chosen for a head in closed form; empty where a model was trained."""
+    """Hyperparameters chosen for a closed-form model; empty for other models."""
 
     features: int  # D, of which the head is
     penalty: float  # λ
@@ -53,7 +55,7 @@ class Chosen(TypedDict, total=False):
 
 
 class Evaluation(Scores, Collaboration, Chosen):
-    """The scores after a round, and what else there is to say of it."""
+    """Scores after a round, with further values of the round."""
 
     round: int
     cohort: list[SiteId]
@@ -67,8 +69,7 @@ class Evaluation(Scores, Collaboration, Chosen):
 
 
 class PseudoLabels(TypedDict):
-    """How right the sites' models are about their pools before a query, which only a simulation
-    knows."""
+    """Accuracy of the local models on their pools before a query, in simulations only."""
 
     accuracy: float
     per_class: list[float | None]  # (C,) recall
@@ -76,16 +77,18 @@ class PseudoLabels(TypedDict):
 
 
 class Relayed(TypedDict):
-    """Answers that sites passed to one another in the training of a cycle, by site."""
+    """Peer messages in the training of a cycle, by site."""
 
     sent: dict[SiteId, int]
     received: dict[SiteId, int]
 
 
 class Audited(TypedDict):
-    """What rows that were drawn by chance say of a model (`fallow.experiment.audit`): the share that
-    it answers rightly, or the mean squared error in units of the variance, over the rows that had no
-    label when the query chose.  None where nothing was drawn."""
+    """Score of a model on the evaluation set (`fallow.experiment.audit`).
+
+    The score is the accuracy, or the mean squared error in units of the variance, over all examples
+    that were unlabeled at the query.  It is None without evaluation examples.
+    """
 
     score: float | None
     low: float | None  # of the interval at 95 %
@@ -97,10 +100,10 @@ class Audited(TypedDict):
 
 
 class Record(TypedDict, total=False):
-    """One evaluation of a run, as it is written and read.
+    """One evaluation of a run.
 
-    Seconds, bytes and ``revealed`` are those of the run up to the end of the cycle's training.  A key
-    that is absent or None was not measured; files of earlier versions lack some.
+    Seconds, bytes and ``revealed`` are cumulative up to the training of the cycle.  Values that are
+    absent or None were not measured.  Files of earlier versions lack some values.
     """
 
     recipe: str

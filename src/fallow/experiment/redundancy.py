@@ -1,4 +1,4 @@
-"""How much of what a site asks for its collaborators have labeled already."""
+"""Redundancy of selected examples with the labeled examples of collaborators."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ BROUGHT = "model/"
 
 
 def redundancy(world: Simulation) -> float | None:
-    """The mean over all rows that sites have just picked of the largest cosine to a labeled row of
-    a collaborator, in the features of the site's own average.
+    """Return the mean similarity of selected examples to labeled ones of collaborators.
 
-    It looks into several sites at once, so only a simulation has it.  None where no site that
-    picked has a collaborator with labels.
+    Similarity is the largest cosine in the features of the site's own average model.  It accesses
+    several sites, so it is only available in simulations.  It is None if no collaborator has
+    labels.
     """
     outcome = torch.zeros(0)
     for site in world.members.values():
@@ -32,7 +32,7 @@ def redundancy(world: Simulation) -> float | None:
 
 
 def _nearest(site: LocalSite, world: Simulation) -> Tensor:
-    """For each row that a site picked, (k,); (0,) without collaborators."""
+    """Return the similarity of each selected example of a site, (k,), or (0,) without collaborators."""
     labeled = site.seen[:0]
     for name in collaborators(site):
         other = world.members[name]
@@ -47,13 +47,13 @@ def _nearest(site: LocalSite, world: Simulation) -> Tensor:
 
 
 def _directions(view: SiteView, x: Tensor) -> Tensor:
-    """Features of rows in the site's own average, each of length 1: (k, ...) -> (k, d)."""
+    """Return normalized features of the site's own average model: (k, ...) -> (k, d)."""
     features, _ = view.look(personal_model(view), x)
     return normalize(features.double(), dim=1)
 
 
 def collaborators(site: LocalSite) -> list[SiteId]:
-    """The sites whose models are in the average that a site has made last."""
+    """Return the sites whose models are in the latest average of a site."""
     if not averages_at_site(SiteView(site, 0)):
         return []
     brought = sorted(name for name in site.memory if name.startswith(BROUGHT))

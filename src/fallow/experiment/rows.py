@@ -1,4 +1,4 @@
-"""The rows of a run: its data set under a seed, and which rows each site holds."""
+"""Data of a run: the dataset of a seed, and its partition into sites."""
 
 from __future__ import annotations
 
@@ -40,13 +40,20 @@ def open_data(
     say: Say = say_nothing,
     held: HeldRows | None = None,
 ) -> Dataset:
-    """The recipe's data, one seeded subset per (data set, seed): the same for every method.
+    """Load the dataset of a configuration, with the same subset for all strategies of a seed.
 
-    given: the rows that the recipe names, where they are in memory already.  kept_in: a folder in
-    which those of large files are kept, so that these are read and decoded once.  outline: so many
-    of the first pictures stand for all where reading all takes long (`load_outline`): labels,
-    counts and shapes are those of the data, which is what a dry run needs.  say: is told how many
-    bytes of a file of one's own have been read.  held: what was read for an earlier seed.
+    Parameters
+    ----------
+    given : Dataset, optional
+        Dataset, if it is in memory.
+    kept_in : Path, optional
+        Cache folder for large files, so that they are decoded once.
+    outline : int, optional
+        Number of images to read instead of all (`load_outline`), sufficient for an estimate.
+    say : callable, optional
+        Function that receives the number of bytes read.
+    held : HeldRows, optional
+        Data read for an earlier seed.
     """
 
     def read_source() -> Dataset:
@@ -93,7 +100,7 @@ def open_data(
 
 
 def _labeled_alone(found: Dataset) -> Dataset:
-    """The data set without the training rows that have no label, which is said."""
+    """Return the dataset without unlabeled training examples, and report their number."""
     is_bare = ~found.is_labeled
     why = "no label, and a simulation can only buy labels that are known"
     note = f"rows without a label left out: {int(is_bare.sum()):,} (a simulation knows none for them)"
@@ -109,7 +116,7 @@ def _labeled_alone(found: Dataset) -> Dataset:
 
 
 def resplit(found: Dataset, draw: torch.Generator) -> Dataset:
-    """The data set with other test rows, as many as before, drawn from all rows."""
+    """Return the dataset with a new random test set of the same size."""
     n_tests = len(found.x_test)
     order = torch.randperm(len(found.x) + n_tests, generator=draw)
     test = order[:n_tests].sort().values
@@ -135,16 +142,16 @@ def resplit(found: Dataset, draw: torch.Generator) -> Dataset:
 
 
 def features(spec: Spec, shape: tuple[int, ...], policy: NamePolicy = OWN) -> nn.Module:
-    """The frozen model whose features take the place of rows: the same for all sites and seeds.
+    """Return the frozen model that computes features, the same for all sites and seeds.
 
-    ``policy``: which names resolve; by default all, as in a person's own simulations.
+    ``policy`` determines which names are resolved.
     """
     generator = stream(0, "features", str(spec))
     return build_model(spec.name, shape, 1, generator, policy, **spec.fields)
 
 
 def _keep_rows(found: Dataset, keep: Tensor) -> Dataset:
-    """The data set with only the training rows of the mask ``keep``."""
+    """Return the dataset with the training examples of the mask ``keep``."""
     at = keep.nonzero().squeeze(1)
     groups = None
     if found.groups is not None:
@@ -156,7 +163,7 @@ def _keep_rows(found: Dataset, keep: Tensor) -> Dataset:
 
 
 def split_rows(recipe: Recipe, found: Dataset, seed: int) -> dict[SiteId, RowNumbers]:
-    """Rows of each site; drawn from (data, partition, seed) alone."""
+    """Return the indices of the examples of each site, which depend on data, partition and seed."""
     recipe.check_rows(len(found.x))
     rule = build(partitions, recipe.partition.name, OWN, **recipe.partition.fields)
     rng = np.random.default_rng(seed_of(seed, "partition", str(recipe.partition)))
@@ -170,10 +177,10 @@ def split_rows(recipe: Recipe, found: Dataset, seed: int) -> dict[SiteId, RowNum
 def split_tests(
     recipe: Recipe, found: Dataset, shares: dict[SiteId, RowNumbers], seed: int
 ) -> dict[SiteId, Tensor] | None:
-    """Test rows of each site, none used twice; None where all sites are scored on all of them.
+    """Return the indices of the test examples of each site, disjoint; None for a common test set.
 
-    Natural sites have those of their group, where the test rows name it; others get rows by the
-    class shares of their training rows.  Raises ValueError where that cannot be.
+    Natural sites have the test examples of their group.  Other sites have test examples with the class
+    distribution of their training examples.  Raises ValueError if this is not possible.
     """
     if recipe.test == "common":
         return None
@@ -201,7 +208,7 @@ def split_tests(
 def draw_flipped_sites(
     recipe: Recipe, found: Dataset, sites: Sequence[SiteId], seed: int
 ) -> tuple[str, ...]:
-    """The sites whose labels are wrong, drawn from (seed, sites) alone."""
+    """Draw the sites with wrong labels, depending on seed and sites only."""
     recipe.check_flip(len(sites))
     if recipe.flip and not found.classes:
         raise ValueError(
@@ -212,7 +219,7 @@ def draw_flipped_sites(
 
 
 def _site_names(found: Dataset, parts: list[RowNumbers]) -> list[str]:
-    """The natural sites' own names where every part is one of them, else numbers."""
+    """Return the names of natural sites if every part is one, and numbers otherwise."""
     width = len(str(len(parts) - 1))
     numbered = [f"site-{i:0{width}d}" for i in range(len(parts))]
     if found.groups is None:

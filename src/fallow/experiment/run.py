@@ -1,4 +1,4 @@
-"""One run: federated training, evaluation, a query and its labels, cycle by cycle; resumable."""
+"""One run: training, evaluation, query and labeling in cycles, resumable at any point."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ TUNED = "0/tuned"
 
 @dataclass
 class Run:
-    """A recipe under one seed.
+    """Experiment with one seed.
 
-    Its steps are ``0/initial``, then per cycle ``train`` and ``query``.  A finished step is one
-    journal entry together with all it changed at the sites; the open step is replayed exchange by
-    exchange.  So `go` may be called again after a crash at any point, in a new process, and ends
-    with the same picks and weights.
+    The steps are ``0/initial``, and ``train`` and ``query`` in each cycle.  A finished step is one
+    entry of the event log, together with all changes at the sites.  An unfinished step is replayed
+    by exchange.  `go` may therefore be called again after a crash, in a new process, and yields the
+    same selected examples and weights.
     """
 
     world: Environment
@@ -65,12 +65,12 @@ class Run:
         return self.world.recipe
 
     def first_phase(self) -> None:
-        """The part of `go` that other strategies of the same seed share."""
+        """Run the part of `go` that all strategies of a seed share."""
         self.initial()
         self._phase(0, None)
 
     def go(self) -> list[Record]:
-        """Run to the end from wherever the journal stands; returns one record per evaluation."""
+        """Start or resume the run, and return one record per evaluation."""
         records: list[Record] = []
         memo: Memo = {}
         state: State | None = None
@@ -103,9 +103,9 @@ class Run:
         return records
 
     def _decide_stop(self, cycle: int, records: Sequence[Record]) -> str | None:
-        """Why the run ends after a cycle that is not its last; None where it goes on.
+        """Return the reason to stop after a cycle, or None to continue.
 
-        What was decided once holds after every restart.
+        The decision is stored, so that it is the same after a restart.
         """
         if self.recipe.stop is None or cycle == self.recipe.cycles:
             return None
@@ -119,7 +119,7 @@ class Run:
         return decided["why"]
 
     def one_pass(self, cycle: int) -> list[Record]:
-        """Choose from nothing with the budget of all cycles up to this one, and train on that."""
+        """Select from scratch with the budget of all cycles so far, and train on the labels."""
         recipe = self.recipe
         spent = Spent()
         spent.add(self.initial())
@@ -143,7 +143,7 @@ class Run:
         return records
 
     def _build_records(self, cycle: int, done: FinishedPhase, spent: Spent) -> list[Record]:
-        """A record for each round of the cycle that was scored."""
+        """Return a record for each evaluated round of the cycle."""
         return [build_record(self.world, cycle, row, done, spent) for row in done["rows"]]
 
     def _write_records(self, cycle: int, records: Sequence[Record]) -> None:
@@ -164,8 +164,7 @@ class Run:
         )
 
     def _save_model(self, done: FinishedPhase) -> None:
-        """The last file.  What sites deploy may be what they remember, so the model is journaled
-        before that is dropped."""
+        """Write the model file; the model is logged first, since it may depend on the sites' memory."""
         if self.folder is None:
             return
         last: FinishedModel | None = self.journal.load_step("model")
@@ -188,7 +187,10 @@ class Run:
         round_: int = 0,
         cohort: tuple[SiteId, ...] = (),
     ) -> Ask:
-        """The door for one turn of a method.  cohort: the sites of a round; (): all."""
+        """Return the interface to the sites for one step of an algorithm.
+
+        ``cohort`` contains the sites of a round; () means all sites.
+        """
         ask = Ask(
             carrier=self.world.carrier,
             journal=self.journal,
@@ -207,8 +209,7 @@ class Run:
     # -- labels -----------------------------------------------------------------------------
 
     def initial(self) -> FinishedQuery:
-        """What rows are encoded by, units of features, and the first labels: random or typical rows,
-        through the same door, oracle and budget."""
+        """Fit encoder and feature scaling, and acquire the initial labeled set."""
         recipe = self.recipe
         done: FinishedQuery | None = self.journal.load_step("0/initial")
         if done is None:
@@ -237,7 +238,7 @@ class Run:
         return done
 
     def _fit_encoder(self, shown: Disclosure) -> State | None:
-        """What the encoder is fitted to; None where there is none."""
+        """Return the state of the fitted encoder, or None without an encoder."""
         methods = self.world.methods
         if "encoder" not in methods:
             return None
@@ -252,8 +253,7 @@ class Run:
     def _prepare_rows(
         self, step: str, encoded: State | None, shown: Disclosure
     ) -> State | None:
-        """Hand the encoder to the sites, which see their rows through it from now on, and agree on
-        units of features; None where rows keep theirs."""
+        """Send the encoder to the sites, and compute the feature scaling; None without scaling."""
         methods = self.world.methods
         if encoded is not None and "encoding" in methods:
             ask = self._ask(f"{step}/encode", "encoding", 0, shown)
@@ -268,8 +268,7 @@ class Run:
         return methods["scaling"].of_features(ask, missing, is_scaled=is_scaled)
 
     def _tune_encoder(self, first: FinishedQuery) -> FinishedQuery:
-        """The first labels with what follows from them: the field of the encoder that answers them
-        best, what rows are encoded by from now on, and units of features."""
+        """Tune the encoder on the initial labeled set, and encode and scale the examples again."""
         done = cast(FinishedQuery | None, self.journal.load_step(TUNED))
         if done is None:
             shown = Disclosure()
@@ -306,7 +305,7 @@ class Run:
         }
 
     def _queries(self, cycle: int, memo: Memo, state: State) -> Iterator[FinishedQuery]:
-        """A cycle's budget, in as many parts as the recipe says; no training lies between them."""
+        """Run the queries of a cycle, without training between them."""
         parts = self.recipe.queries_per_cycle
         budget = self.world.budget_for(self.recipe.share_of(cycle))
         for part in range(parts):
@@ -321,7 +320,7 @@ class Run:
     def _query(
         self, cycle: int, part: int, memo: Memo, state: State, share: Mapping[SiteId, int]
     ) -> FinishedQuery:
-        """Choose rows and buy their labels; the models that the first part saw stay for others."""
+        """Select examples and acquire their labels; the models of the first query are reused."""
         step = f"{cycle}/query"
         if part:
             step = f"{cycle}/query-{part}"
@@ -377,7 +376,7 @@ class Run:
         done: FinishedQuery,
         keep: tuple[str, ...] = (),
     ) -> FinishedQuery:
-        """Labels for what was picked; what sites remember beyond the cycle is ``keep``."""
+        """Acquire the labels of selected examples; sites keep ``keep`` in memory after the cycle."""
         if self.recipe.restart == "continue":
             keep = (*keep, "own/", "average")
         if "audit" in self.world.methods:
@@ -385,8 +384,7 @@ class Run:
         return self.world.buy_labels(self.journal, cycle, step, budget, done, keep)
 
     def _tally(self, cycle: int) -> FinishedAudit:
-        """How wrong the cycle's model was about rows that were drawn by chance, before anything
-        trains on them."""
+        """Return the error of the cycle's model on the evaluation set, before training on it."""
         step = f"{cycle}/audit"
         done = cast(FinishedAudit | None, self.journal.load_step(step))
         if done is not None:
@@ -406,8 +404,7 @@ class Run:
         return self.journal.finish(step, done)
 
     def _error_scale(self) -> float | None:
-        """By what squared errors of sites are multiplied to be in units of the variance; None where
-        there are classes."""
+        """Return the factor that converts squared errors to units of the variance; None for classes."""
         if self.world.classes:
             return None
         unit = 1.0
@@ -418,7 +415,7 @@ class Run:
     # -- training ---------------------------------------------------------------------------
 
     def _phase(self, cycle: int, before: State | None) -> FinishedPhase:
-        """Train for ``rounds`` rounds, or take the phase from the journal or the shared folder."""
+        """Train for ``rounds`` rounds, or load the phase from the event log or the cache."""
         step = f"{cycle}/train"
         done: FinishedPhase | None = self.journal.load_step(step)
         if done is not None:
@@ -438,7 +435,7 @@ class Run:
             return self.journal.finish(step, filed)
 
     def train(self, cycle: int, before: State | None) -> TrainedPhase:
-        """The rounds of one phase, whatever the journal already knows of them."""
+        """Run the rounds of one training phase, replaying those in the event log."""
         step = f"{cycle}/train"
         recipe = self.recipe
         started = time.perf_counter()
@@ -467,15 +464,13 @@ class Run:
         }
 
     def _decide_contributions(self, step: str, cycle: int, shown: Disclosure) -> None:
-        """Let sites decide of which labels their exact statistics are, where there is a minimum
-        number of new ones."""
+        """Let sites decide on the labels of their exact statistics, with a minimum of new labels."""
         if "contribution" in self.world.methods:
             ask = self._ask(f"{step}/new", "contribution", cycle, shown)
             self.world.methods["contribution"].decide(ask)
 
     def _round(self, cycle: int, r: int, state: State, shown: Disclosure) -> State:
-        """One round, after which each of its sites remembers its best model, and after the last
-        round the last word of the method."""
+        """Run one round, update the best model of each site, and finalize after the last round."""
         training = self.world.methods["training"]
         key = f"{cycle}/train/{r}"
         cohort = cohort_of(self.world, cycle, r)
@@ -501,7 +496,7 @@ class Run:
         return state
 
     def _save_checkpoint(self, cycle: int, trained: TrainedPhase) -> FinishedPhase:
-        """The phase with its model in a checkpoint; the journal holds the file's hash."""
+        """Write the model to a checkpoint whose hash is stored in the event log."""
         state: State | SavedModel = trained["state"]
         if self.folder is not None:
             path = self.folder / "checkpoints" / f"cycle-{cycle}.safetensors"

@@ -1,4 +1,4 @@
-"""Units of features and of numbers to predict: what the sites agreed on, kept with the model."""
+"""Scaling of features and regression targets, computed over sites and stored with the model."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ from fallow.settings.recipe import Recipe
 
 @dataclass(frozen=True)
 class Scale:
-    """How a table's features were standardized in training; None for raw features.
+    """Standardization of tabular features.
 
-    mean, std: (d,) over the rows of all sites; a constant column has std 0 and becomes 0.
-    fill: (d,) what empty cells become, before that; None where training knew none.
+    Attributes
+    ----------
+    mean, std : Tensor of shape (d,)
+        Mean and standard deviation over all sites.  A constant column has std 0 and becomes 0.
+    fill : Tensor of shape (d,) or None
+        Replacement of empty cells before scaling; None if training had no empty cells.
     """
 
     mean: Tensor
@@ -27,14 +31,14 @@ class Scale:
 
     @property
     def state(self) -> State:
-        """As a file keeps it."""
+        """Tensors to store in a file."""
         result = {"mean": self.mean, "std": self.std}
         if self.fill is not None:
             result["fill"] = self.fill
         return result
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Features in these units, in their own type: (n, d) -> (n, d)."""
+        """Standardize features, keeping their type: (n, d) -> (n, d)."""
         varies = self.std > 0
         centered = filled(x.double(), self.fill) - self.mean
         z = centered / torch.where(varies, self.std, 1.0)
@@ -42,8 +46,7 @@ class Scale:
 
 
 def is_standardized(recipe: Recipe, found: Dataset) -> bool:
-    """Whether the sites agree on units of features first: for a table that nobody standardized, and
-    for what an encoder makes of rows."""
+    """Return whether sites standardize features first: unscaled tables and encoder outputs."""
     if recipe.encoder is not None:
         return recipe.standardize != "none"
     if found.x.ndim != 2 or recipe.standardize != "auto":
@@ -53,7 +56,7 @@ def is_standardized(recipe: Recipe, found: Dataset) -> bool:
 
 
 def in_units(outputs: Tensor, targets: State | None) -> Tensor:
-    """Predictions in the units of the data, from those of a model trained on scaled numbers."""
+    """Convert predictions of a model trained on scaled targets to units of the data."""
     if targets is None:
         return outputs
     return outputs.double() * targets["std"] + targets["mean"]

@@ -1,4 +1,4 @@
-"""From records to the points of a learning curve: on test rows, by audits, or on left-out rows."""
+"""Points of a learning curve, from the test set, the evaluation set or leave-one-out."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ WORDS: dict[Source, str] = {
 
 
 def scores_of(records: Sequence[Record], source: Source) -> list[Point]:
-    """The points of one run, one for each cycle that has a score, in the order of cycles.
+    """Return the points of one run, one for each cycle with a score.
 
-    records: of the run; of several rounds of a cycle the mean of those that count is taken.
+    If several rounds of a cycle count, their mean is used.
     """
     by_cycle: dict[int, list[Record]] = {}
     for record in records:
@@ -39,10 +39,7 @@ def scores_of(records: Sequence[Record], source: Source) -> list[Point]:
 
 
 def mean_scores(runs: Iterable[Sequence[Record]], source: Source) -> list[Point]:
-    """The points of several runs of one strategy: means over the runs that have come as far.
-
-    Cycles that some runs lack, such as those that stopped, are left out.
-    """
+    """Return the mean points of several runs of one strategy, for cycles that all runs reached."""
     all_points = [scores_of(records, source) for records in runs]
     all_points = [points for points in all_points if points]
     if not all_points:
@@ -67,8 +64,7 @@ def mean_scores(runs: Iterable[Sequence[Record]], source: Source) -> list[Point]
 
 
 def choose_source(points: Mapping[Source, Sequence[Point]]) -> Source:
-    """By what to forecast where nobody has said: the first that makes a curve, in the order of
-    `SOURCES`, else the first that there is."""
+    """Return the default source of scores: the first in `SOURCES` with enough points."""
     for source in SOURCES:
         if len(points[source]) >= FEWEST:
             return source
@@ -79,7 +75,7 @@ def choose_source(points: Mapping[Source, Sequence[Point]]) -> Source:
 
 
 def _score_of(records: Sequence[Record], source: Source) -> Point | None:
-    """The score of a cycle, from the records of its rounds that count; None where there is none."""
+    """Return the score of a cycle from the records that count, or None."""
     last = records[-1]
     bought = last.get("labeled")
     if bought is None:

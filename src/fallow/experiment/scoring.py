@@ -1,4 +1,4 @@
-"""One row of results after a round: scores of what would be deployed then."""
+"""Evaluation after a round."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ HEAD = "head.weight"
 def score_round(
     world: Simulation, journal: Journal, cycle: int, r: int, state: State
 ) -> Evaluation:
-    """The row of round ``r`` (`describe_round`) on rows that were held out.
+    """Evaluate round ``r`` on the test set (`describe_round`).
 
-    Scores may read what sites remember, which a replayed round no longer finds there, so they are
-    journaled like an exchange.
+    Scores may depend on the memory of sites, which a replayed round no longer finds.  They are
+    therefore stored in the event log.
     """
     key = f"{cycle}/train/{r}/scores"
     known: Evaluation | None = journal.recall(key, "scores")
@@ -56,14 +56,12 @@ def describe_round(
     state: State,
     scores: Callable[[bool], Scores],
 ) -> Evaluation:
-    """What there is to say of a round beside its ``scores``, which are asked for with whether the
-    models that validated best are meant.
+    """Return the evaluation of a round.
 
-    Where labels are held back, the model of each site that validated best so far is scored, and
-    the row of the last round alone counts (``final``).  A method that has a last word is scored as
-    it deploys after it.  ``point`` says which model was scored: ``retained``, the one that a site
-    ``deployed``, or the common one (``post_agg``).  Of a method with a graph over the sites the row
-    says who received from whom.
+    ``scores`` computes the scores, of the models with the best validation score if called with True.
+    With a validation set, only the last round counts (``final``).  An algorithm with a final step is
+    scored after it.  ``point`` names the scored model: ``retained``, ``deployed`` (by a site) or
+    ``post_agg`` (global).  With a collaboration graph, the evaluation has senders and receivers.
     """
     is_last = r == world.recipe.rounds - 1
     methods = world.methods
@@ -89,9 +87,10 @@ def describe_round(
 
 
 def describe_choice(state: State, layout: Layout) -> Chosen:
-    """What leave-one-out chose for a head in closed form, of how many features, and its own estimate
-    of how good it is: the share of right classes, or the mean squared error; nothing where a model
-    was trained."""
+    """Return the hyperparameters of a closed-form model and its leave-one-out score.
+
+    The result is empty for other models.
+    """
     choice: Chosen = {}
     for name in CHOSEN:
         if name in state:
@@ -103,6 +102,6 @@ def describe_choice(state: State, layout: Layout) -> Chosen:
 
 
 def retained_rounds(world: Simulation) -> dict[SiteId, int]:
-    """The round that each site's best model is from."""
+    """Return the round of each site's best model."""
     best = {name: site.memory.get("best") for name, site in world.members.items()}
     return {name: int(kept["turn"]) for name, kept in best.items() if kept is not None}

@@ -1,4 +1,4 @@
-"""What the steps of a run leave behind: costs, lines of ledgers, records."""
+"""Bookkeeping of the steps of a run: costs, ledger entries, records."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Spent:
 
 
 def ledger_lines(cycle: int, kept: State, answers: dict[int, float]) -> list[Label]:
-    """Ledger lines for the answers to one site's picks, with what the query attached to them."""
+    """Return the ledger entries for the labels of one site, with values attached by the query."""
     if not kept:
         return []
     rows: list[int] = kept["rows"].tolist()
@@ -58,7 +58,7 @@ def ledger_lines(cycle: int, kept: State, answers: dict[int, float]) -> list[Lab
 
 
 def known_or_none(value: float) -> float | None:
-    """What was said of a pick; None for NaN, where nothing was."""
+    """Return a value, or None for NaN."""
     if math.isnan(value):
         return None
     return value
@@ -67,11 +67,11 @@ def known_or_none(value: float) -> float | None:
 def hold_back(
     labels: list[Label], share: float, is_stratified: bool, seed: int
 ) -> list[Label]:
-    """One purchase of a site with ``share`` of its labels held back for validation.
+    """Return the new labels of a site, with the fraction ``share`` reserved for validation.
 
-    is_stratified: by class where each has two labels or more, as `is_stratified` says; else which
-    ones are held back depends on their number and on the seed, never on what the labels are.  At
-    least one label is held back and one trains; a purchase of a single label trains.
+    With ``is_stratified``, labels are drawn by class if each class has two or more.  Otherwise the
+    choice depends on the number of labels and the seed, never on the labels.  At least one label is
+    reserved and one is used for training.  A single label is used for training.
     """
     if share == 0 or len(labels) < 2:
         return labels
@@ -84,11 +84,11 @@ def hold_back(
 
 
 def is_stratified(recipe: Recipe, classes: int) -> bool:
-    """Whether labels are held back class by class.
+    """Return whether validation labels are drawn by class.
 
-    Never under local privacy: one changed label would move others between training and validation,
-    and change the counts that a query releases by more than the 2 for which noise is added.  Even
-    how many labels train, which is sent without noise, would depend on what they are.
+    This is never the case under local privacy.  One changed label would then move others between
+    training and validation, and change released counts by more than the sensitivity of 2.  The
+    number of training labels, which is sent without noise, would depend on the labels too.
     """
     return classes > 0 and recipe.privacy.epsilon is None
 
@@ -102,7 +102,7 @@ def buy_labels(
     done: FinishedQuery,
     keep: tuple[str, ...],
 ) -> FinishedQuery:
-    """Ask the oracle, write the ledgers, end the cycle at the sites: one transaction."""
+    """Acquire labels, write the ledgers and end the cycle at the sites, in one transaction."""
     picks: dict[SiteId, State] = {}
     for name, site in world.members.items():
         if "picks" in site.memory:
@@ -128,7 +128,7 @@ def check_picked(
     budget: Mapping[SiteId, int],
     picked: Mapping[SiteId, int],
 ) -> None:
-    """Raise where more was picked than the budget says, at a site or in all."""
+    """Raise an error if more examples were selected than the budget allows."""
     if world.is_shared:  # all sites count as one
         budget = {"": sum(budget.values())}
         picked = {"": sum(picked.values())}
@@ -145,8 +145,10 @@ def check_picked(
 
 @contextmanager
 def hold_back_fresh(world: Simulation, cycle: int, r: int) -> Iterator[None]:
-    """In the first round of a phase after a query, if the recipe says ``fresh_first``: the labels
-    that the query bought validate and do not train.  The ledger stays as it is."""
+    """Use new labels for validation in the first round of a phase, with ``fresh_first``.
+
+    The ledger does not change.
+    """
     if not world.recipe.fresh_first or cycle == 0 or r > 0:
         yield
         return
@@ -163,7 +165,7 @@ def hold_back_fresh(world: Simulation, cycle: int, r: int) -> Iterator[None]:
 
 
 def cohort_of(world: Environment, cycle: int, r: int) -> tuple[SiteId, ...]:
-    """The sites of a round; all of them in the last, so that each has a local model."""
+    """Return the sites of a round; all in the last round, so that each has a local model."""
     sites = world.carrier.sites
     share = world.recipe.participation
     if share == 1 or r == world.recipe.rounds - 1:
@@ -184,11 +186,11 @@ TRACED: tuple[Literal["evaluations", "conflicts", "guarded"], ...] = (
 def describe_collaboration(
     state: State, sites: Sequence[SiteId], is_last: bool
 ) -> Collaboration:
-    """Who received from whom in a round, where a method's state has a ``graph`` over the sites.
+    """Return senders and receivers of a round, if the state has a collaboration ``graph``.
 
-    ``graph``: receiver -> senders, without receivers that stay alone; ``refused``: whose models
-    were kept out of averages; the counts `TRACED`, over all sites.  The candidates, ``omega``, stay
-    the same for a cycle and stand with its last round.
+    ``graph`` maps receivers to senders, without isolated receivers.  ``refused`` lists models excluded
+    from averages.  The counts `TRACED` are over all sites.  The candidates, ``omega``, are constant
+    within a cycle and recorded with its last round.
     """
     graph = state.get("graph")
     if graph is None or graph.shape != (len(sites), len(sites)):
@@ -208,8 +210,7 @@ def describe_collaboration(
 
 
 def count_relayed(revealed: Sequence[DisclosureEntry]) -> Relayed | None:
-    """How many answers, which are models for the most part, each site sent to others and received
-    from them in the training of a cycle; None where none were relayed.
+    """Return the number of peer messages sent and received by each site in a cycle, or None.
 
     >>> disclosed = Disclosure()
     >>> ways = {"sent": {"a": 2}, "received": {"b": 2}}
@@ -228,10 +229,7 @@ def count_relayed(revealed: Sequence[DisclosureEntry]) -> Relayed | None:
 
 
 def add_queries(record: Record, queries: Sequence[FinishedQuery]) -> None:
-    """Write into a record of a cycle what the queries after it say of themselves.
-
-    queries: the finished parts of the cycle's query, in order.
-    """
+    """Add values of the queries after a cycle to its record, in order."""
     record["notes"] = queries[-1]["memo"].get("notes", {})
     record["pseudo_labels"] = queries[0]["pseudo_labels"]
 
@@ -243,10 +241,10 @@ def build_record(
     done: FinishedPhase,
     spent: Spent,
 ) -> Record:
-    """One evaluation of a phase that is ``done``, as it is written.
+    """Build the record of one evaluation of a finished phase.
 
-    Labels by site and by class are those that train; ``labeled`` are all that were bought.  Real
-    sites tell how many they have and not of which class.
+    Counts by site and class cover training labels, and ``labeled`` covers all acquired labels.
+    Real sites report the number of labels but not their classes.
     """
     recipe = world.recipe
     labels = done["labels"]

@@ -1,4 +1,4 @@
-"""Whether a run has enough labels, by its rule and the scores so far."""
+"""Stopping criterion of a run."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from fallow.settings.stopping import StopRule
 
 
 def decide_stop(rule: StopRule, records: Sequence[Record]) -> FinishedStop:
-    """Whether a run is over after its newest score, and why, in a sentence.
+    """Decide whether a run stops after its latest score, and give the reason.
 
-    records: of the run, up to the cycle that was trained last.
+    ``records`` are those of the run up to the last trained cycle.
 
     Notes
     -----
-    The scores are those on test rows, where at least `FEWEST` cycles have some; else those of
-    audits; else those of left-out rows.  What decides is the expected curve and not what chance adds
-    to the next model: a rule that waited for the latter would never be sure.
+    Scores are those on the test set if at least `FEWEST` cycles have one, otherwise those on the
+    evaluation set, otherwise leave-one-out scores.  The decision uses the expected learning curve
+    without the noise of the next model, since a criterion with this noise would never be met.
     """
     points = {source: scores_of(records, source) for source in SOURCES}
     source = choose_source(points)

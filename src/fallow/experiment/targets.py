@@ -1,4 +1,4 @@
-"""Units of the numbers to predict, agreed on through the door."""
+"""Scaling of regression targets."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fallow.experiment.environment import Simulation
 
 
 def targets_of(world: Simulation, ask: Ask) -> State | None:
-    """The units of the numbers to predict, and the sites told; None where there are classes, where
-    the recipe wants none, and before anything was bought.
+    """Compute the scale of regression targets and send it to the sites.
 
-    "labeled" asks for totals over the labels bought.  "oracle" reads all training rows, labeled
-    or not, as published comparisons do: only a simulation can.
+    It is None for classification, without scaling, and before any label is acquired.  "labeled" uses
+    aggregates over acquired labels.  "oracle" uses all training examples, as published comparisons do,
+    which only a simulation can.
     """
     how = world.recipe.target_scale
     is_bought = any(len(site.labeled) for site in world.members.values())

@@ -1,4 +1,4 @@
-"""What a result depends on besides its recipe: versions and threads."""
+"""Versions and threads that affect the results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fallow.settings.recipe import Recipe
 
 @cache
 def versions() -> dict[str, str]:
-    """Versions of the interpreter and of the libraries that compute."""
+    """Return the versions of the interpreter and of numerical libraries."""
     libraries = ("fallow", "torch", "numpy", "scipy", "scikit-learn")
     return {
         "python": platform.python_version(),
@@ -23,7 +23,7 @@ def versions() -> dict[str, str]:
 
 
 def versions_of(recipe: Recipe) -> dict[str, str]:
-    """`versions`, and those of the device where the recipe names one."""
+    """Return `versions`, and those of the device if the configuration names one."""
     placement = placement_of(recipe)
     if placement is None:
         return versions()

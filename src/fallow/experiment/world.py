@@ -1,4 +1,4 @@
-"""A recipe and a seed made concrete: data, sites, oracle, model and runtime of one run."""
+"""Simulation of an experiment: data, sites, oracle, model and runtime of one run."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ Runtime = Literal["inprocess", "bytes"]
 
 @dataclass(frozen=True)
 class World:
-    """Everything one run works with; the server half sees ``carrier`` and the test set only."""
+    """Simulated sites of one run; the server side only accesses ``carrier`` and the test set."""
 
     recipe: Recipe
     seed: int
@@ -93,19 +93,19 @@ class World:
 
     @property
     def sizes(self) -> dict[SiteId, int]:
-        """How many rows each site has."""
+        """Number of examples of each site."""
         return {name: len(site.x) for name, site in self.members.items()}
 
     @property
     def masking(self) -> SecureSum | None:
-        """How the server half adds up, where sums are secure sums."""
+        """Secure aggregation of the server side, or None."""
         privacy = self.recipe.privacy
         if not privacy.secure_sum:
             return None
         return SecureSum(privacy.bound)
 
     def budget_for(self, share: float | int) -> dict[SiteId, int]:
-        """Labels per site in one cycle, whatever a site has."""
+        """Return the label budget of each site in one cycle, regardless of its pool."""
         result = budgets(self.recipe.budget, share, self.sizes)
         if share and not any(result.values()):
             raise ValueError(
@@ -115,12 +115,12 @@ class World:
         return result
 
     def cap_budget(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
-        """A budget without what sites cannot buy: nobody has more than its pool."""
+        """Limit the label budget of each site to its pool."""
         return {name: min(n, len(self.members[name].pool)) for name, n in budget.items()}
 
     @property
     def x_test(self) -> Tensor:
-        """Rows to test on as models see them."""
+        """Encoded and scaled test examples."""
         if self.encoded_tests is not None:
             return self.encoded_tests
         return self.dataset.x_test
@@ -134,11 +134,11 @@ class World:
         return self.dataset.missing
 
     def attending_sites(self, key: str, cohort: Sequence[SiteId]) -> tuple[SiteId, ...]:
-        """All of them: a simulation waits for every site."""
+        """Return all sites, since a simulation waits for each of them."""
         return tuple(cohort)
 
     def with_encoder(self, state: State) -> World:
-        """The world once the encoder is fitted: test rows follow."""
+        """Return the simulation with a fitted encoder, applied to the test examples."""
         if self.features is None:
             raise ValueError(
                 f"{self.recipe.name} has no encoder, and was to encode rows by one"
@@ -147,7 +147,7 @@ class World:
         return replace(self, encoded_tests=seen, encoded_by=state)
 
     def in_units(self, scale: Scale) -> World:
-        """The world once the sites have agreed on units of features: test rows follow."""
+        """Return the simulation with feature scaling, applied to the test examples."""
         if self.encoded_tests is not None:
             return replace(self, encoded_tests=scale(self.encoded_tests), scale=scale)
         test = replace(self.dataset, x_test=scale(self.dataset.x_test))
@@ -161,7 +161,7 @@ class World:
 
     @property
     def is_shared(self) -> bool:
-        """Whether the query spends one budget of all sites, wherever the rows are."""
+        """Whether all sites share one label budget."""
         return is_shared(self.methods["query"])
 
     @property
@@ -170,7 +170,7 @@ class World:
 
     @property
     def about(self) -> RowsAbout:
-        """What predicting needs to know of rows."""
+        """Description of the examples for prediction."""
         rows = self.dataset
         details: RowsAbout = {
             "classes": rows.classes,
@@ -183,13 +183,12 @@ class World:
 
     @cached_property
     def variance(self) -> float:
-        """Of the numbers to predict over all training rows: the mean squared error of predicting
-        their mean.  It only sets the unit of scores."""
+        """Variance of the targets over all training examples, the unit of scores."""
         y = self.dataset.y.double()
         return float(y.var(correction=0)) or 1.0
 
     def counts(self) -> dict[SiteId, list[int]]:
-        """Labels bought so far per site and class (regression: all together)."""
+        """Number of acquired labels per site and class (regression: in total)."""
         n_classes = self.dataset.n_classes
         result = {}
         for name, site in self.members.items():
@@ -201,7 +200,7 @@ class World:
 
     @property
     def held(self) -> int:
-        """Labels held back for validation, at all sites."""
+        """Number of validation labels at all sites."""
         return sum(len(site.validation) for site in self.members.values())
 
     # -- what the program of a run has done at the sites (`Environment`) -------------------------
@@ -245,7 +244,7 @@ class World:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of the data, the partition and the hidden labels."""
+        """Digest of data, partition and hidden labels."""
         h = hashlib.sha256()
         for name, site in self.members.items():
             h.update(repr((name, tuple(site.x.shape))).encode())
@@ -263,7 +262,7 @@ def build_world(
     data_dir: Path | None = None,
     runtime: Runtime = "inprocess",
 ) -> World:
-    """The sites, the oracle and the model of ``recipe`` under ``seed``."""
+    """Create sites, oracle and model of a configuration and a seed."""
     data = open_data(recipe, seed, data_dir)
     return world_of(recipe, seed, data, store, runtime=runtime)
 
@@ -277,9 +276,11 @@ def world_of(
     kept: FeatureStore | None = None,
     say: Say = stay_silent,
 ) -> World:
-    """`build_world` with the data at hand.  kept: where features of an encoder are kept, so that
-    other runs need not compute them again; None: this run alone has them.  say: who hears of what
-    a device cannot do."""
+    """Create a simulation from a dataset in memory.
+
+    ``kept`` is a feature store shared with other runs.  ``say`` receives messages about unsupported
+    operations of a device.
+    """
     shares = split_rows(recipe, found, seed)
     rows = {name: torch.from_numpy(at) for name, at in shares.items()}
     flipped = draw_flipped_sites(recipe, found, [*rows], seed)
@@ -343,7 +344,7 @@ def world_of(
 def _hide_labels(
     found: Dataset, rows: Mapping[SiteId, Tensor], flipped: Sequence[SiteId]
 ) -> dict[SiteId, Tensor]:
-    """What people of each site say of its rows; at flipped sites the opposite class."""
+    """Return the labels that the oracle of each site gives, inverted at flipped sites."""
     hidden = {name: found.y[at] for name, at in rows.items()}
     for name in flipped:
         hidden[name] = found.n_classes - 1 - hidden[name]
@@ -353,7 +354,7 @@ def _hide_labels(
 def _choose_methods(
     recipe: Recipe, found: Dataset, encoder: Encoder | None, flipped: Sequence[SiteId]
 ) -> Methods:
-    """The methods of a recipe, with those that an encoder and empty cells need."""
+    """Return the algorithms of a configuration, with those for encoding and empty cells."""
     chosen = methods_of(recipe, flipped)
     if encoder is None and found.missing is not None:
         chosen["scaling"] = Scaling(of_cells=True)
@@ -364,7 +365,7 @@ def _choose_methods(
 def _place(
     recipe: Recipe, parts: Parts, task: Task, shape: tuple[int, ...], say: Say
 ) -> tuple[Executor, Parts]:
-    """What runs the training of sites, and the sites' parts with what else runs on its device."""
+    """Return the executor of local training, and the parts of the sites on its device."""
 
     def tell(why: str) -> None:
         say({"event": "device", "why": why})
@@ -394,8 +395,10 @@ def _build_oracle(
     hidden: dict[SiteId, Tensor],
     shared: bool,
 ) -> Simulated:
-    """Held-back labels; a site (or all together, where the budget is shared) may buy its share of
-    every cycle and no more, over all resumes."""
+    """Return an oracle that limits each site (or all, with a shared budget) to its label budget.
+
+    The limit holds across resumes.
+    """
     sizes = {name: len(y) for name, y in hidden.items()}
     first = budgets(recipe.budget, recipe.initial, sizes)
     limit = dict(first)
@@ -409,7 +412,7 @@ def _build_oracle(
 
 
 def partition_of(world: World) -> dict[str, object]:
-    """Who held what at the start, for reports: sites x classes and how uneven it is."""
+    """Return the initial partition (sites x classes) and its heterogeneity, for reports."""
     details: dict[str, object] = {
         "sites": list(world.members),
         "classes": list(world.dataset.classes),
