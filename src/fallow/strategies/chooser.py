@@ -98,7 +98,7 @@ class Chooser:
         keep={"begin": "number of tensors kept"},
         sum={
             "products": "totals over sites of products of labeled rows and labels",
-            "left_out": "totals over sites of losses on left-out labeled rows, by their chance",
+            "left_out": "totals over sites of leave-one-out losses, by inverse probability",
         },
         draws=True,
         local_dp=False,  # aggregates of features are sent without noise

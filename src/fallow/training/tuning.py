@@ -57,8 +57,7 @@ class Tuning:
         sum={
             "products": "totals over sites of products of labeled rows and labels, as each candidate "
             "of the encoder sees them",
-            "left_out": "totals over sites of losses on rows that a head has not seen, for each "
-            "candidate of the encoder",
+            "left_out": "totals over sites of leave-one-out losses, for each candidate of the encoder",
         },
         waits=("products", "left_out"),
         missing="stops: all candidates are compared on the same rows",

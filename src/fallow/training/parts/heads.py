@@ -35,7 +35,7 @@ from fallow.training.parts.ridge import (
 
 # Texts shared by the contracts of closed-form algorithms.
 TOTALS = "totals over sites of products of labeled rows and labels"
-LEFT_OUT = "totals over sites of losses on rows that a head has not seen"
+LEFT_OUT = "totals over sites of leave-one-out losses"
 MISSING = "stops: all exchanges are over the same rows; a resumed run asks again"
 PARTS_SHOW = (
     "the coordinator sees the products of each site's labeled rows: those of one row "
