@@ -1,20 +1,21 @@
-"""Learning curves: what more labels would bring, from the scores of the cycles so far.
+"""Extrapolation of learning curves from the scores of past cycles.
 
-The error is taken to fall as a power of the number of labels, e(n) = e0 + b (n / n1)^-c, to a floor
-e0 that more labels do not lower.  So is the accuracy, 1 - e(n).
+The error is modeled as a power law of the number of labels, e(n) = e0 + b (n / n1)^-c, with a floor e0
+that more labels do not lower.  The accuracy is 1 - e(n).
 
 Notes
 -----
-Three numbers through a handful of points fit many curves.  So it is not one curve that is fitted:
-every curve of a grid of floors and exponents counts by how likely it makes the scores (a Bayesian
-fit; b and the noise are summed over).  Where scores say little, curves of all kinds remain and
-intervals are wide, which resampling a best fit would hide: with three points it passes through all
-of them.  Scores of audits, whose rows are others in each cycle, come with a standard deviation of
-their own, which the noise does not fall below; that of scores on test rows, which are the same rows
-in each cycle, is told by how they scatter about the curve.  The curve need not hold for few labels as
-it does for many: the variance of such scores grows as the labels that lie between.  How far later
-models lie off their curve, `FUTURE`, was found on MNIST alone; studies/forecast.md has what
-came of it there and elsewhere.
+A few scores do not determine three parameters.  The fit is therefore Bayesian: each curve of a grid of
+floors and exponents is weighted by its likelihood, integrated over b and the noise.  If scores are
+uninformative, curves of all kinds remain and intervals are wide.  Resampling a best fit would hide
+this, since it passes through any three points.
+
+Scores on evaluation sets, which differ between cycles, have a known standard deviation, a lower
+bound of the noise.  The noise of scores on the test set, which is the same in each cycle, is
+estimated from the residuals.  The power law may change with the number of labels.  The variance of
+old scores therefore grows with the number of labels in between.  `FUTURE`, the deviation of later
+models from the curve, was measured on MNIST only; studies/forecast.md evaluates it on other
+datasets.
 """
 
 from __future__ import annotations

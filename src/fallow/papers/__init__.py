@@ -1,5 +1,4 @@
-"""Papers, each in a folder of its own: recipes, printed numbers, names, report sections, and what
-its public code did."""
+"""Papers: experiment configurations, published results, display names and report sections."""
 
 from fallow.papers.find import KNOWN, PAPERS, RECIPES, find_recipe
 

@@ -1,4 +1,4 @@
-"""The table of papers, and a recipe by name or from a TOML file."""
+"""Table of papers, and lookup of an experiment configuration by name or TOML file."""
 
 from __future__ import annotations
 
@@ -36,15 +36,24 @@ def find_recipe(
     changes: Mapping[str, object] | None = None,
     strategies: Iterable[str] = (),
 ) -> Recipe:
-    """The recipe called ``name``, or the one in the file ``name`` ends in ``.toml``.
+    """Return the experiment configuration ``name``, or that of a file whose name ends in ``.toml``.
 
-    A file may name a recipe to start from: ``base = "demo"``.  One that names neither that nor a
-    training algorithm trains in closed form (`default_training`).
-    changes, strategies: what the caller will change in the recipe, and run beside what it names.
-    They are not in the recipe; without a training algorithm they must suit the default one.
-    Paths in a file are relative to it.  Raises ValueError for an unknown name (with the nearest), a
-    missing or unreadable file, a bad setting (with its key), and a setting of networks without a
-    training algorithm.
+    A file may extend another configuration: ``base = "demo"``.  Without a base and a training
+    algorithm, the default is closed form (`default_training`).  Paths in a file are relative to it.
+
+    Parameters
+    ----------
+    name : str
+        Name or TOML file.
+    changes, strategies : optional
+        Settings and query strategies that the caller will add.  They are not applied here.  Without a
+        training algorithm, they must be compatible with the default one.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, the file is unreadable, a setting is invalid, or a network setting
+        has no training algorithm.
 
     >>> demo = find_recipe("demo")
     >>> demo.data, demo.sites, demo.strategies[:2]
@@ -98,7 +107,7 @@ def find_recipe(
 
 
 def _beside(file: Path, named: str, *, is_file: bool) -> str:
-    """What a file names, as the current folder sees it: its paths are relative to the file."""
+    """Resolve a path in a file relative to that file."""
     if not is_file:
         return named
     return str(file.parent / named)

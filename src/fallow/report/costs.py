@@ -1,4 +1,4 @@
-"""The sections of a report about the run: what left each site, what it cost, how to repeat it."""
+"""Report sections on disclosures, cost and reproduction of the study."""
 
 from __future__ import annotations
 

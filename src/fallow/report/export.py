@@ -1,4 +1,4 @@
-"""Records and tables of a study in the forms other programs read."""
+"""Export of records and tables to other formats."""
 
 from __future__ import annotations
 
@@ -31,10 +31,9 @@ Row = dict[str, object]
 def export_study(
     folder: Path, to: str, out: Path | None = None, *, papers: Sequence[Paper] = ()
 ) -> Path:
-    """Write all records (csv, parquet) or the final table (markdown, latex); returns the file.
+    """Write all records (csv, parquet) or the final table (markdown, latex), and return the file.
 
-    Nested values are JSON text in their column.  Raises ValueError when Parquet is asked for and
-    pyarrow is not installed.
+    Nested values become JSON text.  Raises ValueError if Parquet is requested without pyarrow.
     """
     study = read_study(folder, known_of(papers))
     match to:
@@ -52,7 +51,7 @@ def export_study(
 
 
 def _rows(study: StudyRecords) -> list[Row]:
-    """Every record as a row without nested values: these become JSON text."""
+    """Return each record as a flat row, with nested values as JSON text."""
     rows = []
     for of_run in study.cells:
         for record in of_run.records:
@@ -69,7 +68,7 @@ def _flat(value: object) -> object:
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
-    """The columns: every key of a record, in the order in which keys first occur."""
+    """Return the columns: all keys of records, in order of first occurrence."""
     names: dict[str, None] = {}  # a set that keeps its order
     for row in rows:
         names |= dict.fromkeys(row)
@@ -85,7 +84,7 @@ def _csv(rows: Sequence[Row]) -> bytes:
 
 
 def _shown(value: object) -> object:
-    """A value as a text file has it: somebody may look at it in a terminal."""
+    """Return a value without control characters, since a file may be shown in a terminal."""
     if isinstance(value, str):
         return printable(value)
     return value

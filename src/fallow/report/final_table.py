@@ -76,10 +76,16 @@ def number(value: float, digits: int, sign: str = "") -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """One query of the final table.
+    """Row of the final table.
 
-    ``saved`` is the share of labels saved against random, in per cent; ``comparison`` is against
-    the table's reference, in the unit of the scores; ``labels`` were bought by the end.
+    Attributes
+    ----------
+    saved : float or None
+        Percentage of labels saved relative to random sampling.
+    comparison : Comparison or None
+        Comparison with the reference, in the unit of the scores.
+    labels : float
+        Final number of labels.
     """
 
     strategy: str
@@ -99,9 +105,15 @@ class Row:
 
 @dataclass(frozen=True)
 class FinalTable:
-    """Strategies, the best first, then upper bounds.  ``untested`` says why there is no test; it is
-    empty where there is one strategy alone.  ``stopped``: of which runs no row speaks, since they
-    ended before the last cycle, a sentence for each strategy."""
+    """Query strategies, best first, followed by upper bounds.
+
+    Attributes
+    ----------
+    untested : str
+        Reason why there is no test; empty for a single strategy.
+    stopped : tuple of str
+        Runs that ended before the last cycle and are excluded, one sentence per strategy.
+    """
 
     name: str
     measure: str
@@ -136,7 +148,7 @@ class FinalTable:
         return "mean squared error"
 
     def row(self, strategy: str) -> Row | None:
-        """The row of a query, if it has one."""
+        """Return the row of a strategy, or None."""
         for row in self.rows:
             if row.strategy == strategy:
                 return row
@@ -144,7 +156,7 @@ class FinalTable:
 
 
 def label_of(strategy: str, study: StudyManifest) -> str:
-    """The name a reader knows: the published one, or the query's own."""
+    """Return the display name of a strategy."""
     printed = (study.published or {}).get("names") or {}
     nothing_is_chosen = study.recipe.get("cycles") == 0  # all labels are bought
     result = names.labels(
@@ -205,7 +217,7 @@ def mean_curve(study: StudyRecords, strategy: str) -> dict[float, float]:
 
 
 def rank_strategies(study: StudyRecords) -> tuple[str, ...]:
-    """The strategies, the best mean final score first; those without a score last."""
+    """Return the strategies by mean final score, best first; those without a score come last."""
 
     def rank(strategy: str) -> tuple[bool, float]:
         scores = study.final(strategy)
@@ -239,8 +251,10 @@ Scores = Callable[[str], Mapping[int, float]]
 
 
 def comparisons(study: StudyRecords, of: Scores) -> tuple[list[stats.Comparison], str]:
-    """Every strategy against the reference by the scores ``of(query)`` gives for each seed, or the
-    reason why there is no test."""
+    """Compare every strategy with the reference, or return the reason why there is no test.
+
+    ``of(strategy)`` returns the score of each seed.
+    """
     reference = study.study.reference
     scores = {}
     for strategy in study.strategies:
@@ -277,7 +291,7 @@ def comparisons(study: StudyRecords, of: Scores) -> tuple[list[stats.Comparison]
 
 
 def final_table(study: StudyRecords) -> FinalTable:
-    """The final table of a study, with published numbers where the study names their table."""
+    """Return the final table of a study, with published results if available."""
     tests, untested = comparisons(study, study.final)
     of_areas, _ = comparisons(study, study.areas)
     by_strategy = {test.strategy: test for test in tests}

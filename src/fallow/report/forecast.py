@@ -1,4 +1,4 @@
-"""The section of a report about what more labels would bring, and why runs have ended early."""
+"""Report section with the extrapolated learning curves, and the reasons of early stops."""
 
 from __future__ import annotations
 

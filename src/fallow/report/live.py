@@ -1,4 +1,4 @@
-"""The part of a report that says how a run at real sites stands, from its ``live.json``."""
+"""Report section about the state of a run at real sites, from its ``live.json``."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ CLOSED = {"advance": REQUEST, "deadline": "when their time was up"}
 
 
 def read_live(folder: Path) -> Live | None:
-    """How a run at real sites stands; None in the folder of a simulation.
+    """Read the state of a run at real sites; None for a simulation.
 
-    Raises ValueError for a file that no coordinator wrote, and for links.
+    Raises ValueError for an invalid file, and for links.
     """
     path = folder / FILE
     try:
@@ -63,7 +63,7 @@ def read_live(folder: Path) -> Live | None:
 
 
 def live(study: StudyRecords, key: str) -> Blocks:
-    """A section about the run; nothing for a simulation."""
+    """Return the section about the run; empty for a simulation."""
     outcome = read_live(study.path)
     if outcome is None:
         return []
@@ -86,8 +86,7 @@ def live(study: StudyRecords, key: str) -> Blocks:
 
 
 def _scores(study: StudyRecords) -> dict[str, dict[str, str]]:
-    """Heading -> site -> its newest score; nothing where sites tell none alone, as under secure
-    sums."""
+    """Return the latest score of each site, by heading; empty under secure aggregation."""
     newest: Mapping[str, float | None] = {}
     for cell in study.cells:
         for row in cell.records:
@@ -102,7 +101,7 @@ def _scores(study: StudyRecords) -> dict[str, dict[str, str]]:
 
 
 def refresh(folders: Sequence[Path]) -> int | None:
-    """Seconds after which a page about these folders looks again; None where no run is open."""
+    """Return the reload interval of a page in seconds, or None if no run is in progress."""
     for folder in folders:
         live = read_live(folder)
         if live and live.get("state") == OPEN:
@@ -139,7 +138,7 @@ def describe_standing(found: Live) -> str:
 
 
 def _place(found: Live) -> list[str]:
-    """Where an open run is: its phase, then cycle and round as far as they mean anything in it."""
+    """Return the phase of an open run, with cycle and round if applicable."""
     phase = str(found.get("phase", "starting"))
     place = [phase]
     if phase == "people label" and str(found.get("step")).endswith("/initial"):
@@ -152,7 +151,7 @@ def _place(found: Live) -> list[str]:
 
 
 def without(found: Live) -> list[str]:
-    """What a run goes on without, a sentence each.
+    """Return a sentence for each site or label that a run proceeds without.
 
     >>> absent = {
     ...     "site": "a",
@@ -174,8 +173,7 @@ def without(found: Live) -> list[str]:
 
 
 def silent_sites(silent: Mapping[str, str | None]) -> str:
-    """Sites that have open questions and do not say how far their people are; nothing where there
-    are none.
+    """Describe sites with open labeling tasks that do not report their progress; "" without any.
 
     >>> silent_sites({"a": "2026-12-05T21:49:24+00:00"})[:44]
     'No word from a (since 5 Dec 2026, 21:49 UTC)'
@@ -195,10 +193,7 @@ def silent_sites(silent: Mapping[str, str | None]) -> str:
 
 
 def describe_wait(found: Live) -> str:
-    """For whom an exchange waits, since when and until when, and what goes on without them.
-
-    found: as the live state has it, ``waiting``.
-    """
+    """Describe the pending sites of an exchange, its deadline, and whether it can proceed."""
     names = ", ".join(found["sites"])
     if not found["can_advance"]:
         way = "nothing goes on without them but the quorum"
@@ -213,7 +208,7 @@ def describe_wait(found: Live) -> str:
 
 
 def _about_labels(found: Live) -> list[str]:
-    """Until when people have time, or why that is over."""
+    """Describe the deadline of labeling, or the reason why labeling has ended."""
     if found.get("closing"):
         return [
             f"The {name_questions(found['step'])} are being closed {REQUEST}; open questions are "
@@ -239,7 +234,7 @@ def _about_labels(found: Live) -> list[str]:
 
 
 def name_questions(step: str) -> str:
-    """The questions of a step as people call them.
+    """Return the display name of the labeling tasks of a step.
 
     >>> name_questions("0/initial"), name_questions("2/query"), name_questions("2/query-1")
     ('first labels', 'labels of cycle 2', 'labels of cycle 2, part 2')
@@ -254,7 +249,7 @@ def name_questions(step: str) -> str:
 
 
 def caption(found: Live) -> str:
-    """What the table of sites is about: them, and the questions whose answers are counted."""
+    """Return the caption of the table of sites."""
     step = found.get("step")
     if not step:
         return "Sites"

@@ -1,4 +1,4 @@
-"""What stands in ``live.json``: the types of its parts, by which one from elsewhere is checked."""
+"""Types of ``live.json``, used to validate untrusted files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ YEARS = (1970, 9998)
 
 
 def is_moment(text: str) -> bool:
-    """Whether a text is a moment with its time zone, as the state of a run has it.
+    """Return whether text is a date and time with a time zone.
 
     >>> is_moment("2026-12-05T21:49:24+00:00"), is_moment("2026-12-05"), is_moment("soon")
     (True, False, False)
@@ -28,12 +28,12 @@ def is_moment(text: str) -> bool:
 
 
 def is_step(text: str) -> bool:
-    """Whether a text names questions, as `name_questions` takes it."""
+    """Return whether text names a step for `name_questions`."""
     return STEP.fullmatch(text) is not None
 
 
 def is_count(number: int) -> bool:
-    """Whether a whole number may count something."""
+    """Return whether an integer is a valid count."""
     return number >= 0
 
 
@@ -43,7 +43,7 @@ Count = Annotated[int, Rule(is_count, "a whole number, 0 or more")]
 
 
 class LabelCounts(TypedDict, total=False):
-    """How far the people of a site are."""
+    """Labeling progress of a site."""
 
     asked: Count
     answered: Count
@@ -53,7 +53,7 @@ class LabelCounts(TypedDict, total=False):
 
 
 class SiteState(TypedDict, total=False):
-    """What is known of a site."""
+    """State of a site."""
 
     online: bool
     awaited: Moment | None
@@ -65,7 +65,7 @@ class SiteState(TypedDict, total=False):
 
 
 class Refusal(TypedDict):
-    """An answer that did not count."""
+    """Rejected reply."""
 
     site: str
     at: Moment
@@ -73,7 +73,7 @@ class Refusal(TypedDict):
 
 
 class AbsentSite(TypedDict):
-    """A site that a round or query goes on without."""
+    """Site that a round or query proceeds without."""
 
     site: str
     what: str
@@ -81,7 +81,7 @@ class AbsentSite(TypedDict):
 
 
 class WaitingState(TypedDict):
-    """An exchange that waits for sites."""
+    """Exchange that waits for sites."""
 
     key: str
     sites: list[str]
@@ -93,7 +93,7 @@ class WaitingState(TypedDict):
 
 
 class EndedLabels(TypedDict, total=False):
-    """A step whose questions are closed."""
+    """Step whose labeling has ended."""
 
     step: Step
     why: str
@@ -101,7 +101,7 @@ class EndedLabels(TypedDict, total=False):
 
 
 class LiveState(TypedDict, total=False):
-    """All of ``live.json``."""
+    """Content of ``live.json``."""
 
     state: str
     why: str | None

@@ -1,4 +1,4 @@
-"""A study as a notebook: its records are read and drawn where somebody can go on from them."""
+"""Jupyter notebook that reads and plots the records of a study."""
 
 from __future__ import annotations
 
@@ -49,11 +49,10 @@ SECTIONS = (
 def write_notebook(
     studies: Sequence[Path | str], out: Path, *, papers: Sequence[Paper] = ()
 ) -> Path:
-    """Write a notebook (format 4.5, not run) about study directories; returns its path.
+    """Write a notebook (format 4.5, not executed) about studies, and return its path.
 
-    It reads the studies where they are, relative to its own place, whenever it is run.
-    Raises ValueError where the name does not end in .ipynb, and where a folder is no study or has
-    no record yet.
+    The notebook reads the studies by relative paths.  Raises ValueError if the name does not end in
+    .ipynb, or a folder has no study or no record.
     """
     if out.suffix.lower() != ".ipynb":
         raise ValueError(f"{out.name} does not end in .ipynb, as notebooks do")

@@ -1,4 +1,4 @@
-"""The report: one page about one or several studies, made from their records alone."""
+"""Report page about one or several studies, created from their records."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def study_article(
     name: str = "",
     without: Collection[str] = (),
 ) -> Article:
-    """A study as an article; ``key`` starts every id in it, so that articles can share a page.
+    """Return a study as an article; ``key`` is the prefix of all its ids.
 
-    ``name``: what the page calls it, by default its own name; ``without``: titles of sections that
-    the page shows for several studies together.
+    ``name`` is its title, by default the name of the study.  ``without`` lists titles of sections
+    that the page shows for several studies together.
     """
     described = study.study
     facts = (
@@ -60,7 +60,7 @@ def study_article(
 
 
 def report_html(studies: Sequence[StudyRecords], papers: Sequence[Paper] = ()) -> str:
-    """The whole page as text.  Raises ValueError without a study."""
+    """Return the page as text.  Raises ValueError without a study."""
     if not studies:
         raise ValueError(
             "a report needs at least 1 study, and there are 0; give a study's directory"
@@ -93,7 +93,7 @@ def report_html(studies: Sequence[StudyRecords], papers: Sequence[Paper] = ()) -
 def _shown_together(
     studies: Sequence[StudyRecords], sections: Sequence[Across]
 ) -> list[set[str]]:
-    """For each study, the sections that stand in the article over all."""
+    """Return, for each study, the sections that the article about all studies replaces."""
     hidden: list[set[str]] = [set() for _ in studies]
     for section in sections:
         covered = section.covers(studies)
@@ -109,13 +109,26 @@ def write_report(
     *,
     papers: Sequence[Paper] = (),
 ) -> Path:
-    """Write one self-contained HTML page about study directories, and return its path.
+    """Write a self-contained HTML page about studies, and return its path.
 
-    ``papers`` bring their names of strategies, their printed numbers and their own sections.
-    ``out`` is a file or an existing directory; by default ``report.html`` in the study's folder,
-    and for several studies in the current one, so that no study loses its own page.
-    The page appears whole or not at all: an earlier one stays until the new one is written.
-    Raises ValueError when a folder is no study, Failed when the page cannot be written.
+    The page is written atomically.
+
+    Parameters
+    ----------
+    studies : sequence of Path or str
+        Folders of studies.
+    out : Path or str, optional
+        File or existing folder.  Default: ``report.html`` in the folder of the study, or in the
+        current folder for several studies.
+    papers : sequence of Paper, optional
+        Papers with display names, published results and sections.
+
+    Raises
+    ------
+    ValueError
+        If a folder contains no study.
+    Failed
+        If the page cannot be written.
     """
     known = known_of(papers)
     text = report_html([read_study(path, known) for path in studies], papers)

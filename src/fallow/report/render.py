@@ -1,4 +1,4 @@
-"""From values to a page: the templates, and what they may call."""
+"""Rendering of pages: templates and their functions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONG = 24
 
 @dataclass(frozen=True)
 class Part:
-    """A titled part of an article."""
+    """Section of an article, with a title."""
 
     title: str
     id: str
@@ -32,7 +32,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Article:
-    """A study, or what several studies show together.  ``id`` starts every id in it."""
+    """Article about one study or several; ``id`` is the prefix of all its ids."""
 
     id: str
     name: str
@@ -45,7 +45,7 @@ class Article:
 
 @dataclass(frozen=True)
 class Page:
-    """The whole document; ``refresh``: seconds after which a browser reads it again."""
+    """HTML document; ``refresh`` is the reload interval in seconds."""
 
     title: str
     articles: Sequence[Article] = field(default_factory=tuple)
@@ -53,7 +53,7 @@ class Page:
 
 
 def parts_of(key: str, found: Iterable[tuple[str, Blocks]]) -> list[Part]:
-    """The parts that have anything to show, each with an id of its own below ``key``."""
+    """Return the sections with content, each with a unique id that starts with ``key``."""
     parts: list[Part] = []
     for title, blocks in found:
         if not blocks:
@@ -67,14 +67,14 @@ def parts_of(key: str, found: Iterable[tuple[str, Blocks]]) -> list[Part]:
 
 
 def render_page(page: Page) -> str:
-    """The document as text, without what turns names in it around or steers a terminal."""
+    """Return the document as text, without control and bidirectional characters."""
     return printable(
         _environment().get_template("page.html").render(page=page, policy=POLICY)
     )
 
 
 def render_blocks(blocks: Iterable[Block]) -> str:
-    """Blocks alone, as a piece of a page."""
+    """Return blocks as a fragment of a page."""
     return printable(_environment().get_template("piece.html").render(blocks=list(blocks)))
 
 
@@ -94,12 +94,12 @@ def _environment() -> Environment:
 
 
 def is_long(cell: str) -> bool:
-    """Whether the text of a cell may break."""
+    """Return whether the text of a cell may wrap."""
     return len(cell) > LONG
 
 
 def minus(text: str) -> str:
-    """A true minus sign before a number, as wide as the plus sign above it.
+    """Return a number with a typographic minus sign, as wide as the plus sign.
 
     >>> minus("-0.5 [-1.0, +0.2]"), minus("≈ -1")
     ('−0.5 [−1.0, +0.2]', '≈ −1')

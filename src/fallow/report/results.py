@@ -1,4 +1,4 @@
-"""The sections of a report about results, in the order a reader asks: who won, where, why."""
+"""Report sections on results."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _faint(study: StudyRecords) -> str:
 
 
 def curves(study: StudyRecords, key: str) -> Blocks:
-    """Learning curves."""
+    """Return the section on learning curves."""
     figure = draw.learning_curves(study)
     if figure is None:
         return [Note("No cycle has a score yet.")]
@@ -95,7 +95,7 @@ def _mark(row: Row, final: FinalTable) -> str:
 
 
 def scores(study: StudyRecords, key: str) -> Blocks:
-    """The final table with its tests, and the signs of published and measured differences."""
+    """Return the final table with its tests, and the agreement with published differences."""
     final = final_table(study)
     blocks: list[Block | None] = [
         _final_scores(study, final),
@@ -238,7 +238,7 @@ def _gap(study: StudyRecords, scored: ClassScores) -> list[str]:
 
 
 def partition(study: StudyRecords, key: str) -> Blocks:
-    """Who holds what."""
+    """Return the section on the partition of examples."""
     parts = study.partitions
     figure = draw.partition_map(study)
     if figure is None or not parts:

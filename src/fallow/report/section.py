@@ -1,4 +1,4 @@
-"""What a section of a report is, so that one is added in one place."""
+"""Sections of a report."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ if TYPE_CHECKING:  # blocks draw, and who lists recipes need not load what draws
 
 
 class Place(IntEnum):
-    """Where a section stands, in the order a reader asks; sections of one place keep their order,
-    those of the report before those of papers."""
+    """Position of a section; sections with equal position keep their order, papers last."""
 
     STATE = 0  # how a run at real sites stands
     CURVES = 10
@@ -29,17 +28,16 @@ class Place(IntEnum):
 
 
 def always(study: StudyRecords) -> bool:
-    """Every study has what the section needs."""
+    """Return True: the section applies to every study."""
     return True
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the article about one study.
+    """Section of the article about one study.
 
-    ``needs`` says whether it is for studies of this kind at all.  ``render(study, key)`` returns its
-    blocks, none where the study has nothing to show; ``key`` starts every id in them, so that
-    articles can share a page.
+    ``needs`` returns whether it applies to a study.  ``render(study, key)`` returns its blocks,
+    possibly none; ``key`` is the prefix of all ids.
     """
 
     title: str
@@ -48,23 +46,22 @@ class Section:
     needs: Callable[[StudyRecords], bool] = always
 
     def blocks(self, study: StudyRecords, key: str) -> Blocks:
-        """What the section shows of a study; nothing where it is for others."""
+        """Return the blocks of a study, none if the section does not apply."""
         if not self.needs(study):
             return ()
         return self.render(study, key)
 
 
 def no_study(studies: Sequence[StudyRecords]) -> Sequence[StudyRecords]:
-    """No study is covered."""
+    """Return no study."""
     return ()
 
 
 @dataclass(frozen=True)
 class Across:
-    """A part of the article over several studies: titles and blocks, none where the studies have
-    nothing in common.
+    """Section of the article about several studies, possibly empty.
 
-    ``replaces`` names a section that the studies which ``covers`` returns need not show again.
+    ``replaces`` names a section that studies returned by ``covers`` need not repeat.
     """
 
     render: Callable[[Sequence[StudyRecords], str], Sequence[tuple[str, Blocks]]]

@@ -1,9 +1,9 @@
-"""Heads in closed form beside FedAvg where a site is a person or a hospital, and rows are tables.
+"""Closed-form models and FedAvg on tabular data of persons and hospitals.
 
-Both share first labels, budgets and test rows.  FedAvg trains a network with one hidden layer on the
-numbers of a row; the closed form solves on random Fourier features of them, or on the numbers
-themselves.  The rates of FedAvg were chosen of those that studies/closed-form.md lists, by the
-final score of random rows under seeds that are not among those of the recipes.
+Both share initial labels, budgets and test sets.  FedAvg trains a network with one hidden layer.
+The closed-form model uses random Fourier features, or the features themselves.  The learning rates
+of FedAvg were chosen from those in studies/closed-form.md by the final score of random sampling,
+with seeds that the configurations do not use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The training algorithm of a study that names none, and the settings that it refuses."""
+"""Default training algorithm, and the settings that it does not support."""
 
 from __future__ import annotations
 
@@ -35,12 +35,20 @@ REMEDY = (
 
 
 def default_training(settings: Mapping[str, object], strategies: Iterable[str]) -> str:
-    """Return the training algorithm of a study that names none: ``closed-form``.
+    """Return the default training algorithm: ``closed-form``.
 
-    settings: by their names in an experiment configuration, or as the command line has them
-    ("lr": "0.1").  strategies: as they are typed, beside those that the settings name.
-    Raises ValueError for a setting or a query strategy of networks, and for noise: these take a
-    training algorithm that the caller names.
+    Parameters
+    ----------
+    settings : mapping
+        Settings by name, with values as in a configuration or on the command line ("lr": "0.1").
+    strategies : iterable of str
+        Query strategies in addition to those in the settings.
+
+    Raises
+    ------
+    ValueError
+        If a setting or a query strategy requires a network, or noise is configured.  These need an
+        explicit training algorithm.
 
     >>> default_training({"cycles": 2}, ["random", "margin"])
     'closed-form'
@@ -56,7 +64,7 @@ def default_training(settings: Mapping[str, object], strategies: Iterable[str]) 
 
 
 def _check_settings(settings: Mapping[str, object], where: str) -> None:
-    """Raise ValueError for a setting of networks, and for noise."""
+    """Raise ValueError for network settings and for noise."""
     for name, value in settings.items():
         if name.partition(".")[0] in OF_NETWORKS and value not in DISABLED:
             raise ValueError(f"{name}{where} is a setting of networks, {REMEDY}")
@@ -68,7 +76,7 @@ def _check_settings(settings: Mapping[str, object], where: str) -> None:
 
 
 def _adds_noise(settings: Mapping[str, object]) -> bool:
-    """Whether what leaves a site has noise."""
+    """Return whether noise is added to what leaves a site."""
     epsilon = settings.get("privacy.epsilon")
     privacy = settings.get("privacy")
     if isinstance(privacy, Privacy):
@@ -79,7 +87,7 @@ def _adds_noise(settings: Mapping[str, object]) -> bool:
 
 
 def _strategies_in(settings: Mapping[str, object]) -> list[str]:
-    """The strategies that settings name; values of another kind are refused elsewhere."""
+    """Return the strategies in the settings; values of other types are rejected elsewhere."""
     strategy = settings.get("strategy")
     if isinstance(strategy, Mapping):  # strategy = {name = "ifal", epochs = 5}
         strategy = strategy.get("name")
@@ -93,7 +101,7 @@ def _strategies_in(settings: Mapping[str, object]) -> list[str]:
 
 
 def _check_strategy(parsed: ParsedStrategy) -> None:
-    """Raise ValueError for a strategy that needs a network and does not name its training."""
+    """Raise ValueError for a strategy that needs a network and specifies no training algorithm."""
     changed: dict[str, object] = {}
     for setting in parsed.settings:
         key, _, value = setting.partition("=")

@@ -1,4 +1,4 @@
-"""The picture of a forecast: scores so far, the curves that they are likely on, and a target."""
+"""Figure of an extrapolated learning curve."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ COLOR = "#0b5a94"
 def draw_forecast(
     forecast: Forecast, more: float = MORE, target: float | None = None
 ) -> Figure | None:
-    """Scores against labels, the median curve and the 95 % band up to ``more`` labels, and a line
-    at ``target``; None where no curve is known."""
+    """Plot scores, the median curve and the 95 % band up to ``more`` labels, and ``target``.
+
+    Returns None without a curve.
+    """
     curve = forecast.curve
     if curve is None:
         return None

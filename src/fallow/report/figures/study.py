@@ -102,7 +102,7 @@ def _mean_errors(study: StudyRecords) -> list[float]:
 
 @mpl.rc_context(STYLE)
 def learning_curves(study: StudyRecords) -> Figure | None:
-    """Score against labels, mean ± sd over seeds; upper bounds as dashed lines."""
+    """Plot score against labels, mean ± sd over seeds, with upper bounds as dashed lines."""
     figure, (axes,) = new_figure(3.7)
     look = looks(study)
     ends: list[tuple[str, float, float, str]] = []
@@ -159,7 +159,7 @@ def learning_curves(study: StudyRecords) -> Figure | None:
 
 @mpl.rc_context(STYLE)
 def differences(study: StudyRecords, final: FinalTable) -> Figure | None:
-    """Every strategy minus the reference: a dot for each seed, the mean, and its interval."""
+    """Plot the difference of every strategy to the reference, by seed, with mean and interval."""
     tested = [row for row in final.rows if row.comparison]
     reference = study.final(final.reference or "")
     if not tested or not reference:
@@ -292,7 +292,7 @@ def class_accuracy(study: StudyRecords) -> Figure | None:
 
 @mpl.rc_context(STYLE)
 def partition_map(study: StudyRecords) -> Figure | None:
-    """Rows of each class at each site before anything is labeled, for the first seed."""
+    """Plot the number of examples of each class at each site, for the first seed."""
     if not study.partitions:
         return None
     part = study.partitions[min(study.partitions)]
