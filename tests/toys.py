@@ -66,7 +66,7 @@ class Halved:
         title="Half steps",
         paper="-",
         year=0,
-        sum={"upload": "totals over sites of rows and of weighted models"},
+        sum={"upload": "aggregates of numbers of examples and of weighted models"},
         short="Half",
     )
 

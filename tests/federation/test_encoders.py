@@ -172,7 +172,7 @@ def test_labels_choose_a_field_at_real_sites_behind_secure_sums(tmp_path: Path) 
         assert float(state["length"]) == float(states[0]["length"])
         assert float(state["gamma"]) in GAMMAS
     revealed = {row["verb"]: row["what"] for row in world.records()[-1]["revealed"]}
-    assert "as each candidate of the encoder sees them" in revealed["products"]
+    assert "as each candidate of the encoder computes them" in revealed["products"]
     assert "for each candidate of the encoder" in revealed["left_out"]
     world.close()
 
@@ -199,7 +199,7 @@ def test_a_person_reads_what_an_encoder_tells(leader: Leader) -> None:
         (
             "encoder",
             "moments",
-            "totals over sites of rows, of each column and of its squares",
+            "aggregates of numbers of examples, of each column and of its squares",
             "coordinator, each site's part",
         )
     ]
@@ -245,7 +245,7 @@ def test_a_choice_by_labels_needs_secure_sums(tmp_path: Path) -> None:
     agreed = agreement("strategy=entropy", f"{TABLE}:gamma=auto", "model=linear", *shown)
     leader = Leader(folder(tmp_path, agreed))
     output = {line[1]: line[2] for line in list_disclosures(leader.site)}
-    assert "as each candidate of the encoder sees them" in output["products"]
+    assert "as each candidate of the encoder computes them" in output["products"]
     value: Answer = {"digest": "0" * 32}
     step = Step("keep", "encode", value)
     refused = asked(leader, "0/initial/encode/0", "encoding", step)

@@ -118,7 +118,7 @@ class Strategy(_Frozen):
         return memo
 
 
-_UPLOAD = {"upload": "totals over sites of rows and of weighted models"}
+_UPLOAD = {"upload": "aggregates of numbers of examples and of weighted models"}
 
 
 @dataclass_transform(frozen_default=True)

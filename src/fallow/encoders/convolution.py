@@ -95,10 +95,10 @@ class Convolution:
         year=2012,
         authors="Coates, Adam and Ng, Andrew Y.",
         sum={
-            "contrast": "totals over sites of rows, and of the mean variance of the patches of "
-            "their pictures",
-            "patches": "totals over sites of rows, and of the mean and second moments of the "
-            "patches of their pictures",
+            "contrast": "aggregates of numbers of examples, and of the mean variance of the patches of "
+            "their images",
+            "patches": "aggregates of numbers of examples, and of the mean and second moments of the "
+            "patches of their images",
         },
     )
 

@@ -39,7 +39,7 @@ class Filling:
     contract: ClassVar[Contract] = Contract(
         title="Empty cells",
         sum={
-            "cells": "totals over sites of rows, of each column, and of its cells that are not empty",
+            "cells": "aggregates of numbers of examples, of each column and of its non-empty cells",
         },
         keep={"fill": "nothing"},
     )

@@ -86,7 +86,9 @@ class Fourier:
         paper="Random Features for Large-Scale Kernel Machines",
         year=2007,
         authors="Rahimi, Ali and Recht, Benjamin",
-        sum={"moments": "totals over sites of rows, of each column and of its squares"},
+        sum={
+            "moments": "aggregates of numbers of examples, of each column and of its squares"
+        },
     )
 
     def __post_init__(self) -> None:

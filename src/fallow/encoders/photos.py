@@ -39,7 +39,9 @@ PHOTO_DEVIATION = (0.229, 0.224, 0.225)
 FAR = 10.0  # standard deviations at which colors are clipped, against outliers
 LOST = 1e-11  # a variance below this share of the mean square is rounding of float64
 
-ABOUT_COLORS = "totals over sites of rows, and of the mean and the square of each color"
+ABOUT_COLORS = (
+    "aggregates of numbers of examples, and of the mean and the square of each color"
+)
 
 
 @dataclass(frozen=True)

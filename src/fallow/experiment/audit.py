@@ -96,7 +96,7 @@ class Audit:
             )
         if self.secure_sum:
             what = Audit.contract.each["tally"]
-            output = {"tally": f"totals over sites of {what}"}
+            output = {"tally": f"aggregates of {what}"}
             contract = replace(Audit.contract, verbs={}, each={}, sum=output)
             object.__setattr__(self, "contract", contract)
 

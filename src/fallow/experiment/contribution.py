@@ -39,7 +39,7 @@ class MinNewLabels:
 
     contract: ClassVar[Contract] = Contract(
         title="Minimum number of new labels",
-        sum={"new_labels": "totals over sites of labels since their last contribution"},
+        sum={"new_labels": "aggregates of numbers of labels since the last contribution"},
         keep={CONTRIBUTE: "nothing"},
         regression=True,
     )

@@ -106,7 +106,7 @@ class People:
         item = dict(People.contract.each)
         total: dict[str, str] = {}
         if self.secure_sum:
-            total["score"] = f"totals over sites of {output}"
+            total["score"] = f"aggregates of {output}"
         else:
             item["score"] = output
         says = replace(People.contract, verbs={}, each=item, sum=total)

@@ -92,7 +92,7 @@ class AHFAL:
         paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
         year=2025,
         authors="Anonymous",
-        sum={"share": "totals over sites of label shares per class and of their squares"},
+        sum={"share": "aggregates of label shares per class and of their squares"},
         keep={"select": "number of selected examples"},
         needs=("local", "global"),
         cohort=2,

@@ -97,8 +97,8 @@ class Chooser:
         short="Chooser",
         keep={"begin": "number of tensors kept"},
         sum={
-            "products": "totals over sites of products of labeled rows and labels",
-            "left_out": "totals over sites of leave-one-out losses, by inverse probability",
+            "products": "aggregates of products of labeled examples and labels",
+            "left_out": "aggregates of leave-one-out losses, by inverse probability",
         },
         draws=True,
         local_dp=False,  # aggregates of features are sent without noise

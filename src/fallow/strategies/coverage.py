@@ -121,12 +121,12 @@ class Coverage:
             "select": "number of selected examples",
         },
         sum={
-            "size": "totals over sites of rows, of labels and of their squared lengths",
-            "groups": "totals over sites of the rows of each cluster, in bundles of several",
-            "outlook": "totals over sites of margins, predicted classes and labels of each class",
-            "masses": "totals over sites of how unsure rows near each landmark are",
-            "bids": "totals over sites of who has how much near each landmark",
-            "reach": "totals over sites of who covers each landmark how far",
+            "size": "aggregates of numbers of examples and labels, and of squared lengths",
+            "groups": "aggregates of the examples of each cluster, in bundles of several",
+            "outlook": "aggregates of margins, predicted classes and labels of each class",
+            "masses": "aggregates of uncertainty near each landmark",
+            "bids": "aggregates of bids for each landmark",
+            "reach": "aggregates of the coverage of each landmark, by level",
         },
         regression=True,
         local_dp=False,  # aggregates of features are sent without noise

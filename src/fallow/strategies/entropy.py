@@ -59,7 +59,7 @@ class Entropy:
         year=2009,
         authors="Settles, Burr",
         sum={
-            "upload": "totals over sites of rows and of weighted models, for the average alone"
+            "upload": "aggregates of numbers of examples and of weighted models, for the average only"
         },
         keep={"select": "number of selected examples"},
         needs=("local",),

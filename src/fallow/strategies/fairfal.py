@@ -89,7 +89,7 @@ class FairFAL:
         year=2026,
         authors="Zong and Huang",
         sum={
-            "imbalance": "totals over sites of class imbalance and of sites that have labels"
+            "imbalance": "aggregates of class imbalance and of numbers of sites with labels"
         },
         waits=("imbalance",),
         keep={"select": "number of selected examples"},

@@ -146,15 +146,15 @@ class FALE:
         year=2025,
         authors="Tang and others",
         sum={
-            "totals": "totals over sites of rows and of each column",
-            "spread": "totals over sites of squares of each column",
-            "gram": "totals over sites of products of columns",
-            "mass": "totals over sites of leverage scores",
-            "arrivals": "totals over sites of rows by when they are first drawn",
-            "draws": "totals over sites of draws",
+            "totals": "aggregates of numbers of examples and of each column",
+            "spread": "aggregates of squares of each column",
+            "gram": "aggregates of products of columns",
+            "mass": "aggregates of leverage scores",
+            "arrivals": "aggregates of numbers of examples, by time of the first draw",
+            "draws": "aggregates of numbers of draws",
         },
         each={
-            "masked": "the site's rows times secret rotations: products of its rotated columns",
+            "masked": "the site's examples times secret rotations: products of its rotated columns",
             "triangle": "products of the site's rotated columns",
         },
         keep={

@@ -74,8 +74,8 @@ class Fisher:
         short="Fisher",
         keep={"grow": "number of tensors kept", "select": "number of selected examples"},
         sum={
-            "told": "totals over sites of products of rows, and of labeled rows",
-            "grown": "totals over sites of products of chosen rows",
+            "told": "aggregates of products of all and of labeled examples",
+            "grown": "aggregates of products of selected examples",
         },
         often={"grow": SUB_ROUNDS, "grown": SUB_ROUNDS},
         regression=True,

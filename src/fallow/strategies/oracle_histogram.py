@@ -53,7 +53,7 @@ class OracleHistogram:
         year=2025,
         authors="Anonymous",
         sum={
-            "histogram": "simulation only: totals over sites of the true classes of all rows"
+            "histogram": "simulation only: aggregates of the true classes of all examples"
         },
         keep={
             "select": "simulation only: number of selected examples, from the true class of every row"

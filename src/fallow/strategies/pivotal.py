@@ -114,11 +114,11 @@ class Pivotal:
         title="Half leverage, pivotal sample",
         short="Pivotal",
         sum={
-            "totals": "totals over sites of rows and of each column",
-            "spread": "totals over sites of squares of each column",
-            "gram": "totals over sites of products of columns",
-            "mass": "totals over sites of leverage scores",
-            "capped": "totals over sites of rows that are certain and of scores of the others",
+            "totals": "aggregates of numbers of examples and of each column",
+            "spread": "aggregates of squares of each column",
+            "gram": "aggregates of products of columns",
+            "mass": "aggregates of leverage scores",
+            "capped": "aggregates of numbers of certain examples and of scores of the others",
             "left": "of each site, by a seat that it is given: the part of a label that is left over, "
             "and two random numbers",
         },

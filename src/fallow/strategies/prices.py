@@ -63,8 +63,8 @@ class Prices:
         short="Prices",
         keep={"order": "number of tensors kept", "select": "number of selected examples"},
         sum={
-            "labels": "totals over sites of labels of each class",
-            "demand": "totals over sites of rows of each predicted class that they would take",
+            "labels": "aggregates of numbers of labels of each class",
+            "demand": "aggregates of demand for examples of each predicted class",
         },
         needs=("global",),
         often={"demand": TURNS},

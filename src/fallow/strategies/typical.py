@@ -111,11 +111,11 @@ class Typical:
             "select": "number of selected examples",
         },
         sum={
-            "size": "totals over sites of rows and labels",
-            "groups": "totals over sites of the rows of each cluster, in bundles of several",
-            "found": "totals over sites of rows and labels in each cluster, and of who has any",
-            "bids": "totals over sites of who has a row of which typicality in each cluster",
-            "taken": "totals over sites of labels that each cluster will get",
+            "size": "aggregates of numbers of examples and labels",
+            "groups": "aggregates of the examples of each cluster, in bundles of several",
+            "found": "aggregates of numbers of examples, labels and sites in each cluster",
+            "bids": "aggregates of bids for each cluster, by typicality",
+            "taken": "aggregates of new labels in each cluster",
         },
         regression=True,
         local_dp=False,  # aggregates of features are sent without noise

@@ -115,11 +115,11 @@ class TypicalUnsure:
             "select": "number of selected examples",
         },
         sum={
-            "size": "totals over sites of rows and labels",
-            "groups": "totals over sites of the rows of each cluster, in bundles of several",
-            "found": "totals over sites of rows, of how unsure they are, and of labels in each cluster",
-            "levels": "totals over sites of rows of each cluster by how typical and unsure they are",
-            "taken": "totals over sites of labels that each cluster will get",
+            "size": "aggregates of numbers of examples and labels",
+            "groups": "aggregates of the examples of each cluster, in bundles of several",
+            "found": "aggregates of numbers of examples, uncertainty and labels in each cluster",
+            "levels": "aggregates of numbers of examples of each cluster, by level",
+            "taken": "aggregates of new labels in each cluster",
         },
         needs=("global",),
         local_dp=False,  # aggregates of features are sent without noise

@@ -71,7 +71,7 @@ class Evidential(StepTraining):
         "Image Analysis with Domain Shifts",
         year=2024,
         authors="Chen, Jiayi and Ma, Benteng and Cui, Hengfei and Xia, Yong",
-        sum={"upload": "totals over sites of rows and of weighted models"},
+        sum={"upload": "aggregates of numbers of examples and of weighted models"},
         regression=False,
     )
 

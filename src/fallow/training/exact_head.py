@@ -78,9 +78,9 @@ class ExactHead:
     contract: ClassVar[Contract] = Contract(
         title="Exact head",
         sum={
-            "columns": "totals over sites of rows and of each feature of the body",
-            "spread": "totals over sites of squares of each feature of the body",
-            "totals": "totals over sites of products of labeled features and labels",
+            "columns": "aggregates of numbers of examples and of each feature of the body",
+            "spread": "aggregates of squares of each feature of the body",
+            "totals": "aggregates of products of labeled features and labels",
             "left_out": LEFT_OUT,
         },
         models=("body",),

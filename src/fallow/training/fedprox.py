@@ -66,7 +66,7 @@ class FedProx(StepTraining):
         year=2020,
         authors="Li, Tian and Sahu, Anit Kumar and Zaheer, Manzil and "
         "Sanjabi, Maziar and Talwalkar, Ameet and Smith, Virginia",
-        sum={"upload": "totals over sites of rows and of weighted models"},
+        sum={"upload": "aggregates of numbers of examples and of weighted models"},
     )
 
     def check(self) -> None:

@@ -74,7 +74,7 @@ class KCFU(StepTraining):
         year=2023,
         authors="Cao, Yu-Tong and Shi, Ye and "
         "Yu, Baosheng and Wang, Jingya and Tao, Dacheng",
-        sum={"upload": "totals over sites of rows and of weighted models"},
+        sum={"upload": "aggregates of numbers of examples and of weighted models"},
         regression=False,
     )
 

@@ -100,8 +100,8 @@ class MaskedSolve:
         year=2025,
         authors="Tang and others",
         sum={
-            "center": "totals over sites of labeled columns",
-            "columns": "totals over sites of labeled columns and their squares",
+            "center": "aggregates of labeled columns",
+            "columns": "aggregates of labeled columns and their squares",
         },
         each={
             "masked": "the site's labeled rows and numbers times secret rotations: products of "

@@ -103,7 +103,7 @@ class Robust(StepTraining):
         paper="Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates",
         year=2018,
         authors="Yin, Dong and Chen, Yudong and Ramchandran, Kannan and Bartlett, Peter",
-        each={"upload": "each site's model and its number of rows"},
+        each={"upload": "each site's model and its number of examples"},
         secure_sum=False,
         at_server=("refused",),
     )

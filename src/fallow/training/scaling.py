@@ -65,11 +65,11 @@ class Scaling:
         paper="-",
         year=0,
         sum={
-            "columns": "totals over sites of rows and of each column",
-            "cells": "totals over sites of rows, of each column, and of its cells that are not empty",
-            "spread": "totals over sites of squares of each column",
-            "labeled": "totals over sites of labels and of the numbers bought",
-            "deviation": "totals over sites of squares of the numbers bought",
+            "columns": "aggregates of numbers of examples and of each column",
+            "cells": "aggregates of numbers of examples, of each column and of its non-empty cells",
+            "spread": "aggregates of squares of each column",
+            "labeled": "aggregates of numbers of labels and of labeled targets",
+            "deviation": "aggregates of squares of labeled targets",
         },
         waits=("labeled", "deviation"),
         keep={

@@ -99,8 +99,8 @@ class ServerSolve:
         year=2025,
         authors="Tang and others",
         sum={
-            "center": "totals over sites of labeled columns",
-            "normal": "totals over sites of products of labeled rows and labels",
+            "center": "aggregates of labeled columns",
+            "normal": "aggregates of products of labeled examples and labels",
         },
         often={"normal": 2},
         waits=("center", "normal"),

@@ -55,9 +55,9 @@ class Tuning:
     contract: ClassVar[Contract] = Contract(
         title="Choice of the encoder's field",
         sum={
-            "products": "totals over sites of products of labeled rows and labels, as each candidate "
-            "of the encoder sees them",
-            "left_out": "totals over sites of leave-one-out losses, for each candidate of the encoder",
+            "products": "aggregates of products of labeled examples and labels, as each candidate "
+            "of the encoder computes them",
+            "left_out": "aggregates of leave-one-out losses, for each candidate of the encoder",
         },
         waits=("products", "left_out"),
         missing="stops: all candidates are compared on the same rows",

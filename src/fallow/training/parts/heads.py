@@ -34,8 +34,8 @@ from fallow.training.parts.ridge import (
 )
 
 # Texts shared by the contracts of closed-form algorithms.
-TOTALS = "totals over sites of products of labeled rows and labels"
-LEFT_OUT = "totals over sites of leave-one-out losses"
+TOTALS = "aggregates of products of labeled examples and labels"
+LEFT_OUT = "aggregates of leave-one-out losses"
 MISSING = "stops: all exchanges are over the same rows; a resumed run asks again"
 PARTS_SHOW = (
     "the coordinator sees the products of each site's labeled rows: those of one row "

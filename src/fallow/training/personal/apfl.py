@@ -66,7 +66,7 @@ class APFL(StepTraining):
         paper="Adaptive Personalized Federated Learning",
         year=2020,
         authors="Deng, Yuyang and Kamani, Mohammad Mahdi and Mahdavi, Mehrdad",
-        sum={"upload": "totals over sites of rows and of weighted models"},
+        sum={"upload": "aggregates of numbers of examples and of weighted models"},
         gradients_per_batch=2,
     )
 

@@ -60,7 +60,7 @@ class Ditto(StepTraining):
         paper="Ditto: Fair and Robust Federated Learning Through Personalization",
         year=2021,
         authors="Li, Tian and Hu, Shengyuan and Beirami, Ahmad and Smith, Virginia",
-        sum={"upload": "totals over sites of rows and of weighted models"},
+        sum={"upload": "aggregates of numbers of examples and of weighted models"},
         gradients_per_batch=2,
     )
 

@@ -44,7 +44,7 @@ class FedAvgPost(StepTraining):
         year=2017,
         authors="McMahan, H. Brendan and Moore, Eider and "
         "Ramage, Daniel and Hampson, Seth and Agüera y Arcas, Blaise",
-        sum={"upload": "totals over sites of rows and of weighted models"},
+        sum={"upload": "aggregates of numbers of examples and of weighted models"},
     )
 
     def round(self, state: State, ask: Ask) -> State:

@@ -65,7 +65,7 @@ class FedRep(StepTraining):
         year=2021,
         authors="Collins, Liam and Hassani, Hamed and "
         "Mokhtari, Aryan and Shakkottai, Sanjay",
-        sum={"upload": "totals over sites of rows and of weighted bodies"},
+        sum={"upload": "aggregates of numbers of examples and of weighted bodies"},
         keep={"receive": "number of sites that took the common body"},
         at_server=("begun",),
     )

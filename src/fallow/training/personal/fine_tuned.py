@@ -21,7 +21,7 @@ from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.personal.base import addend, average, model
 
-TOTALS = {"upload": "totals over sites of rows and of weighted models"}
+TOTALS = {"upload": "aggregates of numbers of examples and of weighted models"}
 CHOSEN = {"chosen": "number of sites that chose a model by their validation rows"}
 
 

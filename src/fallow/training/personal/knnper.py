@@ -75,7 +75,7 @@ class KNNPer(StepTraining):
         year=2022,
         authors="Marfoq, Othmane and Neglia, Giovanni and "
         "Kameni, Laetitia and Vidal, Richard",
-        sum={"upload": "totals over sites of rows and of weighted models"},
+        sum={"upload": "aggregates of numbers of examples and of weighted models"},
         regression=False,
     )
 

@@ -75,7 +75,7 @@ class PerFedAvg(StepTraining):
         "Meta-Learning Approach",
         year=2020,
         authors="Fallah, Alireza and Mokhtari, Aryan and Ozdaglar, Asuman",
-        sum={"upload": "totals over sites of rows and of weighted models"},
+        sum={"upload": "aggregates of numbers of examples and of weighted models"},
         at_server=("holders",),
         models=("common", "adapted"),
     )

@@ -79,7 +79,7 @@ class PFedGraph(StepTraining):
         paper="Personalized Federated Learning with Inferred Collaboration Graphs",
         year=2023,
         authors="Ye, Rui and others",
-        each={"upload": "each site's model and its number of rows"},
+        each={"upload": "each site's model and its number of examples"},
         secure_sum=False,
         models=("mixture",),
         own_start=True,

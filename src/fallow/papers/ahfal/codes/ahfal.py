@@ -68,7 +68,7 @@ class RatioAHFAL:
         year=2025,
         authors="Anonymous",
         sum={
-            "share": "totals over sites of label shares per class, of their squares, and of label "
+            "share": "aggregates of label shares per class, of their squares, and of label "
             "counts per class"
         },
         keep={"select": "number of selected examples"},
