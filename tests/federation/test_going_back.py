@@ -84,10 +84,10 @@ def test_an_order_that_comes_before_is_refused_unless_it_is_asked_anew(
     state = train_cycle(leader)
     again = upload(leader, 0, state)
     over = leader.order(again)
-    assert "it is over" in str(leader.send(over).refused)
+    assert "which is completed" in str(leader.send(over).refused)
     send_and_count(leader, anew(leader, again, 1))
     replay = leader.order(upload(leader, 1, state))
-    assert "it is over" in str(leader.send(replay).refused)
+    assert "which is completed" in str(leader.send(replay).refused)
 
 
 def test_a_step_that_was_never_asked_goes_on_under_its_new_key(leader: Leader) -> None:
@@ -155,7 +155,7 @@ def test_an_attempt_that_failed_is_over_once_another_was_performed(
     if then:
         later = anew(leader, upload(leader, 0, state), then)
     assert leader.send(later).refused is None
-    assert "it is over" in str(leader.send(failed).refused)
+    assert "which is completed" in str(leader.send(failed).refused)
     assert leader.ledger.orders.load_standing_keys(leader.run)[-1] == later.key
 
 

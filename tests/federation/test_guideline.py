@@ -37,7 +37,7 @@ def test_a_guideline_is_agreed_on_and_comes_back_from_its_file(tmp_path: Path) -
     [
         ("", "is empty or has space around it"),
         (" \n", "is empty or has space around it"),
-        ("a" * 4001, "has 4001 letters, more than 4000"),
+        ("a" * 4001, "has 4001 characters, more than 4000"),
         ("a\x1b[31mb", "the character '\\x1b'"),
         ("a\u202eb", "the character '\\u202e'"),
         ("a\rb", "the character '\\r'"),
@@ -76,7 +76,7 @@ def test_a_guideline_stands_beside_the_sample_as_text_whatever_is_in_it(
     browser = enter(replace(make_desk(tmp_path), guideline=MARKUP))
     browser.get()
     page = browser.shown.text
-    assert "How to label" in page
+    assert "Labeling guideline" in page
     assert "<script>alert" not in page and "<img" not in page and 'onerror="' not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;&lt;/p&gt;&lt;img src=x" in page
     assert "{{ desk.site }} **b**" in page

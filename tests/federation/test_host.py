@@ -165,20 +165,20 @@ def test_a_stored_answer_with_a_changed_byte_is_not_sent(leader: Leader) -> None
     refused = str(leader.send(order).refused)
     assert "its ledger is damaged" in refused
     log = (leader.site.path / "errors.log").read_text()
-    assert "the answer to 0/hello/0 has another checksum" in log
+    assert "the reply to 0/hello/0 has another checksum" in log
 
 
 def test_one_key_with_other_contents_is_refused(leader: Leader) -> None:
     order = order_picks(leader)
     other = leader.order(keep("0/query/0", "select", n=2), counted=order.counted)
-    assert "with other contents" in str(leader.send(other).refused)
+    assert "with other content" in str(leader.send(other).refused)
     assert leader.ledger.questions() == []
 
 
 def test_an_answer_that_has_counted_is_not_given_again(leader: Leader) -> None:
     order = order_picks(leader)
     leader.people("ask", "0/query", **ASK)
-    assert "it is over: this is a replay" in str(leader.send(order).refused)
+    assert "which is completed: this is a replay" in str(leader.send(order).refused)
 
 
 def test_an_order_of_an_earlier_place_is_refused(leader: Leader) -> None:

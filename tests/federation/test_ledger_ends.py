@@ -115,7 +115,9 @@ def test_an_open_question_expires_at_the_close_and_is_given_back(open_ledger: Op
     ledger.answer(4, 1, "ann")
     close(ledger)
     assert state(ledger, 2) == "expired"
-    with pytest.raises(ValueError, match="row 2 of site north expired when cycle 0 closed"):
+    with pytest.raises(
+        ValueError, match="row 2 of site north expired at the end of cycle 0"
+    ):
         ledger.answer(2, 1, "ann")
     lines = [ChosenRow(row) for row in (2, 9, 1)]
     assert (

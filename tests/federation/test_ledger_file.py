@@ -223,7 +223,7 @@ def test_a_process_that_dies_before_the_commit_leaves_nothing(tmp_path: Path) ->
 
 def test_an_exception_in_a_transaction_undoes_all_of_it(tmp_path: Path) -> None:
     ledger = make_ledger(tmp_path, rows=2)
-    with pytest.raises(ValueError, match="never asked"), ledger.transaction():
+    with pytest.raises(ValueError, match="has no labeling task"), ledger.transaction():
         ledger.answer(0, 1, "ann")
         ledger.answer(7, 1, "ann")
     assert ledger.history(0) == []

@@ -129,7 +129,7 @@ def test_where_nobody_knows_what_was_released_all_that_was_left_is_spent(
     put_in_place(leader, file)
     assert leader.ledger.store.sum_spent() == LIMIT
     output = str(leader.ledger.store.describe_put_back())
-    assert "ε 2.5, all that was left up to its limit of 3, counts as spent" in output
+    assert "ε 2.5, the rest of its limit of 3, counts as spent" in output
     assert "raise the limit under [privacy] in site.toml" in output
     second = Leader(leader.site, run=SECOND)
     refused = str(second.send(second.order(share(0))).refused)

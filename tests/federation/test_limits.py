@@ -315,13 +315,9 @@ def test_a_run_goes_back_where_something_is_asked_anew_alone(leader: Leader) -> 
     order_picks(leader)
     upload = Step("sum", "upload", {})
     again = training(upload, r=1)
-    assert "a run goes on, and goes back where something is asked anew" in expect_refusal(
-        leader, again
-    )
+    assert "a run only rolls back to repeat an exchange" in expect_refusal(leader, again)
     first = Request("0/initial/0", "initial", 0, 0, (Step("keep", "select", {"n": 4}),))
-    assert "a run goes on, and goes back where something is asked anew" in expect_refusal(
-        leader, first
-    )
+    assert "a run only rolls back to repeat an exchange" in expect_refusal(leader, first)
 
 
 def test_a_verb_is_asked_as_often_as_its_method_asks_it(leader: Leader) -> None:
@@ -387,7 +383,7 @@ def test_a_model_of_a_round_is_scored_once(leader: Leader) -> None:
     again = leader.send(order)
     assert output.refused is None and output.answer["hits"] == again.answer["hits"]
     other = {**state, "w": state["w"] + 1}
-    assert "with other contents" in str(
+    assert "with other content" in str(
         leader.send(leader.order(score(leader, other))).refused
     )
     leader.count(order)
@@ -512,7 +508,7 @@ def test_what_makes_an_order_fail_cannot_be_searched_for(leader: Leader) -> None
         r=0,
         cycle=1,
     )
-    assert "has tried exchange 1/train/0/0 with other contents" in expect_refusal(
+    assert "has tried exchange 1/train/0/0 with other content" in expect_refusal(
         leader, second
     )
 

@@ -70,7 +70,7 @@ ADMIT = ("coordinate", "admit", "study")
         ((*SITE, "--address", "h:65536"), "a port is a number from 1 to 65535"),
         ((*SITE, "--address", "h:0"), "a port is a number from 1 to 65535"),
         ((*SITE, "--address", "https://h:1"), "without a scheme"),
-        ((*SITE, "--address", "a b:1"), "'a b' is no machine"),
+        ((*SITE, "--address", "a b:1"), "'a b' is not a host"),
         ((*SITE, "--test", "rows.csv"), "test rows have no label"),
         ((*SITE, "--limit", "many"), "many"),
         ((*SITE, "--limit", "-1"), "labels.limit is -1; it must be 0 or more"),
@@ -89,12 +89,12 @@ ADMIT = ("coordinate", "admit", "study")
         ),
         ((*INIT, "--address", "host:99999"), "a port is a number from 1 to 65535"),
         ((*INIT, "--address", "::1:9092"), "an IPv6 address in brackets"),
-        ((*INIT, "--host", ""), "host: '' is no machine"),
-        ((*INIT, "--host", "https://h"), "host: 'https://h' is no machine"),
-        ((*INIT, "--host", "h:9092"), "host: 'h:9092' is no machine"),
-        ((*INIT, "--host", "hôpital.example"), "in plain letters (xn--... for others)"),
-        ((*INIT, "--sites", ""), "name one site or more"),
-        ((*INIT, "--sites", "North,north"), "two names differ in capitals alone"),
+        ((*INIT, "--host", ""), "host: '' is not a host"),
+        ((*INIT, "--host", "https://h"), "host: 'https://h' is not a host"),
+        ((*INIT, "--host", "h:9092"), "host: 'h:9092' is not a host"),
+        ((*INIT, "--host", "hôpital.example"), "in ASCII letters (xn--... for others)"),
+        ((*INIT, "--sites", ""), "name at least one site"),
+        ((*INIT, "--sites", "North,north"), "two names differ in capital letters only"),
         ((*INIT, "--deadline", "2020-01-01"), "give a length of time such as '10m'"),
         ((*INIT, "--deadline", "0s"), "must be above 0 seconds"),
         ((*INIT, "--example", "nowhere.csv"), "nowhere.csv"),
@@ -188,8 +188,8 @@ def test_what_is_no_join_file_is_said(command: Said) -> None:
     for file, output in (
         ("nowhere.json", "cannot be read (No such"),
         ("north", "(Is a directory"),
-        ("rows.csv", "it is not JSON"),
-        ("list.json", "it is another file"),
+        ("rows.csv", "not a JSON file"),
+        ("list.json", "not a join.json file"),
         ("empty.json", "it lacks 'name'"),
     ):
         refused(command(*ADMIT, file), output)
@@ -217,7 +217,7 @@ def test_two_sites_of_one_name_or_one_pair_of_keys_are_found_out(command: Said) 
     write_json(Path("copied.json"), own | {"name": "south"})
     refused(command(*ADMIT, "copied.json"), "copied.json has the keys of north")
     write_json(Path("node.json"), own | {"node": "abc"})
-    refused(command(*ADMIT, "node.json", "--replace"), "node is no public key")
+    refused(command(*ADMIT, "node.json", "--replace"), "node is not a public key")
     assert CoordinatorFolder.open("study").admitted == {"north": own}
 
 

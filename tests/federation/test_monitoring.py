@@ -130,7 +130,7 @@ def test_a_coordinator_that_hangs_is_not_well_and_a_finished_one_is(
     tell(coordinator, time.time() - SILENT - 60)
     health = watch(coordinator).check()
     assert not health.is_well
-    assert "has said nothing for" in health.why
+    assert "has not responded for" in health.why
     tell(coordinator, time.time() - SILENT - 60, state="finished")
     assert watch(coordinator).check().is_well
 

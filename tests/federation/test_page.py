@@ -225,7 +225,7 @@ def test_an_answer_to_a_question_that_has_expired_is_refused_in_words(
     form = {**browser.hidden("/answer"), "value": "1"}
     close(desk.ledger)
     text = browser.post("/answer", form)
-    assert "expired when cycle 0 closed: nothing was changed" in text
+    assert "expired at the end of cycle 0: nothing was changed" in text
     assert browser.shown.status_code == 409 and not desk.ledger.history(3)
     assert "This labeling task expired at the end of its cycle" in browser.get("/sample/3")
 

@@ -114,7 +114,7 @@ def test_a_name_that_cannot_be_kept_is_refused_at_once(tmp_path: Path) -> None:
     done = CliRunner().invoke(
         app, ["label", str(site.path), "--who", "=cmd", "--no-open", "--port", "0"]
     )
-    assert isinstance(done.exception, ValueError) and "cannot be kept as a name" in str(
+    assert isinstance(done.exception, ValueError) and "is not a valid name" in str(
         done.exception
     )
 

@@ -168,7 +168,7 @@ def test_who_is_not_exactly_one_person_of_the_list_labels_nothing(
     proxy.fields = [(SECRET_HEADER, KEY), *(("x-remote-user", name) for name in named)]
     answer = proxy.send("GET", "/")
     assert answer.status_code == 403
-    assert "not among the people who label" in answer.text
+    assert "not on the list of annotators" in answer.text
     assert proxy.label(3).status_code == 403
     assert heard(proxy) == []
 
@@ -225,7 +225,7 @@ def test_a_secret_that_others_may_read_or_write_is_not_believed(
     login = PageLogin(people=("ann",), proxies=("127.0.0.1",), host=HOST)
     first = open_proxy_door(tmp_path, login)
     (tmp_path / SECRET).chmod(rights)
-    with pytest.raises(Failed, match="other accounts may read"):
+    with pytest.raises(Failed, match="other accounts can read"):
         open_proxy_door(tmp_path, login)
     (tmp_path / SECRET).chmod(0o600)
     assert open_proxy_door(tmp_path, login).secret == first.secret
@@ -265,7 +265,7 @@ def test_a_login_that_cannot_be_is_refused_in_a_sentence(
 def test_it_is_off_unless_it_is_asked_for_and_set(begun: Said) -> None:
     code, _, err = begun("label", "north", "--behind-proxy", "--no-open")
     assert code == 2
-    assert "says nothing of a login: write [page]" in err
+    assert "has no login: add a section [page]" in err
     code, _, err = begun("label", "north", "--behind-proxy", "--who", "Ann")
     assert code == 2
     assert "omit --port and --who" in err

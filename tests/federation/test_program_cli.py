@@ -231,10 +231,10 @@ def test_nobody_starts_before_all_sites_are_admitted(begun: Said) -> None:
         ({"verify": "c2hvcnQ="}, "verify is not 32 bytes"),
         ({"seal": "%"}, "seal is not 32 bytes"),
         # a key that shares no secret with any other: whoever seals for it would fail
-        ({"seal": 43 * "A" + "="}, "seal is a key for which nothing can be sealed"),
+        ({"seal": 43 * "A" + "="}, "seal is a key that cannot encrypt"),
         # a point of small order: anybody could sign for the site
-        ({"verify": "AQ" + 41 * "A" + "="}, "verify is a key with which anybody can sign"),
-        ({"node": 3}, "not all of it is text"),
+        ({"verify": "AQ" + 41 * "A" + "="}, "verify is a weak key"),
+        ({"node": 3}, "a value is not a text"),
     ],
 )
 def test_what_is_wrong_with_a_join_file_is_said(

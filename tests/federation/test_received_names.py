@@ -259,15 +259,19 @@ HEAD = "cycles = 1\n"
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        (HEAD, 'base = "/etc/passwd.toml"\n', "starts from a recipe of Fallow's own"),
-        (HEAD, 'base = "study.toml"\n', "starts from a recipe of Fallow's own"),
-        (HEAD, "base = 3\n", "starts from a recipe of Fallow's own"),
+        (
+            HEAD,
+            'base = "/etc/passwd.toml"\n',
+            "starts from an included experiment configuration",
+        ),
+        (HEAD, 'base = "study.toml"\n', "starts from an included experiment configuration"),
+        (HEAD, "base = 3\n", "starts from an included experiment configuration"),
         (HEAD, "cycles = 1000000000000\n", "cycles is 1000000000000"),
         (HEAD, f"title = {'[' * 5000}{']' * 5000}\n", "lists in lists"),
         (HEAD, f"{'a.' * 100_000}a = 1\n", "a key of more than 64 parts"),
         (HEAD, f"title = {'9' * 5000}\n", "is not valid TOML"),
         (HEAD, f"x = {'[' * 50}{']' * 50}\n", "a list in a list"),
-        (HEAD, f"title = '{'x' * 20_000}'\n", "20000 letters"),
+        (HEAD, f"title = '{'x' * 20_000}'\n", "20000 characters"),
         (HEAD, 'title = "\\u001b[2J"\n', "changes how other text is shown"),
         (HEAD, 'title = "\\u202ecod"\n', "changes how other text is shown"),
         (HEAD, '"\\u001b[2J" = 1\n', "changes how other text is shown"),

@@ -148,7 +148,7 @@ def test_what_only_shows_a_run_and_cannot_be_written_is_named_and_ends_none(
     assert world.records()[-1]["accuracy"] is not None
     why = world.said(event)[0]["why"]
     assert f"{name} cannot be written" in why
-    assert "the run goes on" in why
+    assert "the run continues" in why
     assert event == "page" or len(world.said(event)) == 1
 
 

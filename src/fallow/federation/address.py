@@ -47,8 +47,8 @@ def check_host(host: str, what: str) -> str:
         ip_address(host)
     except ValueError as error:
         raise ValueError(
-            f"{what}: {host!r} is no machine; give its name or IP address alone, without https:// "
-            "and without a port, in plain letters (xn--... for others)"
+            f"{what}: {host!r} is not a host; give its name or IP address without "
+            "https:// and port, in ASCII letters (xn--... for others)"
         ) from error
     return host
 

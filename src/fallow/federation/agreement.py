@@ -98,15 +98,15 @@ class Agreement:
         for site in self.sites:
             _check_name("sites", site)
         if not self.sites:
-            raise ValueError("federation.sites names nobody; name one site or more")
+            raise ValueError("federation.sites is empty; name at least one site")
         if tuple(sorted(set(self.sites))) != self.sites:
             raise ValueError(
                 f"federation.sites is {list(self.sites)}; name each site once, in sorted order"
             )
         if len({site.lower() for site in self.sites}) < len(self.sites):
             raise ValueError(
-                f"federation.sites is {list(self.sites)}; two names differ in capitals alone: "
-                "rename one, because people and some machines take them for one"
+                f"federation.sites is {list(self.sites)}; two names differ in capital letters "
+                "only: rename one, because some systems do not distinguish them"
             )
         if len(self.coordinator) != KEY:
             raise ValueError(
@@ -115,8 +115,8 @@ class Agreement:
             )
         if is_forgeable(self.coordinator):
             raise ValueError(
-                "federation.coordinator is a key with which anybody can sign; ask the coordinator "
-                "for a study.toml with its own key"
+                "federation.coordinator is a weak key, for which anyone can forge "
+                "signatures; ask the coordinator for a study.toml with its own key"
             )
         if self.authority is not None:
             copy = "copy the lines from the study.toml that the coordinator sent"
@@ -200,8 +200,8 @@ def _check_name(setting: str, name: str) -> None:
     """Raise ValueError for a name that is not a valid file name on every system."""
     if not NAME.fullmatch(name):
         raise ValueError(
-            f"federation.{setting}: {name!r} is no name; use 1 to 64 letters, digits, dots, "
-            "dashes and underscores, and begin with a letter or digit"
+            f"federation.{setting}: {name!r} is not a valid name; use 1 to 64 letters, "
+            "digits, dots, dashes and underscores, and start with a letter or digit"
         )
 
 
@@ -239,7 +239,7 @@ def check_guideline(text: str) -> None:
         )
     if len(text) > MOST_OF_GUIDELINE:
         raise ValueError(
-            f"{what} has {len(text)} letters, more than {MOST_OF_GUIDELINE}; shorten it"
+            f"{what} has {len(text)} characters, more than {MOST_OF_GUIDELINE}; shorten it"
         )
     for character in text:
         if is_unfit(character) and character != "\n":

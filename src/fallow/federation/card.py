@@ -23,11 +23,15 @@ CARD = "model-card.md"
 PARTS = {"training": "Training", "query": "Choice of rows"}
 INTENDED = "Intended use: to be filled in by the owner."
 LIMITS = (
-    "Scores are over the test rows that the sites chose to bring, and say nothing about other "
-    "sites or later times.",
-    "Labels are what people at the sites answered; nobody else has checked them.",
-    "A model can tell about the rows it was trained on; only what is listed under Privacy was done "
-    "against that.",
+    (
+        "Scores are computed on the test examples of the sites and do not cover "
+        "other sites or later times."
+    ),
+    ("Labels are those of the annotators at the sites, without further verification."),
+    (
+        "A model can reveal information about its training data. Only the measures "
+        "listed under Privacy protect against that."
+    ),
 )
 
 
@@ -162,7 +166,7 @@ def _describe_scores(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
         return
     for name, value in facts.scores.items():
         if value is None:
-            yield f"- {name}: not told"
+            yield f"- {name}: not disclosed"
         else:
             yield f"- {name}: {value:.4g}"
     yield ""

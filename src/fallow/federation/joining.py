@@ -33,15 +33,15 @@ def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
     try:
         joining = json.loads(read_bytes(file, "check the path"))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{what}: it is not JSON; {ASK}") from error
+        raise ValueError(f"{what}: not a JSON file; {ASK}") from error
     if not isinstance(joining, dict):
-        raise ValueError(f"{what}: it is another file; {ASK}")
+        raise ValueError(f"{what}: not a join.json file; {ASK}")
     lacks = [name for name in JOINING if name not in joining]
     if lacks:
         raise ValueError(f"{what}: it lacks {lacks[0]!r}; {ASK}")
     details = {name: joining[name] for name in JOINING}
     if any(not isinstance(value, str) for value in details.values()):
-        raise ValueError(f"{what}: not all of it is text; {ASK}")
+        raise ValueError(f"{what}: a value is not a text; {ASK}")
     try:
         check_texts(details)
     except ValueError as error:
@@ -58,11 +58,13 @@ def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
     for name in ("verify", "seal"):
         _check_key(file, name, details[name])
     if is_forgeable(b64decode(details["verify"])):
-        raise ValueError(f"{file}: verify is a key with which anybody can sign; {ASK}")
+        raise ValueError(
+            f"{file}: verify is a weak key, for which anyone can forge signatures; {ASK}"
+        )
     if not is_usable(b64decode(details["seal"])):
-        raise ValueError(f"{file}: seal is a key for which nothing can be sealed; {ASK}")
+        raise ValueError(f"{file}: seal is a key that cannot encrypt; {ASK}")
     if not NODE.fullmatch(details["node"].strip()):
-        raise ValueError(f"{file}: node is no public key of a Flower node; {ASK}")
+        raise ValueError(f"{file}: node is not a public key of a Flower node; {ASK}")
     return details
 
 

@@ -119,12 +119,12 @@ class WatchedSite:
             copy = ledger.copy
         exchanges = CounterMetricFamily(
             "fallow_exchanges",
-            "Answers that left the site.",
+            "Number of replies sent by the site.",
             labels=[*names, "run", "verb"],
         )
         sent = CounterMetricFamily(
             "fallow_sent_bytes",
-            "Bytes of answers that left the site.",
+            "Size of replies sent by the site in bytes.",
             labels=[*names, "run", "verb"],
         )
         for line in traffic:
@@ -141,7 +141,7 @@ class WatchedSite:
             labels.add_metric([*values, state], getattr(progress, state))
         yield labels
         counter_metric_family = CounterMetricFamily(
-            "fallow_labels_asked", "Labels asked for since the site joined.", labels=names
+            "fallow_labels_asked", "Labels requested since the site joined.", labels=names
         )
         counter_metric_family.add_metric(values, asked)
         yield counter_metric_family
@@ -186,7 +186,8 @@ class WatchedCoordinator:
                 )
             if silence > SILENT:
                 return Health(
-                    False, f"the coordinator of {name} has said nothing for {silence:.0f} s"
+                    False,
+                    f"the coordinator of {name} has not responded for {silence:.0f} s",
                 )
         return Health(True, f"study {name} is coordinated")
 
@@ -214,12 +215,12 @@ class WatchedCoordinator:
                     f"fallow_{key}", f"The {key} that the run is in.", value=result[key]
                 )
         yield GaugeMetricFamily(
-            "fallow_waiting_sites", "Sites whose answer is awaited.", value=waiting
+            "fallow_waiting_sites", "Number of pending sites.", value=waiting
         )
         refusals = result.get("refusals") or []
         yield GaugeMetricFamily(
             "fallow_refusals",
-            "Answers that did not count, of the newest that are kept.",
+            "Recent rejected replies.",
             value=len(refusals),
         )
         yield from _describe_sites(study, sites)

@@ -92,9 +92,15 @@ class People:
         year=0,
         each={
             "hello": "numbers of rows, labels and test rows, its version and a public key",
-            "ask": "number of questions asked",
-            "close": "numbers of questions asked, answered and declined, of labels, of rows left",
-            "progress": "numbers of questions asked, answered, declined, open and in conflict",
+            "ask": "number of labeling tasks",
+            "close": (
+                "numbers of labeling tasks, of answered and declined ones, of labels, and of "
+                "remaining rows"
+            ),
+            "progress": (
+                "numbers of labeling tasks, and of answered, declined, open and conflicting "
+                "ones"
+            ),
         },
         keep={"finish": "whether it uses a model of its own"},
     )

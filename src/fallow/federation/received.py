@@ -85,7 +85,9 @@ def check_texts(tree: Mapping[str, object]) -> None:
 
 def _check_text(where: str, text: str) -> None:
     if len(text) > MOST_LETTERS and where != CERTIFICATE:
-        raise ValueError(f"{where:.80} has {len(text)} letters, more than {MOST_LETTERS}")
+        raise ValueError(
+            f"{where:.80} has {len(text)} characters, more than {MOST_LETTERS}"
+        )
     allowed = WITH_LINES.get(where, "")
     for character in text:
         if is_unfit(character) and character not in allowed:

@@ -124,7 +124,7 @@ def _check_settings(about: Mapping[str, object]) -> None:
     for key in ("name", "sites", "coordinator", "link"):
         if key not in about:
             raise ValueError(
-                f"federation.{key} is missing; ask the coordinator for the whole file"
+                f"federation.{key} is missing; ask the coordinator for the complete file"
             )
 
 
@@ -145,8 +145,8 @@ def _find_base(name: object) -> Recipe:
     """Return the base configuration, one that is included in Fallow and never a local file."""
     if not isinstance(name, str) or name.endswith(".toml"):
         raise ValueError(
-            f"base is {name!r:.80}; an agreement starts from a recipe of Fallow's own ('fallow "
-            "recipes' lists them)"
+            f"base is {name!r:.80}; an agreement starts from an included experiment "
+            "configuration ('fallow recipes' lists them)"
         )
     return find_recipe(name)
 

@@ -69,8 +69,8 @@ def find_absent(journal: Journal, key: str) -> set[SiteId]:
 def describe_absence(absence: Absence) -> str:
     """Describe an absence in the notification to a site."""
     return (
-        f"the coordinator proceeds without this site in {describe_key(absence.key)}, because an "
-        "answer did not arrive in time: what this site answered there does not count"
+        f"the coordinator proceeds without this site in {describe_key(absence.key)}, "
+        "because a reply did not arrive in time: this site's reply is not used"
     )
 
 
@@ -84,7 +84,7 @@ def describe_key(key: str) -> str:
     if last in PEOPLE:
         step = describe_key(find_step(key))
         if last == "ask":
-            return f"asking people in {step}"
+            return f"creating labeling tasks in {step}"
         return f"the end of {step}"
     if last == "score":
         return f"the scores of {describe_key(key.rpartition('/')[0])}"
@@ -167,7 +167,7 @@ def _check_place(
         needs_all = owner.everyone or bool(owner.relay)
     if needs_all:
         raise ValueError(
-            f"{owner.title} needs every site in every round, so that no answer can be left out"
+            f"{owner.title} needs every site in every round, so no reply can be left out"
         )
     removed = {*find_absent(journal, place), *load_left(journal), *sites}
     stay = len(agreement.sites) - len(removed)

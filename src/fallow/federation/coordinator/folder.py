@@ -342,7 +342,8 @@ class CoordinatorFolder:
         for file in self._needed:
             if not file.is_file():
                 raise Failed(
-                    f"{file} is missing: restore it from a backup; sites know this machine by it"
+                    f"{file} is missing: restore it from a backup, because sites use it to "
+                    "authenticate this machine"
                 )
         if self.agreement.authority not in (None, self._authority):
             raise Failed(

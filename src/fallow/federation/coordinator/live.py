@@ -134,7 +134,7 @@ class Live:
             write_json(self.path, state)
         except Failed as error:
             if not self._is_unwritable:
-                self.say({"event": "state", "why": f"{error}; the run goes on"})
+                self.say({"event": "state", "why": f"{error}; the run continues"})
             self._is_unwritable = True
         else:
             self._is_unwritable = False

@@ -48,23 +48,24 @@ def list_news(journal: Journal, site: SiteId) -> list[str]:
 def describe_leaving(since: str) -> str:
     """Describe the removal of a site from a study at a time (ISO text)."""
     return (
-        f"the study goes on without this site since {since}, because it did not answer when all "
-        "sites had to agree on units: it is asked for nothing more in this run, and what was "
-        "labeled here stays here; ask the coordinator about another run"
+        f"this site was removed from the study at {since}, because it did not reply "
+        "when all sites had to agree on the standardization: this run sends it no "
+        "more requests, and its labels stay at the site; ask the coordinator about "
+        "another run"
     )
 
 
 def _describe_cut(step: str) -> str:
     return (
-        f"the coordinator ended the labeling of {describe_key(step)} before its deadline: "
-        "questions that were still open here are given back, and answers that were given count"
+        f"the coordinator ended the labeling of {describe_key(step)} before its "
+        "deadline: open labeling tasks have expired, and existing labels count"
     )
 
 
 def _describe_closed(step: str) -> str:
     return (
-        f"the coordinator closed {describe_key(step)} without this site, which did not answer in "
-        "time: what people here have answered enters when the next labels are counted"
+        f"the coordinator ended {describe_key(step)} without this site, which did not "
+        "reply in time: its labels count at the end of the next labeling"
     )
 
 

@@ -234,7 +234,7 @@ class Program:
                 leave_out(journal, self.agreement, contracts, sites=sites, key=key, at=now)
             why = f"going on without {names}"
         except ValueError as error:
-            why = f"cannot go on without {names}: {error}"
+            why = f"cannot proceed without {names}: {error}"
         tell({"event": "advanced", "sites": sites, "why": why})
 
     def _look_back(self, carrier: Remote, journal: Journal, tell: Teller) -> None:
@@ -252,10 +252,11 @@ class Program:
                 {
                     "event": "taken back",
                     "key": key,
-                    "why": f"what sites answered to {key} does not count, because nothing can be "
-                    "computed with it: it is asked again at the next start; to proceed without "
-                    "a site, stop its program and run 'fallow coordinate advance "
-                    f"{self.folder}'",
+                    "why": (
+                        f"the replies to {key} are discarded, because they cannot be used: the "
+                        "exchange is repeated at the next start; to proceed without a site, stop its "
+                        f"program and run 'fallow coordinate advance {self.folder}'"
+                    ),
                 }
             )
 

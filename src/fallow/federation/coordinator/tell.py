@@ -241,5 +241,5 @@ class Teller:
         try:
             write_report([self.folder], papers=PAPERS)
         except (Failed, OSError, ValueError) as error:
-            why = f"the report page is not up to date: {sentence(error)}; the run goes on"
+            why = f"the report page is not up to date: {sentence(error)}; the run continues"
             self.say({"event": "page", "why": why})

@@ -113,8 +113,8 @@ class Ledger:
     ) -> None:
         if annotators < 1 or (limit is not None and limit < 0):
             raise ValueError(
-                f"site {site} has annotators={annotators} and limit={limit}: somebody must answer, "
-                "and a limit is 0 or more"
+                f"site {site} has annotators={annotators} and limit={limit}: annotators must "
+                "be at least 1, and limit at least 0"
             )
         self.path = path
         self.site = site
@@ -361,15 +361,14 @@ class Ledger:
         )
         if not lines:
             raise ValueError(
-                f"row {row} of site {self.site} was never asked: only rows that the study chose "
-                "take labels"
+                f"row {row} of site {self.site} has no labeling task: only selected rows can "
+                "be labeled"
             )
         asked = _QuestionLine._make(lines[0])
         if asked.state == "expired":
             raise ValueError(
-                f"the question about row {row} of site {self.site} expired when cycle "
-                f"{asked.cycle} closed: nothing was changed; if it is chosen again it will be "
-                "asked again"
+                f"the labeling task of row {row} of site {self.site} expired at the end of "
+                f"cycle {asked.cycle}: nothing was changed; the row may be selected again"
             )
         if asked.state == "withdrawn":
             raise ValueError(
@@ -391,9 +390,7 @@ class Ledger:
         ``undoes`` is the ID of the label that is undone.
         """
         if not who.strip():
-            raise ValueError(
-                f"the label of row {asked.row} says not who gave it: name somebody"
-            )
+            raise ValueError(f"the label of row {asked.row} has no annotator: give a name")
         if value is not None:
             value = float(value)
         self._tables.write(

@@ -243,17 +243,19 @@ class Orders:
         site = self._tables.site
         if digest != digest_of(order):
             raise Refusal(
-                f"site {site} has answered exchange {order.key} with other contents: one key never "
-                "means two things; was the coordinator's folder copied or put back from a backup?"
+                f"site {site} has replied to exchange {order.key} with other content: a key "
+                "has a single meaning; was the coordinator's folder copied or restored from "
+                "a backup?"
             )
         if blob is None:
             raise Refusal(
-                f"site {site} has answered exchange {order.key} before, and it is over: this is a "
-                "replay, or the coordinator's folder was put back from a backup"
+                f"site {site} has already replied to exchange {order.key}, which is "
+                "completed: this is a replay, or the coordinator's folder was restored from "
+                "a backup"
             )
         if checksum(blob[MARK:]) != blob[:MARK]:
             raise self._tables.damage_error(
-                f"the answer to {order.key} has another checksum"
+                f"the reply to {order.key} has another checksum"
             )
         answer: Answer = unpack(blob[MARK:])
         return answer
@@ -274,8 +276,8 @@ class Orders:
         sql = "SELECT digest FROM attempt WHERE run = ? AND key = ?"
         if self._tables.read(sql, order.run, order.key) != [(digest,)]:
             raise Refusal(
-                f"site {self._tables.site} has tried exchange {order.key} with other contents and "
-                "it failed: one key never means two things"
+                f"site {self._tables.site} has tried exchange {order.key} with other content, "
+                "and it failed: a key has a single meaning"
             )
 
     def finish(self, order: Order, verbs: str, answer: Answer) -> int:

@@ -141,7 +141,7 @@ class Releases:
             lines = [_parse_line(line) for line in content.splitlines()]
             head = lines[0]
             if (head["version"], head["site"]) != (VERSION, self._site):
-                raise ValueError(f"it is of {head['site']}, version {head['version']}")
+                raise ValueError(f"it belongs to {head['site']}, version {head['version']}")
             releases = [_parse_release(line) for line in lines[1:]]
             times = [float(line["at"]) for line in lines[1:]]
             written = float(lines[-1]["at"])
@@ -160,8 +160,8 @@ class Releases:
                 yield file
         except OSError as error:
             raise Failed(
-                f"{self.path}, the second book of what site {self._site} released, cannot be read "
-                f"or written ({error.strerror}): free some space or make the folder writable; "
+                f"{self.path}, the release log of site {self._site}, cannot be read or "
+                f"written ({error.strerror}): free some space or make the folder writable; "
                 "nothing was released"
             ) from error
 

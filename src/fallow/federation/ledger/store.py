@@ -293,8 +293,8 @@ class SiteStore:
             again = add_up(entry.epsilon for entry in missing)
             self._note(
                 SAID,
-                f"noise: this ledger was put back; {len(missing)} releases that it did not know, "
-                f"ε {float(again):g}, were entered again from {NAME}",
+                f"noise: this ledger was restored from a backup; {len(missing)} missing "
+                f"releases with ε {float(again):g} were added from {NAME}",
             )
             self._note(NOTICED, now())
 
@@ -314,10 +314,10 @@ class SiteStore:
                 self._enter_doubtful(cost, delta)
             self._note(NOTICED, now())
             output = (
-                f"noise: this ledger was put back, and nothing here says what site "
-                f"{self._tables.site} released since; so ε {cost:g}, all that was left up to its "
-                f"limit of {self._epsilon:g}, counts as spent; to release more, raise the limit "
-                "under [privacy] in site.toml"
+                "noise: this ledger was restored from a backup, and the releases of site "
+                f"{self._tables.site} since then are unknown; ε {cost:g}, the rest of its "
+                f"limit of {self._epsilon:g}, counts as spent; to release more, raise the "
+                "limit under [privacy] in site.toml"
             )
             self._note(SAID, output)
             return output

@@ -245,8 +245,8 @@ class Tables:
             )
         return Unwritable(
             f"ledger {self.path} of site {self.site} cannot be read or written ({why}): "
-            "free some space or make the folder writable; what was written is kept, and the "
-            "coordinator asks again"
+            "free some space or make the folder writable; existing data is kept, and the "
+            "coordinator repeats its instruction"
         )
 
     def transaction(self) -> AbstractContextManager[None]:

@@ -102,8 +102,8 @@ def name_of(text: str) -> str:
     begins_well = name[:1].isalnum()
     if not begins_well or not name.isprintable() or len(name) > LONGEST_NAME:
         raise ValueError(
-            f"{text!r} cannot be kept as a name: begin with a letter or a digit, and use at most "
-            f"{LONGEST_NAME} characters"
+            f"{text!r} is not a valid name: start with a letter or a digit, and use at "
+            f"most {LONGEST_NAME} characters"
         )
     return name
 

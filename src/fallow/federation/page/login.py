@@ -81,8 +81,8 @@ class ProxyDoor:
             return 404, "Who labels here is known by the login. Nothing was changed."
         if self.find_name(headers, cookies) is None:
             return 403, (
-                "Your login is not among the people who label at this site; ask who runs it. "
-                "Nothing was changed."
+                "Your login is not on the list of annotators of this site. Ask its "
+                "administrator. Nothing was changed."
             )
         return None
 
@@ -125,13 +125,15 @@ def open_proxy_door(folder: Path, login: PageLogin | None) -> ProxyDoor:
     """
     if login is None:
         raise ValueError(
-            f"{folder / 'site.toml'} says nothing of a login: write [page] with people, proxies and "
-            "host (docs/operating.md has an example), or leave --behind-proxy out"
+            f"{folder / 'site.toml'} has no login: add a section [page] with people, "
+            "proxies and host (docs/operating.md has an example), or omit --behind-proxy"
         )
     people = []
     for name in login.people:
         if name_of(name) != name:
-            raise ValueError(f"page.people: {name!r} has spaces at an end or two in a row")
+            raise ValueError(
+                f"page.people: {name!r} has leading, trailing or repeated spaces"
+            )
         people.append(name)
     proxies = frozenset(map(ip_address, login.proxies))
     return ProxyDoor(
@@ -154,8 +156,8 @@ def _find_secret(file: Path) -> str:
         raise Failed(f"{file} is no file but a link or the like: delete it, {ANEW}")
     if details.st_mode & OTHERS:
         raise Failed(
-            f"other accounts may read {file}, and whoever has read it may label in anybody's name: "
-            f"delete it, {ANEW}"
+            f"other accounts can read {file}, and could label under any name: delete it, "
+            f"{ANEW}"
         )
     secret = file.read_text(encoding="utf-8").strip()
     if len(secret) < SHORTEST:

@@ -44,14 +44,14 @@ class GoingBack:
         """
         if self.orders.is_taken_back(order.run, order.key):
             raise Refusal(
-                f"site {self.site} has gone back behind exchange {order.key}, and it is over: this "
-                "is a replay, or the coordinator's folder was put back from a backup"
+                f"site {self.site} has rolled back exchange {order.key}, which is completed: this is a "
+                "replay, or the coordinator's folder was restored from a backup"
             )
         is_back = newest is not None and place.rank <= self.schedule.place(newest).rank
         if is_back and not place.is_anew:
             raise Refusal(
-                f"site {self.site} has performed {newest}, and order {order.key} comes before it in "
-                "a run of this study: a run goes on, and goes back where something is asked anew"
+                f"site {self.site} has performed {newest}, and instruction {order.key} precedes "
+                "it in a run of this study: a run only rolls back to repeat an exchange"
             )
         if self.is_masked and place.is_anew:
             self._check_newest(order, place)
