@@ -66,7 +66,7 @@ def find(package: Packages, name: str, policy: NamePolicy = BUILT_IN, /) -> type
     packages = _listed(package)
     if ":" in name:
         kind_of_class = None
-        if packages:  # nothing else is looked up, so nobody has to name a package
+        if packages:  # nothing else is looked up, so no package is needed
             kind_of_class = CLASS_KINDS.get(packages[0].__name__)
         result: type[Any] = load_class(name, policy, kind_of_class)
         return result

@@ -1,4 +1,4 @@
-"""Which rows form which step: every draw of local training comes from a named stream."""
+"""Batches of local training: every draw comes from a named random stream."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Streams = Callable[..., torch.Generator]
 
 @dataclass(frozen=True)
 class Job:
-    """Local training of one site: its labeled rows, where it starts, what it kept.
+    """Local training of one site: its labeled examples, initial model and kept state.
 
-    x: (n, *shape); y: (n,); weight: (n,); ``streams(*name)``: the site's named random streams;
-    ``own``: what the last `Fitted` left to stay; ``sent``: the model that was sent, where training
-    starts at another one; counts: (C,) labeled rows of each class; u: (m, *shape) rows of the
-    pool, for training configurations that mix them in.
+    x: (n, *shape); y: (n,); weight: (n,); ``streams(*name)``: named random streams of the site;
+    ``own``: state that the last `Fitted` left; ``sent``: the received model, if training starts
+    from another one; counts: (C,) labels of each class; u: (m, *shape) examples of the pool, for
+    training configurations that mix them in.
     """
 
     site: str

@@ -24,17 +24,17 @@ from fallow.engine.placement import DeviceFailed, Placement
 
 
 def say_nothing(sentence: str) -> None:
-    """Tell nobody."""
+    """Ignore a message."""
 
 
 @final
 @dataclass
 class Device:
-    """Trains sites on a device, one after another, by the steps of `Loop`.
+    """Train sites on a device, one after another, by the steps of `Loop`.
 
-    Orders of rows, crops and first weights are drawn on the CPU, so that a run draws the same
-    numbers wherever it trains.  Results are those of `Loop` up to rounding.  ``tell``: who is told
-    where memory is short.
+    Orders of examples, crops and initial weights are drawn on the CPU, so a run draws the same
+    numbers on every device.  Results are those of `Loop` up to rounding.  ``tell``: receives a
+    message if memory is insufficient.
     """
 
     model: nn.Module
@@ -51,7 +51,7 @@ class Device:
         self.sites = SitesInFlight(self.placement.device.type, self._say)
 
     def _say(self, sentence: str) -> None:
-        self.tell(sentence)  # of now: whoever watches may come later
+        self.tell(sentence)  # at call time: an observer may be added later
 
     @classmethod
     def build(

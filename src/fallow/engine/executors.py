@@ -1,7 +1,6 @@
-"""The table of executors: by these names recipes choose how training configurations of local
-training are carried out.
+"""Table of executors: implementations of local training, selected by name.
 
-An executor is a class in a file of its own and its row here; `Executor` says what it has to have.
+An executor is a class in its own file with an entry here; `Executor` is its interface.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many sites a device trains at once: fewer where memory is short."""
+"""Number of sites that a device trains at once, reduced if memory is insufficient."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from fallow.engine.batches import Fitted, Job
 from fallow.engine.placement import DeviceFailed
 
 Tell = Callable[[str], None]
-"""Says a sentence to whoever watches the run."""
+"""Reports a message to the observer of a run."""
 
 WORDS = ("out of memory", "not enough memory", "can't allocate memory")
-"""How allocators that have no error of their own say so."""
+"""Messages of allocators without an error type of their own."""
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether an error says that memory was short: PyTorch's own for GPUs, or the words of an
-    allocator.
+    """Return whether an error reports insufficient memory, by its type or its message.
 
     >>> is_out_of_memory(RuntimeError("MPS backend out of memory (MPS allocated: 9 GB)"))
     True
@@ -35,10 +34,10 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 @final
 @dataclass
 class SitesInFlight:
-    """Trains jobs in groups that fit into the memory of a device.
+    """Train jobs in groups that fit into the memory of a device.
 
-    A group that does not fit is trained again in two halves, and so are all later ones: training
-    changes no job, so nothing is lost but time.
+    A group that does not fit is trained again in two halves, and so are all later ones.  Training
+    changes no job, so only time is lost.
     """
 
     device: str

@@ -1,4 +1,4 @@
-"""The plain executor: site after site, step after step.  It is the specification of the others."""
+"""The plain executor: site after site, step after step.  It is the reference for the others."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from fallow.models.init import drawing_from
 @final
 @dataclass(frozen=True)
 class Loop:
-    """Trains sites one after another.
+    """Train sites one after another.
 
-    ``channels_last``: images in the memory layout that suits the CPU's convolutions; results
-    differ from those of the plain layout by rounding.  ``autocast``: passes in training take their
-    products in these numbers.  Model and jobs may be on a device; draws are made on the CPU.
+    ``channels_last``: memory layout of images for convolutions on the CPU; results differ from the
+    plain layout by rounding.  ``autocast``: dtype of products in training.  Model and jobs may be
+    on a device; draws are made on the CPU.
     """
 
     model: nn.Module

@@ -1,4 +1,4 @@
-"""Processes that do not outlive, and do not disturb, the one that started them."""
+"""Processes that end with, and do not disturb, their parent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from multiprocessing.connection import wait
 
 @contextmanager
 def ignore_interrupts() -> Iterator[None]:
-    """Processes started here do not hear Ctrl-C: the one that started them ends them."""
+    """Ignore Ctrl-C in processes started in this context; the parent ends them."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may change this
         return
@@ -25,8 +25,7 @@ def ignore_interrupts() -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """From here on this process ends when its parent does, even by a kill: nobody would collect
-    its work."""
+    """End this process when its parent ends, even by a kill."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -1,8 +1,8 @@
-"""Secure sums: the server half adds up masked parts and learns totals alone.
+"""Secure aggregation: the server side adds masked contributions and learns the aggregate only.
 
-The server is honest but curious: it does what it should, passes public keys on as they are, and
-looks at all it gets.  Together with some of the sites it learns the total of the others, so with
-all but one it learns that one's part.
+The server side is honest but curious: it follows the protocol, passes public keys on unchanged, and
+reads everything it receives.  Together with some of the sites it learns the aggregate of the
+others; with all but one, it learns the contribution of that site.
 """
 
 from __future__ import annotations

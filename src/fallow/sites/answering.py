@@ -23,7 +23,7 @@ UNSAID = {"weight": 1.0}
 
 
 def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
-    """Run a verb and let out exactly what its kind allows, behind noise and masks."""
+    """Run a client function and return exactly what its operation allows, with noise and masks."""
     if step.masked is not None and step.kind == "each":
         return site.guard.public_key(step.masked)
     method = site.method(request.owner)

@@ -58,8 +58,7 @@ class InProcess:
 
 
 def is_relay(requests: Mapping[SiteId, Request]) -> bool:
-    """Whether answers go to other sites: the server half has none of them, with or without a
-    receiver."""
+    """Return whether replies go to other sites only."""
     steps = chain.from_iterable(request.steps for request in requests.values())
     return any(step.kind == "relay" for step in steps)
 
@@ -135,8 +134,7 @@ def deliver(
     answers: Mapping[SiteId, Answer],
     routes: Routes,
 ) -> dict[SiteId, Answer]:
-    """Hand relayed answers to their receivers, who share them; the server half learns sizes
-    only."""
+    """Deliver relayed replies to their receivers; the server side learns sizes only."""
     n_receivers = Counter(chain.from_iterable(routes.values()))  # by sender
     letters: dict[SiteId, RelayedMessage] = {}
     for sender in n_receivers:

@@ -82,7 +82,7 @@ class Parts:
     hidden: Mapping[SiteId, Tensor] = field(default_factory=dict)
     privacy: Privacy = Privacy()
     noise: Noise = "os"  # "seeded": from the run's seed, in simulations; all can repeat it
-    view: ViewOf | None = None  # what a verb sees of a site, in a cycle; None: `SiteView`
+    view: ViewOf | None = None  # view of a site in a cycle; None: `SiteView`
     secret: int | None = None
     encode: Encoded | None = None
     passes: Passes | None = None  # where predictions are computed; None: by this process
@@ -411,7 +411,7 @@ class LocalSite:
         with words_stay():
             return self.parts.methods["training"].deploy(state, self.memory)
 
-    # -- verbs ------------------------------------------------------------------------------
+    # -- client functions -------------------------------------------------------------------
 
     @property
     def guard(self) -> ReleaseGuard:

@@ -40,7 +40,7 @@ class Contribution(NamedTuple):
 
 @dataclass(frozen=True)
 class RelayedMessage:
-    """An answer that goes from one site to others: one object, whoever receives it."""
+    """A reply from one site to others, stored as one object for all receivers."""
 
     state: State
 
@@ -152,5 +152,5 @@ class MemoryStore:
 
 
 def names_from_relay(verb: str, memory: Mapping[str, State]) -> list[str]:
-    """The names in a memory under which relays of the verb left something."""
+    """Return the names in a memory under which relays of a client function stored messages."""
     return [name for name in memory if name.startswith(f"{verb}/")]

@@ -1,4 +1,4 @@
-"""The view of a site that a verb works with.  A real site's holds no way to a hidden label."""
+"""View of a site for client functions, without access to hidden labels in a federation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHUNK = 4096  # rows at a time
 
 @final
 class SiteView:
-    """Predictions are computed when a verb first asks for them, in evaluation mode, once."""
+    """View of a site.  Predictions are computed on first access, in evaluation mode, once."""
 
     def __init__(self, site: LocalSite, cycle: int, simulator_only: bool = False) -> None:
         self._site = site
@@ -206,9 +206,10 @@ class SiteView:
         return self._site.streams(purpose, self.cycle)
 
     def secret(self, purpose: str) -> torch.Generator:
-        """Draws that nobody else can repeat; in a simulation they come from the run's seed.
+        """Return a private generator of the site; in a simulation it comes from the seed of the
+        run.
 
-        Raises RuntimeError at a real site that was given no secret.
+        Raises RuntimeError at a site of a federation without a secret.
         """
         parts = self._site.parts
         if parts.secret is not None:

@@ -8,5 +8,5 @@ MARK = 16  # bytes of a checksum
 
 
 def checksum(content: bytes) -> bytes:
-    """Notices damage, and nobody who means to change something: it has no key."""
+    """Return a checksum against damage; it has no key and does not detect manipulation."""
     return hashlib.blake2b(content, digest_size=MARK).digest()

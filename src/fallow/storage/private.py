@@ -1,8 +1,8 @@
-"""Rights of files: what lies in a folder of its owner alone is its owner's alone.
+"""Permissions of files: files in a private folder are private.
 
-A study at real sites keeps its folder at 0700, and every file that is written below it takes its
-rights from the folder it lies in.  So code that writes checkpoints, records and pages need not know
-whether a study is simulated, and no umask has to be right for a journal to be private.
+A federation keeps its folder at 0700, and every file below it inherits permissions from its folder.
+Code that writes checkpoints, records and pages therefore does not depend on the umask, or on
+whether a study is simulated.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 OTHERS = 0o077
-"""The rights of everybody but the owner; also the umask of a process that writes for a real site."""
+"""Permissions of all users except the owner; also the umask of a process of a federation."""
 FOLDER = 0o700
 FILE = 0o600
 

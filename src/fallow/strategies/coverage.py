@@ -50,7 +50,7 @@ BINS = 64  # of margins
 SURE = 0.95  # the share of rows whose margin is below that of one that is sure
 SHARED = 0.1  # what a landmark counts at a site that does not own it
 LITTLE = 1e-6  # of all masses: what u adds to a gain, for when all is covered
-LAZY = 64  # rows whose gain is computed anew at a time
+LAZY = 64  # examples whose gain is recomputed at a time
 
 
 @explain_constructor
