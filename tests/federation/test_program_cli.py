@@ -565,7 +565,7 @@ def test_a_guideline_is_agreed_on_and_shown_before_a_site_joins(
         (None, "the guideline guide.txt cannot be read"),
         (b"\xff\xfe\xfa", "the guideline guide.txt is no text in UTF-8"),
         (b" \n", "guide.txt: federation.guideline is empty"),
-        (b"a" * 4001, "guide.txt: federation.guideline has 4001 letters"),
+        (b"a" * 4001, "guide.txt: federation.guideline has 4001 characters"),
     ],
 )
 def test_a_guideline_that_cannot_be_shown_is_refused(
