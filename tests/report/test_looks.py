@@ -50,7 +50,7 @@ def files(page: str) -> dict[str, list[list[str]]]:
 def test_every_table_is_a_file_one_click_away(page: str) -> None:
     result = files(page)
     assert len(result) == page.count("<table>") > 5
-    assert result["labels-at-the-end.csv"][0][0] == "Query"
+    assert result["labels-at-the-end.csv"][0][0] == "Strategy"
     assert [row[0] for row in result["labels-at-the-end.csv"][1:]] == [
         "ahfal",
         "entropy",

@@ -160,7 +160,7 @@ def footnotes(table: FinalTable, left_out: Collection[str] = ()) -> list[str]:
     """What a reader must know to read the table, one sentence each; ``left_out``: columns that a
     form does not show."""
     notes = [*table.training, "Mean ± standard deviation over seeds (ddof = 1)."]
-    if table.heading == "Strategy":
+    if table.heading == "Strategy" and table.trainings_differ:
         notes.append("A strategy here is a query strategy with its training algorithm.")
     notes += _about_tests(table, left_out)
     notes += _about_errors(table)

@@ -122,7 +122,8 @@ class FinalTable:
     untested: str
     published_in: str | None = None
     is_scaled: bool = False  # errors are divided by the variance of the training targets
-    heading: str = "Query"  # what its rows are
+    heading: str = "Strategy"  # what its rows are
+    trainings_differ: bool = False
     stopped: tuple[str, ...] = ()
     trained: str = ""  # trainer, model or encoder, and head
     # sentences on training that decides more than the strategies do
@@ -167,7 +168,7 @@ def label_of(strategy: str, study: StudyManifest) -> str:
         by_training=nothing_is_chosen,
     )
     words = result[strategy]
-    trainings_differ = names.heading(study) != "Query" and not nothing_is_chosen
+    trainings_differ = names.trainings_differ(study) and not nothing_is_chosen
     if (
         is_bound(strategy)
         and trainings_differ
@@ -307,6 +308,7 @@ def final_table(study: StudyRecords) -> FinalTable:
         untested=untested,
         is_scaled=study.is_scaled,
         heading=names.heading(study.study),
+        trainings_differ=names.trainings_differ(study.study),
         stopped=tuple(list_left_out(study)),
         trained=describe_trained(study),
         training=tuple(

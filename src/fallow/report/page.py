@@ -21,7 +21,7 @@ from fallow.study.reading import read_study
 from fallow.study.records import StudyRecords
 from fallow.study.trainers import describe_trained
 
-PLURAL = {"Method": "Methods", "Query": "Queries", "Strategy": "Strategies"}
+PLURAL = {"Method": "Methods", "Strategy": "Strategies"}
 
 
 def study_article(

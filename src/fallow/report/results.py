@@ -26,7 +26,7 @@ from fallow.report.final_table import (
 from fallow.report.findings import labels
 from fallow.report.tables import comparison_columns, footnotes, score_columns, to_csv
 from fallow.study.by_class import ClassScores, class_scores
-from fallow.study.names import heading, usual_training
+from fallow.study.names import heading, trainings_differ, usual_training
 from fallow.study.records import StudyRecords
 
 # -- learning curves --------------------------------------------------------------------------
@@ -62,7 +62,8 @@ def curves(study: StudyRecords, key: str) -> Blocks:
     )
     if study.bounds:
         lines += "; dashed lines are upper bounds"
-        if heading(study.study) == "Strategy":  # another training may well lie above them
+        # another training may well lie above them
+        if heading(study.study) == "Strategy" and trainings_differ(study.study):
             lines += f" of {usual_training(study.study)}"
     caption = (
         f"A line {better} is better: it needs fewer labels for the same score. {lines}. Hover "

@@ -2,7 +2,7 @@
 
 >>> from fallow.report.tables import FinalTable, to_markdown
 >>> print(to_markdown(FinalTable("tiny", "accuracy", None, (), "No test.")).splitlines()[0])
-| Query | Final accuracy, % | Seeds |
+| Strategy | Final accuracy, % | Seeds |
 """
 
 from __future__ import annotations

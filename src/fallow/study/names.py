@@ -30,6 +30,7 @@ __all__ = [
     "training_of",
     "training_of_recipe",
     "training_tags",
+    "trainings_differ",
     "usual_training",
 ]
 
@@ -38,19 +39,25 @@ NOTHING = Known()
 
 
 def heading(study: StudyManifest) -> str:
-    """Return the heading of the strategies of a study, by how they differ from one another."""
-    strategies = [
+    """Return the heading of the strategies of a study: they may differ in their training alone."""
+    chosen = {strategy.selection for strategy in _parse_strategies(study)}
+    is_of_training = len(chosen) == 1 and trainings_differ(study)
+    if study.recipe.get("cycles") == 0 or is_of_training:
+        return "Method"
+    return "Strategy"
+
+
+def trainings_differ(study: StudyManifest) -> bool:
+    """Return whether strategies of a study have training settings of their own."""
+    return len({strategy.trainer for strategy in _parse_strategies(study)}) > 1
+
+
+def _parse_strategies(study: StudyManifest) -> list[ParsedStrategy]:
+    return [
         ParsedStrategy.parse(strategy)
         for strategy in study.strategies
         if not is_bound(strategy)
     ]
-    chosen = {strategy.selection for strategy in strategies}
-    trained = {strategy.trainer for strategy in strategies}
-    if study.recipe.get("cycles") == 0 or (len(chosen) == 1 and len(trained) > 1):
-        return "Method"
-    if len(trained) > 1:
-        return "Strategy"
-    return "Query"
 
 
 def label(

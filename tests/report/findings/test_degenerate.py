@@ -34,7 +34,7 @@ def test_a_model_that_predicts_one_class_is_flagged_in_table_sentence_and_page(
     study = read_study(study_dir)
     assert find_one_class(study) == {"random": [2]}
     table = tables.final_table(study)
-    assert "random (one class)" in tables.columns(table)["Query"]
+    assert "random (one class)" in tables.columns(table)["Strategy"]
     assert summary(study, table).startswith(
         "1 run of random ended with a model that predicts one class only"
     )
@@ -110,7 +110,7 @@ def test_strategies_that_agree_in_every_score_are_flagged(
     study = read_study(root)
     assert find_equals(study) == {"entropy": "random"}
     table = tables.final_table(study)
-    assert "entropy (same as random)" in tables.columns(table)["Query"]
+    assert "entropy (same as random)" in tables.columns(table)["Strategy"]
     assert "The scores of random and entropy agree to the last digit." in summary(
         study, table
     )

@@ -61,7 +61,14 @@ def models(study: StudyRecords, key: str) -> Blocks:
         ]
         for p, c in tests
     ]
-    header = ["Query", "Local model", "Global model", "Hodges-Lehmann", *TESTS[1:], "Ahead"]
+    header = [
+        "Strategy",
+        "Local model",
+        "Global model",
+        "Hodges-Lehmann",
+        *TESTS[1:],
+        "Ahead",
+    ]
     return [
         Table("The same rule by the local and by the global model", header, rows),
         Note(
@@ -112,7 +119,7 @@ def _choice(group: Sequence[StudyRecords]) -> Blocks:
             rows.append([label_of(strategy, group[0].study), f"{alpha:g}", *of_rhos])
     if not rows:
         return []
-    header = ["Query", "Alpha", *(f"rho {r:g}" for r in rhos)]
+    header = ["Strategy", "Alpha", *(f"rho {r:g}" for r in rhos)]
     return [
         Table("Model ahead (Hodges-Lehmann, global minus local)", header, rows, words=2),
         Note(

@@ -218,7 +218,7 @@ def controls(study: StudyRecords, key: str) -> Blocks:
         ]
         for p, c in tests
     ]
-    header = ["Query", "Control", "Difference [95 %]", "Holm p", "Seeds"]
+    header = ["Strategy", "Control", "Difference [95 %]", "Holm p", "Seeds"]
     return [
         Table("Final error, query minus control", header, rows, words=2),
         Note(

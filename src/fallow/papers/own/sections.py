@@ -27,7 +27,7 @@ def crossed_gains(study: StudyRecords, key: str) -> Blocks:
         )
     plain = ParsedStrategy.parse(outcome[0].test.reference).training
     header = [
-        "Query",
+        "Strategy",
         "Training",
         f"Gain under {plain}",
         "Gain",
