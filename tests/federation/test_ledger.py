@@ -60,7 +60,7 @@ def test_a_number_that_is_not_finite_is_refused(tmp_path: Path, value: float) ->
 
 
 def test_a_label_for_a_row_that_was_never_asked_is_refused(open_ledger: Open) -> None:
-    with pytest.raises(ValueError, match="row 7 of site north was never asked"):
+    with pytest.raises(ValueError, match="row 7 of site north has no labeling task"):
         open_ledger().answer(7, 1, "ann")
 
 

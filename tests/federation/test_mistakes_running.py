@@ -63,7 +63,7 @@ def labels() -> dict[int, list[float | None]]:
         (("label", "north", "--no-open", "--port", "65536"), "65536 is not in the range"),
         (
             ("label", "north", "--no-open", "--port", "0", "--who", ""),
-            "'' cannot be kept as a name",
+            "'' is not a valid name",
         ),
     ],
 )
