@@ -65,7 +65,7 @@ def test_a_label_for_a_row_that_was_never_asked_is_refused(open_ledger: Open) ->
 
 
 def test_an_answer_without_a_name_is_refused(open_ledger: Open) -> None:
-    with pytest.raises(ValueError, match="row 2 says not who"):
+    with pytest.raises(ValueError, match="row 2 has no annotator"):
         open_ledger().answer(2, 1, " ")
 
 
