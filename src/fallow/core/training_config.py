@@ -253,7 +253,7 @@ class TrainingConfig:
 def expand_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a training configuration for keywords, nested as in TOML.
 
-    Raises ValueError for an invalid number of epochs.
+    Raises ValueError for an invalid number of epochs, and for 0.
 
     >>> expand_keywords({"lr": 0.1, "epochs": 2})
     {'optimizer': {'lr': 0.1}, 'stages': [{'epochs': 2, 'part': 'all'}]}
@@ -262,6 +262,8 @@ def expand_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
     for keyword, value in keywords.items():
         path = KEYWORDS[keyword]
         if keyword == "epochs":
+            if value == 0:
+                raise ValueError("epochs is 0, which trains nothing; give 1 or more")
             value = [asdict(TrainingStage(value))]
         if keyword == "optimizer" and isinstance(value, Optimizer):
             value = asdict(value)
