@@ -79,6 +79,7 @@ lint: $(DEV_STAMP)  ## format, lint and types alone
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
+	$(PY) scripts/words.py
 
 format: $(DEV_STAMP)  ## put the files into shape
 	$(PY) -m ruff format .
