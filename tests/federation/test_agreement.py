@@ -123,7 +123,7 @@ def test_a_recipe_may_start_from_one_of_the_library(tmp_path: Path) -> None:
     path = written(tmp_path / "study.toml", "rounds = 1\n", 'base = "demo"\n')
     found = read_agreement(path).recipe
     assert found.model.name == "linear"  # the file has the last word
-    assert found.rounds == 15  # of the demo
+    assert found.rounds == 7  # of the demo
     assert found.title == ""  # which speaks of other data
 
 

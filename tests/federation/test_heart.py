@@ -194,8 +194,9 @@ def read_lines(file: Path) -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     ("settings", "tolerance"),
     [
-        (TRAINED, 0.0),
-        ({**TRAINED, "encoder": Spec("fourier", {"features": 32})}, 0.0),
+        # sites and simulation add up in another order in float32
+        (TRAINED, 1e-6),
+        ({**TRAINED, "encoder": Spec("fourier", {"features": 32})}, 1e-6),
         ({**TRAINED, "privacy": MASKED}, 1e-4),
         ({}, 1e-4),
     ],

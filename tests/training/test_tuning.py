@@ -24,7 +24,7 @@ from fallow.experiment.world import World, world_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.sites.view import SiteView
-from fallow.training.parts.ridge import PENALTIES, Path
+from fallow.training.parts.ridge import PENALTIES
 from fallow.training.tuning import Tuning
 from tests.federation.worlds import ward
 
@@ -251,16 +251,3 @@ def test_a_site_refuses_a_candidate_that_is_none_and_paths_that_are_none() -> No
         tuning.products(view, 0, center=state["center"], spread=state["spread"])
     with pytest.raises(Refusal, match="one path of heads for each candidate"):
         tuning.left_out(view, path_e=torch.ones(5, 40), **state)
-
-    size = 40
-    paths = Path(
-        e=torch.ones(5, size),
-        u=torch.ones(5, size, size),  # no rotation
-        ub=torch.ones(5, size, 1),
-        mass=torch.full((5,), 100.0),
-        z=torch.zeros(5, size),
-        y=torch.zeros(5, 1),
-    )
-    given = {f"path_{name}": value.double() for name, value in paths._asdict().items()}
-    with pytest.raises(Refusal, match="no rotation"):
-        tuning.left_out(view, **given, **state)

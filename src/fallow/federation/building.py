@@ -105,7 +105,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     _check_shown(agreement, methods["training"], "training", recipe.training)
     # other query strategies only disclose means of several rows
     if isinstance(methods["query"], Showing):
-        _check_shown(agreement, methods["query"], "query", recipe.strategy)
+        _check_shown(agreement, methods["query"], "strategy", recipe.strategy)
     _check_tuned(agreement, methods)
     return BuiltStudy(
         model=model,
