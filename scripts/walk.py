@@ -202,7 +202,7 @@ def open_page(walk: Walk, browser: Any, site: str) -> Any:
 def click(walk: Walk, page: Any, site: str, many: int) -> None:
     """Label the next samples truly, with the mouse."""
     for _ in range(many):
-        page.get_by_role("heading", name=re.compile("^Sample ")).wait_for()
+        page.get_by_role("heading", name=re.compile("^Example ")).wait_for()
         page.wait_for_load_state()
         person = page.locator("h1").inner_text().removeprefix("Example ")
         outcome = walk.truth[person]

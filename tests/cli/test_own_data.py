@@ -58,7 +58,7 @@ def test_four_hospitals_with_holes_run_from_one_command(
     assert (facts["read"], facts["kept"], len(facts["sites"])) == (920, 920, 4)
     page = Path("runs/heart/report.html").read_text()
     assert "Your data" in page and "hospitals.csv holds 920 rows" in page
-    assert "of its cells that are not empty" in page  # what left each site
+    assert "of its non-empty cells" in page  # what left each site
     # and the model predicts rows with empty cells
     assert fallow("predict", "runs/heart", "hospitals.csv").code == 0
     lines = Path("hospitals-predictions.csv").read_text().splitlines()

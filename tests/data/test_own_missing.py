@@ -135,7 +135,7 @@ def test_units_are_those_of_the_filled_rows_and_say_what_left_the_sites(
     )
     told = run.revealed
     assert "cells" in set(told["verb"]) and "columns" not in set(told["verb"])
-    assert "of its cells that are not empty" in " ".join(told["what"])
+    assert "of its non-empty cells" in " ".join(told["what"])
 
 
 def test_secure_sums_fill_the_same_cells(tmp_path: Path) -> None:
@@ -268,4 +268,4 @@ def test_a_model_behind_an_encoder_predicts_rows_with_empty_cells(
     shares = run.predict_proba(df)
     assert shares.shape == (60, 2) and np.isfinite(shares).all()
     output = run.revealed.set_index("verb")["what"]
-    assert "of its cells that are not empty" in output["cells"]
+    assert "of its non-empty cells" in output["cells"]

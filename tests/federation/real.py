@@ -129,7 +129,7 @@ class Real:
     def until_answered(self, key: str, site: str, seconds: float) -> None:
         """Wait until a site has answered an exchange whose key starts so."""
         try:
-            wait_until(lambda: f"answered {key}" in self.text(site), seconds, key)
+            wait_until(lambda: f"replied to {key}" in self.text(site), seconds, key)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.told()}") from error
 

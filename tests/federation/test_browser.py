@@ -41,7 +41,7 @@ def label_by_keyboard(page: Any, samples: int) -> dict[str, float]:
     """Label what the page shows next, by the keyboard: the classes in turn, by sample."""
     given = {}
     for number in range(samples):
-        page.get_by_role("heading", name=re.compile("^Sample ")).wait_for()
+        page.get_by_role("heading", name=re.compile("^Example ")).wait_for()
         page.wait_for_load_state()  # keys are heard from then on
         sample = page.locator("h1").inner_text().removeprefix("Example ")
         given[sample] = float(number % 2)

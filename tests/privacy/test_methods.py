@@ -11,7 +11,6 @@ from fallow import compat, strategies, training
 from fallow.core.build import names
 from fallow.core.spelling import spell_class
 from fallow.privacy import Privacy
-from fallow.training import personal
 from tests.contracts.strategies import every
 from tests.privacy.federation import SECURE, asking, protected
 from tests.worlds import tables
@@ -25,7 +24,7 @@ HEAD = (
 
 def rows() -> list[str]:
     """The table's rows as the contracts have them."""
-    kinds = (("", strategies), ("", training), ("", personal), ("fallow.compat:", compat))
+    kinds = (("", strategies), ("", training), ("fallow.compat:", compat))
     found = []
     for prefix, package in kinds:
         for name, cls in sorted(names(package).items()):

@@ -17,7 +17,7 @@ from fallow.experiment.record import Record
 from fallow.experiment.run import Run
 from fallow.experiment.world import World, build_world
 from fallow.privacy import Privacy
-from fallow.report.costs import MASKS, NOISE, disclosure
+from fallow.report.costs import MASKED, MASKS, NOISE, disclosure
 from fallow.report.render import render_blocks
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -165,6 +165,6 @@ def test_the_report_says_what_noise_and_masks_cover(
     assert NOISE not in plain and MASKS not in plain and "ε" not in plain
     monkeypatch.setattr(conftest, "_exchange", run_protected)
     text = page(write_study(tmp_path / "noisy", seeds=2))
-    assert "ε per site" in text and "every part was masked" in text
+    assert "ε per site" in text and MASKED in text
     for words in (NOISE, MASKS):
         assert words.replace("'", "&#39;") in text or words in text

@@ -106,7 +106,12 @@ PAIRS = [
 ]
 # two solvers predict numbers: tests/reference/test_fale_golden.py has their runs
 SOLVERS = ("MaskedSolve", "ServerSolve")
-OTHERS = [name for name in names(fallow.training) if name not in ("FedAvg", *SOLVERS)]
+PERSONAL = names(fallow.training.personal)  # have tests of their own
+OTHERS = [
+    name
+    for name in names(fallow.training)
+    if name not in ("FedAvg", *SOLVERS) and name not in PERSONAL
+]
 PAIRS += [(training, "Typicality") for training in OTHERS]
 
 

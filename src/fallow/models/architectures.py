@@ -110,7 +110,7 @@ class MLP(Architecture):
 @explain_constructor
 @dataclass(frozen=True)
 class CNN4(Architecture):
-    """Convolutional network of four 3x3 layers with 64 filters and batch norm [1]_.
+    """Convolutional network of four 3x3 layers with 64 filters and batch norm.
 
     Images must have at least 16 x 16 pixels.
 
@@ -144,7 +144,7 @@ class DigitsCNN(Architecture):
 @explain_constructor
 @dataclass(frozen=True)
 class LeNet(Architecture):
-    """LeNet with 6 and 16 filters and hidden layers of 120 and 84 units, as in DPFL [1]_.
+    """LeNet with 6 and 16 filters and hidden layers of 120 and 84 units, as in DPFL.
 
     Images must have at least 16 x 16 pixels.
 

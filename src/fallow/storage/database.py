@@ -65,11 +65,7 @@ class Database:
                 timeout=BUSY,
                 isolation_level=None,  # transactions begin and end where `transaction` says
             )
-            # An empty file stays empty until its tables are committed: a header alone would make
-            # it look like one that was copied without its log.
-            self._is_empty = not self._db.execute("PRAGMA page_count").fetchone()[0]
-            if not self._is_empty:
-                self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA journal_mode=WAL")
             self._place = _place(path)
             with COUNTING:
                 OPEN[self._place] += 1
@@ -131,9 +127,6 @@ class Database:
         """End a transaction; from now on it stands."""
         with self._plain():
             self._db.execute("COMMIT")
-            if self._is_empty:
-                self._db.execute("PRAGMA journal_mode=WAL")
-                self._is_empty = False
 
     def write(self, sql: str, *values: Any) -> int:
         """Change something; the id of the line that was added, if one was."""
