@@ -116,7 +116,7 @@ class CNN4(Architecture):
 
     References
     ----------
-    .. [1] Kim et al., 2023.
+    Kim et al., 2023.
 
     Examples
     --------
@@ -150,7 +150,7 @@ class LeNet(Architecture):
 
     References
     ----------
-    .. [1] Kharrat et al., 2025.
+    Kharrat et al., 2025.
 
     Examples
     --------
