@@ -38,7 +38,7 @@ EXTRAS = (
     "tables",
 )
 OF_PARTIES = ("deploy", "flower", "privacy")
-"""What a coordinator and a site need, which is what the image has."""
+"""Extras of a coordinator and a site, which the image installs."""
 EVERYWHERE = (
     " ; (python_full_version < '3.14' and sys_platform == 'darwin')"
     " or (python_full_version < '3.14' and sys_platform == 'linux')"
@@ -51,7 +51,7 @@ HEADS = {
 # Used by 'make setup-locked': pip install --require-hashes --no-deps -r {LOCK}
 """,
     DEPLOY: f"""\
-# What a coordinator and a site need, but for PyTorch, with the hashes of its files: a part of {LOCK}.
+# Packages of a coordinator and a site, except PyTorch, with the hashes of its files: a part of {LOCK}.
 # deploy/Containerfile installs it by pip install --require-hashes --no-deps -r {DEPLOY}
 """,
     TORCH: f"""\
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def compiled(extras: Sequence[str]) -> str:
-    """What uv makes of the project with these extras, as requirements with hashes."""
+    """Return the requirements of the project with these extras, with hashes, as uv resolves them."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "build.in").write_text("setuptools\n", encoding="utf-8")
         line = [

@@ -38,7 +38,7 @@ class RatioAHFAL:
 
     Notes
     -----
-    What differs from `fallow.strategies.AHFAL`, which follows the paper:
+    Differences from `fallow.strategies.AHFAL`, which follows the paper:
 
     * A class's budget is what brings it to the share it has over the federation (`allocate`),
       not the inverse of its count; what small buckets cannot take goes, all of it, to the open

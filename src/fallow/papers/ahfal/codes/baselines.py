@@ -41,7 +41,7 @@ class PixelBADGE:
 
     Notes
     -----
-    What differs from `fallow.strategies.BADGE`: the gradient is that of the largest logit with respect
+    Differences from `fallow.strategies.BADGE`: the gradient is that of the largest logit with respect
     to the *pixels*, not that of the loss with respect to the last layer; clusters come from a full
     k-means with ten starts, not from k-means++ seeding; of each cluster center the nearest row is
     picked.  The code runs under mixed precision and with one fixed seed; here neither.  Where
@@ -155,7 +155,7 @@ class PlainLoGo:
 
     Notes
     -----
-    What differs from `fallow.strategies.LoGo`: k-means (ten starts) runs on the plain features, not
+    Differences from `fallow.strategies.LoGo`: k-means (ten starts) runs on the plain features, not
     scaled by how unsure the prediction is; the local model is that of the last round.  Of each
     cluster the row most uncertain by the global model is picked, as there.
     """
@@ -206,7 +206,7 @@ class PlainNoise:
 
     Notes
     -----
-    What differs from Noise Stability (Li et al., 2024): the score of a row is the mean over draws
+    Differences from Noise Stability (Li et al., 2024): the score of a row is the mean over draws
     and dimensions of the absolute change of its *features*, and the rows with the largest are
     picked, without k-center; noise ε ‖w‖ ξ / ‖ξ'‖ is scaled by the norm of another draw ξ'; biases
     and batch-norm parameters are shaken too.  The head is not: features do not depend on it.

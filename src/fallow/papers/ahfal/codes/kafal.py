@@ -36,7 +36,7 @@ class NaNKSAS:
 
     Notes
     -----
-    What differs from `fallow.strategies.KSAS`, which removes a class that a site has no label of:
+    Differences from `fallow.strategies.KSAS`, which removes a class that a site has no label of:
 
     * The tilt adds log n_c = -inf to both logits; PyTorch's divergence is then 0 · inf, NaN, for
       every row of the site, and the order of rows is arbitrary.  Here it is drawn from a named
