@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Event, Thread
@@ -24,6 +26,7 @@ from typer.testing import CliRunner
 from fallow.cli.site import site
 from fallow.cli.site_words import SiteLines, describe_end, describe_event
 from fallow.core import events
+from fallow.federation.ledger.tables import Tables
 from fallow.federation.links.ends import Handle, SiteNode
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.serve import Copies, read_status, serve, unreachable
@@ -217,11 +220,52 @@ def test_an_empty_ledger_beside_its_copy_is_missing(tmp_path: Path) -> None:
         folder.open_ledger()
 
 
-def test_a_ledger_that_was_touched_and_no_more_is_new(tmp_path: Path) -> None:
-    """The process died before it made the first table."""
+def test_a_site_that_was_killed_while_it_created_the_ledger_can_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = north(tmp_path)
-    folder.ledger_path.touch()
+    fork = multiprocessing.get_context("fork")
+    with monkeypatch.context() as patch:
+        patch.setattr(Tables, "_create", lambda tables: os._exit(9))
+        first = fork.Process(target=folder.open_ledger)
+        first.start()
+        first.join()
+    assert first.exitcode == 9
     folder.open_ledger().close()
+    folder.ledger_path.write_bytes(b"")  # later, an empty file is a lost one
+    with pytest.raises(Failed, match="has no table"):
+        folder.open_ledger()
+
+
+def test_two_processes_may_create_the_ledger_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``fallow label`` beside ``fallow site start``: the one that comes second waits."""
+    folder = north(tmp_path)
+    fork = multiprocessing.get_context("fork")
+    is_creating, may_go_on = fork.Event(), fork.Event()
+    create = Tables._create
+
+    def create_slowly(tables: Tables) -> None:
+        is_creating.set()
+        may_go_on.wait(WAIT)
+        create(tables)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tables, "_create", create_slowly)
+        first = fork.Process(target=folder.open_ledger)
+        first.start()
+    assert is_creating.wait(WAIT)
+    checked: list[Path] = []  # a process that did not wait would take the first for killed
+    monkeypatch.setattr("fallow.federation.site.folder.check_not_lost", checked.append)
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(folder.open_ledger)
+        wait([second], timeout=0.5)
+        may_go_on.set()
+        second.result().close()
+    first.join()
+    assert first.exitcode == 0
+    assert checked == [folder.ledger_path]
 
 
 def test_a_copy_is_made_while_another_process_writes(tmp_path: Path) -> None:

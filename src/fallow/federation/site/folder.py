@@ -25,7 +25,7 @@ from fallow.network.tls import Pair, make_site_context
 from fallow.privacy.ledger import check_delta
 from fallow.storage.database import has_no_table
 from fallow.storage.errors import Failed
-from fallow.storage.files import digest_of, write_json, write_whole
+from fallow.storage.files import digest_of, only_one, write_json, write_whole
 
 SETTINGS = "site.toml"
 AUTHORITY = "keys/authority.pem"
@@ -277,17 +277,24 @@ class SiteFolder:
     def open_ledger(self) -> Ledger:
         """Open the site's ledger, and create it at the first start."""
         own = self.settings
-        check_not_lost(self.ledger_path)
-        return Ledger(
-            self.ledger_path,
-            self.name,
-            classes=len(self.agreement.schema.classes),
-            limit=own.limit,
-            annotators=own.annotators,
-            epsilon=self.epsilon,
-            shown=own.shown,
-            delta=self.delta,
-        )
+        is_creating = self.path / "ledger.creating"
+        with only_one(self.path / "ledger.lock"):  # another process may be creating it
+            if not is_creating.exists():  # else a process was killed at the first start
+                check_not_lost(self.ledger_path)
+            if not self.ledger_path.exists():
+                is_creating.touch()
+            ledger = Ledger(
+                self.ledger_path,
+                self.name,
+                classes=len(self.agreement.schema.classes),
+                limit=own.limit,
+                annotators=own.annotators,
+                epsilon=self.epsilon,
+                shown=own.shown,
+                delta=self.delta,
+            )
+            is_creating.unlink(missing_ok=True)
+            return ledger
 
     @property
     def epsilon(self) -> float | None:
@@ -339,10 +346,7 @@ def check_not_lost(ledger: Path) -> None:
     is_there = ledger.exists()
     if is_there and not has_no_table(ledger):
         return
-    is_touched = (
-        is_there and not ledger.stat().st_size
-    )  # possibly from a first start that crashed
-    if not copy.exists() and (is_touched or not is_there):
+    if not is_there and not copy.exists():
         return
     what = f"{ledger} is missing"
     if is_there:
