@@ -58,12 +58,12 @@ adapters: $(ADAPTERS_STAMP)  ## trackers, Hugging Face and notebooks, against th
 
 soak: export FALLOW_SOAK := 1
 soak: $(DEV_STAMP)  ## a study killed at 40 moments, then the long form of the tests of real sites
-	$(PY) -m pytest -s tests/federation/test_kill_study.py -m soak
+	$(PY) -m pytest -s tests/deployment/test_kill_study.py -m soak
 	$(PY) -m pytest tests/engine tests/sites tests/test_bench.py -m soak
 	$(PY) -m pytest tests/experiment/test_resume.py tests/experiment/test_personal_resume.py \
 		tests/privacy/test_runs.py tests/reference/test_dpfl_golden.py tests/test_tutorials.py
-	$(PY) -m pytest tests/federation tests/network/flower tests/network/nvflare -m 'soak or processes or not soak' \
-		--ignore tests/federation/test_kill_study.py
+	$(PY) -m pytest tests/deployment tests/transport/flower tests/transport/nvflare -m 'soak or processes or not soak' \
+		--ignore tests/deployment/test_kill_study.py
 
 mutants: $(DEV_STAMP)  ## plant faults one at a time: does a test fail? MUTANTS='--sample 10' tries ten
 	$(PY) scripts/mutants.py $(MUTANTS)

@@ -27,8 +27,8 @@ from statistics import median
 from typing import Protocol
 
 from bench.timing import describe_machine
-from tests.network.flower.federation import federation
-from tests.network.https.processes import processes_of, processes_over_nvflare
+from tests.transport.flower.federation import federation
+from tests.transport.https.processes import processes_of, processes_over_nvflare
 
 SITES = ("ash", "birch", "cedar")
 SIZES = {"small": 1 << 10, "model": 1 << 20}  # bytes of a message, and of its answer

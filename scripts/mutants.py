@@ -4,10 +4,10 @@ A fault is an entry of a table in ``scripts/faults``:
 
     [[fault]]
     name = "the digest of an agreement is not compared"     # a sentence, used once
-    file = "src/fallow/federation/site/folder.py"
+    file = "src/fallow/deployment/site/folder.py"
     old = '''text that occurs once in the file'''
     new = '''the same with the fault'''
-    tests = ["tests/federation/test_folder.py::test_that_notices"]
+    tests = ["tests/deployment/test_folder.py::test_that_notices"]
 
 Nothing is changed in the checkout: faults are planted in copies of the tree in a temporary folder.
 First the named tests run there without any fault and must pass.  Then each fault is planted, its

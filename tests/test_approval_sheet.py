@@ -10,10 +10,10 @@ import pytest
 
 from fallow.cli.label import PORT as PAGE
 from fallow.cli.monitor import monitor
-from fallow.federation.site.refusals import LOG
-from fallow.federation.site.systemd import DROP_IN
-from fallow.network.links import EVERYWHERE, HTTPS, LINKS, NVFLARE
-from tests.federation.test_page_command import make_site
+from fallow.deployment.site.refusals import LOG
+from fallow.deployment.site.systemd import DROP_IN
+from fallow.transport.links import EVERYWHERE, HTTPS, LINKS, NVFLARE
+from tests.deployment.test_page_command import make_site
 
 pytest.importorskip("cryptography")
 pytest.importorskip("flwr")

@@ -1,6 +1,6 @@
 """The files of deploy/: they parse, say what the command knows, and give no party more than it needs.
 
-No container engine is needed; `tests/network/flower` runs the same commands as processes.
+No container engine is needed; `tests/transport/flower` runs the same commands as processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fallow.network.nvflare.job import JOB, KEEP
+from fallow.transport.nvflare.job import JOB, KEEP
 from tests.commands import check_command
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -15,8 +15,8 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "fallow"
 
 METHODS_AND_BELOW = {"core", "encoders", "models", "strategies", "training"}
 BELOW_SITES = METHODS_AND_BELOW | {"storage", "data", "privacy", "engine"}
-BELOW_EXPERIMENT = BELOW_SITES | {"sites", "network", "settings"}
-BELOW_FEDERATION = BELOW_EXPERIMENT | {"experiment", "study", "report", "papers"}
+BELOW_EXPERIMENT = BELOW_SITES | {"sites", "transport", "settings"}
+BELOW_DEPLOYMENT = BELOW_EXPERIMENT | {"experiment", "study", "report", "papers"}
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
     "storage": {"core"},
@@ -28,16 +28,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "privacy": {"core"},
     "engine": {"core", "models"},
     "sites": BELOW_SITES,
-    "network": BELOW_SITES | {"sites"},
+    "transport": BELOW_SITES | {"sites"},
     "settings": BELOW_SITES,
     "experiment": BELOW_EXPERIMENT,
     "study": BELOW_EXPERIMENT | {"experiment"},
     "report": BELOW_EXPERIMENT | {"experiment", "study"},
     "papers": BELOW_EXPERIMENT | {"experiment", "study", "report"},
-    "federation": BELOW_FEDERATION,
-    "api": BELOW_FEDERATION | {"federation"},
-    "integrations": BELOW_FEDERATION | {"api"},
-    "cli": BELOW_FEDERATION | {"api", "federation", "integrations"},
+    "deployment": BELOW_DEPLOYMENT,
+    "api": BELOW_DEPLOYMENT | {"deployment"},
+    "integrations": BELOW_DEPLOYMENT | {"api"},
+    "cli": BELOW_DEPLOYMENT | {"api", "deployment", "integrations"},
 }
 METHODS = {"strategies", "training"}  # one algorithm per file
 SHARED = {"base", "parts"}  # all that a method may take from its own package
@@ -60,10 +60,10 @@ OPTIONAL = {  # the extras of pyproject.toml: imported inside the function that 
     *("starlette", "uvicorn", "wandb"),
 }
 WHOLE = {  # folders that are nothing without an extra: imported as a whole, inside a function
-    Path("network/https"): {"httpx", "uvicorn"},
-    Path("federation/page"): {"fastapi", "jinja2", "uvicorn", "starlette"},
-    Path("network/flower/app"): {"flwr"},  # runs inside Flower
-    Path("network/nvflare/app"): {"nvflare"},  # runs inside NVFlare
+    Path("transport/https"): {"httpx", "uvicorn"},
+    Path("deployment/labeling_page"): {"fastapi", "jinja2", "uvicorn", "starlette"},
+    Path("transport/flower/app"): {"flwr"},  # runs inside Flower
+    Path("transport/nvflare/app"): {"nvflare"},  # runs inside NVFlare
 }
 
 
@@ -155,8 +155,8 @@ def outside(arrow: Arrow) -> str | None:
         return "core stands on torch and the standard library alone"
     if any(folder in arrow.source.parents and top in own for folder, own in WHOLE.items()):
         return None
-    if top == "flwr" and Path("network/flower") not in arrow.source.parents:
-        return "Flower stays inside network/flower"
+    if top == "flwr" and Path("transport/flower") not in arrow.source.parents:
+        return "Flower stays inside transport/flower"
     if top in OPTIONAL and not arrow.deferred:
         return "an optional dependency is imported inside the function that needs it"
     if top not in REQUIRED | OPTIONAL:
@@ -167,7 +167,7 @@ def outside(arrow: Arrow) -> str | None:
 def inside(arrow: Arrow, concrete: set[str]) -> str | None:
     """What is wrong with an import within Fallow, if anything."""
     target = arrow.steps[1] if len(arrow.steps) > 1 else ""
-    page = Path("federation/page")
+    page = Path("deployment/labeling_page")
     is_page = arrow.steps[1:3] == [*page.parts] and page not in arrow.source.parents
     if is_page and not arrow.deferred:
         return "the page needs an extra: it is imported inside the function that needs it"
@@ -260,7 +260,7 @@ def plant(root: Path, file: str, code: str) -> list[str]:
         ),
         (
             "cli/label.py",
-            "from fallow.federation.page.app import app",
+            "from fallow.deployment.labeling_page.app import app",
             "inside the function",
         ),
         (
@@ -271,8 +271,8 @@ def plant(root: Path, file: str, code: str) -> list[str]:
         ("engine/loop.py", "from fallow.privacy import ReleaseLedger", "engine may import"),
         ("privacy/ledger.py", "def f():\n    import fallow.engine", "privacy may import"),
         ("sites/in_process.py", "from fallow.study import study", "sites may import"),
-        ("sites/in_process.py", "def f():\n    import flwr", "inside network/flower"),
-        ("network/flower/link.py", "import flwr", "inside the function"),
+        ("sites/in_process.py", "def f():\n    import flwr", "inside transport/flower"),
+        ("transport/flower/link.py", "import flwr", "inside the function"),
         ("study/study.py", "import_module('fallow.cli')", "study may import"),
         ("report/page.py", "from fallow.papers import PAPERS", "report may import"),
         ("study/names.py", "from fallow.papers.fale import labels", "study may import"),
@@ -306,7 +306,7 @@ def test_a_forbidden_import_is_named_with_its_reason(
         ),
         ("data/table.py", "def read(path):\n    import pyarrow.parquet"),
         ("data/table.py", "if TYPE_CHECKING:\n    import pyarrow"),
-        ("network/flower/link.py", "def start():\n    from flwr.server import Grid"),
+        ("transport/flower/link.py", "def start():\n    from flwr.server import Grid"),
         ("engine/loop.py", "from fallow.models.lenet import LeNet"),
         ("cli/run.py", "import typer\nfrom fallow.study import study"),
     ],

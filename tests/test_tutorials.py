@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from sphinx.search.en import SearchEnglish
 
-from tests.federation.browser import browser_test, chromium
+from tests.deployment.browser import browser_test, chromium
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

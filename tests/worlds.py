@@ -24,11 +24,11 @@ from fallow.core.streams import stream
 from fallow.core.types import State
 from fallow.engine import Loop, row_loss
 from fallow.models.networks import Linear
-from fallow.network.bytes import Bytes
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
 from fallow.training import FedAvg
+from fallow.transport.bytes import Bytes
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from fallow.federation.site.folder import SiteFolder
+from fallow.deployment.site.folder import SiteFolder
 
 PAUSE = 2.0  # seconds between two looks
 

@@ -1,6 +1,6 @@
 """Lines of a log: date, level, study and party; and nothing of a row or a label in any of them.
 
-The lines of a whole study are looked through in `tests/federation/test_trail.py`.
+The lines of a whole study are looked through in `tests/deployment/test_trail.py`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from fallow.cli.coordinate_words import CoordinatorLines
 from fallow.cli.log_lines import LogFormat, LogLines
 from fallow.cli.site_words import SiteLines
 from fallow.core.messages import Request, Step
-from fallow.federation.site.serve import _announce_replies
-from fallow.network.envelope import sign_message
+from fallow.deployment.site.serve import _announce_replies
 from fallow.strategies import Entropy
-from tests.federation.hosts import SECRET, Leader, folder
-from tests.federation.test_program_cli import Said, begun, fallow
-from tests.federation.worlds import tiny
+from fallow.transport.envelope import sign_message
+from tests.deployment.hosts import SECRET, Leader, folder
+from tests.deployment.test_program_cli import Said, begun, fallow
+from tests.deployment.worlds import tiny
 
 __all__ = ["begun", "fallow"]  # fixtures
 FIELDS = ["time", "level", "study", "party", "event", "text"]

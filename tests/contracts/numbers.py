@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from fallow.network.bytes import Bytes
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label
 from fallow.training import FedAvg
+from fallow.transport.bytes import Bytes
 from tests.contracts.strategies import FOR_NUMBERS
 from tests.strategies.regression import federation
 from tests.worlds import Tables, World

@@ -11,16 +11,16 @@ from fallow.core.build import names
 from fallow.core.disclosure import Disclosure
 from fallow.core.messages import Kind, Request, Step
 from fallow.core.missing import Missing
+from fallow.deployment.people import People
 from fallow.encoders.filling import Filling
 from fallow.experiment.audit import Audit
-from fallow.federation.people import People
-from fallow.network.checks import check_order
 from fallow.sites.answering import answer_step
 from fallow.strategies import FALE, Entropy
 from fallow.training import KCFU, Evidential, FedAvg, FedProx, Robust, personal
 from fallow.training.personal import DPFL, Ditto, FedProxFT
 from fallow.training.retention import Retention
 from fallow.training.scaling import Scaling
+from fallow.transport.checks import check_order
 from tests.engine.jobs import mlp
 from tests.training.personal.federation import (
     CONFIG,

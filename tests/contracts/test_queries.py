@@ -12,8 +12,8 @@ import fallow.strategies
 from fallow.core.build import names
 from fallow.core.methods import Method
 from fallow.core.streams import stream
-from fallow.network.bytes import Bytes
 from fallow.strategies import AHFAL, Entropy, Random
+from fallow.transport.bytes import Bytes
 from tests.contracts.numbers import world
 from tests.contracts.strategies import STRATEGIES, of_all, of_logits
 from tests.worlds import Table, World, tables

@@ -12,8 +12,6 @@ from fallow.core.contract import Contract
 from fallow.core.messages import Delivered, Request
 from fallow.core.types import Answer
 from fallow.core.view import View
-from fallow.network.bytes import Bytes
-from fallow.network.wire import pack_request
 from fallow.sites.in_process import InProcess
 from fallow.storage.packing import pack
 from fallow.strategies import (
@@ -31,6 +29,8 @@ from fallow.strategies import (
     Typical,
     TypicalUnsure,
 )
+from fallow.transport.bytes import Bytes
+from fallow.transport.wire import pack_request
 from tests.contracts.numbers import world
 from tests.contracts.strategies import of_all
 from tests.worlds import Tables, World, tables

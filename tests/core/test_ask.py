@@ -20,11 +20,11 @@ from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId
 from fallow.core.view import Picks, Release, View
 from fallow.engine import Loop, row_loss
-from fallow.network.bytes import Bytes
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import MemoryStore
 from fallow.training import FedAvg
+from fallow.transport.bytes import Bytes
 
 NAMES = ("share", "secret", "bad", "wide", "pick", "model", "people")
 VERBS = {verb: f"what {verb} tells" for verb in NAMES}

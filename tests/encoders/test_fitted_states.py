@@ -15,9 +15,9 @@ from fallow.core.types import Answer, State
 from fallow.encoders import Convolution, Fourier
 from fallow.encoders.base import encoder_digest
 from fallow.encoders.encoding import Encoding
-from fallow.network.checks import ResponseCheck
-from fallow.network.plausible_sums import PlausibleSums
 from fallow.privacy import SecureSum
+from fallow.transport.checks import ResponseCheck
+from fallow.transport.plausible_sums import PlausibleSums
 from tests.encoders.asks import draw_pictures, fit_encoder
 
 PHOTO = (3, 8, 8)

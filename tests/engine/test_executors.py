@@ -8,6 +8,7 @@ import pytest
 from torch import nn
 
 from fallow.core.names import BUILT_IN, OWN
+from fallow.deployment.agreement import check_names
 from fallow.engine.device import Device
 from fallow.engine.executors import (
     check_executor,
@@ -17,7 +18,6 @@ from fallow.engine.executors import (
 from fallow.engine.loop import Loop
 from fallow.engine.stacked import Stacked
 from fallow.experiment.methods import executor_of
-from fallow.federation.agreement import check_names
 from fallow.settings.recipe import Recipe, named_classes
 from tests.toys import Backwards
 

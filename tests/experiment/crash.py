@@ -23,13 +23,13 @@ import numpy as np
 import pytest
 
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
-from fallow.network.bytes import Bytes
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.sites.in_process import InProcess
 from fallow.storage.database import Database
 from fallow.study.cell import Setup, StudyRun
 from fallow.study.study import run_cell
+from fallow.transport.bytes import Bytes
 
 KILLED = -signal.SIGKILL
 WELL = 0

@@ -294,7 +294,7 @@ def test_an_encoder_beside_features_is_refused() -> None:
 
 
 def test_a_name_that_is_not_allowed_is_refused_before_it_is_imported() -> None:
-    from fallow.federation.agreement import check_names
+    from fallow.deployment.agreement import check_names
 
     with pytest.raises(ValueError, match="encoder: 'subprocess:Popen' names code"):
         check_names(replace(TINY, encoder=Spec("subprocess:Popen")), BUILT_IN)

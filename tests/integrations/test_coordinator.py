@@ -10,7 +10,7 @@ import pytest
 from fallow.core.events import Event
 from fallow.study.callbacks import SCORES, CallbackList
 from tests.cli.conftest import Command
-from tests.federation.worlds import tiny
+from tests.deployment.worlds import tiny
 from tests.integrations.test_callbacks import Notes
 
 

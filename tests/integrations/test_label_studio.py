@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fallow.federation.page import LabelQueue
-from fallow.federation.page.pictures import picture
-from fallow.federation.site.label_studio_server import (
+from fallow.deployment.labeling_page import LabelQueue
+from fallow.deployment.labeling_page.pictures import picture
+from fallow.deployment.site.label_studio_server import (
     SERVER,
     TAKEN,
     Synced,
@@ -32,8 +32,8 @@ from fallow.federation.site.label_studio_server import (
 )
 from fallow.storage.errors import Failed
 from tests.cli.conftest import Command
-from tests.federation.desks import DIGITS, DOSE, HEART, make_desk, picture_rows
-from tests.federation.worlds import tiny
+from tests.deployment.desks import DIGITS, DOSE, HEART, make_desk, picture_rows
+from tests.deployment.worlds import tiny
 
 TOKEN = "0123456789abcdef0123456789abcdef01234567"  # noqa: S105 - of a server of this test
 
@@ -206,7 +206,7 @@ def test_a_sync_that_was_killed_is_made_good_by_the_next(
 ) -> None:
     desk = make_desk(tmp_path, DOSE)
     folder = site(desk, tmp_path, studio)
-    monkeypatch.setattr("fallow.federation.site.label_studio_server.AT_ONCE", 1)
+    monkeypatch.setattr("fallow.deployment.site.label_studio_server.AT_ONCE", 1)
     sent = []
 
     class Killed(BaseException):

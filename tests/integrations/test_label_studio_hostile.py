@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from fallow.federation.page import LabelQueue
-from fallow.federation.site import label_studio_server
-from fallow.federation.site.label_studio_server import SERVER
+from fallow.deployment.labeling_page import LabelQueue
+from fallow.deployment.site import label_studio_server
+from fallow.deployment.site.label_studio_server import SERVER
 from fallow.storage.errors import Failed
-from tests.federation.desks import HEART, make_desk
+from tests.deployment.desks import HEART, make_desk
 from tests.integrations.test_label_studio import TOKEN, Studio, site, sync
 
 pytest.importorskip("httpx")

@@ -105,7 +105,7 @@ def make_keys(site: Any, others: dict[str, bytes]) -> Masked:
 
 def test_a_coordinator_that_passes_on_keys_of_its_own_opens_a_part() -> None:
     """Masks alone protect from a coordinator that follows the protocol.  At real sites it would have
-    to sign as the others: `tests/federation/test_sum_keys.py`."""
+    to sign as the others: `tests/deployment/test_sum_keys.py`."""
     site = protected(SECURE).members["a"]
     secrets = {s: new_secret() for s in "bc"}
     details = make_keys(site, {s: public_half(secret) for s, secret in secrets.items()})

@@ -11,11 +11,11 @@ import torch
 from scipy import stats
 
 from fallow.experiment.journal import Journal
-from fallow.network.bytes import Bytes
 from fallow.privacy import Privacy, Released
 from fallow.sites.in_process import InProcess
 from fallow.storage.errors import Failed
 from fallow.strategies import AHFAL
+from fallow.transport.bytes import Bytes
 from tests.privacy.federation import Losing, asking, protected
 from tests.worlds import World
 

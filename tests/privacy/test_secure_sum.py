@@ -12,7 +12,6 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.messages import Delivered, Masked
 from fallow.experiment.journal import Journal
-from fallow.network.bytes import Bytes
 from fallow.privacy import Privacy, SecureSum
 from fallow.privacy.fixed import bits, decode, encode, encode_any, limit
 from fallow.privacy.masks import mask, new_secret, public_half
@@ -21,6 +20,7 @@ from fallow.sites.answering import answer_step
 from fallow.sites.in_process import InProcess
 from fallow.strategies import AHFAL
 from fallow.strategies.ahfal import moments
+from fallow.transport.bytes import Bytes
 from tests.privacy.federation import SECURE, Losing, asking, protected
 from tests.worlds import tables
 

@@ -16,7 +16,7 @@ from fallow.report.blocks import Table
 from fallow.report.figures.style import colors_of, looks
 from fallow.report.render import render_blocks
 from fallow.report.study_names import names_of
-from tests.federation.browser import NEEDS, chromium
+from tests.deployment.browser import NEEDS, chromium
 from tests.report.conftest import rewrite, write_study
 from tests.report.reading import across, read_study, write_report
 from tests.report.regression import write_regression

@@ -23,11 +23,11 @@ from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State
 from fallow.engine import Job, Loop, row_loss
-from fallow.network.bytes import Bytes
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
 from fallow.training import FedAvg, ServerSolve
+from fallow.transport.bytes import Bytes
 from tests.engine.jobs import agree, mlp
 from tests.worlds import Forgetful
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fallow.federation.coordinator.program import open_journal
-from tests.federation.hosts import agreement, folder
+from fallow.deployment.coordinator.program import open_journal
+from tests.deployment.hosts import agreement, folder
 
 FULL = 2  # a transaction is on the disk when it is over
 

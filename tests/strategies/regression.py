@@ -17,7 +17,6 @@ from fallow.core.streams import stream
 from fallow.core.types import Answer, SiteId
 from fallow.engine import Loop, row_loss
 from fallow.models.networks import Linear
-from fallow.network.bytes import Bytes
 from fallow.privacy import Privacy
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
@@ -26,6 +25,7 @@ from fallow.strategies.fale import FALE
 from fallow.training import FedAvg
 from fallow.training.scaling import Scaling
 from fallow.training.server_solve import ServerSolve
+from fallow.transport.bytes import Bytes
 from tests.worlds import World
 
 EPS = torch.finfo(torch.float64).eps

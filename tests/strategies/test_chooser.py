@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fallow.core.build import build
 from fallow.core.streams import stream
-from fallow.federation.building import build_study
+from fallow.deployment.building import build_study
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -21,10 +21,10 @@ from fallow.sites.view import SiteView
 from fallow.strategies import Chooser, Coverage, Margin, Typical
 from fallow.strategies.chooser import FLOOR, PENALTIES, RATE, draw_arm, mix, solve
 from fallow.study.cell import Setup, StudyRun
+from tests.deployment.test_closed_form import CLOSED
+from tests.deployment.worlds import federation as real_federation
+from tests.deployment.worlds import rows
 from tests.experiment.crash import KILLED, WELL, load_outcome, points, tiny, work
-from tests.federation.test_closed_form import CLOSED
-from tests.federation.worlds import federation as real_federation
-from tests.federation.worlds import rows
 from tests.worlds import World, tables, world
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fallow.network.bytes import Bytes
 from fallow.privacy import Privacy
 from fallow.strategies.fale import FALE
+from fallow.transport.bytes import Bytes
 from tests.privacy.federation import SECURE, asking
 from tests.strategies.regression import (
     ANYWHERE,

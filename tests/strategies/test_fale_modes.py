@@ -12,10 +12,10 @@ from torch import Tensor
 
 from fallow.core.messages import ExchangeEntry
 from fallow.data import load
-from fallow.network.bytes import Bytes
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label
 from fallow.strategies.fale import FALE
+from fallow.transport.bytes import Bytes
 from tests.privacy.federation import SECURE, asking
 from tests.strategies.regression import (
     EPS,

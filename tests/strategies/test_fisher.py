@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from fallow.core.streams import stream
-from fallow.federation.building import build_study
+from fallow.deployment.building import build_study
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.sites.store import Label
 from fallow.strategies import Fisher
 from fallow.strategies.fisher import FLAT, add_products, fold, lower_trace, unfold
-from tests.federation.test_closed_form import CLOSED
-from tests.federation.worlds import federation as real_federation
-from tests.federation.worlds import rows
+from tests.deployment.test_closed_form import CLOSED
+from tests.deployment.worlds import federation as real_federation
+from tests.deployment.worlds import rows
 from tests.strategies.regression import draws, federation, picked, stacked, table, with_ones
 from tests.worlds import tables, world
 

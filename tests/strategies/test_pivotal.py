@@ -13,10 +13,10 @@ from torch import Tensor
 
 from fallow.core.messages import Delivered, Request, Step
 from fallow.core.streams import stream
-from fallow.network.checks import ResponseCheck
 from fallow.privacy.settings import noise_refusal
 from fallow.sites.store import Label
 from fallow.strategies.pivotal import CLOSER, Pivotal, count_capped, meet
+from fallow.transport.checks import ResponseCheck
 from tests.privacy.federation import SECURE, asking
 from tests.strategies.regression import (
     SIZES,

@@ -18,7 +18,6 @@ from fallow.core.streams import stream
 from fallow.core.types import Answer, SiteId, State
 from fallow.engine import Loop, row_loss
 from fallow.models.networks import Linear
-from fallow.network.bytes import Bytes
 from fallow.privacy import Privacy, SecureSum
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
@@ -26,6 +25,7 @@ from fallow.sites.store import Label, MemoryStore
 from fallow.strategies import Random
 from fallow.training import ClosedForm, FedAvg
 from fallow.training.personal import ClosedFormHeads
+from fallow.transport.bytes import Bytes
 from tests.worlds import Forgetful
 
 Method = ClosedForm | ClosedFormHeads

@@ -17,7 +17,6 @@ from fallow.core.refusal import Refusal
 from fallow.data import ExactDirichlet
 from fallow.engine import Loop, row_loss
 from fallow.models.networks import MLP
-from fallow.network.bytes import Bytes
 from fallow.sites.in_process import InProcess
 from fallow.sites.view import SiteView
 from fallow.training import ClosedForm
@@ -36,6 +35,7 @@ from fallow.training.parts.ridge import (
     losses,
     validation_score,
 )
+from fallow.transport.bytes import Bytes
 from tests.training.closed import (
     CLASSES,
     FEATURES,

@@ -12,10 +12,10 @@ from torch.testing import assert_close
 from fallow.core.streams import stream
 from fallow.core.types import State
 from fallow.models.orthogonal import haar, mix, unmix
-from fallow.network.bytes import Bytes
 from fallow.strategies import FALE, Random
 from fallow.training import MaskedSolve, ServerSolve
 from fallow.training.masked_solve import shortest_solution
+from fallow.transport.bytes import Bytes
 from tests.privacy.federation import SECURE, asking
 from tests.strategies.regression import (
     EPS,

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from fallow.core.ask import Ask
-from fallow.network.bytes import Bytes
 from fallow.sites.in_process import InProcess
 from fallow.sites.site import LocalSite
 from fallow.sites.store import Label
 from fallow.training.scaling import Scaling
+from fallow.transport.bytes import Bytes
 from tests.strategies.regression import draws, federation, shared, stacked
 from tests.worlds import Forgetful, World
 

@@ -12,10 +12,10 @@ from torch.testing import assert_close
 
 from fallow.core.banks import Layout
 from fallow.models.networks import MLP
-from fallow.network.bytes import Bytes
 from fallow.sites.store import Label
 from fallow.strategies import Random
 from fallow.training.server_solve import ServerSolve
+from fallow.transport.bytes import Bytes
 from tests.privacy.federation import SECURE, asking
 from tests.strategies.regression import (
     EPS,

@@ -26,7 +26,7 @@ from fallow.settings.spec import Spec
 from fallow.sites.view import SiteView
 from fallow.training.parts.ridge import PENALTIES
 from fallow.training.tuning import Tuning
-from tests.federation.worlds import ward
+from tests.deployment.worlds import ward
 
 RECIPE = Recipe(
     "waves",

@@ -468,8 +468,8 @@ def _read_trained(
     folder: Path, strategy: str | None, seed: int | None, site: str | None
 ) -> Trained | None:
     """Read the model from the folder of a study or a site; None for other folders."""
-    from fallow.federation.site.folder import SETTINGS as SITE_SETTINGS
-    from fallow.federation.site.predict import read_site_model
+    from fallow.deployment.site.folder import SETTINGS as SITE_SETTINGS
+    from fallow.deployment.site.predict import read_site_model
 
     if (
         (folder / SITE_SETTINGS).exists()

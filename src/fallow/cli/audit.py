@@ -41,8 +41,8 @@ def write(
     fallow audit write basel-site
     """
     from fallow.core.words import count_noun
-    from fallow.federation.trail.files import PAGE
-    from fallow.federation.trail.signed import write_audit
+    from fallow.deployment.trail.files import PAGE
+    from fallow.deployment.trail.signed import write_audit
 
     opt.for_a_real_site()
     path = out or folder / "audit"
@@ -90,8 +90,8 @@ def verify(
 
     fallow audit verify audit --key join.json
     """
-    from fallow.federation.trail.entries import name_party
-    from fallow.federation.trail.signed import read_key, verify_audit
+    from fallow.deployment.trail.entries import name_party
+    from fallow.deployment.trail.signed import read_key, verify_audit
 
     checked = verify_audit(folder, read_key(key))
     if checked.faults:

@@ -72,13 +72,13 @@ def init(
     --example rows.csv --label disease --host fallow.example.org
     """
     from fallow.cli.coordinate_words import SECURE_SUMS, after_init
-    from fallow.federation.agreement import Waits, read_guideline
-    from fallow.federation.building import with_secure_sums
-    from fallow.federation.coordinator.folder import CoordinatorFolder, Server, StudyPlan
-    from fallow.federation.schema import schema_of
-    from fallow.federation.site.terms import describe_small_budgets
-    from fallow.federation.study_file import SECURE_SUM, names_secure_sum
-    from fallow.federation.toml import seconds_of
+    from fallow.deployment.agreement import Waits, read_guideline
+    from fallow.deployment.building import with_secure_sums
+    from fallow.deployment.coordinator.folder import CoordinatorFolder, Server, StudyPlan
+    from fallow.deployment.schema import schema_of
+    from fallow.deployment.site.terms import describe_small_budgets
+    from fallow.deployment.study_file import SECURE_SUM, names_secure_sum
+    from fallow.deployment.toml import seconds_of
     from fallow.settings.recipe import with_settings
 
     listed = opt.split_names(classes)
@@ -163,9 +163,9 @@ def admit(
     as_json: opt.AsObject = False,
 ) -> None:
     """Admit sites by their join files."""
-    from fallow.federation.coordinator.folder import CoordinatorFolder
-    from fallow.federation.coordinator.program import is_running
-    from fallow.federation.joining import fingerprint
+    from fallow.deployment.coordinator.folder import CoordinatorFolder
+    from fallow.deployment.coordinator.program import is_running
+    from fallow.deployment.joining import fingerprint
 
     office = CoordinatorFolder.open(folder)
     console = opt.console(quiet=quiet or as_json)
@@ -220,14 +220,14 @@ def start(
     from fallow.cli.coordinate_words import CoordinatorLines
     from fallow.cli.log_lines import open_log
     from fallow.core.events import Event
-    from fallow.federation.coordinator.folder import CoordinatorFolder
-    from fallow.federation.coordinator.program import Program, alone
-    from fallow.federation.folders import tighten
-    from fallow.federation.links.table import open_link
+    from fallow.deployment.coordinator.folder import CoordinatorFolder
+    from fallow.deployment.coordinator.program import Program, alone
+    from fallow.deployment.folders import tighten
+    from fallow.deployment.links.table import open_link
     from fallow.integrations.trackers import build_tracker
-    from fallow.network.links import check_packages
     from fallow.study.callbacks import CallbackList
     from fallow.study.cell import StudyRun
+    from fallow.transport.links import check_packages
 
     opt.check_log(log_format, as_json=as_json)
     # first, since a package may be missing
@@ -282,9 +282,9 @@ def start(
 @coordinate.command()
 def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     """Show progress: phase, pending sites, labeling progress."""
-    from fallow.federation.coordinator.folder import CoordinatorFolder
-    from fallow.federation.coordinator.live import LABELING, Control
-    from fallow.federation.coordinator.program import is_running
+    from fallow.deployment.coordinator.folder import CoordinatorFolder
+    from fallow.deployment.coordinator.live import LABELING, Control
+    from fallow.deployment.coordinator.program import is_running
     from fallow.report.live import read_live
 
     office = CoordinatorFolder.open(folder)
@@ -354,7 +354,7 @@ def advance(
     Sites that do not answer while columns are scaled over all sites are left out for the rest of
     the study."""
     from fallow.cli.coordinate_words import why_not_advanced
-    from fallow.federation.coordinator.live import LABELING, Control
+    from fallow.deployment.coordinator.live import LABELING, Control
     from fallow.report.live import read_live
 
     _running(folder)
@@ -382,7 +382,7 @@ def advance(
 @coordinate.command()
 def stop(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsObject = False) -> None:
     """Stop the coordinator; 'start' resumes the study."""
-    from fallow.federation.coordinator.live import Control
+    from fallow.deployment.coordinator.live import Control
 
     _running(folder)
     Control(folder / "control").tell("stop")
@@ -391,8 +391,8 @@ def stop(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsObject = False
 
 
 def _running(folder: Path) -> None:
-    from fallow.federation.coordinator.folder import CoordinatorFolder
-    from fallow.federation.coordinator.program import is_running
+    from fallow.deployment.coordinator.folder import CoordinatorFolder
+    from fallow.deployment.coordinator.program import is_running
 
     CoordinatorFolder.open(folder)
     if not is_running(folder):
@@ -405,7 +405,7 @@ def _running(folder: Path) -> None:
 @contextmanager
 def _stopped_by_signals(folder: Path, say: CoordinatorLines) -> Iterator[None]:
     """Stop in order on Ctrl-C and SIGTERM, and at once on a second one."""
-    from fallow.federation.coordinator.live import Control
+    from fallow.deployment.coordinator.live import Control
 
     def stop(number: int, frame: object) -> None:
         say.is_ending = True

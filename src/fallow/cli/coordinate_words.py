@@ -12,11 +12,9 @@ from rich.console import Console
 from fallow.cli.log_lines import LogLines, find_level
 from fallow.cli.tables import print_event, show_table
 from fallow.core.events import Event
-from fallow.federation.agreement import Agreement
-from fallow.federation.coordinator.folder import CoordinatorFolder
-from fallow.federation.coordinator.labels import Ended
-from fallow.network.links import LINKS, NVFLARE
-from fallow.network.nvflare import FOLDER, JOB, KEEP
+from fallow.deployment.agreement import Agreement
+from fallow.deployment.coordinator.folder import CoordinatorFolder
+from fallow.deployment.coordinator.labels import Ended
 from fallow.report.live import (
     NOTHING,
     WORDS,
@@ -28,6 +26,8 @@ from fallow.report.live import (
     silent_sites,
     site_columns,
 )
+from fallow.transport.links import LINKS, NVFLARE
+from fallow.transport.nvflare import FOLDER, JOB, KEEP
 
 SECURE_SUMS = (
     "Secure aggregation is on (privacy.secure_sum): you see aggregates over all sites, and no "

@@ -82,17 +82,17 @@ def label(
         raise ValueError("a container publishes one port: give its number with --port")
     for package in ("fastapi", "jinja2", "uvicorn"):
         import_optional(package, "fallow[deploy]", "the labeling page")
-    from fallow.federation.page import (
+    from fallow.deployment.labeling_page import (
         LabelQueue,
         open_proxy_door,
         serve,
         serve_behind_proxy,
     )
-    from fallow.federation.page.local_server import EVERYWHERE, HOME
-    from fallow.federation.page.login import SECRET
-    from fallow.federation.site.feature_space import open_feature_space
-    from fallow.federation.site.folder import SiteFolder
-    from fallow.federation.site.own_data import describe_own_data
+    from fallow.deployment.labeling_page.local_server import EVERYWHERE, HOME
+    from fallow.deployment.labeling_page.login import SECRET
+    from fallow.deployment.site.feature_space import open_feature_space
+    from fallow.deployment.site.folder import SiteFolder
+    from fallow.deployment.site.own_data import describe_own_data
 
     if port is None:
         port = PORT

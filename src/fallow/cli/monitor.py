@@ -38,7 +38,7 @@ def monitor(
     fallow monitor heart --check
     """
     from fallow.core.optional import import_optional
-    from fallow.federation.monitoring import create_app, metrics_text, watch
+    from fallow.deployment.monitoring import create_app, metrics_text, watch
     from fallow.storage.errors import Failed
 
     opt.for_a_real_site()
@@ -55,7 +55,7 @@ def monitor(
         return
     for package in ("starlette", "uvicorn"):
         import_optional(package, "fallow[deploy]", "fallow monitor")
-    from fallow.federation.page.local_server import build_server, listen
+    from fallow.deployment.labeling_page.local_server import build_server, listen
 
     with listen(port) as listener:
         taken = listener.getsockname()[1]

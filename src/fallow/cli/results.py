@@ -202,8 +202,8 @@ def predict(
     """Predict with the model of a finished run, and write a CSV or Parquet file."""
     from fallow.core.names import OWN
     from fallow.core.words import count_noun
-    from fallow.federation.site.folder import SETTINGS
-    from fallow.federation.site.predict import predict_at
+    from fallow.deployment.site.folder import SETTINGS
+    from fallow.deployment.site.predict import predict_at
     from fallow.study.predict import predict_file
 
     keep_private(study)
@@ -236,7 +236,7 @@ def _say(text: str, about: dict[str, object], *, quiet: bool, as_json: bool) -> 
 
 def keep_private(*folders: Path) -> None:
     """Restrict the output to the owner if the study is one of real sites."""
-    from fallow.federation.folders import is_real
+    from fallow.deployment.folders import is_real
 
     if any(is_real(folder) for folder in folders):
         opt.for_a_real_site()
@@ -245,7 +245,7 @@ def keep_private(*folders: Path) -> None:
 def find_policy(study: Path) -> NamePolicy:
     """Return the classes that a study may name: at a coordinator, those it was created with."""
     from fallow.core.names import BUILT_IN
-    from fallow.federation.coordinator.folder import ABOUT, CoordinatorFolder
+    from fallow.deployment.coordinator.folder import ABOUT, CoordinatorFolder
 
     if not (study / ABOUT).exists():
         return BUILT_IN

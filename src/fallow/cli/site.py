@@ -20,10 +20,10 @@ from fallow.cli.tables import print_lines, show_table
 if TYPE_CHECKING:
     from fallow.cli.site_words import SentAnswers, Standing, Unread
     from fallow.data.facts import DataFacts
-    from fallow.federation.agreement import Agreement
-    from fallow.federation.site.budget import Proposal
-    from fallow.federation.site.folder import SiteFolder
-    from fallow.federation.site.settings import Settings
+    from fallow.deployment.agreement import Agreement
+    from fallow.deployment.site.budget import Proposal
+    from fallow.deployment.site.folder import SiteFolder
+    from fallow.deployment.site.settings import Settings
 
 site = typer.Typer(
     name="site",
@@ -149,12 +149,12 @@ def init(
     fallow site init basel-site --study study.toml --name basel \\
     --data rows.csv --test test.csv --address fallow.example.org:9092
     """
-    from fallow.federation.folders import check_free
-    from fallow.federation.joining import fingerprint
-    from fallow.federation.site.folder import SiteFolder
-    from fallow.federation.site.settings import Settings
-    from fallow.federation.site.systemd import find_allowed_addresses, write_drop_in
-    from fallow.federation.study_file import read_agreement
+    from fallow.deployment.folders import check_free
+    from fallow.deployment.joining import fingerprint
+    from fallow.deployment.site.folder import SiteFolder
+    from fallow.deployment.site.settings import Settings
+    from fallow.deployment.site.systemd import find_allowed_addresses, write_drop_in
+    from fallow.deployment.study_file import read_agreement
 
     check_free(folder)
     if digest is None and (quiet or as_json):
@@ -241,10 +241,10 @@ def start(
     """
     from fallow.cli.log_lines import open_log
     from fallow.cli.site_words import SiteLines, describe_restored
-    from fallow.federation.folders import tighten
-    from fallow.federation.site.folder import SiteFolder
-    from fallow.federation.site.serve import only_server, serve
-    from fallow.network.links import check_packages
+    from fallow.deployment.folders import tighten
+    from fallow.deployment.site.folder import SiteFolder
+    from fallow.deployment.site.serve import only_server, serve
+    from fallow.transport.links import check_packages
 
     opt.check_log(log_format, as_json=as_json)
     result = SiteFolder.open(folder)
@@ -292,7 +292,7 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
         describe_restored,
         describe_status_of_data,
     )
-    from fallow.federation.site.folder import SiteFolder
+    from fallow.deployment.site.folder import SiteFolder
     from fallow.report.live import format_moment
 
     result = SiteFolder.open(folder)
@@ -349,7 +349,7 @@ def unlock(
     It shows what is kept and what is lost, and asks first.
     """
     from fallow.cli.site_words import describe_leaving
-    from fallow.federation.site.folder import SiteFolder
+    from fallow.deployment.site.folder import SiteFolder
 
     values = SiteFolder.open(folder)
     console = opt.console()
@@ -372,8 +372,8 @@ def unlock(
 
 def read_standing(folder: SiteFolder) -> Standing:
     """Return the state that `status` shows, as plain values."""
-    from fallow.federation.site.own_data import describe_own_data
-    from fallow.federation.site.serve import read_status
+    from fallow.deployment.site.own_data import describe_own_data
+    from fallow.deployment.site.serve import read_status
     from fallow.storage.errors import Failed
 
     process = read_status(folder)
@@ -459,8 +459,8 @@ def import_(
     Studio's full JSON and CVAT's export "CVAT for images 1.1" (.xml).
     """
     from fallow.core.words import count_noun
-    from fallow.federation.site.folder import SiteFolder
-    from fallow.federation.site.labels_io import import_labels
+    from fallow.deployment.site.folder import SiteFolder
+    from fallow.deployment.site.labels_io import import_labels
 
     result = SiteFolder.open(folder)
     with closing(result.open_ledger()) as ledger:
@@ -537,9 +537,9 @@ def export(
     After the end of a study, which leaves no question open, it writes all labels.
     """
     from fallow.core.words import count_noun
-    from fallow.federation.site.folder import SiteFolder
-    from fallow.federation.site.labels_io import export_labels, export_questions
-    from fallow.federation.site.serve import has_ended
+    from fallow.deployment.site.folder import SiteFolder
+    from fallow.deployment.site.labels_io import export_labels, export_questions
+    from fallow.deployment.site.serve import has_ended
 
     result = SiteFolder.open(folder)
     if cvat:
@@ -566,11 +566,11 @@ def _export_images(found: SiteFolder, file: Path) -> tuple[list[str], dict[str, 
     """Export labeling tasks for CVAT, and return the result as lines and as values."""
     from fallow.core.optional import import_optional
     from fallow.core.words import count_noun
-    from fallow.federation.site.cvat import LABELS, export_images
-    from fallow.federation.site.labels_io import CANNOT_TELL
+    from fallow.deployment.site.cvat import LABELS, export_images
+    from fallow.deployment.site.labels_io import CANNOT_TELL
 
     import_optional("fastapi", "fallow[deploy]", "writing images")
-    from fallow.federation.page.pictures import picture
+    from fallow.deployment.labeling_page.pictures import picture
 
     with closing(found.open_ledger()) as ledger:
         count = export_images(
@@ -607,11 +607,11 @@ def label_studio(
     """
     from fallow.core.optional import import_optional
     from fallow.core.words import count_noun
-    from fallow.federation.site.folder import SiteFolder
-    from fallow.federation.site.label_studio_server import TAKEN, sync_label_studio
+    from fallow.deployment.site.folder import SiteFolder
+    from fallow.deployment.site.label_studio_server import TAKEN, sync_label_studio
 
     import_optional("fastapi", "fallow[deploy]", "the Label Studio API")
-    from fallow.federation.page.pictures import picture
+    from fallow.deployment.labeling_page.pictures import picture
 
     result = SiteFolder.open(folder)
     with closing(result.open_ledger()) as ledger:
@@ -661,8 +661,8 @@ def _confirm(
 
     Returns the full digest.  Raises ValueError if it differs from that of the file.
     """
-    from fallow.federation.site.folder import check_digest, check_member
-    from fallow.federation.site.terms import describe_agreement
+    from fallow.deployment.site.folder import check_digest, check_member
+    from fallow.deployment.site.terms import describe_agreement
 
     check_member(agreement, chosen.name, str(study))
     print_lines(console, [f"Site {chosen.name}, of the study that this file describes:"])
@@ -710,8 +710,8 @@ def _as_text(path: Path | None) -> str | None:
 def _introduce(console: Console, folder: SiteFolder) -> None:
     """Print the study, the site's data, and what leaves the site."""
     from fallow.data.facts import format_facts
-    from fallow.federation.site.own_data import describe_own_data
-    from fallow.federation.site.terms import describe_rows, describe_study, list_disclosures
+    from fallow.deployment.site.own_data import describe_own_data
+    from fallow.deployment.site.terms import describe_rows, describe_study, list_disclosures
 
     print_lines(
         console,

@@ -13,9 +13,9 @@ from fallow.cli.log_lines import LogLines, find_level
 from fallow.cli.tables import print_event
 from fallow.core.events import Event
 from fallow.core.words import count_noun
-from fallow.federation.card import CARD
-from fallow.federation.people import MODEL
-from fallow.federation.site.clocks import find_start, format_time
+from fallow.deployment.card import CARD
+from fallow.deployment.people import MODEL
+from fallow.deployment.site.clocks import find_start, format_time
 from fallow.report.live import format_moment
 
 if TYPE_CHECKING:

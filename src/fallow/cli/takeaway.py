@@ -78,7 +78,7 @@ def cite(
     as_json: opt.AsObject = False,
 ) -> None:
     """Print BibTeX entries of Fallow and of the algorithms used in a study."""
-    from fallow.federation.site.folder import SETTINGS, SiteFolder
+    from fallow.deployment.site.folder import SETTINGS, SiteFolder
     from fallow.storage.files import write_whole
     from fallow.study.cite import cite_strategies, cite_study
 
@@ -105,8 +105,8 @@ def read_model(
     own_code: bool,
 ) -> Trained:
     """Read the model of a study or of a real site."""
-    from fallow.federation.site.folder import SETTINGS
-    from fallow.federation.site.predict import read_site_model
+    from fallow.deployment.site.folder import SETTINGS
+    from fallow.deployment.site.predict import read_site_model
     from fallow.study.trained import read_trained
 
     if (study / SETTINGS).exists() and not (strategy or seed or site):

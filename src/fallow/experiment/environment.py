@@ -29,7 +29,7 @@ class Environment(Protocol):
     """Sites of an experiment.
 
     `World` simulates them with an oracle that answers at once.  Real sites are other machines with
-    human annotators (`fallow.federation`).  `Run` is the same for both.
+    human annotators (`fallow.deployment`).  `Run` is the same for both.
     """
 
     @property

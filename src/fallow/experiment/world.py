@@ -53,7 +53,6 @@ from fallow.experiment.scoring import score_round
 from fallow.experiment.steps import buy_labels, hold_back_fresh
 from fallow.experiment.targets import targets_of
 from fallow.models import check_model
-from fallow.network.bytes import Bytes
 from fallow.privacy import SecureSum
 from fallow.settings.budgets import budgets
 from fallow.settings.recipe import Recipe
@@ -64,6 +63,7 @@ from fallow.sites.store import Store
 from fallow.storage.features import FeatureStore
 from fallow.storage.files import raw
 from fallow.training.scaling import Scaling
+from fallow.transport.bytes import Bytes
 
 Runtime = Literal["inprocess", "bytes"]
 

@@ -27,7 +27,7 @@ MOST_BYTES = 2**24
 """Of the state of a run: so many are what tens of thousands of sites have."""
 NOTHING = "–"
 Live = Mapping[str, Any]
-"""``live.json`` as it was read: `fallow.federation.coordinator.tell` writes it."""
+"""``live.json`` as it was read: `fallow.deployment.coordinator.tell` writes it."""
 WORDS = 2
 """So many columns about a site are text, the others numbers."""
 SCORED = (

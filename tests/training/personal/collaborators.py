@@ -18,13 +18,13 @@ from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State
 from fallow.engine import Loop, row_loss
-from fallow.network.bytes import Bytes
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
 from fallow.strategies import Random
 from fallow.training import FedAvg
 from fallow.training.personal import DPFL
+from fallow.transport.bytes import Bytes
 from tests.engine.jobs import CLASSES, linear
 from tests.worlds import Forgetful
 

@@ -10,13 +10,13 @@ import torch
 
 from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
-from fallow.network.bytes import Bytes
 from fallow.sites.in_process import InProcess
 from fallow.sites.view import SiteView
 from fallow.training.personal.parts import server_half
 from fallow.training.personal.parts.graphs import everyone, graph_of
 from fallow.training.personal.parts.greedy import Member, with_each
 from fallow.training.personal.parts.site_half import own_model, reward
+from fallow.transport.bytes import Bytes
 from tests.engine.jobs import norm
 from tests.training.personal.collaborators import N, dpfl, federation, ran
 from tests.worlds import Forgetful

@@ -1,0 +1,353 @@
+"""Study agreement: the single configuration file that all parties share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fallow.core.names import BUILT_IN, NamePolicy, check_name
+from fallow.core.terms import nearest
+from fallow.core.types import SiteId
+from fallow.data import Dataset, embed_rows
+from fallow.deployment.folders import check_authority
+from fallow.deployment.schema import Schema
+from fallow.encoders.auto import is_photo
+from fallow.encoders.efficientnet_lite import is_installed
+from fallow.experiment.rows import features
+from fallow.experiment.scale import is_standardized
+from fallow.privacy.settings import MIN_NEW_LABELS, SMALLEST
+from fallow.privacy.signing import is_forgeable
+from fallow.settings.recipe import Recipe, named_classes
+from fallow.settings.spec import Spec
+from fallow.settings.training_defaults import REGRESSION, complete_from
+from fallow.storage.plain import is_unfit
+from fallow.transport.links import LINKS, USUAL
+from fallow.transport.plausible import Bounds
+
+KEY = 32  # size of an Ed25519 key in bytes
+MOST_OF_GUIDELINE = 4000  # characters; it is shown beside every example
+NAME = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+)  # a valid file name on every operating system
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Timeouts of the coordinator in seconds, and the quorum.
+
+    An exchange waits ``timeout`` for all sites, then until ``patience`` for ``quorum`` of them.
+    After that the coordinator stops and can be restarted. ``deadline`` is the time for the labels
+    of a cycle. All of these except ``quorum`` may change during a study.
+    """
+
+    timeout: float = 600.0
+    quorum: int | None = None  # None: all sites are required
+    patience: float = 604800.0
+    deadline: float = 1209600.0
+
+    def __post_init__(self) -> None:
+        for name in ("timeout", "patience", "deadline"):
+            if not getattr(self, name) > 0:
+                raise ValueError(
+                    f"federation.{name} is {getattr(self, name)}; it must be above 0 seconds"
+                )
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Study agreement of all parties.
+
+    ``recipe`` is the experiment configuration in the form of `at_sites`. ``coordinator`` is the key
+    that authenticates instructions. ``authority`` is the certificate (PEM) that authenticates the
+    coordinator's machine, or None if it is agreed on separately. ``smallest`` is the smallest
+    number of test examples for which a site reports scores. ``bounds`` limit how unusual a reply
+    may be before it is clipped or rejected. ``guideline`` is the labeling guideline as plain text,
+    or None. ``link`` is the transport, a name in `fallow.transport.links.LINKS`.
+
+    ``names`` is the policy for class names in the configuration. The machine that reads the
+    agreement sets it, and it is not part of the agreement. An agreement with other names cannot be
+    created.
+    """
+
+    name: str
+    recipe: Recipe
+    schema: Schema
+    sites: tuple[SiteId, ...]
+    coordinator: bytes
+    seed: int = 0
+    waits: Waits = Waits()
+    smallest: int = 5
+    authority: str | None = None
+    bounds: Bounds = Bounds()
+    guideline: str | None = None
+    link: str = USUAL
+    names: NamePolicy = field(default=BUILT_IN, compare=False)
+
+    def __post_init__(self) -> None:
+        check_names(self.recipe, self.names)
+        check_cells(self.recipe, self.schema)
+        _check_name("name", self.name)
+        for site in self.sites:
+            _check_name("sites", site)
+        if not self.sites:
+            raise ValueError("federation.sites is empty; name at least one site")
+        if tuple(sorted(set(self.sites))) != self.sites:
+            raise ValueError(
+                f"federation.sites is {list(self.sites)}; name each site once, in sorted order"
+            )
+        if len({site.lower() for site in self.sites}) < len(self.sites):
+            raise ValueError(
+                f"federation.sites is {list(self.sites)}; two names differ in capital letters "
+                "only: rename one, because some systems do not distinguish them"
+            )
+        if len(self.coordinator) != KEY:
+            raise ValueError(
+                f"federation.coordinator has {len(self.coordinator)} bytes and not {KEY}; copy the "
+                "line from the study.toml that the coordinator sent"
+            )
+        if is_forgeable(self.coordinator):
+            raise ValueError(
+                "federation.coordinator is a weak key, for which anyone can forge "
+                "signatures; ask the coordinator for a study.toml with its own key"
+            )
+        if self.authority is not None:
+            copy = "copy the lines from the study.toml that the coordinator sent"
+            check_authority(self.authority.encode(), "federation.authority", copy)
+        if self.guideline is not None:
+            check_guideline(self.guideline)
+        if self.link not in LINKS:
+            raise ValueError(
+                f"federation.link is {self.link!r:.80}{nearest(self.link, list(LINKS))}; it is one "
+                f"of {', '.join(LINKS)}"
+            )
+        least = 1
+        if self.recipe.privacy.secure_sum:
+            least = SMALLEST
+        most = len(self.sites)
+        if self.waits.quorum is not None and not least <= self.waits.quorum <= most:
+            why = ""
+            if 0 < self.waits.quorum < least:
+                why = (
+                    f": secure sums need {SMALLEST} sites; set privacy.secure_sum=false to go "
+                    "without them"
+                )
+            raise ValueError(
+                f"federation.quorum is {self.waits.quorum}; it must be {least} to {most}, the "
+                f"number of sites{why}"
+            )
+        for name, smallest in (("seed", 0), ("smallest", 1)):
+            if getattr(self, name) < smallest:
+                raise ValueError(
+                    f"federation.{name} is {getattr(self, name)}; it must be {smallest} or more"
+                )
+
+    @cached_property
+    def digest(self) -> str:
+        """Return a hash (32 hexadecimal digits) of everything that affects results or disclosure.
+
+        Timeouts are not included.
+        """
+        agreed = [
+            self.name,
+            self.recipe.digest_under(BUILT_IN),
+            self.schema.digest,
+            self.sites,
+            self.seed,
+            self.coordinator.hex(),
+            self.waits.quorum,
+            self.smallest,
+            self.authority,
+            self.link,
+        ]
+        # agreements of versions without bounds keep their hash
+        if self.bounds != Bounds():
+            agreed.append(asdict(self.bounds))
+        # it influences labels; agreements without a guideline keep their hash
+        if self.guideline is not None:
+            agreed.append({"guideline": self.guideline})
+        return hashlib.blake2b(json.dumps(agreed).encode(), digest_size=16).hexdigest()
+
+    @cached_property
+    def example(self) -> Dataset:
+        """Return a synthetic example in model form, for checks of the data type."""
+        return self._transform(self.schema.example)
+
+    def transform(self, x: Tensor) -> Tensor:
+        """Return rows (n, *shape) in model form.
+
+        With ``features``, the frozen model of that name encodes the rows.
+        """
+        y = self.schema.example.y.expand(len(x))
+        return self._transform(replace(self.schema.example, x=x, y=y)).x
+
+    def _transform(self, rows: Dataset) -> Dataset:
+        if self.recipe.features is None:
+            return rows
+        return embed_rows(
+            rows, features(self.recipe.features, self.schema.shape, self.names)
+        )
+
+
+def _check_name(setting: str, name: str) -> None:
+    """Raise ValueError for a name that is not a valid file name on every system."""
+    if not NAME.fullmatch(name):
+        raise ValueError(
+            f"federation.{setting}: {name!r} is not a valid name; use 1 to 64 letters, "
+            "digits, dots, dashes and underscores, and start with a letter or digit"
+        )
+
+
+def read_guideline(file: Path) -> str:
+    """Read the labeling guideline from a text file and strip it.
+
+    Raises ValueError, naming the file, if it cannot be read or is not safe to display.
+    """
+    try:
+        text = file.read_text(encoding="utf-8-sig").strip()
+    except OSError as error:
+        raise ValueError(
+            f"the guideline {file} cannot be read ({error.strerror}); give a text file"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"the guideline {file} is no text in UTF-8; save it as plain text"
+        ) from error
+    try:
+        check_guideline(text)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
+    return text
+
+
+def check_guideline(text: str) -> None:
+    """Raise ValueError for a guideline that is empty, too long or not safe to display.
+
+    It was written by another party and is shown to annotators.
+    """
+    what = "federation.guideline"
+    if not text or text != text.strip():
+        raise ValueError(
+            f"{what} is empty or has space around it; write a text, or leave the setting out"
+        )
+    if len(text) > MOST_OF_GUIDELINE:
+        raise ValueError(
+            f"{what} has {len(text)} characters, more than {MOST_OF_GUIDELINE}; shorten it"
+        )
+    for character in text:
+        if is_unfit(character) and character != "\n":
+            raise ValueError(
+                f"{what} has the character {character!r}, which changes how other text is shown; "
+                "leave it out"
+            )
+
+
+def check_cells(recipe: Recipe, schema: Schema) -> None:
+    """Raise ValueError if columns may be empty but the configuration needs complete rows."""
+    lacking = [column.name for column in schema.columns if column.may_be_empty]
+    if not lacking:
+        return
+    what = f"schema.columns: {lacking[0]!r} may be empty"
+    if recipe.drop_rows:
+        raise ValueError(
+            f"{what}, and with drop_rows = true sites leave rows with empty cells out; leave out "
+            "one of may_be_empty and drop_rows"
+        )
+    if recipe.features is not None:
+        raise ValueError(
+            f"{what}, and a frozen model (features) needs whole rows; agree on drop_rows = true, or "
+            "leave out features"
+        )
+
+
+def check_names(recipe: Recipe, policy: NamePolicy) -> None:
+    """Raise ValueError, naming the setting, for a class that ``policy`` does not permit.
+
+    Nothing is imported or built.
+    """
+    for setting, name in named_classes(recipe).items():
+        try:
+            check_name(name, policy)
+        except ValueError as error:
+            raise ValueError(f"{setting}: {error}") from error
+
+
+def _make_example(recipe: Recipe, schema: Schema) -> Dataset:
+    """Build a synthetic row in model form. The number of features is not known."""
+    if recipe.features is None:
+        return schema.example
+    listed = torch.zeros(1, 1)
+    return replace(schema.example, x=listed, x_test=listed[:0], columns=())
+
+
+def _name_encoder(recipe: Recipe, schema: Schema) -> Spec | None:
+    """Return the encoder, with "auto" replaced by a name for photographs.
+
+    The choice of "auto" depends on the installed packages. With a fixed name, a site without that
+    encoder is rejected before the study starts.
+    """
+    shape = tuple(_make_example(recipe, schema).x.shape[1:])
+    if recipe.encoder != Spec("auto") or not is_photo(shape):
+        return recipe.encoder
+    return Spec("efficientnet-lite0" if is_installed() else "convolution")
+
+
+def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
+    """Return the experiment configuration as remote sites run it.
+
+    Settings about data, partition and comparisons are normalized, so that equal agreements have
+    equal hashes. Raises ValueError for settings that only a simulation supports.
+    """
+    if recipe.flip:
+        raise ValueError(
+            f"flip is {recipe.flip}: wrong labels are for simulations; set flip=0"
+        )
+    if recipe.target_scale == "oracle" and schema.task == "regression":
+        raise ValueError(
+            "target_scale 'oracle' reads labels that nobody has given yet; use 'labeled' or 'none'"
+        )
+    title = ""
+    if recipe.data == name:  # otherwise it refers to other data
+        title = recipe.title
+    standardize: Literal["federated", "none"] = "none"
+    if is_standardized(replace(recipe, data="-"), _make_example(recipe, schema)):
+        standardize = "federated"
+    config = recipe.completed_training
+    if schema.task == "regression":
+        config = complete_from(recipe.training_config, REGRESSION)
+    privacy = recipe.privacy
+    if privacy.min_new_labels is None:
+        privacy = replace(privacy, min_new_labels=MIN_NEW_LABELS)
+    return replace(
+        recipe,
+        encoder=_name_encoder(recipe, schema),
+        privacy=privacy,
+        name=name,
+        title=title,
+        training_config=config,
+        data=name,
+        label=None,
+        site=None,
+        task=schema.task,
+        rows=None,
+        test_rows=None,
+        resplit=False,
+        partition=Spec("natural"),
+        sites=sites,
+        standardize=standardize,
+        test="own",
+        device="none",  # each site uses its own hardware
+        precision="float32",
+        strategies=(str(recipe.strategy),),
+        reference=None,
+        seeds=1,
+        bounds=(),
+        published=None,
+    )

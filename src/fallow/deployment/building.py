@@ -1,0 +1,212 @@
+"""Build a study from the agreement, independently at the coordinator and at each site.
+
+No configuration is transferred.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import partial
+
+import torch
+from torch import nn
+
+from fallow import encoders
+from fallow.core.banks import Layout
+from fallow.core.build import find
+from fallow.core.methods import Encoder, Method, Methods, Showing
+from fallow.core.streams import stream
+from fallow.core.types import DTYPES, State
+from fallow.deployment.agreement import Agreement
+from fallow.deployment.people import People
+from fallow.encoders.base import HasWeights
+from fallow.engine import row_loss
+from fallow.engine.executors import Executor, build_executor
+from fallow.experiment.contribution import with_min_new_labels
+from fallow.experiment.encoding import check_tuning, encoder_of, shape_after, with_encoder
+from fallow.experiment.methods import executor_of, methods_of
+from fallow.experiment.model_maker import ModelMaker
+from fallow.experiment.scale import is_standardized
+from fallow.models import check_model
+from fallow.privacy.settings import SMALLEST
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.study.opening import check_task
+from fallow.training.scaling import Scaling
+
+LARGE = 1e9
+"""Default bound on a site's contribution to an aggregate. Squares of measurements are large."""
+PINNED = ("weights", "sha256", "context", "context_sha256")
+"""Fields of encoders with files and their hashes."""
+
+
+@dataclass(frozen=True)
+class BuiltStudy:
+    """Model and algorithms of a study, identical at the coordinator and at every site.
+
+    ``trainer`` is the name of the ``executor``, for records. ``width`` is the number of features in
+    model form. ``encoder`` produces them, if there is one.
+    """
+
+    model: nn.Module
+    layout: Layout
+    methods: Methods
+    fresh: Callable[[torch.Generator], State]
+    classes: int
+    executor: Executor
+    trainer: str
+    dtype: torch.dtype
+    width: int
+    encoder: Encoder | None = None
+
+
+def build_study(agreement: Agreement) -> BuiltStudy:
+    """Build a study with the random streams and weights of `experiment.world.world_of`.
+
+    Raises ValueError for an algorithm that only a simulation supports or that does not fit the
+    schema.
+    """
+    recipe = agreement.recipe
+    _check_weights(agreement)
+    schema = agreement.schema
+    names = agreement.names
+    check_task(recipe, agreement.example, names)
+    measured = tuple(agreement.example.x.shape[1:])
+    encoder = encoder_of(recipe, measured, names)
+    if isinstance(encoder, HasWeights):
+        encoder.weights_digest()  # raises if its package or its weights are missing
+    shape = shape_after(encoder, measured)
+    maker = ModelMaker(recipe, shape, schema.outputs, names)
+    model = maker.build(stream(agreement.seed, "template"))
+    check_model(model, shape, schema.outputs)
+    layout = Layout.of(model)
+
+    chosen = methods_of(recipe, policy=names)
+    methods = with_encoder(chosen, encoder, measured, schema.missing)
+    check_tuning(recipe, methods)
+    for name in ("query", "training"):
+        if methods[name].contract.simulator_only:
+            raise ValueError(
+                f"{agreement.name}: {methods[name].contract.title} reads labels that nobody has "
+                "given yet, which only a simulator can; choose another method in study.toml"
+            )
+    trainer = executor_of(recipe, model, names)
+    executor = build_executor(
+        trainer,
+        model,
+        layout,
+        row_loss(schema.task),
+        channels_last=recipe.channels_last,
+        policy=names,
+    )
+    people = People(recipe.privacy.secure_sum, schema.task == "classification")
+    _check_shown(agreement, methods["training"], "training", recipe.training)
+    # other query strategies only disclose means of several rows
+    if isinstance(methods["query"], Showing):
+        _check_shown(agreement, methods["query"], "strategy", recipe.strategy)
+    _check_tuned(agreement, methods)
+    return BuiltStudy(
+        model=model,
+        layout=layout,
+        methods=_choose_playing(agreement, methods) | {"people": people},
+        fresh=partial(maker.draw_weights, layout),
+        classes=len(schema.classes),
+        executor=executor,
+        trainer=trainer,
+        dtype=DTYPES[recipe.dtype],
+        width=math.prod(shape),
+        encoder=encoder,
+    )
+
+
+def _choose_playing(agreement: Agreement, methods: Methods) -> Methods:
+    """Return the algorithms that the study uses.
+
+    A site serves no other algorithm, so that it discloses only what the study needs.
+    """
+    recipe = agreement.recipe
+    has_numbers = agreement.schema.task == "regression"
+    # an encoder receives imputed cells and produces complete rows
+    has_empty = agreement.schema.missing is not None and recipe.encoder is None
+    scaling = Scaling(
+        of_rows=is_standardized(recipe, agreement.example),
+        of_numbers=has_numbers and recipe.target_scale != "none",
+        of_cells=has_empty,
+        is_encoded=recipe.encoder is not None,
+    )
+    playing = methods.copy()
+    playing["scaling"] = scaling
+    if not (scaling.of_rows or scaling.of_numbers or scaling.of_cells):
+        del playing["scaling"]
+    if not recipe.validation:
+        del playing["retention"]
+    return with_min_new_labels(playing, recipe.privacy, classes=not has_numbers)
+
+
+def _check_weights(agreement: Agreement) -> None:
+    """Raise ValueError for encoder weights that the agreement does not fix by a hash.
+
+    The agreement names a file on this machine. Without an agreed hash, parties could use different
+    weights, and a site's replies would depend on an unknown file.
+    """
+    spec = agreement.recipe.encoder
+    if spec is None or ":" in spec.name:
+        return
+    cls = find(encoders, spec.name, agreement.names)
+    known = [item.name for item in fields(cls)]
+    if "sha256" not in known:
+        return
+    lacking: list[str] = []
+    for name in PINNED:
+        if name in known and not spec.fields.get(name):
+            lacking.append(name)
+    if lacking:
+        raise ValueError(
+            f"{agreement.name}: the encoder {spec.name} has no {' and no '.join(lacking)}; at real "
+            "sites name the file of weights and its SHA-256, so that all have the same"
+        )
+
+
+def with_secure_sums(recipe: Recipe, sites: int) -> Recipe:
+    """Enable secure aggregation if there are enough sites and it was not disabled explicitly.
+
+    Otherwise the configuration is returned unchanged, and `build_study` rejects algorithms that
+    need secure aggregation.
+    """
+    shows = "parts" in (
+        spec.fields.get("shown") for spec in (recipe.training, recipe.strategy)
+    )
+    if sites < SMALLEST or shows or recipe.privacy.secure_sum:
+        return recipe
+    bound = recipe.privacy.bound or LARGE
+    return replace(recipe, privacy=replace(recipe.privacy, secure_sum=True, bound=bound))
+
+
+def _check_shown(agreement: Agreement, method: Method, setting: str, spec: Spec) -> None:
+    """Raise ValueError if the coordinator would see data whose disclosure was not agreed."""
+    is_agreed = isinstance(method, Showing) and method.shown == "parts"
+    if not method.contract.parts_show or agreement.recipe.privacy.secure_sum or is_agreed:
+        return
+    showing = Spec(spec.name, {**spec.fields, "shown": "parts"})
+    raise ValueError(
+        f"{agreement.name}: {method.contract.title} needs secure sums at real sites, because "
+        f"without them {method.contract.parts_show}; set privacy.secure_sum = true (three sites or "
+        f'more), or agree to that with {setting} = "{showing}"'
+    )
+
+
+def _check_tuned(agreement: Agreement, methods: Methods) -> None:
+    """Raise ValueError if encoder selection would disclose data without an agreement."""
+    training = methods["training"]
+    is_agreed = isinstance(training, Showing) and training.shown == "parts"
+    if "tuning" not in methods or agreement.recipe.privacy.secure_sum or is_agreed:
+        return
+    encoder = agreement.recipe.encoder
+    raise ValueError(
+        f"{agreement.name}: a field of the encoder {encoder} is chosen by labels, which needs secure "
+        f"sums at real sites, because without them {methods['tuning'].contract.parts_show}; set "
+        "privacy.secure_sum = true (three sites or more), or give the field, such as "
+        "encoder = 'fourier:gamma=0.25'"
+    )

@@ -1,0 +1,203 @@
+"""Model card: training data, algorithms, scores, and what left the sites."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fallow.core.contract import Contract
+from fallow.core.methods import Methods, methods_by_owner
+from fallow.core.types import SiteId
+from fallow.core.words import count_noun, size
+from fallow.deployment.agreement import Agreement
+from fallow.deployment.schema import Column
+from fallow.experiment.versions import versions
+from fallow.storage.files import write_whole
+from fallow.storage.plain import markdown_text, one_line
+from fallow.transport.links import LINKS
+
+CARD = "model-card.md"
+PARTS = {"training": "Training", "query": "Choice of rows"}
+INTENDED = "Intended use: to be filled in by the owner."
+LIMITS = (
+    (
+        "Scores are computed on the test examples of the sites and do not cover "
+        "other sites or later times."
+    ),
+    ("Labels are those of the annotators at the sites, without further verification."),
+    (
+        "A model can reveal information about its training data. Only the measures "
+        "listed under Privacy protect against that."
+    ),
+)
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """Content of a model card.
+
+    ``owner`` is the coordinator or a site. ``labels`` has the number of training (``labeled``) and
+    validation (``held``) examples of each known site. ``scores`` maps names to values, or to None
+    if a value is not disclosed. ``left`` are the rows of a `Disclosure`. ``is_own`` marks
+    personalized models.
+    """
+
+    owner: str
+    labels: Mapping[SiteId, Mapping[str, int]] = field(default_factory=dict)
+    scores: Mapping[str, float | None] = field(default_factory=dict)
+    left: Sequence[Mapping[str, Any]] = ()
+    is_own: bool = False
+
+
+def write_card(
+    folder: Path, agreement: Agreement, methods: Methods, facts: CardFacts
+) -> Path:
+    """Write ``model-card.md`` into a folder and return its path."""
+    path = folder / CARD
+    write_whole(path, card_text(agreement, methods, facts).encode())
+    return path
+
+
+def card_text(agreement: Agreement, methods: Methods, facts: CardFacts) -> str:
+    """Return the model card as Markdown. ``methods`` are the algorithms of `build_study` by role."""
+    today = datetime.now(UTC).date().isoformat()
+    model = "One model for all sites"
+    if facts.is_own:
+        model = "A model of its own at each site"
+    lines = [
+        f"# Model card: {agreement.name}",
+        "",
+        f"{model}, trained by Fallow. Written by {facts.owner} on {today}. Agreement "
+        f"{agreement.digest}.",
+        "",
+        INTENDED,
+        "",
+        "## Trained on",
+        "",
+        *_describe_data(agreement, facts),
+        "",
+        "## How",
+        "",
+        *_describe_methods(agreement, methods),
+        "",
+        "## Scores",
+        "",
+        *_describe_scores(agreement, facts),
+        "",
+        "## Privacy",
+        "",
+        *_describe_privacy(agreement, facts),
+        "",
+        "## Limits",
+        "",
+        *(f"- {limit}" for limit in LIMITS),
+        "",
+        "## Versions",
+        "",
+        *(f"- {name} {version}" for name, version in versions().items()),
+    ]
+    # names in the agreement are untrusted: keep each on one line without tags, links or images
+    shown = [one_line(line) for line in lines]
+    return markdown_text("\n".join(shown)) + "\n"
+
+
+def _describe_data(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
+    schema = agreement.schema
+    yield f"- Sites: {', '.join(agreement.sites)}"
+    what = "a number"
+    if schema.classes:
+        what = f"classes {', '.join(schema.classes)}"
+    yield f"- Rows: {schema.kind}; the label {schema.label!r} is {what}"
+    if schema.columns:
+        names = [_describe_column(column) for column in schema.columns]
+        yield f"- Columns: {', '.join(names)}"
+    for site, labels in facts.labels.items():
+        yield f"- Labels of {site}: {_describe_labels(labels)}"
+    budget = agreement.recipe.budget_words
+    yield f"- Budget: {budget} (shares of all rows, or labels a site)"
+
+
+def _describe_column(column: Column) -> str:
+    about: list[str] = []
+    if column.unit:
+        about.append(column.unit)
+    if column.may_be_empty:
+        about.append("cells may be empty")
+    if not about:
+        return column.name
+    return f"{column.name} ({', '.join(about)})"
+
+
+def _describe_labels(labels: Mapping[str, int]) -> str:
+    trained = str(labels.get("labeled", 0))
+    held = labels.get("held", 0)
+    if not held:
+        return trained
+    return f"{trained}, {held} more to choose the best model"
+
+
+def _describe_methods(agreement: Agreement, methods: Methods) -> Iterator[str]:
+    recipe = agreement.recipe
+    by_owner = methods_by_owner(methods)
+    if recipe.encoder is not None:
+        contract = by_owner["encoder"].contract
+        yield f"- Encoder: {recipe.encoder}, {contract.title}{_describe_paper(contract)}"
+    yield f"- Model: {recipe.model}"
+    specs = {"training": recipe.training, "query": recipe.strategy}
+    for owner, title in PARTS.items():
+        contract = by_owner[owner].contract
+        yield f"- {title}: {specs[owner]}, {contract.title}{_describe_paper(contract)}"
+    yield f"- {recipe.cycles} cycles of {recipe.rounds} rounds, seed {agreement.seed}"
+
+
+def _describe_paper(contract: Contract) -> str:
+    """Return the paper of an algorithm in parentheses, or nothing without a paper."""
+    if not contract.year:
+        return ""
+    return f' ("{contract.paper}", {contract.year})'
+
+
+def _describe_scores(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
+    if not facts.scores:
+        yield "Not known to the writer of this card."
+        return
+    for name, value in facts.scores.items():
+        if value is None:
+            yield f"- {name}: not disclosed"
+        else:
+            yield f"- {name}: {value:.4g}"
+    yield ""
+    yield f"Counts over fewer than {agreement.smallest} test rows left no site."
+
+
+def _describe_privacy(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
+    privacy = agreement.recipe.protected
+    if privacy.epsilon is None:
+        yield "- No noise was added to counts."
+    else:
+        yield (
+            f"- Noise on the class counts that a query releases: ε = {privacy.epsilon:g} each, at "
+            f"most {privacy.total:g} for a site."
+        )
+    if agreement.recipe.delta is not None:
+        yield (
+            "- Gaussian noise on the totals from which the model was solved for: ε = "
+            f"{privacy.epsilon:g} and δ = {agreement.recipe.delta:g} for each close of labels, in the "
+            "same total."
+        )
+    if privacy.secure_sum:
+        yield "- Sums over sites were masked."
+    else:
+        yield "- Sums over sites were not masked."
+    yield f"- Messages went over {LINKS[agreement.link].title}, each signed by its sender."
+    if facts.left:
+        yield "- What left the sites:"
+    for row in facts.left:
+        cost = f"{count_noun(row['exchanges'], 'exchange')}, {size(row['bytes'])}"
+        epsilon = row.get("epsilon")
+        if epsilon:
+            cost += f", ε = {epsilon:g}"
+        yield f"  - {row['verb']} ({row['kind']}): {row['what']}; {cost}"

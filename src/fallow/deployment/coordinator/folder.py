@@ -1,0 +1,449 @@
+"""Coordinator folder: agreement, keys, certificates, admitted sites and the run."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from fallow.core.names import BUILT_IN, NamePolicy, pin_names
+from fallow.core.types import SiteId, Tree
+from fallow.deployment.address import check_address, check_host, find_bind_problem
+from fallow.deployment.agreement import Agreement, Waits, at_sites
+from fallow.deployment.building import build_study
+from fallow.deployment.folders import check_free, private_folder, read_authority
+from fallow.deployment.joining import KEY, check_own, read_joining
+from fallow.deployment.schema import Schema
+from fallow.deployment.study_file import read_agreement, write_agreement
+from fallow.privacy.signing import new_signing_key, verify_key
+from fallow.settings.recipe import Recipe, named_classes
+from fallow.storage.errors import Failed
+from fallow.storage.files import only_one, unwritable, write_json, write_whole
+from fallow.transport.gathering import Keys
+from fallow.transport.links import LINKS, NVFLARE, USUAL, is_loopback
+from fallow.transport.nvflare import FOLDER, write_job
+from fallow.transport.tls import Tls, make_server_context, new_tls
+
+ABOUT = "coordinator.json"
+LEAVING = 20.0
+"""Seconds after which the Flower processes of a killed coordinator have ended."""
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """Input from which `CoordinatorFolder.create` builds an agreement."""
+
+    name: str
+    recipe: Recipe
+    schema: Schema
+    sites: tuple[SiteId, ...]
+    seed: int = 0
+    waits: Waits = Waits()
+    smallest: int = 5
+    guideline: str | None = None
+    link: str = USUAL
+
+    def agreement(self, key: bytes, authority: str | None = None) -> Agreement:
+        """Build the agreement with the coordinator's public key and the certificate authority.
+
+        Raises ValueError if the study is not valid.
+        """
+        names = self.names
+        sites = tuple(sorted(self.sites))
+        recipe = at_sites(self.recipe, self.name, len(sites), self.schema)
+        result = Agreement(
+            name=self.name,
+            recipe=recipe,
+            schema=self.schema,
+            sites=sites,
+            coordinator=key,
+            seed=self.seed,
+            waits=self.waits,
+            smallest=self.smallest,
+            authority=authority,
+            guideline=self.guideline,
+            link=self.link,
+            names=names,
+        )
+        build_study(result)
+        return result
+
+    @property
+    def names(self) -> NamePolicy:
+        """Return the policy for class names: those that the experiment configuration uses.
+
+        The code of these classes is the version that is installed now.
+
+        Raises ValueError for a class that no installed distribution provides.
+        """
+        try:
+            return pin_names(list(named_classes(self.recipe).values()))
+        except ValueError as error:
+            raise ValueError(f"{self.name}: {error}") from error
+
+
+@dataclass(frozen=True)
+class Server:
+    """HTTPS settings of the coordinator (transport ``https``).
+
+    ``certificate`` and ``key`` are PEM files (default: a certificate is generated). ``authority``
+    signed that certificate (default: an authority that the operating system trusts). ``clients`` is
+    the authority of site certificates for mutual TLS (default: none are required). With
+    ``behind_proxy``, another program on this machine terminates TLS and no certificate is used.
+    Paths are relative to the current directory.
+    """
+
+    certificate: Path | None = None
+    key: Path | None = None
+    authority: Path | None = None
+    clients: Path | None = None
+    behind_proxy: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("a certificate and its key belong together: give both or none")
+        if self.behind_proxy and (self.certificate or self.clients):
+            raise ValueError(
+                "behind a reverse proxy no certificate is used here: name it there, and leave "
+                "--certificate and --clients out"
+            )
+        if self.authority and not (self.certificate or self.behind_proxy):
+            raise ValueError(
+                "the authority belongs to a certificate of yours: give --certificate and "
+                "--certificate-key, or leave --ca out"
+            )
+
+    @property
+    def is_own(self) -> bool:
+        """Return whether Fallow generates the certificate."""
+        return self.certificate is None and not self.behind_proxy
+
+    @property
+    def about(self) -> dict[str, object]:
+        """Return the entries of ``coordinator.json``, without those that have their default."""
+        files = {
+            "certificate": self.certificate,
+            "key": self.key,
+            "authority": self.authority,
+            "clients": self.clients,
+        }
+        outcome: dict[str, object] = {}
+        for name, file in files.items():
+            if file is not None:
+                outcome[name] = str(file.absolute())
+        if self.behind_proxy:
+            outcome["behind_proxy"] = True
+        return outcome
+
+
+FILES = ("certificate", "key", "authority", "clients")
+
+
+def check_server(server: Server, address: str) -> None:
+    """Check the certificates and the address of a server.
+
+    Raises ValueError for unusable certificates, and for a server without TLS that other machines
+    can reach.
+    """
+    host = address.rpartition(":")[0].strip("[]")
+    if server.behind_proxy and not is_loopback(host):
+        raise ValueError(
+            f"behind a reverse proxy nothing but this machine may reach the coordinator, and "
+            f"{address} is open to others: give --address 127.0.0.1:9092"
+        )
+    for authority in (server.authority, server.clients):
+        if authority is not None:
+            read_authority(authority)
+    if server.certificate is not None and server.key is not None:
+        own = Tls(server.certificate, server.certificate, server.key)
+        make_server_context(own, server.clients)
+
+
+@dataclass(frozen=True)
+class CoordinatorFolder:
+    """Files of a coordinator. Each file is read when it is first needed."""
+
+    path: Path
+
+    @staticmethod
+    def open(path: str | Path) -> CoordinatorFolder:
+        """Open a folder made by `create`. Raises ValueError if there is none."""
+        if (Path(path) / "site.toml").exists():
+            raise ValueError(
+                f"{path} is the folder of a site; give the folder of a coordinator"
+            )
+        if not (Path(path) / "coordinator.json").exists():
+            raise ValueError(
+                f"{path} is not the folder of a coordinator; make one with: fallow coordinate init "
+                f"{path}"
+            )
+        return CoordinatorFolder(Path(path))
+
+    @staticmethod
+    def create(
+        path: str | Path,
+        plan: StudyPlan,
+        address: str | None = None,
+        hosts: Sequence[str] = (),
+        server: Server = Server(),
+    ) -> CoordinatorFolder:
+        """Create a folder.
+
+        The agreement is checked before anything is written. Keys from an earlier attempt are
+        reused. ``address`` is the ``host:port`` at which sites reach this machine (default: that of
+        the transport). ``hosts`` are its names and addresses. ``server`` configures the transport
+        ``https``.
+
+        Raises ValueError if the study is not valid.
+        """
+        folder = CoordinatorFolder(Path(path))
+        check_free(folder.path)
+        if address is not None:
+            check_address(address, "address")
+        for host in hosts:
+            check_host(host, "host")
+        # errors in the plan are reported before the folder and its keys are made
+        plan.agreement(verify_key(new_signing_key()))
+        kind = LINKS[plan.link]
+        if address is None:
+            address = kind.listen
+        if server != Server() and not kind.is_plain_https:
+            raise ValueError(
+                f"over {kind.title}, a certificate is made: leave --certificate, "
+                "--certificate-key, --ca, --clients and --behind-proxy out, or choose --link https"
+            )
+        check_server(server, address)
+        private_folder(folder.path)
+        folder._make_keys(hosts, server)
+        agreed = plan.agreement(verify_key(folder.secret), folder._authority)
+        write_agreement(folder.path / "study.toml", agreed)
+        about: dict[str, object] = {"address": address, "hosts": list(hosts)}
+        about |= server.about
+        if agreed.names.allowed:
+            about["allow"] = dict(agreed.names.allowed)
+        write_json(folder.path / ABOUT, about)
+        if plan.link == NVFLARE:
+            write_job(folder.path / FOLDER, agreed.digest, agreed.sites, address)
+        return folder
+
+    def _make_keys(self, hosts: Sequence[str], server: Server) -> None:
+        """Create the signing key if it is missing, and certificates for ``hosts``.
+
+        Certificates of an earlier attempt are replaced because they may name other hosts.
+        """
+        own = Tls.in_folder(self.path / "keys")
+        private_folder(self.path / "keys")
+        try:
+            if not self._secret.exists():
+                write_whole(self._secret, b64encode(new_signing_key()) + b"\n", mode=0o600)
+            for file in (own.authority, own.certificate, own.key):
+                file.unlink(missing_ok=True)
+            if server.is_own:
+                new_tls(self.path / "keys", hosts)
+            elif server.authority is not None:
+                write_whole(own.authority, read_authority(server.authority))
+        except OSError as error:
+            raise unwritable(self.path / "keys", error) from error
+
+    # -- files ------------------------------------------------------------------------------
+
+    @cached_property
+    def agreement(self) -> Agreement:
+        """Return the study agreement.
+
+        Raises ValueError if it names another coordinator, or if code has changed since the study
+        was created.
+        """
+        result = read_agreement(self.path / "study.toml", self.names)
+        if result.coordinator != verify_key(self.secret):
+            raise ValueError(
+                f"{self.path / 'study.toml'} names the key of another coordinator; restore it, or "
+                "restore keys/coordinator.key"
+            )
+        return result
+
+    @property
+    def names(self) -> NamePolicy:
+        """Return the policy for class names that study.toml may use.
+
+        These are the classes of the study when it was created. ``coordinator.json`` lists the
+        fingerprints of their code under ``allow``.
+        """
+        allowed = self._read(self.path / ABOUT).get("allow")
+        if allowed is None:
+            return BUILT_IN
+        if not isinstance(allowed, dict):
+            raise ValueError(f"{self.path / ABOUT}: allow is no table of digests")
+        return NamePolicy(allowed=allowed)
+
+    @property
+    def _secret(self) -> Path:
+        return self.path / "keys" / "coordinator.key"
+
+    @cached_property
+    def secret(self) -> bytes:
+        """Return the coordinator's private signing key."""
+        file = self._secret
+        way_out = (
+            "restore it from a backup; without it sites do not obey, and a new study has to be "
+            "begun"
+        )
+        if not file.exists():
+            raise Failed(f"{file} is missing: {way_out}")
+        try:
+            result = b64decode(file.read_bytes(), validate=False)
+        except ValueError:
+            result = b""
+        if len(result) != KEY:
+            raise Failed(f"{file} is damaged: {way_out}")
+        return result
+
+    @property
+    def tls(self) -> Tls:
+        """Return the certificate files by which sites authenticate this machine."""
+        own = Tls.in_folder(self.path / "keys")
+        server = self.server
+        if server.certificate is None or server.key is None:
+            return own
+        return Tls(own.authority, server.certificate, server.key)
+
+    @property
+    def server(self) -> Server:
+        """Return the HTTPS settings from ``coordinator.json``."""
+        if not (self.path / ABOUT).exists():  # the folder is being created
+            return Server()
+        details = self._read(self.path / ABOUT)
+        files = {name: Path(str(details[name])) for name in FILES if name in details}
+        return Server(**files, behind_proxy=details.get("behind_proxy") is True)
+
+    @property
+    def _authority(self) -> str | None:
+        """Return the certificate authority in the form of `Agreement.authority`."""
+        file = Tls.in_folder(self.path / "keys").authority
+        if not file.exists():
+            return None
+        return file.read_text().strip()
+
+    @property
+    def address(self) -> str:
+        """Return the ``host:port`` at which sites reach this machine."""
+        value = self._read(self.path / ABOUT).get("address")
+        return check_address(str(value), f"{self.path / ABOUT}: address")
+
+    def check_machine(self, patience: float = LEAVING) -> None:
+        """Check certificates, address and port before the transport starts.
+
+        Raises an error if a certificate file is missing, if the address does not belong to this
+        machine, or if the port is in use for longer than ``patience`` seconds.
+        """
+        for file in self._needed:
+            if not file.is_file():
+                raise Failed(
+                    f"{file} is missing: restore it from a backup, because sites use it to "
+                    "authenticate this machine"
+                )
+        if self.agreement.authority not in (None, self._authority):
+            raise Failed(
+                f"{self.tls.authority} is not the certificate that {self.path / 'study.toml'} "
+                "names: restore both, or no site takes this machine for the coordinator's"
+            )
+        host, _, port = self.address.rpartition(":")
+        why = find_bind_problem(host.strip("[]"), int(port), patience)
+        if why is not None:
+            raise ValueError(
+                f"{self.path / ABOUT}: this machine cannot listen at {self.address} ({why}); write "
+                "an address of its own there, or 0.0.0.0 for all that it has, and a free port, and "
+                f"tell the sites ({LINKS[self.agreement.link].setting} in their site.toml)"
+            )
+
+    @property
+    def _needed(self) -> list[Path]:
+        """Return the certificate files that sites need to authenticate this machine."""
+        needed: list[Path] = []
+        if self.server.is_own or self.agreement.authority is not None:
+            needed.append(self.tls.authority)
+        if not self.server.behind_proxy:
+            needed += [self.tls.certificate, self.tls.key]
+        if self.server.clients is not None:
+            needed.append(self.server.clients)
+        return needed
+
+    @staticmethod
+    def _read(file: Path) -> Tree:
+        """Read a file of this folder that holds a JSON object."""
+        try:
+            result = json.loads(file.read_bytes())
+        except (OSError, ValueError):
+            result = None
+        if not isinstance(result, dict):
+            raise Failed(f"{file} is missing or damaged: restore it from a backup")
+        return result
+
+    # -- sites ------------------------------------------------------------------------------
+
+    @property
+    def admitted(self) -> dict[SiteId, dict[str, str]]:
+        """Return the public keys of each admitted site, from its ``join.json``."""
+        file = self.path / "sites.json"
+        if not file.exists():
+            return {}
+        return self._read(file)
+
+    @property
+    def missing(self) -> list[SiteId]:
+        """Return the sites of the agreement that are not admitted yet."""
+        return [site for site in self.agreement.sites if site not in self.admitted]
+
+    @property
+    def keys(self) -> Keys:
+        """Return the keys for signing and verifying messages.
+
+        Raises ValueError if a site is missing or has joined another study.
+        """
+        known = self.admitted
+        other: list[SiteId] = []  # sites that joined another study
+        for site, details in known.items():
+            if details["study"] != self.agreement.digest:
+                other.append(site)
+        if other:
+            raise ValueError(
+                f"{self.path / 'study.toml'} has changed since {', '.join(other)} joined: put the "
+                "old file back (lengths of time and limits of columns may change), or the version of "
+                "Fallow if that has changed since, or have the sites join anew"
+            )
+        if self.missing:
+            raise ValueError(
+                f"{', '.join(self.missing)} not admitted yet: ask for join.json and run 'fallow "
+                f"coordinate admit {self.path} join.json'"
+            )
+        verify: dict[SiteId, bytes] = {}
+        seals: dict[SiteId, bytes] = {}
+        for site, details in known.items():
+            verify[site] = b64decode(details["verify"])
+            seals[site] = b64decode(details["seal"])
+        return Keys(self.secret, verify, seals)
+
+    def admit(self, file: Path, replace: bool = False) -> SiteId:
+        """Admit a site by its ``join.json`` and return its name.
+
+        Raises ValueError for an unknown site or study and for malformed keys. Also raises
+        ValueError for new keys of an admitted site unless ``replace`` is set.
+        """
+        joining = read_joining(file, self.agreement)
+        site = joining["name"]
+        with only_one(self.path / "sites.lock"):
+            known = self.admitted
+            if known.get(site, joining) != joining and not replace:
+                raise ValueError(
+                    f"{site} was admitted with other keys: two sites may use this name, and each "
+                    "needs its own; if the site has new keys, make sure by another way, such as a "
+                    "telephone, that these are theirs, and give --replace"
+                )
+            check_own(file, joining, known)
+            write_json(
+                self.path / "sites.json", dict(sorted((known | {site: joining}).items()))
+            )
+        return site

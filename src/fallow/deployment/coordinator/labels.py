@@ -1,0 +1,144 @@
+"""Wait for annotators, with a deadline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol, final
+
+from fallow.core.events import Say, stay_silent
+from fallow.core.types import Answer, SiteId
+from fallow.deployment.coordinator.live import Control, seconds_of, utc
+from fallow.deployment.coordinator.news import note_cut_short
+from fallow.experiment.journal import Journal
+
+Ended = Literal["settled", "deadline", "advance"]
+"""Reason for the end of labeling: all done, deadline passed, or ended by request."""
+
+SLACK = 60.0  # seconds of clock correction that are not reported
+COUNTS = ("asked", "answered", "declined", "open", "conflicts")
+
+
+class Counting(Protocol):
+    """Source of labeling progress. Sites that do not reply are left out."""
+
+    def progress(self) -> dict[SiteId, Answer]: ...
+
+
+@final
+@dataclass
+class LabelWait:
+    """Wait for the labels of a step.
+
+    The deadline is an absolute time that is stored when the labeling tasks are created. It does not
+    change after a restart. ``every`` is the number of seconds between progress requests.
+    """
+
+    sites: Counting
+    journal: Journal
+    control: Control
+    seconds: float  # time for annotators
+    say: Say = stay_silent
+    clock: Callable[[], float] = time.time
+    every: float = 10.0
+    _warned: bool = False
+    _open: list[SiteId] | None = None  # sites with open labeling tasks at the last request
+
+    def deadline(self, step: str) -> str:
+        """Return the deadline for the labels of a step as ISO text."""
+        name = f"deadline/{step}"
+        result = self.journal.read_note(name)
+        if result is None:
+            result = utc(self.clock() + self.seconds)
+            self.control.forget("advance")  # a request for an earlier step
+            with self.journal.transaction():
+                self.journal.note(name, result)
+        return result
+
+    def wait(self, step: str, asked: Mapping[SiteId, int]) -> str:
+        """Wait until all labeling tasks are done or the deadline has passed, and return why.
+
+        The reason is one of `Ended`. A site that cannot be reached counts as not done.
+        """
+        name = f"ended/{step}"
+        result = self.journal.read_note(name)
+        if result is None:
+            self._open = None
+            while (why := self._why_over(step, asked)) is None:
+                self.control.pause(self.every)
+            result = why
+            with self.journal.transaction():
+                self.journal.note(name, result)
+                if result == "advance":
+                    note_cut_short(self.journal, step, self._left_behind(asked))
+        self.say({"event": "labeled", "step": step, "why": result})
+        return result
+
+    def _why_over(self, step: str, asked: Mapping[SiteId, int]) -> Ended | None:
+        if not any(asked.values()):
+            return "settled"
+        until = self.deadline(step)
+        if self.control.take("advance"):
+            return "advance"
+        result: dict[SiteId, dict[str, int]] = {}
+        for site, answer in self.sites.progress().items():
+            result[site] = read_progress(answer)
+        waiting: list[SiteId] = []
+        for site, n in asked.items():
+            if n and _is_open(result.get(site)):
+                waiting.append(site)
+        self._open = waiting
+        self.say(
+            {
+                "event": "labels",
+                "step": step,
+                "deadline": until,
+                "sites": result,
+                "open": waiting,
+            }
+        )
+        if not waiting:
+            return "settled"
+        if self._now() >= seconds_of(until):
+            return "deadline"
+        return None
+
+    def _left_behind(self, asked: Mapping[SiteId, int]) -> list[SiteId]:
+        """Return the sites that were not done at the last request, or all before the first one."""
+        if self._open is not None:
+            return self._open
+        return [site for site, n in asked.items() if n]
+
+    def _now(self) -> float:
+        """Return the time, and report a clock that was set back, which extends the deadline."""
+        now = self.clock()
+        newest = float(self.journal.read_note("newest time") or 0.0)
+        if now > newest + SLACK:
+            with self.journal.transaction():
+                self.journal.note("newest time", repr(now))
+        elif now < newest - SLACK and not self._warned:
+            self._warned = True
+            self.say({"event": "clock", "now": utc(now), "newest": utc(newest)})
+        return now
+
+
+def read_progress(answer: Answer) -> dict[str, int]:
+    """Return the labeling progress of one site.
+
+    >>> read_progress({"asked": 5, "answered": 2, "declined": 1, "open": 2})["conflicts"]
+    0
+    """
+    return {name: read_count(answer, name) for name in COUNTS}
+
+
+def read_count(answer: Answer, name: str) -> int:
+    """Return an integer of a reply that `ResponseCheck` has accepted, or 0 if it is missing."""
+    value = answer.get(name, 0)
+    if value is None or isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}, which is no count")
+    return int(value)
+
+
+def _is_open(counts: Mapping[str, int] | None) -> bool:
+    return counts is None or bool(counts["open"] or counts["conflicts"])

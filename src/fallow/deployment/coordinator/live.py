@@ -1,0 +1,209 @@
+"""Live state of a running coordinator, and requests to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, final
+
+from fallow.core.events import Say, stay_silent
+from fallow.core.types import SiteId, Tree
+from fallow.report.live import read_live
+from fallow.storage.errors import Failed
+from fallow.storage.files import write_json
+from fallow.storage.private import FILE, private_folder
+from fallow.transport.envelope import Link
+
+PAUSE = 0.5  # seconds between checks for requests
+OFTEN = 2.0  # seconds between heartbeats on disk
+KEPT = 20  # number of rejections shown
+
+LABELING = "people label"  # the phase that waits for annotators
+
+Command = Literal["stop", "advance"]
+
+
+class StopRequested(Exception):
+    """The coordinator was asked to stop. It resumes when it is started again."""
+
+
+class Advanced(Exception):
+    """The coordinator was asked to proceed without the pending sites of an exchange."""
+
+    def __init__(self, sites: list[SiteId]) -> None:
+        super().__init__(f"going on without {', '.join(sites)}")
+        self.sites = sites
+
+
+@final
+@dataclass(frozen=True)
+class Control:
+    """Requests to a running coordinator: files in a folder, read within two seconds."""
+
+    folder: Path
+
+    def tell(self, what: Command) -> None:
+        """Send a request to the running coordinator."""
+        private_folder(self.folder)
+        (self.folder / what).touch(mode=FILE)
+
+    def forget(self, what: Command) -> None:
+        """Withdraw a request, if there is one."""
+        (self.folder / what).unlink(missing_ok=True)
+
+    def check(self) -> None:
+        """Raise Stopped if a stop was requested."""
+        if (self.folder / "stop").exists():
+            raise StopRequested
+
+    def take(self, what: Command) -> bool:
+        """Return whether something was requested, and remove the request."""
+        is_there = (self.folder / what).exists()
+        self.forget(what)
+        return is_there
+
+    def pause(self, seconds: float) -> None:
+        """Wait for some seconds, or until a request arrives."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self.check()
+            if (self.folder / "advance").exists():
+                return
+            time.sleep(min(PAUSE, left))
+
+
+@final
+@dataclass
+class Live:
+    """State of a run for other processes, in one small file that is replaced atomically.
+
+    Times are seconds since 1970 in memory and UTC in the file.
+    """
+
+    path: Path
+    clock: Callable[[], float] = time.time
+    say: Say = stay_silent
+    about: Tree = field(default_factory=dict)
+    sites: dict[SiteId, Tree] = field(default_factory=dict)
+    refusals: list[Tree] = field(default_factory=list)
+    _written: float = 0.0
+    _is_unwritable: bool = False
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state that was read from disk."""
+        self.about = dict(state)
+        self.sites = self.about.pop("sites")
+        self.refusals = self.about.pop("refusals", [])
+
+    def put(self, **about: object) -> None:
+        """Write the state to disk after a change."""
+        self.about |= about
+        self.write()
+
+    def update_site(self, name: SiteId, **about: object) -> None:
+        """Update the state of a site, which is written with the next state."""
+        self.sites.setdefault(name, {}).update(about)
+
+    def note_refusal(self, site: SiteId, why: str) -> None:
+        """Record a rejected reply and the reason, and write the state to disk."""
+        line = {"at": utc(self.clock()), "site": site, "why": why}
+        # list a repeated rejection of a site once, with its latest time
+        lines: list[Tree] = []
+        for other in self.refusals:
+            if (other["site"], other["why"]) != (site, why):
+                lines.append(other)
+        lines.append(line)
+        self.refusals = lines[-KEPT:]
+        self.write()
+
+    def beat(self) -> None:
+        """Write a heartbeat at intervals."""
+        if abs(self.clock() - self._written) >= OFTEN:
+            self.write()
+
+    def write(self) -> None:
+        """Write the state. A failure is reported once and does not end the run."""
+        self._written = self.clock()
+        now = {"updated": utc(self._written)}
+        state = self.about | now | {"sites": self.sites, "refusals": self.refusals}
+        try:
+            write_json(self.path, state)
+        except Failed as error:
+            if not self._is_unwritable:
+                self.say({"event": "state", "why": f"{error}; the run continues"})
+            self._is_unwritable = True
+        else:
+            self._is_unwritable = False
+
+
+def read_last(folder: Path) -> Mapping[str, Any] | None:
+    """Return the last state in a coordinator's folder.
+
+    Returns None if the file is missing or unreadable. The coordinator then replaces it.
+    """
+    with suppress(ValueError, OSError):
+        return read_live(folder)
+    return None
+
+
+@final
+@dataclass
+class WatchedLink:
+    """Transport that records pending sites and received messages.
+
+    A wait ends when a stop is requested. Received replies are stored, and the exchange is repeated
+    after the restart.
+    """
+
+    link: Link
+    live: Live
+    control: Control
+
+    def send(self, messages: Mapping[SiteId, bytes]) -> None:
+        """Send messages, and record since when their sites are pending."""
+        for site in messages:
+            self.live.update_site(site, awaited=utc(self.live.clock()))
+        self.link.send(messages)
+
+    def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
+        """Return the messages received. Raises Stopped or Advanced on a request."""
+        self.control.check()
+        waiting = self.live.about.get("waiting") or {}
+        if waiting.get("can_advance") and self.control.take("advance"):
+            raise Advanced(waiting["sites"])
+        if not waiting and self.live.about.get("phase") != LABELING:
+            self.control.forget("advance")  # the request came after the awaited reply
+        online = self.link.online()
+        for site in self.live.sites:
+            self.live.update_site(site, online=site in online)
+        self.live.beat()
+        result = self.link.receive(seconds)
+        for site, _ in result:
+            self.live.update_site(site, awaited=None, seen=utc(self.live.clock()))
+        return result
+
+    def online(self) -> set[SiteId]:
+        """Return the sites that are connected now."""
+        return self.link.online()
+
+    def close(self) -> None:
+        """Close the connections to all sites."""
+        self.link.close()
+
+
+def utc(seconds: float) -> str:
+    """Format a time as ISO text, to the second.
+
+    >>> utc(0)
+    '1970-01-01T00:00:00+00:00'
+    """
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def seconds_of(text: str) -> float:
+    """Parse a time written by `utc`."""
+    return datetime.fromisoformat(text).timestamp()

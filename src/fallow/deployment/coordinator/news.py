@@ -1,0 +1,84 @@
+"""Notifications to sites: absences and other events of a run.
+
+Notifications are stored in the event log in the transaction of the event itself. An instruction
+that is sent again after a restart carries the same notifications.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from fallow.core.types import SiteId
+from fallow.deployment.coordinator.absences import (
+    describe_absence,
+    describe_key,
+    load_absences,
+)
+from fallow.experiment.journal import Journal
+
+CUT_SHORT = "cut short"
+CLOSED = "closed without"
+"""Key in the event log: sites that missed the labeling of a step or its end."""
+
+
+def note_cut_short(journal: Journal, step: str, sites: Iterable[SiteId]) -> None:
+    """Record that the labeling of a step was ended before these sites were done."""
+    _note(journal, CUT_SHORT, step, sites)
+
+
+def note_closed_without(journal: Journal, step: str, sites: Iterable[SiteId]) -> None:
+    """Record that a step ended, and its labels were counted, without these sites."""
+    _note(journal, CLOSED, step, sites)
+
+
+def list_news(journal: Journal, site: SiteId) -> list[str]:
+    """Return the notifications to a site in a run, one sentence each."""
+    news: list[str] = []
+    for absence in load_absences(journal):
+        if absence.site == site:
+            news.append(describe_absence(absence))
+    for step in _list_steps(journal, CUT_SHORT, site):
+        news.append(_describe_cut(step))
+    for step in _list_steps(journal, CLOSED, site):
+        news.append(_describe_closed(step))
+    return news
+
+
+def describe_leaving(since: str) -> str:
+    """Describe the removal of a site from a study at a time (ISO text)."""
+    return (
+        f"this site was removed from the study at {since}, because it did not reply "
+        "when all sites had to agree on the standardization: this run sends it no "
+        "more requests, and its labels stay at the site; ask the coordinator about "
+        "another run"
+    )
+
+
+def _describe_cut(step: str) -> str:
+    return (
+        f"the coordinator ended the labeling of {describe_key(step)} before its "
+        "deadline: open labeling tasks have expired, and existing labels count"
+    )
+
+
+def _describe_closed(step: str) -> str:
+    return (
+        f"the coordinator ended {describe_key(step)} without this site, which did not "
+        "reply in time: its labels count at the end of the next labeling"
+    )
+
+
+def _note(journal: Journal, name: str, step: str, sites: Iterable[SiteId]) -> None:
+    steps = _load(journal, name)
+    steps[step] = sorted(sites)
+    journal.note(name, json.dumps(steps))
+
+
+def _load(journal: Journal, name: str) -> dict[str, list[SiteId]]:
+    result: dict[str, list[SiteId]] = json.loads(journal.read_note(name) or "{}")
+    return result
+
+
+def _list_steps(journal: Journal, name: str, site: SiteId) -> list[str]:
+    return [step for step, sites in _load(journal, name).items() if site in sites]

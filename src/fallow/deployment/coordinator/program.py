@@ -1,0 +1,408 @@
+"""Coordinator program: runs an experiment at remote sites with human annotators."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal, final
+
+from fallow.core.contract import Contract
+from fallow.core.disclosure import Disclosure
+from fallow.core.events import Say, stay_silent
+from fallow.core.types import SiteId
+from fallow.deployment.agreement import Agreement
+from fallow.deployment.building import BuiltStudy, build_study
+from fallow.deployment.card import CARD, CardFacts, write_card
+from fallow.deployment.coordinator.absences import (
+    is_of_all,
+    leave,
+    leave_out,
+    load_absences,
+    load_left,
+    take_back_last,
+)
+from fallow.deployment.coordinator.labels import LabelWait
+from fallow.deployment.coordinator.live import (
+    Advanced,
+    Control,
+    Live,
+    StopRequested,
+    WatchedLink,
+    utc,
+)
+from fallow.deployment.coordinator.news import describe_leaving, list_news
+from fallow.deployment.coordinator.sites import RealSites, greet_sites
+from fallow.deployment.coordinator.tell import Teller
+from fallow.deployment.folders import private_folder, tighten
+from fallow.experiment.journal import Journal
+from fallow.experiment.one_pass import is_one_pass
+from fallow.experiment.run import Run
+from fallow.experiment.scale import is_standardized
+from fallow.experiment.versions import versions
+from fallow.storage import locks
+from fallow.storage.errors import Failed, sentence
+from fallow.storage.files import sweep, write_json, write_lines
+from fallow.storage.private import make_folder
+from fallow.study.cell import StudyRun
+from fallow.training.base import sends_statistics
+from fallow.transport.checks import ResponseCheck, count_products, sizes_of_models
+from fallow.transport.envelope import Link
+from fallow.transport.gathering import Keys
+from fallow.transport.remote import Remote
+
+LOCK = "coordinator.lock"
+CardScore = Literal[
+    "accuracy", "accuracy_weighted", "balanced_accuracy", "worst_tenth", "mse"
+]
+SCORES: dict[CardScore, str] = {
+    "accuracy": "accuracy, mean over sites",
+    "accuracy_weighted": "accuracy over all test rows",
+    "balanced_accuracy": "accuracy, mean over classes",
+    "worst_tenth": "accuracy of the worst tenth of the sites",
+    "mse": "mean squared error",
+}
+"""Scores of the last record in the model card, with their names there."""
+POLL = 10.0  # seconds between progress requests
+
+
+def no_limit(most: Callable[[SiteId], int]) -> None:
+    """Ignore a size limit, for transports that cannot check the size of a reply."""
+
+
+@final
+@dataclass
+class Program:
+    """A study at remote sites, in a folder that `fallow report`, `export` and `predict` read.
+
+    ``go`` may be called again in a new process after a crash at any point. The selected examples
+    and the weights are the same: completed exchanges are replayed from the event log, and sites
+    repeat earlier replies.
+
+    ``poll`` is the number of seconds between progress requests. ``clock`` returns the time of day
+    and ``ticks`` a monotonic time. ``pages`` keeps the report up to date. ``limit`` receives the
+    largest size of a reply in bytes as soon as it is known.
+    """
+
+    folder: Path
+    agreement: Agreement
+    link: Link
+    keys: Keys
+    say: Say = stay_silent
+    clock: Callable[[], float] = time.time
+    poll: float = POLL
+    ticks: Callable[[], float] = time.monotonic
+    pages: bool = True
+    limit: Callable[[Callable[[SiteId], int]], None] = no_limit
+
+    @property
+    def cell(self) -> StudyRun:
+        """Return the single run of the study: its query strategy and seed."""
+        return StudyRun(str(self.agreement.recipe.strategy), self.agreement.seed)
+
+    @property
+    def place(self) -> Path:
+        """Return the folder of the run in the study."""
+        return self.cell.folder(self.folder)
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether records, model and model card are written."""
+        made = [self.place / name for name in ("records.jsonl", "model.safetensors")]
+        return all(path.exists() for path in (*made, self.folder / CARD))
+
+    def go(self, begin: Callable[[], object] = lambda: None) -> bool:
+        """Run the study to the end, and return False if it was stopped.
+
+        The run continues from the event log. ``begin`` starts the transport once this process holds
+        the lock of the folder.
+
+        Raises Failed if another coordinator uses the folder, RuntimeError if sites are missing for
+        too long, and ValueError if the agreement has changed.
+        """
+        control = Control(self.folder / "control")
+        private_folder(self.folder)
+        tighten(self.folder)  # folders of an earlier version
+        with alone(self.folder):
+            control.forget("stop")
+            live = Live(self.folder / "live.json", self.clock, self.say)
+            tell = Teller(self.folder, self.agreement, live, self.say, self.pages)
+            sweep(self.folder)
+            try:
+                if not self.is_done:
+                    tell.begin()
+                    begin()
+                    link = WatchedLink(self.link, live, control)
+                    while not self._run_to_the_end(tell, link, control):
+                        tell.say({"event": "again"})
+                tell.end("finished")
+            except StopRequested:
+                tell.end("stopped")
+                return False
+            except BaseException as error:
+                tell.end("failed", sentence(error))
+                raise
+        return True
+
+    def _run_to_the_end(self, tell: Teller, link: WatchedLink, control: Control) -> bool:
+        """Run to the end, and return False if a site has left and the open step is repeated."""
+        write_json(self.folder / "study.json", describe_study(self.agreement, self.cell))
+        parts = build_study(self.agreement)
+        border = self._make_check(parts)
+        self.limit(border.largest_message)
+        with open_journal(self.place, self.agreement) as journal:
+            left = load_left(journal)
+            tell.run = journal.note_once("run", name_run(self.clock()))
+            carrier = Remote(
+                link=link,
+                book=journal,
+                keys=self.keys,
+                study=self.agreement.digest,
+                run=tell.run,
+                waits=self.agreement.waits,
+                say=tell,
+                border=border,
+                clock=self.ticks,
+                left=frozenset(left),
+                news=partial(list_news, journal),
+            )
+            tell.note_absences(load_absences(journal), left)
+            for (
+                site,
+                since,
+            ) in (
+                left.items()
+            ):  # a removed site receives no instruction that could carry the notification
+                message = carrier.sign_news(site, describe_leaving(since))
+                link.link.send({site: message})
+            try:
+                self._run_all(carrier, journal, parts, border, tell, control)
+            except Advanced as advanced:
+                self._go_on_without(advanced.sites, carrier, journal, parts, tell)
+                return False
+            except (StopRequested, Failed):
+                raise
+            except Exception:
+                self._look_back(carrier, journal, tell)
+                raise
+        return True
+
+    def _make_check(self, parts: BuiltStudy) -> ResponseCheck:
+        """Return the reply check before any site has registered."""
+        schema = self.agreement.schema
+        return ResponseCheck(
+            sizes=sizes_of_models(parts.layout),
+            sites=len(self.agreement.sites),
+            width=max(math.prod(schema.shape), parts.width),
+            products=count_products(parts.methods, parts.width),
+            schema=schema.digest,
+            dtype=parts.dtype,
+            bounds=self.agreement.bounds,
+            has_weights=parts.methods["training"].contract.weighs,
+            has_units=has_products_in_units(self.agreement, parts),
+            with_statistics=owners_with_statistics(parts),
+            missing=schema.missing,
+            cells=math.prod(schema.shape),
+        )
+
+    def _go_on_without(
+        self,
+        sites: list[SiteId],
+        carrier: Remote,
+        journal: Journal,
+        parts: BuiltStudy,
+        tell: Teller,
+    ) -> None:
+        """Proceed without pending sites.
+
+        Sites are removed from the study if they cannot take part without the open exchange.
+        Otherwise they are left out of the round, query or end of a cycle.
+        """
+        key = carrier.asking or ""
+        now = utc(self.clock())
+        names = ", ".join(sites)
+        try:
+            if is_of_all(key):
+                leave(journal, sites, now, key)
+            else:
+                contracts = find_contracts(parts)
+                leave_out(journal, self.agreement, contracts, sites=sites, key=key, at=now)
+            why = f"going on without {names}"
+        except ValueError as error:
+            why = f"cannot proceed without {names}: {error}"
+        tell({"event": "advanced", "sites": sites, "why": why})
+
+    def _look_back(self, carrier: Remote, journal: Journal, tell: Teller) -> None:
+        """Discard the exchange on which the server side failed.
+
+        Otherwise the same error would stop the run after every start.
+        """
+        if carrier.asking is not None:  # it waited for sites, nothing was recorded
+            return
+        if carrier.newest is not None and carrier.newest not in journal.exchanges():
+            return  # it was not recorded, or its step is over
+        key = take_back_last(journal)
+        if key is not None:
+            tell(
+                {
+                    "event": "taken back",
+                    "key": key,
+                    "why": (
+                        f"the replies to {key} are discarded, because they cannot be used: the "
+                        "exchange is repeated at the next start; to proceed without a site, stop its "
+                        f"program and run 'fallow coordinate advance {self.folder}'"
+                    ),
+                }
+            )
+
+    def _run_all(
+        self,
+        carrier: Remote,
+        journal: Journal,
+        parts: BuiltStudy,
+        border: ResponseCheck,
+        tell: Teller,
+        control: Control,
+    ) -> None:
+        """Register the sites and run the study."""
+        waits = self.agreement.waits
+        greeted = greet_sites(parts, carrier, journal)
+        tell.note_greetings(greeted["sites"])
+        label_wait = LabelWait(
+            sites=carrier,
+            journal=journal,
+            control=control,
+            seconds=waits.deadline,
+            say=tell,
+            clock=self.clock,
+            every=self.poll,
+        )
+        sites = RealSites(
+            agreement=self.agreement,
+            made=parts,
+            carrier=carrier,
+            journal=journal,
+            label_wait=label_wait,
+            greeted=greeted,
+            border=border,
+        )
+        self._run(Run(sites, journal, folder=self.place, say=tell), parts, sites)
+
+    def _run(self, run: Run, parts: BuiltStudy, sites: RealSites) -> None:
+        """Run all cycles. A strategy that selects without a model uses the whole budget in one
+        cycle.
+        """
+        recipe = self.agreement.recipe
+        if is_one_pass(recipe):
+            records = run.one_pass(recipe.cycles)
+        else:
+            records = run.go()
+        last = records[-1]
+        last["revealed"] = Disclosure.of(last["revealed"]).plus(sites.at_the_end).rows()
+        write_lines(self.place / "records.jsonl", records)
+        scores = {}
+        for name, words in SCORES.items():
+            if last.get(name) is not None:
+                scores[words] = last[name]
+        if per_site := last.get("per_site"):
+            scores |= {f"of {site}": per_site.get(site) for site in self.agreement.sites}
+        saved = run.journal.load_step("model")
+        is_own = saved is None or saved["state"] is None
+        facts = CardFacts(
+            owner="the coordinator",
+            labels=sites.labels,
+            scores=scores,
+            left=last["revealed"],
+            is_own=is_own,
+        )
+        write_card(self.folder, self.agreement, parts.methods, facts)
+
+
+def name_run(now: float) -> str:
+    """Return a name for a run that starts now, in seconds since 1970.
+
+    Names sort by time, so that sites recognize an instruction of an earlier run. A name has the
+    second, the nanosecond and a random suffix.
+
+    >>> name_run(0)[:-8], name_run(1e9) < name_run(1e9 + 0.001)
+    ('0000000000-00000000', True)
+    """
+    second = int(now)
+    nanosecond = int((now - second) * 1e9)
+    return f"{second:010x}-{nanosecond:08x}{secrets.token_hex(4)}"
+
+
+def alone(folder: Path) -> AbstractContextManager[None]:
+    """Lock the folder for one coordinator. Raises Failed for a second one."""
+    otherwise = (
+        f"a coordinator is running in {folder} already: 'fallow coordinate status {folder}' "
+        f"shows it, 'fallow coordinate stop {folder}' ends it"
+    )
+    return locks.alone(folder / LOCK, otherwise)
+
+
+def find_contracts(parts: BuiltStudy) -> dict[str, Contract]:
+    """Return the disclosure declarations of the query strategy and the training algorithm."""
+    return {name: parts.methods[name].contract for name in ("query", "training")}
+
+
+def owners_with_statistics(parts: BuiltStudy) -> frozenset[str]:
+    """Return the algorithms whose averaged models include batch-norm statistics."""
+    if sends_statistics(parts.methods["training"]):
+        return frozenset({"query", "training"})
+    return frozenset({"query"})
+
+
+def has_products_in_units(agreement: Agreement, parts: BuiltStudy) -> bool:
+    """Return whether feature products are standardized over all sites (`ResponseCheck`).
+
+    This is the case for an encoder, and for a trained body with a closed-form classifier.
+    """
+    is_encoded = parts.encoder is not None
+    in_units = is_standardized(agreement.recipe, agreement.example)
+    return (is_encoded and in_units) or "head" in parts.methods
+
+
+def is_running(folder: Path) -> bool:
+    """Return whether a coordinator uses the folder now."""
+    return locks.is_held(folder / LOCK)
+
+
+@contextmanager
+def open_journal(place: Path, agreement: Agreement) -> Iterator[Journal]:
+    """Open the event log of a run that started with this agreement."""
+    make_folder(place)
+    journal = Journal(place / "journal.sqlite", is_durable=True)
+    try:
+        if journal.note_once("agreement", agreement.digest) != agreement.digest:
+            raise ValueError(
+                f"study.toml has changed since {place} was started, and sites would refuse it: "
+                "restore it (lengths of time may change), or the version of Fallow if that has "
+                "changed since, or begin in a new folder"
+            )
+        yield journal
+    finally:
+        journal.close()
+
+
+def describe_study(agreement: Agreement, cell: StudyRun) -> dict[str, object]:
+    """Return the content of ``study.json``, used for reports and tables."""
+    recipe = agreement.recipe
+    return {
+        "name": agreement.name,
+        "title": recipe.title,
+        "recipe": recipe.to_dict(),
+        "digest": recipe.digest_under(agreement.names),
+        "reference": None,
+        "strategies": [cell.strategy],
+        "seeds": [cell.seed],
+        "command": "fallow coordinate start",
+        "versions": versions(),
+        "published": None,
+        "classes": list(agreement.schema.classes),
+    }

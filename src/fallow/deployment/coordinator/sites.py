@@ -1,0 +1,453 @@
+"""Remote sites as the environment of a run: registration, labels and scores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TypedDict, final
+
+import torch
+
+from fallow.core.ask import Ask, Carrier
+from fallow.core.banks import Layout
+from fallow.core.complete import each_of_all
+from fallow.core.disclosure import Disclosure, DisclosureEntry
+from fallow.core.methods import Methods, server_parts
+from fallow.core.missing import Missing
+from fallow.core.refusal import Halted
+from fallow.core.types import Answer, SiteId, State, Tree
+from fallow.deployment.agreement import Agreement
+from fallow.deployment.building import BuiltStudy
+from fallow.deployment.coordinator.absences import find_absent
+from fallow.deployment.coordinator.labels import LabelWait, read_count
+from fallow.deployment.coordinator.news import note_closed_without
+from fallow.deployment.coordinator.scores import score_counts, score_totals
+from fallow.experiment.finished import FinishedQuery, RowsAbout, TrainedPhase
+from fallow.experiment.journal import Journal
+from fallow.experiment.methods import is_shared
+from fallow.experiment.phases import Memory, Phases
+from fallow.experiment.record import Evaluation, Scores
+from fallow.experiment.scale import Scale
+from fallow.experiment.scoring import describe_round
+from fallow.experiment.steps import check_picked
+from fallow.privacy import SecureSum
+from fallow.settings.budgets import budgets
+from fallow.settings.recipe import Recipe
+from fallow.transport.checks import ResponseCheck
+from fallow.transport.plausible_sums import PlausibleSums
+
+HELLO = "0/hello"
+FINISH = "left at the end"  # event log: rows of a `Disclosure`
+LABELS = "labels"  # event log: number of labels of each site
+MOST = "most labels"  # event log: largest possible number of labels of each site
+
+
+class Greetings(TypedDict):
+    """Registration replies of all sites, and what they disclosed."""
+
+    sites: dict[SiteId, Answer]
+    revealed: list[DisclosureEntry]
+
+
+@final
+@dataclass(frozen=True)
+class RealSites:
+    """Sites of an agreement, each a process on another machine.
+
+    Implements `experiment.environment.Environment`. ``greeted`` has the registration reply of each
+    site. The number of labels of a site is stored at the end of a step, so that a resumed run has
+    the same counts. ``border`` checks replies against the registered numbers and the requested
+    labels.
+    """
+
+    agreement: Agreement
+    made: BuiltStudy
+    carrier: Carrier
+    journal: Journal
+    label_wait: LabelWait
+    greeted: Greetings
+    encoded_by: State | None = None
+    scale: Scale | None = None
+    targets: State | None = None
+    border: ResponseCheck = field(default_factory=ResponseCheck)
+
+    def __post_init__(self) -> None:
+        self.border.rows |= find_rows(self.greeted["sites"])
+        for site, answer in self.greeted["sites"].items():
+            self.border.tests[site] = read_count(answer, "test")
+        self.border.labels |= self.most_labels
+
+    # -- what is known ----------------------------------------------------------------------
+
+    @property
+    def known(self) -> dict[SiteId, Answer]:
+        """Return the registration replies of the sites in the study."""
+        there = sorted(self.greeted["sites"].keys() & set(self.carrier.sites))
+        return {site: self.greeted["sites"][site] for site in there}
+
+    @property
+    def recipe(self) -> Recipe:
+        """Return the agreed experiment configuration."""
+        return self.agreement.recipe
+
+    @property
+    def seed(self) -> int:
+        """Return the seed of all non-cryptographic randomness."""
+        return self.agreement.seed
+
+    @property
+    def methods(self) -> Methods:
+        """Return the algorithms of the study, by role."""
+        return self.made.methods
+
+    @property
+    def layout(self) -> Layout:
+        """Return the layout of the model's weights."""
+        return self.made.layout
+
+    @property
+    def fresh(self) -> Callable[[torch.Generator], State]:
+        """Return a function that draws initial weights from a random stream."""
+        return self.made.fresh
+
+    @property
+    def executor(self) -> str:
+        """Return the name of the execution mode, for records."""
+        return self.made.trainer
+
+    @property
+    def classes(self) -> Sequence[str]:
+        """Return the class names in order, or nothing for regression."""
+        return self.agreement.schema.classes
+
+    @cached_property
+    def masking(self) -> PlausibleSums | None:
+        """Return the server side of secure aggregation, or None without it."""
+        privacy = self.recipe.privacy
+        if not privacy.secure_sum:
+            return None
+        return PlausibleSums(SecureSum(privacy.bound), self.border, self.label_wait.say)
+
+    @property
+    def tree(self) -> None:
+        """Return None: sites send their contributions directly to the coordinator."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether all sites share one label budget."""
+        return is_shared(self.methods["query"])
+
+    @property
+    def missing(self) -> Missing | None:
+        """Return how empty cells are imputed, or None if the agreement has no empty cells."""
+        return self.agreement.schema.missing
+
+    @property
+    def is_standardized(self) -> bool:
+        """Return whether columns are standardized by aggregates over all sites."""
+        return self.recipe.standardize == "federated"
+
+    @property
+    def about(self) -> RowsAbout:
+        """Return the information about examples that prediction needs."""
+        return self.agreement.schema.about
+
+    @property
+    def sizes(self) -> dict[SiteId, int]:
+        """Return the number of examples of each site."""
+        return {site: read_count(answer, "rows") for site, answer in self.known.items()}
+
+    @property
+    def variance(self) -> float | None:
+        """Return the target variance of the initial labeled set, the unit of errors in this run."""
+        noted = self.journal.read_note("variance")
+        if noted is None:
+            return None
+        return float(noted)
+
+    @property
+    def labels(self) -> dict[SiteId, dict[str, int]]:
+        """Return for each site the number of examples for training, validation and in the pool.
+
+        The keys are ``labeled``, ``held`` and ``pool``.
+        """
+        noted = self.journal.read_note(LABELS)
+        if noted is not None:
+            values: dict[SiteId, dict[str, int]] = json.loads(noted)
+            return values
+        return {site: read_counts(answer) for site, answer in self.known.items()}
+
+    @property
+    def most_labels(self) -> dict[SiteId, int]:
+        """Return the largest possible number of labels of each site.
+
+        This is the number of initial labels plus the labels requested so far. A site may report
+        fewer, but not more.
+        """
+        noted = self.journal.read_note(MOST)
+        if noted is not None:
+            values: dict[SiteId, int] = json.loads(noted)
+            return values
+        most: dict[SiteId, int] = {}
+        for site, answer in self.known.items():
+            counts = read_counts(answer)
+            most[site] = counts["labeled"] + counts["held"]
+        return most
+
+    def counts(self) -> dict[SiteId, list[int]]:
+        """Return one number of labels per site. The counts per class stay at the site."""
+        return {site: [n["labeled"]] for site, n in self.labels.items()}
+
+    @property
+    def held(self) -> int:
+        """Return the number of validation labels over all sites."""
+        return sum(n["held"] for n in self.labels.values())
+
+    def budget_for(self, share: float | int) -> dict[SiteId, int]:
+        """Return the label budget of each site, from a share of its examples or a number."""
+        return budgets(self.recipe.budget, share, self.sizes)
+
+    def cap_budget(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
+        """Cap a budget by what each site can be asked. Sites cap it again by their examples."""
+        left = self.labels
+        return {site: min(n, left[site]["pool"]) for site, n in budget.items()}
+
+    def attending_sites(self, key: str, cohort: Sequence[SiteId]) -> tuple[SiteId, ...]:
+        """Return the cohort without the sites that are left out of the round.
+
+        If no site of the cohort remains, all other sites take part.
+        """
+        absent = find_absent(self.journal, key)
+        there = [site for site in cohort if site not in absent]
+        if not there:
+            there = [site for site in self.carrier.sites if site not in absent]
+        return tuple(there)
+
+    # -- units ------------------------------------------------------------------------------
+
+    def with_encoder(self, state: State) -> RealSites:
+        """Return the same sites with examples encoded by a fitted encoder."""
+        return replace(self, encoded_by=state)
+
+    def in_units(self, scale: Scale) -> RealSites:
+        """Return the same sites with standardized columns."""
+        return replace(self, scale=scale)
+
+    def with_targets(self, targets: State | None) -> RealSites:
+        """Return the same sites with regression targets in units of the labels bought so far."""
+        return replace(self, targets=targets)
+
+    def agree_on_targets(self, ask: Ask) -> State | None:
+        """Compute the units of regression targets over all sites. Returns None for classes."""
+        if (
+            self.classes
+            or self.recipe.target_scale == "none"
+            or not any(map(sum, self.counts().values()))
+        ):
+            return None
+        targets: State | None = self.methods["scaling"].of_targets(ask)
+        if targets is not None and self.variance is None:
+            with self.journal.transaction():
+                self.journal.note("variance", repr(float(targets["std"]) ** 2))
+        return targets
+
+    # -- annotators -------------------------------------------------------------------------
+
+    def buy_labels(
+        self,
+        journal: Journal,
+        cycle: int,
+        step: str,
+        budget: Mapping[SiteId, int],
+        done: FinishedQuery,
+        keep: tuple[str, ...],
+    ) -> FinishedQuery:
+        """Turn selected examples into labeling tasks, wait, and turn the replies into labels."""
+        shown = Disclosure.of(done["revealed"])
+        if cycle < 0:
+            shown = shown.plus(Disclosure.of(self.greeted["revealed"]))
+        allowed = self._find_limits(cycle, budget)
+        most = {site: n + allowed.get(site, 0) for site, n in self.most_labels.items()}
+        self.border.allowed = {site: allowed.get(site, 0) for site in most}
+        self.border.labels |= most
+        self.border.shared = None
+        if self._is_shared_in(cycle):
+            self.border.shared = sum(budget.values())
+        asked = self._ask_people(cycle, step, budget, shown)
+        done["ended"] = self.label_wait.wait(step, asked)
+        ask = self._ask(f"{step}/close", cycle, shown)
+        closed = ask.each("close", step=step, cycle=cycle)
+        away = [site for site in ask.cohort if site not in closed]
+        labels = self.labels
+        people: dict[SiteId, Answer] = {}
+        for site, answer in closed.items():
+            labels[site] = read_counts(answer)
+            people[site] = dict(answer)
+        done["people"] = people
+        done["revealed"] = shown.rows()
+        with journal.transaction():
+            journal.note(LABELS, json.dumps(labels))
+            journal.note(MOST, json.dumps(most))
+            if away:
+                note_closed_without(journal, step, away)
+            return journal.finish(step, done)
+
+    def _ask_people(
+        self, cycle: int, step: str, budget: Mapping[SiteId, int], shown: Disclosure
+    ) -> dict[SiteId, int]:
+        """Create labeling tasks at the sites, and return the number at each site."""
+        if not any(budget.values()):
+            return {}
+        to: dict[SiteId, Answer] = {
+            site: {"allowed": n} for site, n in self._find_limits(cycle, budget).items()
+        }
+        ask = self._ask(f"{step}/ask", cycle, shown)
+        deadline = self.label_wait.deadline(step)
+        answers = ask.each("ask", to=to, step=step, cycle=cycle, deadline=deadline)
+        asked = {site: read_count(answer, "asked") for site, answer in answers.items()}
+        check_picked(self, cycle, budget, asked)
+        return asked
+
+    def _find_limits(self, cycle: int, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
+        """Return the largest number of labeling tasks of each site.
+
+        With a shared budget this is the whole budget.
+        """
+        if self._is_shared_in(cycle):
+            return dict.fromkeys(budget, sum(budget.values()))
+        return dict(budget)
+
+    def _is_shared_in(self, cycle: int) -> bool:
+        """Return whether the sites share the label budget of a cycle.
+
+        They never share the budget of the initial labeled set, which each site draws itself.
+        """
+        return self.is_shared and cycle >= 0
+
+    def _ask(
+        self,
+        key: str,
+        cycle: int,
+        shown: Disclosure,
+        round_: int = 0,
+        masking: PlausibleSums | None = None,
+    ) -> Ask:
+        """Build the requests about annotators and scores that `people.People` handles."""
+        ask = Ask(
+            carrier=self.carrier,
+            journal=self.journal,
+            disclosure=shown,
+            key=key,
+            owner="people",
+            cycle=cycle,
+            round=round_,
+            reveals=self.methods["people"].contract.verbs,
+            masking=masking,
+        )
+        ask.cohort = self.attending_sites(key, ask.cohort)
+        return ask
+
+    def pseudo_labels(self) -> None:
+        """Return None: the true labels of an unlabeled pool are not known."""
+
+    # -- training ---------------------------------------------------------------------------
+
+    def first_phase(
+        self, phases: Phases, train: Callable[[], TrainedPhase]
+    ) -> tuple[TrainedPhase, None]:
+        """Train. Remote sites do not reuse a phase of another strategy."""
+        return train(), None
+
+    def restore(self, memory: Memory | None) -> None:
+        """Do nothing: sites restore their own state."""
+
+    def hold_back_fresh(self, cycle: int, r: int) -> AbstractContextManager[None]:
+        """Do nothing: sites hold back new labels themselves."""
+        return nullcontext()
+
+    def score_round(
+        self, journal: Journal, shown: Disclosure, cycle: int, r: int, state: State
+    ) -> Evaluation:
+        """Return the scores on the sites' test examples. Sites with few of them do not report."""
+
+        def scores(retained: bool) -> Scores:
+            key = f"{cycle}/train/{r}/score"
+            masking = self.masking
+            ask = self._ask(key, cycle, shown, r, masking)
+            args: Tree = {"retained": retained}
+            args |= self._select_sent(state)
+            unit: float | None = None
+            if not self.classes:
+                unit = self.variance or 1.0
+            if masking is not None:
+                return score_totals(dict(ask.sum("score", **args)), unit)
+            return score_counts(ask.each("score", **args), unit)
+
+        return describe_round(self, cycle, r, state, scores)
+
+    def one_model(self, journal: Journal, state: State) -> State | None:
+        """Distribute the global model, or return None if sites use personalized models."""
+        shown = Disclosure()
+        ask = self._ask("model/finish", self.recipe.cycles, shown)
+        n_own = ask.keep("finish", None, **self._select_sent(state))
+        with journal.transaction():
+            journal.note(FINISH, json.dumps(shown.rows()))
+        if n_own:  # at least one site uses a personalized model
+            return None
+        return {name: state[name] for name in ("w", "stats")}
+
+    @property
+    def at_the_end(self) -> Disclosure:
+        """Return the disclosures of the final distribution of the model."""
+        return Disclosure.of(json.loads(self.journal.read_note(FINISH) or "[]"))
+
+    def _select_sent(self, state: State) -> State:
+        """Return the part of the training state that is sent to sites."""
+        held = server_parts(self.methods)
+        sent: State = {}
+        for name, part in state.items():
+            if name not in held:
+                sent[name] = part
+        return sent
+
+    def own_models(self, state: State) -> dict[SiteId, State]:
+        """Return None: personalized models stay at the sites."""
+        return {}
+
+
+def read_counts(answer: Answer) -> dict[str, int]:
+    """Return the label counts in a site's reply."""
+    return {name: read_count(answer, name) for name in ("labeled", "held", "pool")}
+
+
+def find_rows(known: Mapping[SiteId, Answer]) -> dict[SiteId, int]:
+    """Return the largest number of examples of each site that a count can cover."""
+    most: dict[SiteId, int] = {}
+    for site, answer in known.items():
+        most[site] = max(read_count(answer, "rows"), read_count(answer, "test"))
+    return most
+
+
+def greet_sites(made: BuiltStudy, carrier: Carrier, journal: Journal) -> Greetings:
+    """Register all sites, once per run.
+
+    A study starts with all sites whatever the quorum, because budgets are shares of each site's
+    examples. Raises Halted if a site does not reply.
+    """
+    known: Greetings | None = journal.load_step(HELLO)
+    if known is not None:
+        return known
+    shown = Disclosure()
+    verbs = made.methods["people"].contract.verbs
+    ask = Ask(carrier, journal, shown, HELLO, "people", reveals=verbs)
+    try:
+        met = each_of_all(ask, "hello")
+    except Halted as error:
+        raise Halted(
+            f"a study begins with all its sites, also where a quorum is enough later: {error}"
+        ) from error
+    greetings: Greetings = {"sites": met, "revealed": shown.rows()}
+    return journal.finish(HELLO, greetings)

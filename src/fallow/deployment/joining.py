@@ -1,0 +1,97 @@
+"""Validation of the ``join.json`` files by which sites join a study."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from base64 import b64decode
+from collections.abc import Mapping
+from pathlib import Path
+
+from fallow.core.terms import nearest
+from fallow.core.types import SiteId
+from fallow.deployment.agreement import Agreement
+from fallow.deployment.received import check_texts, read_bytes
+from fallow.privacy.masks import is_usable
+from fallow.privacy.signing import is_forgeable
+
+KEY = 32  # size of each public key of a site in bytes
+JOINING = ("name", "study", "verify", "seal", "node")
+NODE = re.compile(
+    r"ecdsa-sha2-nistp\d+ [A-Za-z0-9+/]+=*( .*)?"
+)  # the format that Flower accepts
+ASK = "ask for the file again"
+
+
+def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
+    """Read and validate a site's ``join.json``.
+
+    Raises ValueError that names the file and the problem.
+    """
+    what = f"{file} is no join.json of a site, which 'fallow site init' writes"
+    try:
+        joining = json.loads(read_bytes(file, "check the path"))
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"{what}: not a JSON file; {ASK}") from error
+    if not isinstance(joining, dict):
+        raise ValueError(f"{what}: not a join.json file; {ASK}")
+    lacks = [name for name in JOINING if name not in joining]
+    if lacks:
+        raise ValueError(f"{what}: it lacks {lacks[0]!r}; {ASK}")
+    details = {name: joining[name] for name in JOINING}
+    if any(not isinstance(value, str) for value in details.values()):
+        raise ValueError(f"{what}: a value is not a text; {ASK}")
+    try:
+        check_texts(details)
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from error
+    site = details["name"]
+    if site not in agreement.sites:
+        hint = nearest(site, list(agreement.sites))
+        raise ValueError(f"{file} is of {site!r}, which is no site of this study{hint}")
+    if details["study"] != agreement.digest:
+        raise ValueError(
+            f"{file} is for another version of the study: send {site} this study.toml, "
+            f"{agreement.digest}, to make its folder with"
+        )
+    for name in ("verify", "seal"):
+        _check_key(file, name, details[name])
+    if is_forgeable(b64decode(details["verify"])):
+        raise ValueError(
+            f"{file}: verify is a weak key, for which anyone can forge signatures; {ASK}"
+        )
+    if not is_usable(b64decode(details["seal"])):
+        raise ValueError(f"{file}: seal is a key that cannot encrypt; {ASK}")
+    if not NODE.fullmatch(details["node"].strip()):
+        raise ValueError(f"{file}: node is not a public key of a Flower node; {ASK}")
+    return details
+
+
+def fingerprint(about: Mapping[str, str]) -> str:
+    """Return 32 hexadecimal digits of a site's name, study and public keys for verification."""
+    output = json.dumps([about[name] for name in JOINING])
+    return hashlib.blake2b(output.encode(), digest_size=16).hexdigest()
+
+
+def check_own(
+    file: Path, about: Mapping[str, str], known: Mapping[SiteId, Mapping[str, str]]
+) -> None:
+    """Raise ValueError if the keys belong to another site."""
+    for site, other in known.items():
+        if site == about["name"]:
+            continue
+        if any(other[kind] == about[kind] for kind in ("verify", "seal", "node")):
+            raise ValueError(
+                f"{file} has the keys of {site}: {about['name']} makes its own with 'fallow site "
+                "init' in a folder of its own, and no folder is copied"
+            )
+
+
+def _check_key(file: Path, name: str, text: str) -> None:
+    try:
+        is_whole = len(b64decode(text, validate=True)) == KEY
+    except ValueError:
+        is_whole = False
+    if not is_whole:
+        raise ValueError(f"{file}: {name} is not {KEY} bytes in base64; {ASK}")

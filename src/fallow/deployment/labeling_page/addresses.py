@@ -1,0 +1,152 @@
+"""GET routes of the labeling page. They change nothing but cookies."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import JSONResponse, Response
+
+from fallow.deployment.labeling_page.door import ENTRANCE, Door
+from fallow.deployment.labeling_page.forms import row_of, whole_number
+from fallow.deployment.labeling_page.people import Who, person, remember
+from fallow.deployment.labeling_page.pictures import picture, placeholder
+from fallow.deployment.labeling_page.views import HERE, Views
+
+STATIC = {
+    "label.css": "text/css",
+    "label.js": "text/javascript",
+    "look.css": "text/css",
+    "look.js": "text/javascript",
+}
+router = APIRouter()
+
+
+def views_of(request: Request) -> Views:
+    """Return the views of the page that a request addresses."""
+    views: Views = request.app.state.views
+    return views
+
+
+def row_in(request: Request, row: str) -> int:
+    """Return the row number in an address."""
+    return row_of(row, len(views_of(request).desk.rows.ids))
+
+
+Page = Annotated[Views, Depends(views_of)]
+Row = Annotated[int, Depends(row_in)]
+
+
+@router.get(ENTRANCE)
+def enter(request: Request, views: Page, token: str = "") -> Response:
+    """Set the cookie for a browser that presents the token."""
+    door: Door = request.app.state.door
+    if not door.opens(token):
+        return views.plain(
+            403, "This address is not the one that 'fallow label' printed last."
+        )
+    # Send a page that forwards the browser instead of a redirect: after a link from another site,
+    # browsers do not send strict cookies with a redirect.
+    response = views.page("enter", None)
+    response.set_cookie(door.cookie, door.key, httponly=True, samesite="strict")
+    if request.app.state.who is not None:
+        remember(response, request.app.state.who)
+    return response
+
+
+@router.get("/name")
+def name(request: Request, views: Page) -> Response:
+    """Ask the annotator for a name."""
+    return views.page("name", person(request), typed="")
+
+
+@router.get("/")
+def first(request: Request, who: Who, views: Page, row: str = "") -> Response:
+    """Show the annotator's next labeling task after ``row``, or report that none is open."""
+    notice = views.describe_outcome(request.query_params, who)
+    _, asked = views.desk.around(whole_number(row), who)
+    if asked is None:  # the row itself may be the only open task
+        asked = next(iter(views.desk.waiting(who)), None)
+    if asked is None:
+        return views.all_done(who, notice=notice)
+    return views.sample(asked, who, notice=notice)
+
+
+@router.get("/sample/{row}")
+def sample(request: Request, who: Who, views: Page, row: Row, guess: str = "") -> Response:
+    """Show one example, labeled or not. ``guess="yes"`` shows the model's prediction."""
+    asked = views.desk.question(row)
+    if asked is None:
+        raise ValueError("This example was not selected for labeling.")
+    return views.sample(
+        asked,
+        who,
+        shows_guess=guess == "yes",
+        notice=views.describe_outcome(request.query_params, who),
+    )
+
+
+@router.get("/conflicts")
+def conflicts(request: Request, who: Who, views: Page) -> Response:
+    """Show the examples with conflicting labels."""
+    return views.conflict_list(
+        who, notice=views.describe_outcome(request.query_params, who)
+    )
+
+
+@router.get("/mine")
+def mine(request: Request, who: Who, views: Page, page: str = "1") -> Response:
+    """Show the annotator's own labels."""
+    return views.own_labels(who, max(1, whole_number(page) or 1))
+
+
+@router.get("/data")
+def data(who: Who, views: Page) -> Response:
+    """Show how the site's files were read."""
+    return views.data(who)
+
+
+@router.get("/withdraw/{row}")
+def withdrawal(who: Who, views: Page, row: Row) -> Response:
+    """Show the form for withdrawing an example."""
+    return views.withdrawal(row, who)
+
+
+@router.get("/picture/{row}")
+@router.get("/picture/{row}/{view}")
+def image(views: Page, row: Row, view: str = "0") -> Response:
+    """Return an image of an example, or a placeholder that explains why it is missing.
+
+    ``view`` is the index of the image, from 0.
+    """
+    number = whole_number(view)
+    try:
+        result = None if number is None else picture(views.desk.rows, row, number)
+    except ValueError as error:
+        shown = placeholder(str(error))
+        return Response(shown.content, 400, media_type=shown.media_type)
+    if result is None:
+        return views.plain(
+            404, "This example has no image. Open its page to see its values."
+        )
+    return Response(result.content, media_type=result.media_type)
+
+
+@router.get("/state")
+def state(who: Who, views: Page, row: str = "") -> Response:
+    """Return the state that an open page polls."""
+    return JSONResponse(views.live(who, whole_number(row)))
+
+
+@router.get("/static/{file}")
+def static(file: str) -> Response:
+    """Return the style sheet or a script of the page."""
+    if file not in STATIC:
+        return Response(status_code=404)
+    return Response((HERE / "static" / file).read_bytes(), media_type=STATIC[file])
+
+
+@router.get("/favicon.ico")
+def icon() -> Response:
+    """Return an empty icon, because browsers request one."""
+    return Response(status_code=204)

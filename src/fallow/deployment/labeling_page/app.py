@@ -1,0 +1,74 @@
+"""Labeling page as an application: access control of all routes, and error pages."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from fastapi import FastAPI, Request
+from fastapi.responses import RedirectResponse, Response
+
+from fallow.deployment.labeling_page import addresses, changes
+from fallow.deployment.labeling_page.desk import LabelQueue
+from fallow.deployment.labeling_page.door import HEADERS, Entrance
+from fallow.deployment.labeling_page.forms import name_of
+from fallow.deployment.labeling_page.people import Nameless, person
+from fallow.deployment.labeling_page.views import Views
+from fallow.storage.errors import Failed
+
+
+def create_app(desk: LabelQueue, door: Entrance, who: str | None = None) -> FastAPI:
+    """Create the application of one site.
+
+    ``who`` is the annotator's name until another one is entered. Raises ValueError for an invalid
+    name.
+    """
+    routes = addresses.router.routes + changes.router.routes
+    app = FastAPI(routes=routes, docs_url=None, redoc_url=None, openapi_url=None)
+    views = Views(desk, door.asks_for_names)
+    app.state.views = views
+    app.state.door = door
+    app.state.who = None
+    if who is not None:
+        app.state.who = name_of(who)
+
+    @app.middleware("http")
+    async def gate(
+        request: Request, call_next: Callable[[Request], Awaitable[Response]]
+    ) -> Response:
+        peer = ""
+        if request.client is not None:
+            peer = request.client.host
+        refusal = door.refuses(
+            request.method,
+            request.scope["path"],  # the path used for routing
+            headers=request.headers,
+            cookies=request.cookies,
+            peer=peer,
+        )
+        if refusal is None:
+            response = await call_next(request)
+        else:
+            status, why = refusal
+            response = views.plain(status, why)
+        response.headers.update(HEADERS)
+        return response
+
+    @app.exception_handler(Nameless)
+    def ask_for_name(request: Request, error: Nameless) -> Response:
+        return RedirectResponse("/name", status_code=303)
+
+    @app.exception_handler(404)
+    def show_no_page(request: Request, error: Exception) -> Response:
+        return views.plain(
+            404, "There is no page at this address. Open / to label examples."
+        )
+
+    @app.exception_handler(ValueError)
+    def show_mistake(request: Request, error: ValueError) -> Response:
+        return views.page("message", person(request), 400, alert=str(error))
+
+    @app.exception_handler(Failed)
+    def show_failure(request: Request, error: Failed) -> Response:
+        return views.plain(503, str(error))
+
+    return app

@@ -1,0 +1,101 @@
+"""POST routes of the labeling page. Each redirects to a page that is safe to reload."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import RedirectResponse, Response
+
+from fallow.deployment.labeling_page.addresses import Page, views_of
+from fallow.deployment.labeling_page.desk import Outdated
+from fallow.deployment.labeling_page.forms import (
+    field,
+    form,
+    name_of,
+    reason_of,
+    row_of,
+    value_of,
+)
+from fallow.deployment.labeling_page.people import Who, person, remember
+from fallow.deployment.labeling_page.views import onward
+
+router = APIRouter()
+Form = Annotated[dict[str, str], Depends(form)]
+
+
+def row_in(request: Request, given: Form) -> int:
+    """Return the row number in a form."""
+    return row_of(field(given, "row"), len(views_of(request).desk.rows.ids))
+
+
+Row = Annotated[int, Depends(row_in)]
+
+
+@router.post("/name")
+def rename(request: Request, given: Form, views: Page) -> Response:
+    """Change the annotator's name."""
+    try:
+        chosen = name_of(field(given, "name"))
+    except ValueError as error:
+        typed = given.get("name", "")
+        return views.page("name", person(request), 400, alert=str(error), typed=typed)
+    response = RedirectResponse("/", status_code=303)
+    remember(response, chosen)
+    return response
+
+
+@router.post("/answer")
+def answer(who: Who, given: Form, views: Page, row: Row) -> Response:
+    """Save a label, or that the annotator cannot tell."""
+    asked = views.desk.question(row)
+    if asked is None:
+        raise ValueError("This example was not selected for labeling. Nothing was saved.")
+    seen = field(given, "seen")
+    try:
+        value = value_of(given, views.desk.schema)
+        outcome = views.desk.answer(row, value, who, seen)
+    except (Outdated, ValueError) as error:
+        now = views.desk.question(row) or asked
+        typed = given.get("value", "")
+        return views.sample(now, who, 409, alert=str(error), typed=typed)
+    return onward("/", outcome, row)
+
+
+@router.post("/undo")
+def undo(who: Who, given: Form, views: Page, row: Row) -> Response:
+    """Undo the annotator's latest label."""
+    try:
+        views.desk.take_back(row, who, field(given, "said"))
+    except Outdated as error:
+        details = row
+        if error.row is not None:
+            details = error.row
+        asked = views.desk.question(details)
+        if asked is None:
+            raise ValueError(str(error)) from error
+        return views.sample(asked, who, 409, alert=str(error))
+    return onward(f"/sample/{row}", "undone", row)
+
+
+@router.post("/resolve")
+def resolve(who: Who, given: Form, views: Page, row: Row) -> Response:
+    """Resolve a conflict."""
+    seen = field(given, "seen")
+    try:
+        value = value_of(given, views.desk.schema)
+        views.desk.resolve(row, value, who, seen)
+    except (Outdated, ValueError) as error:
+        return views.conflict_list(who, 409, alert=str(error))
+    return onward("/conflicts", "resolved", row)
+
+
+@router.post("/withdraw")
+def withdraw(who: Who, given: Form, views: Page, row: Row) -> Response:
+    """Withdraw an example permanently."""
+    try:
+        why = reason_of(given)
+    except ValueError as error:
+        return views.withdrawal(row, who, 400, alert=str(error), why=given.get("why", ""))
+    views.desk.ledger.withdraw(row, who, why)
+    return onward("/", "withdrawn", row)

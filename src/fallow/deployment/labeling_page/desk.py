@@ -1,0 +1,276 @@
+"""Labeling tasks of the annotators, their labels, and rules for stale or repeated forms.
+
+The ledger enforces all rules about labels. This module protects against forms that were sent twice
+or from an outdated page: they must not duplicate a label or replace a label that the sender did not
+see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+from fallow.data.facts import DataFacts
+from fallow.deployment.labeling_page.words import label_of
+from fallow.deployment.ledger import Ledger
+from fallow.deployment.ledger.questions import LabelAnswer, Question
+from fallow.deployment.schema import Schema
+from fallow.deployment.site.feature_space import FeatureSpace
+from fallow.deployment.site.rows import ReadableRow, SiteRows
+
+ENDED = ("expired", "withdrawn")
+"""States in which a labeling task cannot be labeled."""
+NOTHING = ""
+"""Form value for a missing label."""
+N_SIMILAR = 3
+"""Number of nearest labeled examples that are shown."""
+CANNOT_TELL = "x"
+"""Form value for "cannot tell". All other values are numbers."""
+
+
+@final
+class Outdated(Exception):
+    """Form that no longer matches the ledger. The message says that nothing was changed.
+
+    ``row`` is the example to show if it differs from that of the form.
+    """
+
+    def __init__(self, sentence: str, row: int | None = None) -> None:
+        super().__init__(sentence)
+        self.row = row
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LabelQueue:
+    """Labeling tasks of one site.
+
+    ``study`` and ``site`` are names. ``rows`` are all examples of the site. ``guideline`` is the
+    labeling guideline of the study, or None. ``space`` finds similar examples and predictions if
+    the study has an encoder. ``describe_data`` reports how the site's files were read and is called
+    once, on first use.
+    """
+
+    study: str
+    site: str
+    schema: Schema
+    rows: SiteRows
+    ledger: Ledger
+    guideline: str | None = None
+    space: FeatureSpace | None = None
+    describe_data: Callable[[], DataFacts] | None = None
+
+    @cached_property
+    def data(self) -> DataFacts | None:
+        """Return how the site's files were read, or None if it is unknown."""
+        if self.describe_data is None:
+            return None
+        return self.describe_data()
+
+    # -- labeling tasks ---------------------------------------------------------------------
+
+    def question(self, row: int) -> Question | None:
+        """Return the newest labeling task of a row, or None if there was none."""
+        newest = None
+        for asked in self.ledger.questions():
+            if asked.row == row:
+                newest = asked
+        return newest
+
+    def waiting(self, who: str) -> list[Question]:
+        """Return the open labeling tasks of an annotator, in the order of selection."""
+        waiting: list[Question] = []
+        for asked in self.ledger.questions(state="open"):
+            if find_own_answer(asked, who) is None:
+                waiting.append(asked)
+        return waiting
+
+    def around(self, row: int | None, who: str) -> tuple[Question | None, Question | None]:
+        """Return the previous and the next task of an annotator, cyclically, or None."""
+        rows = [asked.row for asked in self.ledger.questions()]  # in the order of selection
+        here = -1  # before all others
+        if row is not None and row in rows:
+            here = rows.index(row)
+        waiting = {asked.row: asked for asked in self.waiting(who)}
+        if row is not None:
+            waiting.pop(row, None)
+        if not waiting:
+            return None, None
+        circle = rows[here + 1 :] + rows[: max(here, 0)]
+        others = [other for other in circle if other in waiting]
+        return waiting[others[-1]], waiting[others[0]]
+
+    def list_answered(self, who: str) -> list[tuple[Question, LabelAnswer]]:
+        """Return the labels of an annotator, newest first, including overruled ones."""
+        answered: list[tuple[Question, LabelAnswer]] = []
+        for asked in self.ledger.questions():
+            last_said = self.find_last_said(asked, who)
+            if last_said is not None:
+                answered.append((asked, last_said))
+        return sorted(answered, key=lambda pair: pair[1].at, reverse=True)
+
+    def find_last_said(self, asked: Question, who: str) -> LabelAnswer | None:
+        """Return the last label of an annotator, even if a decision has overruled it."""
+        own = find_own_answer(asked, who)
+        if own is None and decision(asked):
+            return find_last_answer(self.ledger.history(asked.row, asked.cycle), who)
+        return own
+
+    def describe_row(self, row: int) -> ReadableRow:
+        """Return a row in readable form."""
+        return self.rows.describe(row)
+
+    def label(self, value: float | None) -> str:
+        """Return a label in words."""
+        return label_of(self.schema, value)
+
+    # -- predictions and similar examples ---------------------------------------------------
+
+    def list_similar(self, row: int) -> list[tuple[int, float]]:
+        """Return the nearest labeled rows of a row and their labels, nearest first."""
+        if self.space is None:
+            return []
+        labels = self._settled_labels()
+        nearest = self.space.find_nearest(row, list(labels), N_SIMILAR)
+        return [(other, labels[other]) for other in nearest]
+
+    def _settled_labels(self) -> dict[int, float]:
+        """Return the labels of rows that are settled.
+
+        Rows with an open task or a conflict are left out so that their labels influence nobody.
+        Withdrawn rows are left out as well.
+        """
+        entered = self.ledger.store.load_labels(self.site)
+        labels = {label.row: label.value for label in entered}
+        for asked in self.ledger.questions():  # the newest task of a row comes last
+            if asked.state == "answered" and asked.value is not None:
+                labels[asked.row] = asked.value
+            elif asked.state in ("open", "conflict"):
+                labels.pop(asked.row, None)
+        for row in self.ledger.purchases.find_left_rows():
+            labels.pop(row, None)
+        return labels
+
+    # -- actions of annotators --------------------------------------------------------------
+
+    def answer(self, row: int, value: float | None, who: str, seen: str) -> str:
+        """Save a label. ``seen`` is the annotator's own label as the page showed it.
+
+        Returns "saved", "changed", "conflict", or "same" if the label was already there. Raises
+        Outdated if the annotator has labeled the row since the page was loaded, and ValueError as
+        the ledger does.
+        """
+        with self.ledger.transaction():
+            asked = self.question(row)
+            own = None
+            if asked is not None:
+                own = find_own_answer(asked, who)
+            is_other = own is not None and own.value != value
+            if own is not None and is_other and encode_answer(own) != seen:
+                raise Outdated(
+                    f"You have labeled this example {self.label(own.value)!r} since this page was "
+                    f"loaded, and {self.label(value)!r} was not saved. To change your label, choose "
+                    "again below."
+                )
+            now = self.ledger.answer(row, value, who)
+        if own is not None and not is_other:
+            return "same"
+        if now.state == "conflict":
+            return "conflict"
+        if own is None:
+            return "saved"
+        return "changed"
+
+    def take_back(self, row: int, who: str, said: str) -> Question:
+        """Undo the annotator's latest label, which the page showed for ``row``.
+
+        ``said`` is the length of the row's history on the page, so that a second click has no
+        effect.
+        """
+        if str(len(self.ledger.history(row))) != said:
+            raise Outdated("The labels of this example have changed. Nothing was undone.")
+        with self.ledger.transaction():
+            undone = self.ledger.take_back(who)
+            if undone is None:
+                raise Outdated(
+                    "There is nothing to undo: your labels are already used in training. Correct a "
+                    "label under My labels. The correction counts from the next cycle."
+                )
+            if undone.row != row:
+                raise Outdated(
+                    f"Your latest label is that of example {self.rows.ids[undone.row]!r}; "
+                    "nothing was undone yet. You can undo it here.",
+                    undone.row,
+                )
+        return undone
+
+    def resolve(self, row: int, value: float | None, who: str, seen: str) -> Question:
+        """Resolve a conflict. ``seen`` are the labels that the page showed."""
+        with self.ledger.transaction():
+            asked = self.question(row)
+            if asked is None or asked.state != "conflict":
+                raise Outdated("This conflict is already resolved. Nothing was changed.")
+            if encode_answers(asked) != seen:
+                raise Outdated(
+                    "Another annotator has labeled this example. Nothing was changed. Check again."
+                )
+            return self.ledger.resolve(row, value, who)
+
+    def undoable(self, who: str) -> tuple[Question, LabelAnswer] | None:
+        """Return the latest label of an annotator that can be undone."""
+        asked = self.ledger.undoable(who)
+        if asked is None:
+            return None
+        own_answer = find_own_answer(asked, who)
+        if own_answer is None:
+            return None
+        return asked, own_answer
+
+
+def find_own_answer(asked: Question, who: str) -> LabelAnswer | None:
+    """Return the current label of one annotator."""
+    for answer in asked.answers:
+        if answer.who == who:
+            return answer
+    return None
+
+
+def decision(asked: Question) -> LabelAnswer | None:
+    """Return the decision of a conflict and who made it, or None."""
+    for answer in asked.answers:
+        if answer.kind == "resolved":
+            return answer
+    return None
+
+
+def find_last_answer(history: Sequence[LabelAnswer], who: str) -> LabelAnswer | None:
+    """Return the last label of an annotator in a history that was not undone."""
+    last_answer: list[LabelAnswer] = []
+    for value in history:
+        if value.who != who:
+            continue
+        # an undo refers to the last label that was not undone
+        if value.kind == "taken back":
+            last_answer.pop()
+        else:
+            last_answer.append(value)
+    if not last_answer:
+        return None
+    return last_answer[-1]
+
+
+def encode_answer(given: LabelAnswer | None) -> str:
+    """Encode a label for a form."""
+    if given is None:
+        return NOTHING
+    if given.value is None:
+        return CANNOT_TELL
+    return repr(given.value)
+
+
+def encode_answers(asked: Question) -> str:
+    """Encode the labels of a task, so that a form can detect changes."""
+    output = [f"{answer.who}={encode_answer(answer)}" for answer in asked.answers]
+    return "; ".join(output)

@@ -1,0 +1,131 @@
+"""Parse and validate form fields, names and numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from urllib.parse import parse_qsl
+
+from fastapi import Request
+
+from fallow.deployment.schema import Schema
+
+FIELDS = 20  # largest number of fields in a form
+LONGEST = 65536  # largest size of a form in bytes
+LONGEST_NAME = 60  # characters
+LONGEST_REASON = 500  # characters
+
+
+async def form(request: Request) -> dict[str, str]:
+    """Return the fields of a URL-encoded form.
+
+    Raises ValueError if it is too long or malformed.
+    """
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > LONGEST:
+            raise ValueError("the form is too long: nothing was changed")
+    try:
+        pairs = parse_qsl(
+            body.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS
+        )
+    except ValueError:
+        raise ValueError(
+            "the form cannot be read: nothing was changed; load it again"
+        ) from None
+    return dict(pairs)
+
+
+def field(given: Mapping[str, str], name: str) -> str:
+    """Return a required field of a form."""
+    if name not in given:
+        raise ValueError(
+            f"the form lacks {name!r}: nothing was changed; load the page again"
+        )
+    return given[name]
+
+
+def row_of(text: str, rows: int) -> int:
+    """Return the row number in a form or an address."""
+    row = whole_number(text)
+    if row is None or row >= rows:
+        raise ValueError(
+            f"there is no example {text!r:.40} at this site: nothing was changed"
+        )
+    return row
+
+
+def whole_number(text: str) -> int | None:
+    """Parse a nonnegative integer of at most nine digits, or return None.
+
+    >>> whole_number("12"), whole_number("-1"), whole_number("1" * 5000), whole_number("²")
+    (12, None, None, None)
+    """
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+        return None
+    return int(text)
+
+
+def value_of(given: Mapping[str, str], schema: Schema) -> float | None:
+    """Return the label in a form: a class ID, a number, or None for "cannot tell"."""
+    if "cannot" in given:
+        return None
+    text = field(given, "value")
+    if not schema.classes:
+        return number_of(text)
+    if not (text.isascii() and text.isdigit()) or int(text[:9]) >= len(schema.classes):
+        raise ValueError(f"{text!r} is no class of this study: nothing was saved")
+    return float(text)
+
+
+def reason_of(given: Mapping[str, str]) -> str:
+    """Return the reason for a withdrawal.
+
+    Raises ValueError if it is empty or if the withdrawal was not confirmed.
+    """
+    why = " ".join(given.get("why", "").split())
+    if not why or len(why) > LONGEST_REASON:
+        raise ValueError(f"Give a reason of at most {LONGEST_REASON} characters.")
+    if given.get("sure") != "yes":
+        raise ValueError("Tick the box to confirm the withdrawal of this example.")
+    return why
+
+
+def name_of(text: str) -> str:
+    """Return an annotator's name as it is stored with labels.
+
+    >>> name_of("  Ann   Lee ")
+    'Ann Lee'
+    """
+    name = " ".join(text.split())
+    begins_well = name[:1].isalnum()
+    if not begins_well or not name.isprintable() or len(name) > LONGEST_NAME:
+        raise ValueError(
+            f"{text!r} is not a valid name: start with a letter or a digit, and use at "
+            f"most {LONGEST_NAME} characters"
+        )
+    return name
+
+
+def number_of(text: str) -> float:
+    """Parse a number with a decimal point or a decimal comma.
+
+    >>> number_of("1,5"), number_of("−2.25"), number_of(" 1e3 ")
+    (1.5, -2.25, 1000.0)
+    """
+    plain = text.strip().replace("\u2212", "-")
+    if plain.count(",") + plain.count(".") > 1:
+        raise ValueError(
+            f"{text.strip()!r} could be read in two ways: write one decimal point or comma, and "
+            "nothing between thousands"
+        )
+    try:
+        value = float(plain.replace(",", "."))
+    except ValueError:
+        raise ValueError(
+            f"{text.strip()!r} is not a number: type one such as 12.5"
+        ) from None
+    if "_" in plain or not math.isfinite(value):
+        raise ValueError(f"{text.strip()!r} is not a finite number: type one such as 12.5")
+    return value

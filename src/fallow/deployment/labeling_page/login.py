@@ -1,0 +1,167 @@
+"""Annotator names from the login of a reverse proxy.
+
+The proxy authenticates the annotators and terminates HTTPS. A request is accepted if it comes from
+the proxy's address, carries the secret shared with the page, and names one annotator of the site's
+list. All other requests to the port are rejected, whatever headers they have.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+from typing import final
+
+from starlette.datastructures import Headers
+
+from fallow.deployment.labeling_page.door import ENTRANCE, refuse_foreign_form
+from fallow.deployment.labeling_page.forms import name_of
+from fallow.deployment.site.settings import PageLogin
+from fallow.storage.errors import Failed
+from fallow.storage.files import unwritable, write_whole
+from fallow.storage.private import OTHERS
+
+SECRET_HEADER = "fallow-proxy"  # noqa: S105  (the name of the field, not the secret)
+SECRET = Path("keys", "page-proxy.secret")
+"""Path of the secret that the proxy and the page share, in a site's folder."""
+SHORTEST = 32  # shortest secret in characters
+ANEW = "and a new one is made, which the proxy then needs"
+
+
+@final
+@dataclass(frozen=True)
+class ProxyDoor:
+    """Access through a reverse proxy only.
+
+    ``header`` is the field with the annotator's name. ``people`` are the permitted annotators.
+    ``proxies`` are the proxy's network addresses. ``host`` is the host name that browsers use.
+    ``secret`` is shared by the proxy and the page.
+    """
+
+    header: str
+    people: frozenset[str]
+    proxies: frozenset[IPv4Address | IPv6Address]
+    host: str
+    secret: str
+
+    @property
+    def address(self) -> str:
+        """Return the address to open in a browser."""
+        return f"https://{self.host}/"
+
+    @property
+    def asks_for_names(self) -> bool:
+        """Return False: the login provides the name."""
+        return False
+
+    def refuses(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Headers,
+        cookies: Mapping[str, str],
+        peer: str,
+    ) -> tuple[int, str] | None:
+        """Return the status and message of a rejection, or None if the request may pass."""
+        if not self._is_proxy(peer, headers):
+            return 403, (
+                "This page is reached through the hospital's login only. Nothing was changed."
+            )
+        if headers.getlist("host") != [self.host]:
+            return 421, f"This page is at https://{self.host} only."
+        foreign = refuse_foreign_form(method, headers, f"https://{self.host}")
+        if foreign is not None:
+            return foreign
+        if path in (ENTRANCE, "/name"):
+            return 404, "Who labels here is known by the login. Nothing was changed."
+        if self.find_name(headers, cookies) is None:
+            return 403, (
+                "Your login is not on the list of annotators of this site. Ask its "
+                "administrator. Nothing was changed."
+            )
+        return None
+
+    def find_name(self, headers: Headers, cookies: Mapping[str, str]) -> str | None:
+        """Return the annotator that the proxy names, if the site's list has that name.
+
+        A repeated header is ignored, because a browser may have sent one of the two.
+        """
+        named = headers.getlist(self.header)
+        if len(named) != 1:
+            return None
+        try:
+            # the proxy sends UTF-8, which Starlette decodes as Latin-1
+            who = named[0].encode("latin-1").decode()
+        except ValueError:
+            return None
+        if who not in self.people:
+            return None
+        return who
+
+    def _is_proxy(self, peer: str, headers: Headers) -> bool:
+        """Return whether a request comes from the proxy, by its address and the secret."""
+        try:
+            address = ip_address(peer)
+        except ValueError:
+            return False
+        if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        shown = headers.getlist(SECRET_HEADER)
+        if address not in self.proxies or len(shown) != 1:
+            return False
+        return hmac.compare_digest(shown[0].encode(), self.secret.encode())
+
+
+def open_proxy_door(folder: Path, login: PageLogin | None) -> ProxyDoor:
+    """Return the access control of a page behind a reverse proxy.
+
+    The shared secret is created if it is missing. Raises ValueError if site.toml does not name the
+    annotators and the proxy's addresses.
+    """
+    if login is None:
+        raise ValueError(
+            f"{folder / 'site.toml'} has no login: add a section [page] with people, "
+            "proxies and host (docs/operating.md has an example), or omit --behind-proxy"
+        )
+    people = []
+    for name in login.people:
+        if name_of(name) != name:
+            raise ValueError(
+                f"page.people: {name!r} has leading, trailing or repeated spaces"
+            )
+        people.append(name)
+    proxies = frozenset(map(ip_address, login.proxies))
+    return ProxyDoor(
+        header=login.header,
+        people=frozenset(people),
+        proxies=proxies,
+        host=login.host,
+        secret=_find_secret(folder / SECRET),
+    )
+
+
+def _find_secret(file: Path) -> str:
+    if not file.exists():
+        try:
+            write_whole(file, f"{secrets.token_urlsafe(32)}\n".encode(), mode=0o600)
+        except OSError as error:
+            raise unwritable(file.parent, error) from error
+    details = file.lstat()
+    if not stat.S_ISREG(details.st_mode):
+        raise Failed(f"{file} is no file but a link or the like: delete it, {ANEW}")
+    if details.st_mode & OTHERS:
+        raise Failed(
+            f"other accounts can read {file}, and could label under any name: delete it, "
+            f"{ANEW}"
+        )
+    secret = file.read_text(encoding="utf-8").strip()
+    if len(secret) < SHORTEST:
+        raise Failed(
+            f"{file} is damaged: it has fewer than {SHORTEST} characters; delete it, {ANEW}"
+        )
+    return secret

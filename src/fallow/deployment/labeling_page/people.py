@@ -1,0 +1,39 @@
+"""Name of the annotator, from a cookie or from a login."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import Depends, Request
+from fastapi.responses import Response
+
+from fallow.deployment.labeling_page.door import NAME, Entrance
+
+HALF_A_YEAR = 180 * 86400
+
+
+class Nameless(Exception):
+    """Raised if the annotator has not entered a name."""
+
+
+def person(request: Request) -> str | None:
+    """Return the annotator's name, as access control determines it."""
+    door: Entrance = request.app.state.door
+    return door.find_name(request.headers, request.cookies)
+
+
+def require_name(request: Request) -> str:
+    """Return the annotator's name, without which no label can be saved."""
+    who = person(request)
+    if who is None:
+        raise Nameless
+    return who
+
+
+Who = Annotated[str, Depends(require_name)]
+
+
+def remember(response: Response, name: str) -> None:
+    """Store the annotator's name in a cookie."""
+    response.set_cookie(NAME, quote(name), HALF_A_YEAR, httponly=True, samesite="strict")

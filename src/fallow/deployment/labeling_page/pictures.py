@@ -1,0 +1,140 @@
+"""Images of an example in a form that browsers show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from io import BytesIO
+from textwrap import wrap
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.optional import import_optional
+from fallow.data.own.raster import ImageError, open_image
+from fallow.deployment.site.rows import SiteRows
+
+SHOWN = {  # formats that every browser supports
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+    ".bmp": "image/bmp",
+}
+CHANNELS = {1: 1, 3: 3, 2: 1, 6: 3}
+"""Channels of a row, and of each of its one or two images."""
+LINE = 38
+"""Characters per line of a placeholder."""
+SMALL = 256  # pixels per side; smaller images are enlarged without interpolation
+
+
+@final
+@dataclass(frozen=True)
+class Picture:
+    """An image as it is sent to the browser."""
+
+    content: bytes
+    media_type: str
+
+
+def picture(rows: SiteRows, row: int, view: int = 0) -> Picture | None:
+    """Return one of a row's images, or None if there is none.
+
+    The file is sent unchanged if browsers support its format. Otherwise its pixels are sent as PNG.
+    A row of shape (channels, h, w) without a file is drawn.
+
+    Raises ValueError if the file is missing, is not an image, or has changed since the site
+    started.
+    """
+    files = rows.files(row)
+    if not files:
+        drawn = _views_of(rows.x[row])
+        if view >= len(drawn):
+            return None
+        return _png(_draw(drawn[view]))
+    if view >= len(files):
+        return None
+    shown = files[view]
+    content = rows.content(row, view) or b""
+    media_type = SHOWN.get(shown.suffix.lower())
+    try:
+        with open_image(BytesIO(content), "showing images") as opened:
+            if media_type is not None:
+                return Picture(content, media_type)
+            mode = "RGB"
+            if "A" in opened.getbands():  # an alpha channel
+                mode = "RGBA"
+            return _png(opened.convert(mode))
+    except ImageError as error:
+        raise ValueError(f"the image {shown.name} cannot be shown: {error}") from error
+
+
+def placeholder(why: str) -> Picture:
+    """Return an image that explains why another image cannot be shown."""
+    lines = wrap(why, LINE)
+    texts = [
+        f'<text x="8" y="{20 + 16 * number}">{escape(line)}</text>'
+        for number, line in enumerate(lines)
+    ]
+    height = max(SMALL, 20 + 16 * len(lines))
+    drawn = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SMALL} {height}" '
+        'font-family="sans-serif" font-size="12">'
+        f'<rect width="{SMALL}" height="{height}" fill="#eee"/>{"".join(texts)}</svg>'
+    )
+    return Picture(drawn.encode(), "image/svg+xml")
+
+
+def sizes(rows: SiteRows, row: int) -> list[tuple[int, int]]:
+    """Return the width and height in pixels of each image of a row, or [] without images.
+
+    Rows without a file are images if they have the shape of one image or of two side by side.
+    """
+    files = rows.files(row)
+    if files:
+        return [_size_of_file(rows, row, view) for view in range(len(files))]
+    return [(x.shape[2], x.shape[1]) for x in _views_of(rows.x[row])]
+
+
+def _size_of_file(rows: SiteRows, row: int, view: int) -> tuple[int, int]:
+    try:
+        content = BytesIO(rows.content(row, view) or b"")
+        with open_image(content, "showing images") as opened:
+            width, height = opened.size
+    except ValueError:
+        return SMALL, SMALL  # the address of the image returns the error
+    return int(width), int(height)
+
+
+def _views_of(x: Tensor) -> list[Tensor]:
+    """Split an array into images: (channels, h, w) -> each (1 or 3, h, w).
+
+    One channel is a grayscale image and three are a color image. Two and six channels are two
+    images. Other shapes are not images.
+
+    >>> [tuple(view.shape) for view in _views_of(torch.zeros(2, 8, 8))]
+    [(1, 8, 8), (1, 8, 8)]
+    """
+    if x.dim() != 3 or len(x) not in CHANNELS or min(x.shape[1:]) <= 1:
+        return []
+    return list(torch.split(x, CHANNELS[len(x)]))
+
+
+def _draw(x: Tensor) -> Any:  # a Pillow image; Pillow may not be installed
+    """Scale values to the range from black to white. ``x`` has shape (1 or 3, h, w)."""
+    low = x.min()
+    high = x.max()
+    share = (x - low) / (high - low).clamp_min(1e-12)  # in [0, 1]
+    values = (share * 255).round().byte().permute(1, 2, 0)  # (h, w, 1 or 3)
+    if len(x) == 1:
+        values = values.squeeze(2)  # (h, w): gray
+    images = import_optional("PIL.Image", "pillow", "showing images")
+    return images.fromarray(values.contiguous().numpy())
+
+
+def _png(image: Any) -> Picture:  # a Pillow image
+    png = BytesIO()
+    image.save(png, "PNG")
+    return Picture(png.getvalue(), "image/png")

@@ -1,0 +1,356 @@
+"""Views of the labeling page: template contexts and rendering."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple, TypedDict, final
+from urllib.parse import quote
+
+from fastapi.responses import HTMLResponse, RedirectResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from fallow.deployment.labeling_page import words
+from fallow.deployment.labeling_page.desk import (
+    CANNOT_TELL,
+    ENDED,
+    LabelQueue,
+    decision,
+    encode_answer,
+    encode_answers,
+    find_own_answer,
+)
+from fallow.deployment.labeling_page.forms import whole_number
+from fallow.deployment.labeling_page.pictures import SMALL, sizes
+from fallow.deployment.ledger.questions import LabelAnswer, Question
+from fallow.report.own_data import summarize_data
+
+HERE = Path(__file__).parent
+A_PAGE = 50  # labels on one page
+QUIET = ("saved", "same")
+"""Outcomes shown beside the labels, where they do not move the page."""
+NOTICES = {  # confirmation messages, with placeholders {id} and {label}
+    "saved": "Saved: {label} for example {id}.",
+    "same": "{label} was already saved for example {id} and counts once.",
+    "changed": "Corrected: example {id} is now {label}. If your earlier label is already used in "
+    "training, this one replaces it at the end of the cycle.",
+    "conflict": "Saved: {label} for example {id}. Another annotator chose a different label. Both "
+    "labels are kept, and the example is listed under Conflicts.",
+    "undone": "Undone: your last label for example {id} no longer counts. Your previous label does.",
+    "resolved": "Decided: {label} for example {id}.",
+    "withdrawn": "Example {id} is withdrawn permanently from the data of this study.",
+}
+
+
+@cache
+def templates() -> Environment:
+    """Return the template environment. All text is escaped, and an undefined name is an error."""
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(clock=words.format_time, cycle=words.cycle_name)
+    return environment
+
+
+@final
+class Notice(NamedTuple):
+    """A message about the last action."""
+
+    sentence: str
+    is_quiet: bool
+
+
+class CycleCounts(TypedDict):
+    """Labeling progress of the newest cycle, or None before the first.
+
+    ``said`` is the progress in words. ``deadline`` is ISO 8601 in UTC. ``conflicts`` is the number
+    of open conflicts over all cycles.
+    """
+
+    cycle: int | None
+    progress: dict[str, int]
+    said: str
+    deadline: str | None
+    conflicts: int
+
+
+Context = dict[str, object]
+"""Variables of a template."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Views:
+    """Pages of a labeling queue as HTML.
+
+    ``asks_for_names``: annotators enter a name and may change it.
+    """
+
+    desk: LabelQueue
+    asks_for_names: bool = True
+
+    def page(
+        self, name: str, who: str | None, status: int = 200, /, **more: object
+    ) -> HTMLResponse:
+        """Render a page with the common header: annotator and labeling progress."""
+        desk = self.desk
+        context: Context = {
+            "desk": desk,
+            "schema": desk.schema,
+            "ids": desk.rows.ids,
+            "label": desk.label,
+            "who": who,
+            "asks_for_names": self.asks_for_names,
+            "alert": None,
+            "notice": None,
+            **self.counts(),
+            **more,
+        }
+        html = templates().get_template(f"{name}.html").render(context)
+        return HTMLResponse(html, status)
+
+    def counts(self) -> CycleCounts:
+        """Return the progress of the newest cycle and the number of open conflicts."""
+        ledger = self.desk.ledger
+        cycle = max(ledger.cycles(), default=None)
+        asked: Sequence[Question] = []
+        if cycle is not None:
+            asked = ledger.questions(cycle)
+        deadline = None
+        if asked:
+            deadline = asked[0].deadline
+        progress = ledger.progress()
+        output = f"{progress.answered + progress.declined} of {progress.asked} done"
+        if progress.conflicts:
+            output += f", {progress.conflicts} in conflict"
+        n_withdrawn = sum(question.state == "withdrawn" for question in asked)
+        if n_withdrawn:
+            output += f", {n_withdrawn} withdrawn"
+        if progress.open or progress.conflicts:
+            output += f", {words.describe_time_left(deadline, datetime.now(UTC))}"
+        return {
+            "cycle": cycle,
+            "progress": asdict(progress),
+            "said": output,
+            "deadline": deadline,
+            "conflicts": len(ledger.questions(state="conflict")),
+        }
+
+    # -- one example ------------------------------------------------------------------------
+
+    def sample(
+        self,
+        asked: Question,
+        who: str,
+        status: int = 200,
+        typed: str | None = None,
+        shows_guess: bool = False,
+        **more: object,
+    ) -> HTMLResponse:
+        """Render one example with its labels.
+
+        ``typed`` is the field content of a rejected form. ``shows_guess`` shows the model's current
+        prediction, which is hidden by default.
+        """
+        own = find_own_answer(asked, who)
+        last_said = self.desk.find_last_said(asked, who)
+        before, after = self.desk.around(asked.row, who)
+        if typed is None:
+            typed = ""
+            if own is not None and own.value is not None:
+                typed = f"{own.value:.10g}"
+        # show labels of others only if they can no longer influence the annotator
+        shows_history = last_said is not None or asked.state in ("declined", *ENDED)
+        history: Sequence[LabelAnswer] = []
+        if shows_history:
+            history = self.desk.ledger.history(asked.row)
+        return self.page(
+            "sample",
+            who,
+            status,
+            asked=asked,
+            own=own,
+            said_before=last_said,
+            decided=decision(asked),
+            seen=encode_answer(own),
+            before=before,
+            after=after,
+            typed=typed,
+            is_open=asked.state not in ENDED,
+            state=words.STATES[asked.state],
+            reasons=words.list_reasons(
+                self.desk.schema, asked.why, place=asked.place, of=asked.of
+            ),
+            history=history,
+            similar=self._similar(asked.row),
+            **self._keys(),
+            **self._guess(asked.row, is_shown=shows_guess),
+            **self._row(asked.row),
+            **self._undo(who),
+            **more,
+        )
+
+    def all_done(self, who: str, **more: object) -> HTMLResponse:
+        """Render the page for an annotator without open tasks."""
+        others = len(self.desk.ledger.questions(state="open"))
+        return self.page("done", who, others=others, **self._undo(who), **more)
+
+    def data(self, who: str) -> HTMLResponse:
+        """Render how the site's files were read."""
+        facts = self.desk.data
+        summary = ""
+        if facts is not None:
+            summary = summarize_data(facts)
+        return self.page("data", who, facts=facts, summary=summary)
+
+    def conflict_list(self, who: str, status: int = 200, **more: object) -> HTMLResponse:
+        """Render the open conflicts with the labels of each annotator."""
+        conflicts: list[Context] = []
+        for asked in self.desk.ledger.questions(state="conflict"):
+            details: Context = {"asked": asked, "seen": encode_answers(asked)}
+            conflicts.append(details | self._distinct_answers(asked) | self._row(asked.row))
+        return self.page("conflicts", who, status, found=conflicts, **more)
+
+    def own_labels(self, who: str, number: int, **more: object) -> HTMLResponse:
+        """Render a page of the annotator's labels, newest first. Page numbers start at 1."""
+        answered = self.desk.list_answered(who)
+        n_pages = max(1, math.ceil(len(answered) / A_PAGE))
+        number = min(number, n_pages)
+        first = (number - 1) * A_PAGE
+        return self.page(
+            "mine",
+            who,
+            found=answered[first : first + A_PAGE],
+            total=len(answered),
+            number=number,
+            pages=n_pages,
+            states=words.STATES,
+            decision=decision,
+            **more,
+        )
+
+    def withdrawal(
+        self, row: int, who: str, status: int = 200, **more: object
+    ) -> HTMLResponse:
+        """Render the form for withdrawing an example."""
+        context: Context = {"why": "", "row": row}
+        context |= self._row(row)
+        context |= more
+        return self.page("withdraw", who, status, **context)
+
+    def plain(self, status: int, why: str) -> HTMLResponse:
+        """Render a message without navigation, for rejected requests and an unreadable ledger."""
+        return HTMLResponse(templates().get_template("plain.html").render(why=why), status)
+
+    def live(self, who: str, row: int | None) -> Context:
+        """Return the state that an open page polls."""
+        counts = self.counts()
+        progress = counts["progress"]
+        asked = None
+        if row is not None:
+            asked = self.desk.question(row)
+        own = None
+        state = None
+        if asked is not None:
+            own = find_own_answer(asked, who)
+            state = asked.state
+        return {
+            "said": counts["said"],
+            "done": progress["answered"] + progress["declined"],
+            "asked": progress["asked"],
+            "waiting": len(self.desk.waiting(who)),
+            "state": state,
+            "seen": encode_answer(own),
+        }
+
+    # -- parts of pages ---------------------------------------------------------------------
+
+    def _similar(self, row: int) -> list[Context]:
+        """Return the nearest labeled rows in readable form."""
+        result: list[Context] = []
+        for other, value in self.desk.list_similar(row):
+            result.append(
+                {"row": other, "label": self.desk.label(value), **self._row(other)}
+            )
+        return result
+
+    def _guess(self, row: int, *, is_shown: bool) -> Context:
+        """Return the prediction of the site's latest model if it is requested."""
+        space = self.desk.space
+        guess = None
+        if space is not None and is_shown:
+            guess = space.guess(row)
+        sentence = None
+        if guess is not None:
+            by = words.MODELS["global"]
+            sentence = words.describe_guess(self.desk.schema, by, *guess)
+        return {"can_guess": space is not None and space.has_model, "guess": sentence}
+
+    def _row(self, row: int) -> Context:
+        """Return a row in readable form: images with their sizes, or table cells."""
+        pictures = sizes(self.desk.rows, row)
+        if not pictures:
+            cells = self.desk.describe_row(row)
+            return {"pictures": [], "is_small": False, "cells": cells}
+        is_small = all(max(in_pixels) <= SMALL for in_pixels in pictures)
+        return {"pictures": pictures, "is_small": is_small, "cells": ()}
+
+    def _distinct_answers(self, asked: Question) -> Context:
+        """Return the distinct labels of a task, encoded for forms and in words."""
+        values = dict.fromkeys(answer.value for answer in asked.answers)
+        as_sent: list[str] = []
+        in_words: list[str] = []
+        for value in values:
+            if value is None:
+                as_sent.append(CANNOT_TELL)
+            else:
+                as_sent.append(f"{value:.17g}")
+            in_words.append(self.desk.label(value))
+        return {"said": as_sent, "words": in_words}
+
+    def _keys(self) -> Context:
+        """Return the number, name and keyboard key of each class."""
+        names = self.desk.schema.classes
+        keys = zip(range(len(names)), names, words.hot_keys(names), strict=True)
+        return {"keys": list(keys)}
+
+    def _undo(self, who: str) -> Context:
+        """Return the context of the undo button, or nothing if there is no label to undo."""
+        undoable = self.desk.undoable(who)
+        if undoable is None:
+            return {"undo": None}
+        asked, given = undoable
+        label = self.desk.label(given.value)
+        n_said = len(self.desk.ledger.history(asked.row))
+        return {"undo": {"row": asked.row, "label": label, "said": n_said}}
+
+    def describe_outcome(self, query: Mapping[str, str], who: str) -> Notice | None:
+        """Return the message about the last action, from the address of the redirect."""
+        outcome = query.get("told", "")
+        row = whole_number(query.get("row", ""))
+        ids = self.desk.rows.ids
+        if outcome not in NOTICES or row is None or row >= len(ids):
+            return None
+        label = ""
+        for given in self.desk.ledger.history(row):
+            if given.who == who:
+                label = self.desk.label(given.value)  # the last label counts
+        sentence = NOTICES[outcome].format(id=f"“{ids[row]}”", label=f"“{label}”")
+        return Notice(sentence, is_quiet=outcome in QUIET)
+
+
+def onward(path: str, outcome: str, row: int) -> RedirectResponse:
+    """Redirect to a page that reports the action. Reloading that page changes nothing."""
+    joint = "?"
+    if "?" in path:
+        joint = "&"
+    address = f"{path}{joint}told={quote(outcome)}&row={row}"
+    return RedirectResponse(address, status_code=303)

@@ -1,0 +1,130 @@
+"""Changes that an instruction makes at a site, buffered until it is completed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import final
+
+from fallow.core.types import SiteId, State
+from fallow.deployment.ledger.store import SiteStore
+from fallow.privacy import Released
+from fallow.privacy.ledger import SumKey
+from fallow.sites.store import Contribution, Label, RelayedMessages, names_from_relay
+
+
+@final
+class Draft:
+    """Store that writes nothing until `flush`, in the transaction that stores the reply.
+
+    Training therefore holds no lock. An instruction that fails leaves no changes except the privacy
+    cost of its noise (`abandon`).
+    """
+
+    def __init__(self, store: SiteStore) -> None:
+        self._store = store
+        self.clear()
+
+    def clear(self) -> None:
+        """Discard the changes of an instruction."""
+        self._kept: dict[str, State | None] = {}
+        self._labels: list[Label] = []
+        self._spent: dict[str, Released] = {}
+        self._secret: SumKey | None = None
+        self._contribution: Contribution | None = None
+
+    @property
+    def epsilon(self) -> float:
+        """Return the epsilon that the instruction spent."""
+        return math.fsum(released.epsilon for released in self._spent.values())
+
+    def flush(self, site: SiteId) -> None:
+        """Write all changes."""
+        for name, state in self._kept.items():
+            self._store.keep(site, name, state)
+        self._store.write(site, self._labels)
+        for key, released in self._spent.items():
+            self._store.spend(site, key, released)
+        if self._secret is not None:
+            self._store.hide(site, self._secret)
+        if self._contribution is not None:
+            self._store.contribute(site, self._contribution)
+        self.clear()
+
+    def abandon(self, site: SiteId) -> None:
+        """Discard the changes of a failed instruction, but charge the noise that was drawn.
+
+        Whether an instruction fails may depend on noisy counts, for example on the bound of a
+        masked sum. Fresh noise for repeated attempts would reveal the true counts.
+
+        Raises Refusal beyond the site's own limit, as `flush` does.
+        """
+        drawn = self._spent
+        self.clear()
+        if not drawn:
+            return
+        # `flush` may have written some of the releases already
+        known = self._store.load_releases(site)
+        for key, released in drawn.items():
+            if key not in known:
+                self._store.spend(site, key, released)
+
+    def keep(self, site: SiteId, name: str, state: State | None) -> None:
+        """Store a state as `SiteStore.keep` does, at the end of the instruction."""
+        self._kept[name] = state
+
+    def receive(self, site: SiteId, verb: str, letters: RelayedMessages) -> None:
+        """Store peer messages, and delete those of an earlier relay of the client function."""
+        # messages of an earlier relay
+        for name in names_from_relay(verb, self.load_states(site)):
+            self._kept[name] = None
+        for sender, letter in letters.items():
+            self._kept[f"{verb}/{sender}"] = letter.state
+
+    def load_states(self, site: SiteId) -> dict[str, State]:
+        """Return all stored states, including the changes of the instruction."""
+        states = self._store.load_states(site)
+        for name, state in self._kept.items():
+            if state is None:
+                states.pop(name, None)
+            else:
+                states[name] = state
+        return states
+
+    def write(self, site: SiteId, labels: Sequence[Label]) -> None:
+        """Write labels as `SiteStore.write` does, at the end of the instruction."""
+        self._labels += labels
+
+    def load_labels(self, site: SiteId) -> list[Label]:
+        """Return all labels by row, including those of the instruction."""
+        labels = self._store.load_labels(site)
+        labels += self._labels
+        return sorted(labels)
+
+    def contribute(self, site: SiteId, contribution: Contribution) -> None:
+        """Store a contribution as `SiteStore.contribute` does, at the end of the instruction."""
+        self._contribution = contribution
+
+    def load_contribution(self, site: SiteId) -> Contribution:
+        """Return the labels whose statistics are disclosed."""
+        if self._contribution is not None:
+            return self._contribution
+        return self._store.load_contribution(site)
+
+    def spend(self, site: SiteId, key: str, released: Released) -> None:
+        """Record a release as `SiteStore.spend` does, at the end of the instruction."""
+        self._spent[key] = released
+
+    def load_releases(self, site: SiteId) -> dict[str, Released]:
+        """Return all releases of the run, including those of the instruction."""
+        return {**self._store.load_releases(site), **self._spent}
+
+    def hide(self, site: SiteId, secret: SumKey) -> None:
+        """Store a secret as `SiteStore.hide` does, at the end of the instruction."""
+        self._secret = secret
+
+    def load_secret(self, site: SiteId) -> SumKey | None:
+        """Return the latest secret, or None if there is none."""
+        if self._secret is not None:
+            return self._secret
+        return self._store.load_secret(site)

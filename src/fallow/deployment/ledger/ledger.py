@@ -1,0 +1,408 @@
+"""Ledger of a site: one SQLite file with all data that the site must not lose.
+
+The site process and the labeling page use the file at the same time. Each change is a short
+transaction, and the database enforces the rules about budgets and history (`tables`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, final
+
+from fallow.core.types import SiteId
+from fallow.deployment.ledger.history import HistoryLine, list_history
+from fallow.deployment.ledger.orders import Orders, Traffic
+from fallow.deployment.ledger.purchases import Purchases
+from fallow.deployment.ledger.questions import (
+    EntryKind,
+    LabelAnswer,
+    LabelProgress,
+    Question,
+    QuestionState,
+    check_value,
+    decide_state,
+    now,
+)
+from fallow.deployment.ledger.store import SiteStore
+from fallow.deployment.ledger.tables import Tables
+
+CURRENT = """
+SELECT id, who, value, at, kind FROM given WHERE question = ? AND kind <> 'taken back'
+AND id NOT IN (SELECT undoes FROM given WHERE question = ? AND undoes IS NOT NULL) ORDER BY id
+"""
+SHOWN = """
+SELECT q.id, q.row, q.cycle, q.place, p.asked_at, p.deadline, q.why, q.state, q.entered,
+    (SELECT count(*) FROM question WHERE purchase = q.purchase)
+FROM question AS q JOIN purchase AS p ON p.id = q.purchase
+"""
+NEWEST = "SELECT id FROM run ORDER BY turn DESC LIMIT 1"
+
+
+class _QuestionLine(NamedTuple):
+    """A line of `SHOWN`.
+
+    ``of`` is the number of labeling tasks of its step. ``entered`` is the ID of the newest label
+    that is used in training.
+    """
+
+    id: int
+    row: int
+    cycle: int
+    place: int
+    asked_at: str
+    deadline: str | None
+    why: str  # JSON
+    state: QuestionState
+    entered: int
+    of: int
+
+
+class _AnswerLine(NamedTuple):
+    """A label that can be undone: its ID, its labeling task and its value."""
+
+    id: int
+    question: int
+    value: float | None
+
+
+@final
+class Ledger:
+    """Ledger of one site.
+
+    Raises Failed for a file that is damaged, that belongs to another site, or that cannot be
+    written.
+
+    Parameters
+    ----------
+    path
+        The file, created if it is missing.
+    classes
+        Number of classes, 0 for regression.
+    limit
+        Largest number of labels that annotators of this site provide (default: that of the study).
+    annotators
+        Number of annotators that must agree.
+    epsilon, delta
+        Privacy budget of the site over all runs.
+    shown
+        Largest number of labeling tasks shown to annotators (default: that of the study).
+
+    Attributes
+    ----------
+    store
+        Storage of a `LocalSite`.
+    orders
+        Exchanges with the coordinator.
+    purchases
+        Labeling tasks from the coordinator's point of view.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        site: SiteId,
+        classes: int,
+        limit: int | None,
+        annotators: int = 1,
+        epsilon: float | None = None,
+        shown: int | None = None,
+        delta: float | None = None,
+    ) -> None:
+        if annotators < 1 or (limit is not None and limit < 0):
+            raise ValueError(
+                f"site {site} has annotators={annotators} and limit={limit}: annotators must "
+                "be at least 1, and limit at least 0"
+            )
+        self.path = path
+        self.site = site
+        self.classes = classes
+        self.annotators = annotators
+        self._tables = Tables(path, site)
+        self.store = SiteStore(self._tables, epsilon, delta)
+        self.orders = Orders(self._tables)
+        self.purchases = Purchases(self._tables, self.store)
+        self.purchases.limit_to(most=limit, shown=shown)
+        self.orders.check_owner(site, classes)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Run a transaction. An inner transaction joins the outer one."""
+        with self._tables.transaction():
+            yield
+
+    @property
+    def copy(self) -> Path:
+        """Return the path of the backup."""
+        return self._tables.copy
+
+    def backup(self) -> None:
+        """Copy the file to ``<name>-backup`` beside it, for recovery from damage."""
+        self._tables.backup()
+
+    def check_in_place(self) -> None:
+        """Raise Failed if the file was replaced by another one since it was opened."""
+        self._tables.check_in_place()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._tables.close()
+
+    # -- views for annotators ---------------------------------------------------------------
+
+    def questions(
+        self, cycle: int | None = None, state: str | None = None
+    ) -> list[Question]:
+        """Return labeling tasks of the newest run in the order of selection.
+
+        ``cycle`` and ``state`` filter the tasks.
+        """
+        sql = (
+            f"{SHOWN} WHERE q.run = ({NEWEST}) AND (?1 IS NULL OR q.cycle = ?1) "
+            "AND (?2 IS NULL OR q.state = ?2) ORDER BY q.id"
+        )
+        lines = map(_QuestionLine._make, self._tables.read(sql, cycle, state))
+        return [self._build_question(line) for line in lines]
+
+    def cycles(self) -> list[int]:
+        """Return the cycles of the newest run with labeling tasks. -1 is the initial labeled set."""
+        sql = f"SELECT DISTINCT cycle FROM purchase WHERE run = ({NEWEST}) ORDER BY cycle"
+        return [cycle for (cycle,) in self._tables.read(sql)]
+
+    def progress(self, cycle: int | None = None) -> LabelProgress:
+        """Return the progress of a cycle of the newest run (default: the newest cycle)."""
+        if cycle is None:
+            cycle = max(self.cycles(), default=-1)
+        sql = (
+            f"SELECT state, count(*) FROM question WHERE run = ({NEWEST}) AND cycle = ? "
+            "GROUP BY state"
+        )
+        counts: dict[QuestionState, int] = dict(self._tables.read(sql, cycle))
+        return LabelProgress(
+            asked=sum(counts.values()),
+            answered=counts.get("answered", 0),
+            declined=counts.get("declined", 0),
+            conflicts=counts.get("conflict", 0),
+            open=counts.get("open", 0),
+        )
+
+    def history(self, row: int, cycle: int | None = None) -> list[LabelAnswer]:
+        """Return all labels of a row, oldest first.
+
+        ``cycle`` restricts them to the labeling task of that cycle in the newest run.
+        """
+        sql = (
+            "SELECT g.who, g.value, g.at, g.kind FROM given AS g "
+            f"JOIN question AS q ON q.id = g.question WHERE q.row = ?1 AND (?2 IS NULL OR "
+            f"(q.cycle = ?2 AND q.run = ({NEWEST}))) ORDER BY g.id"
+        )
+        lines = self._tables.read(sql, row, cycle)
+        return [
+            LabelAnswer(who=who, value=value, at=at, kind=kind)
+            for who, value, at, kind in lines
+        ]
+
+    def traffic(self) -> list[Traffic]:
+        """Return the size of all replies, by run and client function."""
+        return self.orders.traffic()
+
+    def list_history(self) -> list[HistoryLine]:
+        """Return all events of all runs, oldest first, for the audit trail."""
+        return list_history(self._tables, self.store)
+
+    def _load_question(self, question: int) -> Question:
+        return self._build_question(self._load_line(question))
+
+    def _load_line(self, question: int) -> _QuestionLine:
+        lines = self._tables.read(f"{SHOWN} WHERE q.id = ?", question)
+        return _QuestionLine._make(lines[0])
+
+    def _build_question(self, line: _QuestionLine) -> Question:
+        answers = [value for _, value in self._load_current_answers(line.id)]
+        return Question(
+            row=line.row,
+            cycle=line.cycle,
+            place=line.place,
+            of=line.of,
+            why=json.loads(line.why),
+            state=line.state,
+            answers=tuple(answers),
+            asked_at=line.asked_at,
+            deadline=line.deadline,
+        )
+
+    def _load_current_answers(self, question: int) -> list[tuple[int, LabelAnswer]]:
+        """Return the labels that count, with their IDs.
+
+        These are the last label of each annotator, or those since the last decision.
+        """
+        current: dict[str, tuple[int, LabelAnswer]] = {}
+        for answer, who, value, at, kind in self._tables.read(CURRENT, question, question):
+            if kind == "resolved":
+                current = {}
+            current.pop(who, None)  # keep the newest label last
+            current[who] = (answer, LabelAnswer(who=who, value=value, at=at, kind=kind))
+        return list(current.values())
+
+    # -- actions of annotators --------------------------------------------------------------
+
+    def answer(
+        self, row: int, value: float | None, who: str, kind: EntryKind = "answer"
+    ) -> Question:
+        """Record an annotator's label of a row, replacing an earlier one. None means "cannot tell".
+
+        Repeating a label changes nothing. A label that is already used in training is corrected at
+        the end of the cycle.
+
+        Raises ValueError for a row without a labeling task, for an expired or withdrawn task, for
+        an unknown class, and for a number that is not finite.
+        """
+        with self.transaction():
+            asked = self._find_question(row)
+            check_value(value, self.classes, row=row, site=self.site)
+            answers = [given for _, given in self._load_current_answers(asked.id)]
+            own: LabelAnswer | None = None
+            for given in answers:
+                if given.who == who:
+                    own = given
+            if own is None or own.value != value:
+                is_correcting_resolution = own is not None and own.kind == "resolved"
+                if is_correcting_resolution:
+                    kind = "resolved"  # the decision still counts
+                self._record(asked, who=who, value=value, kind=kind)
+            return self._load_question(asked.id)
+
+    def resolve(self, row: int, value: float | None, who: str) -> Question:
+        """Resolve a conflict. Earlier labels no longer count.
+
+        Raises ValueError if there is no conflict.
+        """
+        with self.transaction():
+            asked = self._find_question(row)
+            check_value(value, self.classes, row=row, site=self.site)
+            if self._load_question(asked.id).state != "conflict":
+                raise ValueError(
+                    f"row {row} of site {self.site} is not in conflict: there is nothing to decide"
+                )
+            self._record(asked, who=who, value=value, kind="resolved")
+            return self._load_question(asked.id)
+
+    def take_back(self, who: str) -> Question | None:
+        """Undo an annotator's latest label that is not used in training, or return None."""
+        with self.transaction():
+            latest = self._find_latest_answer(who)
+            if latest is None:
+                return None
+            asked = self._load_line(latest.question)
+            self._record(
+                asked, who=who, value=latest.value, kind="taken back", undoes=latest.id
+            )
+            return self._load_question(latest.question)
+
+    def undoable(self, who: str) -> Question | None:
+        """Return the labeling task whose label `take_back` would undo."""
+        latest = self._find_latest_answer(who)
+        if latest is None:
+            return None
+        return self._load_question(latest.question)
+
+    def _find_latest_answer(self, who: str) -> _AnswerLine | None:
+        """Return the label that an annotator entered last, or None if none can be undone.
+
+        The order of entry counts, not the clock.
+        """
+        sql = (
+            "SELECT g.id, g.question, g.value FROM given AS g JOIN question AS q "
+            "ON q.id = g.question WHERE g.who = ? AND g.kind <> 'taken back' AND g.id > q.entered "
+            "AND q.state NOT IN ('expired', 'withdrawn') AND g.id NOT IN (SELECT undoes FROM given "
+            "WHERE undoes IS NOT NULL) ORDER BY g.id DESC LIMIT 1"
+        )
+        lines = self._tables.read(sql, who)
+        if not lines:
+            return None
+        return _AnswerLine._make(lines[0])
+
+    def withdraw(self, row: int, who: str, why: str = "") -> None:
+        """Withdraw an example permanently.
+
+        Its labeling tasks end at once. It is removed from the pool, training and validation at the
+        next instruction that starts a step. Repeating the withdrawal changes nothing.
+        """
+        rows = self.orders.rows()
+        is_beyond = rows is not None and row >= rows
+        if row < 0 or is_beyond:
+            last = (rows or 1) - 1
+            raise ValueError(f"site {self.site} has no row {row}; its rows are 0 to {last}")
+        with self.transaction():
+            self._tables.write(
+                "INSERT INTO gone (row, why, who, note, at, applied) "
+                "VALUES (?, 'withdrawn', ?, ?, ?, 0) ON CONFLICT (row) DO UPDATE "
+                "SET why = 'withdrawn', who = excluded.who, note = excluded.note, "
+                "at = excluded.at WHERE why = 'declined'",
+                row,
+                who,
+                why,
+                now(),
+            )
+            self._tables.write(
+                "UPDATE question SET state = 'withdrawn' WHERE row = ? AND state <> 'expired'",
+                row,
+            )
+
+    def _find_question(self, row: int) -> _QuestionLine:
+        """Return the newest labeling task of a row.
+
+        Raises ValueError if it cannot be labeled.
+        """
+        lines = self._tables.read(
+            f"{SHOWN} WHERE q.row = ? ORDER BY q.id DESC LIMIT 1", row
+        )
+        if not lines:
+            raise ValueError(
+                f"row {row} of site {self.site} has no labeling task: only selected rows can "
+                "be labeled"
+            )
+        asked = _QuestionLine._make(lines[0])
+        if asked.state == "expired":
+            raise ValueError(
+                f"the labeling task of row {row} of site {self.site} expired at the end of "
+                f"cycle {asked.cycle}: nothing was changed; the row may be selected again"
+            )
+        if asked.state == "withdrawn":
+            raise ValueError(
+                f"row {row} of site {self.site} was withdrawn: it takes no labels any more"
+            )
+        return asked
+
+    def _record(
+        self,
+        asked: _QuestionLine,
+        *,
+        who: str,
+        value: float | None,
+        kind: EntryKind,
+        undoes: int | None = None,
+    ) -> None:
+        """Add a line to the history of a labeling task and update the state of the task.
+
+        ``undoes`` is the ID of the label that is undone.
+        """
+        if not who.strip():
+            raise ValueError(f"the label of row {asked.row} has no annotator: give a name")
+        if value is not None:
+            value = float(value)
+        self._tables.write(
+            "INSERT INTO given (question, who, value, at, kind, undoes) VALUES (?, ?, ?, ?, ?, ?)",
+            asked.id,
+            who,
+            value,
+            now(),
+            kind,
+            undoes,
+        )
+        answers = [given for _, given in self._load_current_answers(asked.id)]
+        state = decide_state(answers, self.annotators)
+        sql = "UPDATE question SET state = ? WHERE id = ?"
+        self._tables.write(sql, state, asked.id)

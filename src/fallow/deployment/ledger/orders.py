@@ -1,0 +1,328 @@
+"""Exchanges of a site: each instruction is performed once and in order, one run at a time."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, final
+
+from fallow.core.refusal import Refusal
+from fallow.core.types import Answer, SiteId
+from fallow.deployment.ledger.questions import now
+from fallow.deployment.ledger.tables import Tables
+from fallow.experiment.journal import with_checksum
+from fallow.storage.checksums import MARK, checksum
+from fallow.storage.errors import Failed
+from fallow.storage.packing import pack, unpack
+from fallow.transport.envelope import Order
+
+ROWS_OF_ALL = "rows of all sites, at most"
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Size of the replies of one client function in one run, in bytes."""
+
+    run: str
+    verb: str
+    exchanges: int
+    bytes: int
+
+
+@final
+class Orders:
+    """Part of the ledger that records instructions and replies."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def check_owner(self, site: SiteId, classes: int) -> None:
+        """Raise Failed if the ledger belongs to another site or has another number of classes."""
+        self._check_fact(
+            "site", site, way_out="a folder belongs to one site; make another one"
+        )
+        self._check_fact(
+            "classes", str(classes), way_out="another study needs another folder"
+        )
+
+    def check_rows(self, rows: int) -> None:
+        """Raise Failed if the number of rows of the site has changed."""
+        way_out = "labels belong to rows by their number; put the old file of data back"
+        self._check_fact("number of rows", str(rows), way_out=way_out)
+
+    def _check_fact(self, name: str, value: str, *, way_out: str) -> None:
+        """Store a permanent fact, or raise Failed if another value is stored."""
+        sql = "INSERT OR IGNORE INTO about (name, value) VALUES (?, ?)"
+        self._tables.write(sql, name, value)
+        fact = self._tables.read("SELECT value FROM about WHERE name = ?", name)[0][0]
+        if fact != value:
+            raise Failed(
+                f"ledger {self._tables.path} says that the {name} is {fact}, not {value}: "
+                f"{way_out}"
+            )
+
+    def rows(self) -> int | None:
+        """Return the number of rows of the site, or None before its first start."""
+        return self._read_number("number of rows")
+
+    def rows_of_all(self) -> int | None:
+        """Return the largest possible number of rows of all sites together.
+
+        It follows from the first label budget that the site received. Returns None before that.
+        """
+        return self._read_number(ROWS_OF_ALL)
+
+    def _read_number(self, name: str) -> int | None:
+        one = self._tables.read_one("SELECT value FROM about WHERE name = ?", name)
+        if one is None:
+            return None
+        return int(one)
+
+    def note_rows_of_all(self, rows: int) -> None:
+        """Store the number of rows of all sites for all runs. It does not change in a study."""
+        sql = "INSERT OR IGNORE INTO about (name, value) VALUES (?, ?)"
+        self._tables.write(sql, ROWS_OF_ALL, str(rows))
+
+    # -- requests that involve models -------------------------------------------------------
+
+    def times(self, run: str, asks: str, verb: str) -> int:
+        """Count the exchanges with keys ``<asks>/<turn>`` that requested a client function.
+
+        Exchanges that the run has rolled back are not counted.
+        """
+        sql = (
+            "SELECT count(*) FROM exchange WHERE run = ? AND key > ? AND key < ? AND verbs = ? "
+            "AND key NOT IN (SELECT key FROM taken_back WHERE run = exchange.run)"
+        )
+        # keys that start with "<asks>/" sort between that and the next character, "0"
+        result = self._tables.read(sql, run, f"{asks}/", f"{asks}0", verb)
+        return int(result[0][0])
+
+    def is_scored(self, run: str, step: str, digest: str) -> bool:
+        """Return whether a model was scored at this site after a round."""
+        sql = "SELECT 1 FROM scored WHERE run = ? AND step = ? AND digest = ?"
+        return bool(self._tables.read(sql, run, step, digest))
+
+    def scores(self) -> int:
+        """Return the number of models scored at this site over all runs."""
+        return int(self._tables.read("SELECT count(*) FROM scored")[0][0])
+
+    def note_score(self, run: str, step: str, digest: str) -> None:
+        """Record that a model was scored after a round. A repeated round counts once."""
+        sql = "INSERT OR IGNORE INTO scored (run, step, digest) VALUES (?, ?, ?)"
+        self._tables.write(sql, run, step, digest)
+
+    # -- rolling back -----------------------------------------------------------------------
+
+    def times_back(self, run: str) -> int:
+        """Return the number of times that a run was rolled back."""
+        sql = "SELECT count(*) FROM going_back WHERE run = ?"
+        return int(self._tables.read(sql, run)[0][0])
+
+    def is_taken_back(self, run: str, key: str) -> bool:
+        """Return whether an exchange was rolled back."""
+        sql = "SELECT 1 FROM taken_back WHERE run = ? AND key = ?"
+        return bool(self._tables.read(sql, run, key))
+
+    def load_every_key(self, run: str) -> list[str]:
+        """Return the keys of all exchanges ever performed in a run."""
+        sql = "SELECT key FROM exchange WHERE run = ? ORDER BY id"
+        return [key for (key,) in self._tables.read(sql, run)]
+
+    def load_standing_keys(self, run: str) -> list[str]:
+        """Return the keys of the valid exchanges of a run, oldest first."""
+        return self._load_standing("exchange", run)
+
+    def load_failed_keys(self, run: str) -> list[str]:
+        """Return the keys of the failed exchanges of a run."""
+        return self._load_standing("attempt", run)
+
+    def _load_standing(self, table: str, run: str) -> list[str]:
+        sql = (
+            f"SELECT key FROM {table} WHERE run = ?1 AND key NOT IN "
+            "(SELECT key FROM taken_back WHERE run = ?1) ORDER BY rowid"
+        )
+        return [key for (key,) in self._tables.read(sql, run)]
+
+    def go_back(self, run: str, key: str, keys: Iterable[str], newest: str | None) -> None:
+        """Roll a run back to the instruction ``key``.
+
+        The exchanges ``keys`` become invalid, and ``newest`` is the newest valid one. Their privacy
+        cost remains.
+        """
+        number = self.times_back(run) + 1
+        with self._tables.transaction():
+            self._tables.write(
+                "INSERT INTO going_back (run, number, key, at) VALUES (?, ?, ?, ?)",
+                run,
+                number,
+                key,
+                now(),
+            )
+            for taken_back in keys:
+                sql = "INSERT INTO taken_back (run, key) VALUES (?, ?)"
+                self._tables.write(sql, run, taken_back)
+            self._tables.write("UPDATE run SET newest = ? WHERE id = ?", newest, run)
+
+    # -- runs -------------------------------------------------------------------------------
+
+    def runs(self) -> int:
+        """Return the number of runs that the site took part in."""
+        return int(self._tables.read("SELECT count(*) FROM run")[0][0])
+
+    def latest_run(self) -> str | None:
+        """Return the newest run by name, except those that the site has left."""
+        sql = "SELECT max(id) FROM run WHERE id NOT IN (SELECT id FROM left_run)"
+        one: str | None = self._tables.read_one(sql)
+        return one
+
+    def leave(self, run: str) -> None:
+        """Leave a run. Its instructions are rejected, and another run may start."""
+        self._tables.write(
+            "INSERT OR IGNORE INTO left_run (id, at) VALUES (?, ?)", run, now()
+        )
+
+    def is_left(self, run: str) -> bool:
+        """Return whether the site has left a run."""
+        return bool(self._tables.read("SELECT 1 FROM left_run WHERE id = ?", run))
+
+    def note_news(self, run: str, news: str) -> None:
+        """Store notifications of the coordinator, each once per run."""
+        unprintable = {sign for sign in news if not sign.isprintable()}
+        plain = news.translate({ord(sign): " " for sign in unprintable})
+        mark = hashlib.sha256(plain.encode()).hexdigest()[:16]
+        sql = "INSERT OR IGNORE INTO about (name, value) VALUES (?, ?)"
+        self._tables.write(sql, f"news/{run}/{mark}", plain)
+
+    def load_news(self) -> list[str]:
+        """Return the notifications of the coordinator in the newest run."""
+        sql = "SELECT value FROM about WHERE instr(name, ?) = 1 ORDER BY rowid"
+        lines = self._tables.read(sql, f"news/{self.newest_run()}/")
+        return [line for (line,) in lines]
+
+    def newest_run(self) -> str | None:
+        """Return the run that the site joined last, or None before the first one."""
+        sql = "SELECT id FROM run ORDER BY turn DESC LIMIT 1"
+        one: str | None = self._tables.read_one(sql)
+        return one
+
+    def is_known(self, run: str) -> bool:
+        """Return whether the site has ever joined a run."""
+        return bool(self._tables.read("SELECT 1 FROM run WHERE id = ?", run))
+
+    def begin(self, run: str) -> None:
+        """Start a new run, which becomes the newest one."""
+        sql = "INSERT INTO run (id, turn) SELECT ?, coalesce(max(turn), 0) + 1 FROM run"
+        self._tables.write(sql, run)
+
+    def find_position(self, run: str) -> tuple[int, str | None]:
+        """Return the position and key of the newest exchange of a run, or (-1, None)."""
+        place, newest = self._tables.read(
+            "SELECT place, newest FROM run WHERE id = ?", run
+        )[0]
+        return place, newest
+
+    def find_exchange(self, run: str, key: str) -> int | None:
+        """Return the number of an exchange in the ledger, or None if its key is unknown."""
+        sql = "SELECT id FROM exchange WHERE run = ? AND key = ?"
+        one: int | None = self._tables.read_one(sql, run, key)
+        return one
+
+    def recall(self, order: Order) -> Answer | None:
+        """Return the stored reply to an instruction, or None for a new instruction.
+
+        Raises ValueError for an instruction with a known key and different content. Also raises
+        ValueError if the reply was deleted because it has counted or was rolled back.
+        """
+        sql = "SELECT digest, answer FROM exchange WHERE run = ? AND key = ?"
+        result = self._tables.read(sql, order.run, order.key)
+        if not result:
+            return None
+        digest, blob = result[0]
+        site = self._tables.site
+        if digest != digest_of(order):
+            raise Refusal(
+                f"site {site} has replied to exchange {order.key} with other content: a key "
+                "has a single meaning; was the coordinator's folder copied or restored from "
+                "a backup?"
+            )
+        if blob is None:
+            raise Refusal(
+                f"site {site} has already replied to exchange {order.key}, which is "
+                "completed: this is a replay, or the coordinator's folder was restored from "
+                "a backup"
+            )
+        if checksum(blob[MARK:]) != blob[:MARK]:
+            raise self._tables.damage_error(
+                f"the reply to {order.key} has another checksum"
+            )
+        answer: Answer = unpack(blob[MARK:])
+        return answer
+
+    def attempt(self, order: Order) -> None:
+        """Bind a key to an instruction before it is performed, even if it fails.
+
+        Otherwise the coordinator could search for instructions that fail, which depends on the
+        data. Raises ValueError for a different instruction under the key of a failed one.
+        """
+        digest = digest_of(order)
+        self._tables.write(
+            "INSERT OR IGNORE INTO attempt (run, key, digest) VALUES (?, ?, ?)",
+            order.run,
+            order.key,
+            digest,
+        )
+        sql = "SELECT digest FROM attempt WHERE run = ? AND key = ?"
+        if self._tables.read(sql, order.run, order.key) != [(digest,)]:
+            raise Refusal(
+                f"site {self._tables.site} has tried exchange {order.key} with other content, "
+                "and it failed: a key has a single meaning"
+            )
+
+    def finish(self, order: Order, verbs: str, answer: Answer) -> int:
+        """Store the reply of a completed instruction, and return the number of the exchange."""
+        kept = with_checksum(answer)
+        number = self._tables.write(
+            "INSERT INTO exchange (run, key, digest, place, verbs, bytes, at, answer) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            order.run,
+            order.key,
+            digest_of(order),
+            order.place,
+            verbs,
+            len(kept) - MARK,
+            now(),
+            kept,
+        )
+        sql = "DELETE FROM attempt WHERE run = ? AND key = ?"
+        self._tables.write(sql, order.run, order.key)
+        sql = "UPDATE run SET place = ?, newest = ? WHERE id = ?"
+        self._tables.write(sql, order.place, order.key, order.run)
+        return number
+
+    def drop(self) -> None:
+        """Delete the stored replies, which are no longer needed."""
+        self._tables.write("UPDATE exchange SET answer = NULL WHERE answer IS NOT NULL")
+
+    def traffic(self) -> list[Traffic]:
+        """Return the size of all replies, by run and client function."""
+        sql = (
+            "SELECT e.run, e.verbs, count(*), sum(e.bytes) FROM exchange AS e JOIN run ON "
+            "run.id = e.run GROUP BY e.run, e.verbs ORDER BY run.turn, e.verbs"
+        )
+        result: list[Traffic] = []
+        for run, verb, exchanges, n_bytes in self._tables.read(sql):
+            result.append(Traffic(run=run, verb=verb, exchanges=exchanges, bytes=n_bytes))
+        return result
+
+
+def digest_of(order: Order) -> str:
+    """Return a hash of an instruction's content, without the time and number of attempts."""
+    content: Any = {
+        "run": order.run,
+        "key": order.key,
+        "errand": order.errand,
+        "body": order.body,
+    }
+    return hashlib.sha256(pack(content)).hexdigest()

@@ -1,0 +1,307 @@
+"""Labeling tasks from the coordinator's point of view.
+
+Tasks are created within a budget, closed, and turned into labels.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple, final
+
+from fallow.deployment.ledger.questions import QuestionState, Reasons, now
+from fallow.deployment.ledger.store import SiteStore
+from fallow.deployment.ledger.tables import Tables
+from fallow.sites.store import Label
+
+SETTLED = """
+SELECT q.id, q.row, q.run, q.cycle, q.weight, q.probability, q.state, q.purchase, max(g.id)
+FROM question AS q JOIN given AS g ON g.question = q.id
+WHERE q.state IN ('answered', 'declined') GROUP BY q.id HAVING max(g.id) > q.entered ORDER BY q.id
+"""
+VALUE = """
+SELECT value FROM given WHERE question = ? AND kind <> 'taken back' AND id NOT IN
+(SELECT undoes FROM given WHERE question = ? AND undoes IS NOT NULL) ORDER BY id DESC LIMIT 1
+"""
+TAKEN = """
+SELECT row FROM label UNION SELECT row FROM gone
+UNION SELECT row FROM question WHERE run = ? AND cycle = ?
+UNION SELECT row FROM question WHERE state IN ('answered', 'declined', 'conflict')
+UNION SELECT q.row FROM question AS q JOIN purchase AS p ON p.id = q.purchase
+    WHERE p.closed = 0 AND p.run = ?
+"""
+
+
+@dataclass(frozen=True)
+class ChosenRow:
+    """A selected row with the reasons shown to annotators and the data of the query."""
+
+    row: int
+    why: Reasons = field(default_factory=Reasons)
+    weight: float = 1.0
+    probability: float | None = None
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """Limits of a study at a site over all runs (default: unlimited).
+
+    ``labels`` counts labeling tasks that did not expire. ``shown`` counts all tasks that annotators
+    saw.
+    """
+
+    labels: int | None = None
+    shown: int | None = None
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """Outcome of the labeling tasks of one step."""
+
+    asked: int
+    answered: int
+    declined: int
+
+
+class _Answered(NamedTuple):
+    """A line of `SETTLED`: a labeling task with new labels since it was last used.
+
+    ``newest_answer`` is the ID of the newest line of its history.
+    """
+
+    question: int
+    row: int
+    run: str
+    cycle: int
+    weight: float
+    probability: float | None
+    state: QuestionState
+    purchase: int
+    newest_answer: int
+
+
+@final
+class Purchases:
+    """Part of the ledger that creates and closes labeling tasks."""
+
+    def __init__(self, tables: Tables, store: SiteStore) -> None:
+        self._tables = tables
+        self._store = store
+
+    def limit_to(self, most: int | None, shown: int | None = None) -> None:
+        """Set the site's own limits on labels and on tasks ``shown`` to annotators.
+
+        A limit below the current number prevents further tasks.
+        """
+        sql = "UPDATE attention SET most = CASE WHEN ?1 IS NULL THEN NULL ELSE max(?1, shown) END"
+        self._tables.write(sql, shown)
+        sql = (
+            "UPDATE purse SET most = CASE WHEN ?1 IS NULL THEN NULL ELSE max(?1, asked) END"
+        )
+        self._tables.write(sql, most)
+
+    @property
+    def asked(self) -> int:
+        """Return the number of labels requested over all runs, without expired tasks."""
+        return int(self._tables.read("SELECT asked FROM purse")[0][0])
+
+    @property
+    def shown(self) -> int:
+        """Return the number of tasks shown over all runs. Expired tasks count as well."""
+        return int(self._tables.read("SELECT shown FROM attention")[0][0])
+
+    def ask(
+        self,
+        run: str,
+        step: str,
+        *,
+        cycle: int,
+        allowed: int,
+        deadline: str | None,
+        rows: Iterable[ChosenRow],
+        allowance: Allowance | None = None,
+    ) -> int:
+        """Turn rows into labeling tasks within the budget, and return their number.
+
+        Rows are used in order. A repeated step keeps its tasks. Rows are skipped if they have a
+        label, were withdrawn, were already requested in this cycle or in a step without an end of
+        labeling, or have a label that is not used yet. Open tasks of earlier steps expire.
+        ``allowance`` applies over all runs.
+        """
+        if allowed < 0:
+            raise ValueError(
+                f"site {self._tables.site} is allowed {allowed} labels in {step}"
+            )
+        allowance = allowance or Allowance()
+        with self._tables.transaction():
+            self._tables.check()
+            purchase = self._find_purchase(run, step)
+            if purchase is not None:
+                return self._count_questions(purchase)
+            self._expire()
+            taken = self.find_taken_rows(run, cycle)
+            free = [chosen for chosen in rows if chosen.row not in taken]
+            purchase = self._tables.write(
+                "INSERT INTO purchase (run, step, cycle, allowed, asked_at, deadline) "
+                "VALUES (?, ?, ?, ?, ?, ?)",
+                run,
+                step,
+                cycle,
+                allowed,
+                now(),
+                deadline,
+            )
+            most = min(allowed, self._count_affordable(len(free), allowance))
+            asked = free[:most]
+            for place, chosen in enumerate(asked):
+                self._add_question(
+                    chosen, purchase=purchase, run=run, cycle=cycle, place=place
+                )
+            return len(asked)
+
+    def find_taken_rows(self, run: str, cycle: int) -> set[int]:
+        """Return the rows that cannot be requested in a cycle."""
+        return {row for (row,) in self._tables.read(TAKEN, run, cycle, run)}
+
+    def _add_question(
+        self, chosen: ChosenRow, *, purchase: int, run: str, cycle: int, place: int
+    ) -> None:
+        try:
+            self._tables.write(
+                "INSERT INTO question "
+                "(purchase, run, cycle, row, place, why, weight, probability) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                purchase,
+                run,
+                cycle,
+                chosen.row,
+                place,
+                json.dumps(chosen.why),
+                chosen.weight,
+                chosen.probability,
+            )
+        except sqlite3.IntegrityError as error:
+            raise ValueError(
+                f"site {self._tables.site} cannot ask for row {chosen.row} in cycle {cycle}: "
+                f"{error}"
+            ) from error
+
+    def _count_affordable(self, wanted: int, allowance: Allowance) -> int:
+        """Return how many of the wanted tasks the limits over all runs permit."""
+        most_asked, asked = self._tables.read("SELECT most, asked FROM purse")[0]
+        most_shown, shown = self._tables.read("SELECT most, shown FROM attention")[0]
+        limits = [
+            (most_asked, asked),
+            (allowance.labels, asked),
+            (most_shown, shown),
+            (allowance.shown, shown),
+        ]
+        affordable = wanted
+        for limit, used in limits:
+            if limit is not None:
+                affordable = min(affordable, int(limit) - int(used))
+        return max(0, affordable)
+
+    def _find_purchase(self, run: str, step: str) -> int | None:
+        sql = "SELECT id FROM purchase WHERE run = ? AND step = ?"
+        one: int | None = self._tables.read_one(sql, run, step)
+        return one
+
+    def _count_questions(self, purchase: int, state: QuestionState | None = None) -> int:
+        """Return the number of tasks of a step, in one state or in any."""
+        sql = (
+            "SELECT count(*) FROM question "
+            "WHERE purchase = ?1 AND (?2 IS NULL OR state = ?2)"
+        )
+        return int(self._tables.read(sql, purchase, state)[0][0])
+
+    def _expire(self) -> None:
+        self._tables.write("UPDATE question SET state = 'expired' WHERE state = 'open'")
+
+    def close(
+        self, run: str, step: str, hold: Callable[[list[Label]], list[Label]]
+    ) -> StepOutcome:
+        """Turn the annotators' answers into labels. Open tasks expire at no cost.
+
+        Labels are added in the order of selection. ``hold`` marks those that are held back for
+        validation. Late answers, corrections and decisions count now: a new label is used for
+        training, and a correction changes the value only.
+        """
+        with self._tables.transaction():
+            self._tables.check()
+            self._expire()
+            self._tables.write("UPDATE purchase SET closed = 1")
+            purchase = self._find_purchase(run, step)
+            fresh: list[Label] = []
+            late: list[Label] = []
+            for answered in map(_Answered._make, self._tables.read(SETTLED)):
+                label = self._enter(answered, run)
+                if label is None:
+                    continue
+                if answered.purchase == purchase:
+                    fresh.append(label)
+                else:
+                    late.append(label)
+            self._store.write(self._tables.site, hold(fresh))
+            self._store.write(self._tables.site, late)
+            if purchase is None:
+                return StepOutcome(asked=0, answered=0, declined=0)
+            return StepOutcome(
+                asked=self._count_questions(purchase),
+                answered=self._count_questions(purchase, "answered"),
+                declined=self._count_questions(purchase, "declined"),
+            )
+
+    def _enter(self, answered: _Answered, run: str) -> Label | None:
+        """Add or correct the label of a row, or remove it if annotators cannot tell."""
+        question = answered.question
+        row = answered.row
+        sql = "UPDATE question SET entered = ? WHERE id = ?"
+        self._tables.write(sql, answered.newest_answer, question)
+        if answered.state == "declined":
+            self._store.erase(row)
+            sql = (
+                "INSERT OR IGNORE INTO gone (row, why, who, note, at, applied) "
+                "VALUES (?, 'declined', '', '', ?, 1)"
+            )
+            self._tables.write(sql, row, now())
+            return None
+        self._tables.write("DELETE FROM gone WHERE row = ? AND why = 'declined'", row)
+        value = self._tables.read(VALUE, question, question)[0][0]
+        earlier = self._store.erase(row)
+        if earlier is not None:
+            self._store.write(self._tables.site, [earlier._replace(value=value)])
+            return None
+        cycle = -1  # labels of an earlier run are treated like labels in the site's data
+        if answered.run == run:
+            cycle = answered.cycle
+        return Label(
+            row=row,
+            value=value,
+            cycle=cycle,
+            weight=answered.weight,
+            probability=answered.probability,
+        )
+
+    def apply_withdrawals(self) -> None:
+        """Apply all withdrawals so far."""
+        self._tables.write("UPDATE gone SET applied = 1")
+
+    def find_left_rows(self) -> set[int]:
+        """Return the withdrawn and the undecidable rows, including those not yet applied."""
+        return {row for (row,) in self._tables.read("SELECT row FROM gone")}
+
+    def find_excluded_rows(self) -> list[int]:
+        """Return the rows that are excluded from the pool and from training.
+
+        These are withdrawn rows, rows that annotators could not label, and rows with a conflict at
+        the end of labeling.
+        """
+        sql = (
+            "SELECT row FROM gone WHERE applied = 1 UNION SELECT q.row FROM question AS q "
+            "JOIN purchase AS p ON p.id = q.purchase WHERE p.closed = 1 AND q.state NOT IN "
+            "('expired', 'withdrawn') AND q.row NOT IN (SELECT row FROM label) ORDER BY row"
+        )
+        return [row for (row,) in self._tables.read(sql)]

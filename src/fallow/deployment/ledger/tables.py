@@ -1,0 +1,307 @@
+"""Database file of the ledger: tables, constraints and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
+from threading import Lock
+from typing import Any, final
+
+from fallow.core.types import SiteId
+from fallow.deployment.ledger.questions import now
+from fallow.storage.checksums import checksum
+from fallow.storage.database import BUSY, Database, Durability, Words, make_private
+from fallow.storage.errors import Damaged, Failed, Replaced, Unwritable
+
+SYNCHRONOUS: Durability = "FULL"  # a power failure loses no label
+COPIED = "copied at"
+"""Mark of a restored backup, until labels of a cycle were added."""
+NOTICED = "is older since"
+"""Mark of a restored backup whose missing releases were charged, for the same time."""
+VERSION = 1
+"""Version of the tables. A file of another version is rejected."""
+
+TABLES = """
+CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+
+CREATE TABLE run (id TEXT PRIMARY KEY, turn INTEGER NOT NULL UNIQUE,
+    place INTEGER NOT NULL DEFAULT -1, newest TEXT) STRICT;
+CREATE TABLE exchange (id INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL,
+    key TEXT NOT NULL, digest TEXT NOT NULL, place INTEGER NOT NULL, verbs TEXT NOT NULL,
+    bytes INTEGER NOT NULL, at TEXT NOT NULL, answer BLOB, UNIQUE (run, key)) STRICT;
+
+CREATE TABLE kept (name TEXT PRIMARY KEY, state BLOB NOT NULL) STRICT;
+CREATE TABLE undo (exchange INTEGER NOT NULL, name TEXT NOT NULL, state BLOB,
+    PRIMARY KEY (exchange, name)) STRICT;
+CREATE TABLE spent (run TEXT NOT NULL, key TEXT NOT NULL, epsilon REAL NOT NULL,
+    line BLOB NOT NULL, PRIMARY KEY (run, key)) STRICT;
+CREATE TABLE secret (one INTEGER PRIMARY KEY CHECK (one = 1),
+    held BLOB NOT NULL) STRICT;
+
+CREATE TABLE label (row INTEGER PRIMARY KEY, value REAL NOT NULL,
+    cycle INTEGER NOT NULL, weight REAL NOT NULL, probability REAL, held INTEGER NOT NULL,
+    mark BLOB NOT NULL) STRICT;
+CREATE TABLE gone (row INTEGER PRIMARY KEY, why TEXT NOT NULL
+    CHECK (why IN ('withdrawn', 'declined')), who TEXT NOT NULL, note TEXT NOT NULL,
+    at TEXT NOT NULL, applied INTEGER NOT NULL) STRICT;
+
+CREATE TABLE purse (one INTEGER PRIMARY KEY CHECK (one = 1), most INTEGER,
+    asked INTEGER NOT NULL DEFAULT 0, CHECK (most IS NULL OR asked <= most)) STRICT;
+INSERT INTO purse (one) VALUES (1);
+CREATE TABLE purchase (id INTEGER PRIMARY KEY, run TEXT NOT NULL, step TEXT NOT NULL,
+    cycle INTEGER NOT NULL, allowed INTEGER NOT NULL, asked INTEGER NOT NULL DEFAULT 0,
+    asked_at TEXT NOT NULL, deadline TEXT, closed INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (run, step), CHECK (asked BETWEEN 0 AND allowed)) STRICT;
+CREATE TABLE question (id INTEGER PRIMARY KEY,
+    purchase INTEGER NOT NULL REFERENCES purchase, run TEXT NOT NULL, cycle INTEGER NOT NULL,
+    row INTEGER NOT NULL, place INTEGER NOT NULL, why TEXT NOT NULL, weight REAL NOT NULL,
+    probability REAL, state TEXT NOT NULL DEFAULT 'open' CHECK (state IN
+        ('open', 'answered', 'declined', 'conflict', 'expired', 'withdrawn')),
+    entered INTEGER NOT NULL DEFAULT 0, UNIQUE (run, cycle, row)) STRICT;
+CREATE INDEX question_row ON question (row);
+CREATE TABLE given (id INTEGER PRIMARY KEY AUTOINCREMENT,
+    question INTEGER NOT NULL REFERENCES question, who TEXT NOT NULL, value REAL,
+    at TEXT NOT NULL, kind TEXT NOT NULL CHECK (kind IN
+        ('answer', 'imported', 'resolved', 'taken back')), undoes INTEGER UNIQUE) STRICT;
+CREATE INDEX given_question ON given (question);
+
+CREATE TRIGGER never_asked_again BEFORE INSERT ON question
+WHEN EXISTS (SELECT 1 FROM label WHERE row = NEW.row)
+  OR EXISTS (SELECT 1 FROM gone WHERE row = NEW.row)
+BEGIN SELECT RAISE(ABORT, 'a row that has a label or has left is never asked'); END;
+CREATE TRIGGER asking_costs AFTER INSERT ON question BEGIN
+    UPDATE purchase SET asked = asked + 1 WHERE id = NEW.purchase;
+    UPDATE purse SET asked = asked + 1;
+END;
+CREATE TRIGGER expired_is_given_back AFTER UPDATE OF state ON question
+WHEN NEW.state = 'expired' AND OLD.state <> 'expired' BEGIN
+    UPDATE purchase SET asked = asked - 1 WHERE id = NEW.purchase;
+    UPDATE purse SET asked = asked - 1;
+END;
+CREATE TRIGGER expired_for_good BEFORE UPDATE OF state ON question
+WHEN OLD.state IN ('expired', 'withdrawn') AND NEW.state <> OLD.state
+BEGIN SELECT RAISE(ABORT, 'a question that has ended is never opened again'); END;
+CREATE TRIGGER history_stays
+BEFORE UPDATE OF id, question, who, value, at, kind, undoes ON given
+BEGIN SELECT RAISE(ABORT, 'history is only added to'); END;
+CREATE TRIGGER history_is_whole BEFORE DELETE ON given
+BEGIN SELECT RAISE(ABORT, 'history is only added to'); END;
+
+CREATE TABLE attention (one INTEGER PRIMARY KEY CHECK (one = 1), most INTEGER,
+    shown INTEGER NOT NULL DEFAULT 0, CHECK (most IS NULL OR shown <= most)) STRICT;
+INSERT INTO attention (one) VALUES (1);
+CREATE TRIGGER showing_counts AFTER INSERT ON question BEGIN
+    UPDATE attention SET shown = shown + 1;
+END;
+
+CREATE TABLE scored (run TEXT NOT NULL, step TEXT NOT NULL, digest TEXT NOT NULL,
+    PRIMARY KEY (run, step, digest)) STRICT;
+CREATE TABLE attempt (run TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL,
+    PRIMARY KEY (run, key)) STRICT;
+CREATE TABLE left_run (id TEXT PRIMARY KEY, at TEXT NOT NULL) STRICT;
+CREATE TABLE going_back (run TEXT NOT NULL, number INTEGER NOT NULL, key TEXT NOT NULL,
+    at TEXT NOT NULL, PRIMARY KEY (run, number)) STRICT;
+CREATE TABLE contribution (one INTEGER PRIMARY KEY CHECK (one = 1), run TEXT NOT NULL,
+    line BLOB NOT NULL) STRICT;
+CREATE TABLE taken_back (run TEXT NOT NULL, key TEXT NOT NULL, PRIMARY KEY (run, key)) STRICT;
+"""
+MARKED = {
+    "about": ("name", "value"),
+    "run": ("id", "turn", "place", "newest"),
+    "exchange": ("id", "run", "key", "digest", "place", "verbs", "bytes", "at"),
+    "spent": ("run", "key", "epsilon"),
+    "gone": ("row", "why", "who", "note", "at", "applied"),
+    "purse": ("one", "most", "asked"),
+    "attention": ("one", "most", "shown"),
+    "purchase": (
+        "id",
+        "run",
+        "step",
+        "cycle",
+        "allowed",
+        "asked",
+        "asked_at",
+        "deadline",
+        "closed",
+    ),
+    "question": (
+        "id",
+        "purchase",
+        "run",
+        "cycle",
+        "row",
+        "place",
+        "why",
+        "weight",
+        "probability",
+        "state",
+        "entered",
+    ),
+    "given": ("id", "question", "who", "value", "at", "kind", "undoes"),
+    "scored": ("run", "step", "digest"),
+    "attempt": ("run", "key", "digest"),
+    "left_run": ("id", "at"),
+    "going_back": ("run", "number", "key", "at"),
+    "taken_back": ("run", "key"),
+}
+"""Tables whose lines have a checksum of these columns. Other tables have their own checksums: labels
+(`store`), states, secrets, replies and releases (`with_checksum`)."""
+PEOPLES = ("gone", "purse", "attention", "purchase", "question", "given")
+"""The subset of these tables from which labels are derived."""
+MARK_OF = "fallow_mark"
+"""Name of `mark_of` in the database."""
+Value = str | int | float | bytes | None
+"""Value of a cell in SQLite."""
+
+
+def mark_of(*line: Value) -> bytes:
+    """Return the checksum of a line from the name of its table and its values."""
+    return checksum(repr(line).encode())
+
+
+def _mark_statements(table: str) -> str:
+    """Return SQL statements by which the database maintains the checksums of a table."""
+    names = ", ".join(MARKED[table])
+    mark = (
+        f"UPDATE {table} SET mark = {MARK_OF}('{table}', {names}) WHERE rowid = NEW.rowid"
+    )
+    return (
+        f"ALTER TABLE {table} ADD COLUMN mark BLOB;\n"
+        f"UPDATE {table} SET mark = {MARK_OF}('{table}', {names});\n"
+        f"CREATE TRIGGER {table}_is_marked AFTER INSERT ON {table} BEGIN {mark}; END;\n"
+        f"CREATE TRIGGER {table}_is_marked_again AFTER UPDATE OF {names} ON {table} "
+        f"BEGIN {mark}; END;\n"
+    )
+
+
+def copy_of(ledger: Path) -> Path:
+    """Return the path of the backup of a ledger."""
+    return ledger.with_name(f"{ledger.stem}-backup{ledger.suffix}")
+
+
+@final
+class Tables:
+    """Tables of one site in a private file.
+
+    Raises Failed, with instructions for recovery, if the file cannot be read or written.
+    """
+
+    def __init__(self, path: Path, site: SiteId) -> None:
+        self.path = path
+        self.site = site
+        self._copying = Lock()  # one backup at a time
+        words = Words(self.damage_error, self._write_error)
+        self._file = Database(path, words, SYNCHRONOUS, is_private=True)
+        self._file.teach(MARK_OF, mark_of)
+        with self.transaction():
+            self._create()
+            self.check(tuple(MARKED))
+
+    def _create(self) -> None:
+        """Create the tables of a new file."""
+        version = self.read("PRAGMA user_version")[0][0]
+        if version == 0:
+            marks = [_mark_statements(table) for table in MARKED]
+            self._file.create(TABLES + "".join(marks))
+            self.write(f"PRAGMA user_version = {VERSION}")
+        elif version != VERSION:
+            raise Failed(
+                f"ledger {self.path} was written by another version of Fallow: install that one"
+            )
+
+    def check(self, tables: Sequence[str] = PEOPLES) -> None:
+        """Raise Failed if a line of these tables was changed."""
+        for table in tables:
+            columns = ", ".join(MARKED[table])
+            sql = (
+                f"SELECT rowid FROM {table} WHERE mark IS NOT "
+                f"{MARK_OF}('{table}', {columns}) LIMIT 1"
+            )
+            changed = self.read(sql)
+            if changed:
+                line = changed[0][0]
+                raise self.damage_error(f"line {line} of its table {table} was changed")
+
+    @property
+    def copy(self) -> Path:
+        """Return the path of the backup."""
+        return copy_of(self.path)
+
+    def damage_error(self, why: str) -> Failed:
+        """Return the error for a damaged file, with instructions for recovery."""
+        return Damaged(
+            f"ledger {self.path} of site {self.site} is damaged ({why}): end the site and its "
+            f"page, move {self.path.name} and the files {self.path.name}-wal and -shm away, copy "
+            f"{self.copy.name}, which is an hour old at most where the site was running, to "
+            f"{self.path.name}, and start the site again"
+        )
+
+    def _write_error(self, why: str) -> Failed:
+        if "locked" in why or "busy" in why:
+            return Failed(
+                f"ledger {self.path} has been busy for {BUSY:g} seconds: another process is "
+                "writing; end it, or try again; nothing was changed"
+            )
+        return Unwritable(
+            f"ledger {self.path} of site {self.site} cannot be read or written ({why}): "
+            "free some space or make the folder writable; existing data is kept, and the "
+            "coordinator repeats its instruction"
+        )
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Run a transaction. An inner transaction joins the outer one."""
+        return self._file.transaction()
+
+    def write(self, sql: str, *values: Value) -> int:
+        """Execute a statement, and return the ID of an added line."""
+        return self._file.write(sql, *values)
+
+    def read(self, sql: str, *values: Value) -> list[Any]:
+        """Return all lines of a query as tuples."""
+        return self._file.read(sql, *values)
+
+    def read_one(self, sql: str, *values: Value) -> Any:
+        """Return the first column of the first line of a query, or None without lines."""
+        for line in self.read(sql, *values):
+            return line[0]
+        return None
+
+    def backup(self) -> None:
+        """Replace the backup atomically.
+
+        The backup is marked as such, because a site that works with it lacks later events.
+        """
+        draft = self.copy.with_name(f"{self.copy.name}.part")
+        words = Words(self.damage_error, self._write_error)
+        with self._copying:
+            draft.unlink(missing_ok=True)
+            make_private(draft)
+            self._file.copy_to(draft)
+            with closing(Database(draft, words, SYNCHRONOUS)) as copy:
+                copy.teach(MARK_OF, mark_of)
+                copy.write(
+                    "INSERT OR REPLACE INTO about (name, value) VALUES (?, ?)",
+                    COPIED,
+                    now(),
+                )
+                # a backup that is restored later starts without this finding
+                copy.write("DELETE FROM about WHERE name = ?", NOTICED)
+                # a restored key would mask a second contribution
+                copy.write("DELETE FROM secret")
+                copy.read("VACUUM")  # remove the deleted key from free pages as well
+                copy.read("PRAGMA journal_mode=DELETE")  # keep the backup in a single file
+            draft.replace(self.copy)
+
+    def check_in_place(self) -> None:
+        """Raise Replaced if the file was replaced by another one since it was opened."""
+        if not self._file.is_in_place():
+            raise Replaced(
+                f"ledger {self.path} of site {self.site} was moved away or replaced while the site "
+                "was running: end the site and its page, see to it that the right file is there, "
+                "and start the site again"
+            )
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

@@ -1,0 +1,48 @@
+"""Interfaces of a transport at the coordinator and at a site."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from fallow.core.events import Say
+from fallow.core.types import SiteId
+from fallow.deployment.coordinator.folder import CoordinatorFolder
+from fallow.deployment.site.folder import SiteFolder
+from fallow.transport.envelope import Link
+
+
+class ServedLink(Link, Protocol):
+    """Transport that starts after the coordinator has locked its folder.
+
+    ``limit`` sets the largest size of a reply in bytes. Larger replies need not be read.
+    """
+
+    def start(self) -> object: ...
+    def limit(self, most: Callable[[SiteId], int]) -> None: ...
+
+
+class SiteNode(Protocol):
+    """Connection of a site to its coordinator. ``problem`` is the connection error, or None."""
+
+    @property
+    def problem(self) -> str | None: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+Handle = Callable[[bytes], bytes]
+"""Function that replies to an instruction."""
+Connect = Callable[[SiteFolder, Handle], SiteNode]
+"""Factory of the node that carries instructions to a site."""
+Open = Callable[[CoordinatorFolder, Say], ServedLink]
+"""Factory of the coordinator's end."""
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Both ends of a transport."""
+
+    open: Open
+    connect: Connect

@@ -1,0 +1,42 @@
+"""Ends of `FlowerLink`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fallow.core.events import Say
+from fallow.deployment.coordinator.folder import CoordinatorFolder
+from fallow.deployment.links.ends import Ends, Handle, ServedLink, SiteNode
+from fallow.deployment.site.folder import SiteFolder
+from fallow.transport.flower import FlowerLink, SocketNode, Supernode
+
+
+def open_link(office: CoordinatorFolder, say: Say) -> ServedLink:
+    """Start a SuperLink and its dependencies."""
+    nodes = {site: details["node"] for site, details in office.admitted.items()}
+    return FlowerLink(office.path / "flower", office.address, office.tls, nodes, say)
+
+
+def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
+    """Start a SuperNode, which passes instructions to a local socket."""
+    superlink = folder.settings.superlink
+    if superlink is None:
+        raise ValueError(
+            f'site {folder.name} does not know its coordinator: write superlink = "host:port" '
+            f"into {folder.path / 'site.toml'}"
+        )
+
+    def make_node(at: Path) -> Supernode:
+        return Supernode(
+            folder=folder.path / "flower",
+            site=folder.name,
+            superlink=superlink,
+            key=folder.node_key,
+            socket=at,
+            authority=folder.authority,
+        )
+
+    return SocketNode(folder.path, handle, make_node)
+
+
+ENDS = Ends(open_link, connect)

@@ -1,0 +1,51 @@
+"""Ends of `HttpsLink`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fallow.core.events import Say
+from fallow.deployment.coordinator.folder import CoordinatorFolder
+from fallow.deployment.links.ends import Ends, Handle, ServedLink, SiteNode
+from fallow.deployment.site.folder import SiteFolder
+
+if TYPE_CHECKING:
+    from fallow.transport.https import Calling
+
+
+def open_link(office: CoordinatorFolder, say: Say) -> ServedLink:
+    """Create the HTTPS server in this process."""
+    from fallow.transport.https import HttpsLink, Listening
+
+    server = office.server
+    tls = None if server.behind_proxy else office.tls
+    listening = Listening(office.address, tls, server.clients)
+    return HttpsLink(listening, office.agreement.digest, office.keys.sites, say)
+
+
+def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
+    """Start a thread that sends requests to the coordinator."""
+    from fallow.transport.https import Calling, Pair
+
+    own = folder.settings
+    if own.address is None:
+        raise ValueError(
+            f'site {folder.name} does not know its coordinator: write address = "host:port" '
+            f"into {folder.path / 'site.toml'}"
+        )
+    pair = None
+    if own.own_certificate is not None and own.own_key is not None:
+        pair = Pair(folder.path / own.own_certificate, folder.path / own.own_key)
+    calling = Calling(own.address, folder.authority, pair, own.proxy)
+    return call(calling, folder, handle)
+
+
+def call(calling: Calling, folder: SiteFolder, handle: Handle) -> SiteNode:
+    """Create the node of a site that connects as ``calling`` specifies."""
+    from fallow.transport.https import HttpsNode
+
+    digest = folder.agreement.digest
+    return HttpsNode(calling, folder.name, digest, folder.keys.sign, handle)
+
+
+ENDS = Ends(open_link, connect)

@@ -1,0 +1,300 @@
+"""Health checks and metrics of a site or a coordinator, collected from its folder.
+
+The lock, ``live.json`` and the ledger have all data. The monitored process is not changed, and a
+process that hangs or has ended is detected. Metrics contain counts and the names of runs, sites and
+client functions, like the output of ``status``, in the Prometheus text format.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+
+from fallow.core.types import Tree
+from fallow.deployment.coordinator.folder import CoordinatorFolder
+from fallow.deployment.coordinator.live import read_last, seconds_of
+from fallow.deployment.coordinator.program import is_running
+from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.site.serve import has_ended, read_status
+from fallow.report.live import OPEN, read_live
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+    from prometheus_client.registry import Collector
+    from starlette.applications import Starlette
+
+HOME = "127.0.0.1"
+SILENT = 120.0
+"""Seconds without an update after which a coordinator counts as hanging."""
+
+COUNTS = ("asked", "answered", "declined", "conflicts", "open")
+
+
+@dataclass(frozen=True)
+class Health:
+    """Health of a process, with a reason if it is not healthy."""
+
+    is_well: bool
+    why: str
+
+
+class WatchedFolder(Protocol):
+    """A monitored folder."""
+
+    def check(self) -> Health:
+        """Return the health of the process."""
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the current metrics."""
+
+
+def watch(folder: Path) -> WatchedFolder:
+    """Return the monitor for the folder of a site or a coordinator.
+
+    Raises ValueError for any other folder.
+    """
+    if (folder / "site.toml").exists():
+        return WatchedSite(SiteFolder.open(folder))
+    if (folder / "coordinator.json").exists():
+        return WatchedCoordinator(CoordinatorFolder.open(folder))
+    raise ValueError(
+        f"{folder} is neither the folder of a site nor that of a coordinator: "
+        "'fallow site init' and 'fallow coordinate init' make them"
+    )
+
+
+@dataclass(frozen=True, eq=False)  # the registry keeps it in a set
+class WatchedSite:
+    """Monitored folder of a site."""
+
+    folder: SiteFolder
+
+    def check(self) -> Health:
+        """Return healthy if a process serves the site and reaches the coordinator.
+
+        A site is healthy as well after the end of the study.
+        """
+        name = self.folder.name
+        status = read_status(self.folder)
+        if status.pid is None or status.problem:
+            if self._has_ended():
+                study = self.folder.agreement.name
+                return Health(True, f"study {study} has ended at site {name}")
+            if status.pid is None:
+                return Health(False, f"no process serves site {name}")
+            return Health(False, f"site {name}: {status.problem}")
+        return Health(True, f"site {name} is served by process {status.pid}")
+
+    def _has_ended(self) -> bool:
+        with closing(self.folder.open_ledger()) as ledger:
+            return has_ended(ledger)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield metrics of traffic, labels, privacy cost and the backup of the ledger."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        about = {"study": self.folder.agreement.name, "site": self.folder.name}
+        names = list(about)
+        values = list(about.values())
+
+        def gauge(name: str, text: str, value: float) -> Metric:
+            family = GaugeMetricFamily(name, text, labels=names)
+            family.add_metric(values, value)
+            return family
+
+        yield gauge(
+            "fallow_healthy",
+            "1 while the process of the site does its work.",
+            float(self.check().is_well),
+        )
+        with closing(self.folder.open_ledger()) as ledger:
+            traffic = ledger.traffic()
+            progress = ledger.progress()
+            asked = ledger.purchases.asked
+            spent = ledger.store.sum_spent()
+            copy = ledger.copy
+        exchanges = CounterMetricFamily(
+            "fallow_exchanges",
+            "Number of replies sent by the site.",
+            labels=[*names, "run", "verb"],
+        )
+        sent = CounterMetricFamily(
+            "fallow_sent_bytes",
+            "Size of replies sent by the site in bytes.",
+            labels=[*names, "run", "verb"],
+        )
+        for line in traffic:
+            exchanges.add_metric([*values, line.run, line.verb], line.exchanges)
+            sent.add_metric([*values, line.run, line.verb], line.bytes)
+        yield exchanges
+        yield sent
+        labels = GaugeMetricFamily(
+            "fallow_labels",
+            "Questions of the newest cycle, by what became of them.",
+            labels=[*names, "state"],
+        )
+        for state in COUNTS:
+            labels.add_metric([*values, state], getattr(progress, state))
+        yield labels
+        counter_metric_family = CounterMetricFamily(
+            "fallow_labels_asked", "Labels requested since the site joined.", labels=names
+        )
+        counter_metric_family.add_metric(values, asked)
+        yield counter_metric_family
+        yield gauge("fallow_epsilon_spent", "Epsilon spent on noise.", spent)
+        if self.folder.settings.epsilon is not None:
+            yield gauge(
+                "fallow_epsilon_limit",
+                "Epsilon that the site allows.",
+                self.folder.settings.epsilon,
+            )
+        if copy.exists():
+            age = max(0.0, time.time() - copy.stat().st_mtime)
+            yield gauge(
+                "fallow_copy_age_seconds", "Age of the newest copy of the ledger.", age
+            )
+
+
+@dataclass(frozen=True, eq=False)  # the registry keeps it in a set
+class WatchedCoordinator:
+    """Monitored folder of a coordinator."""
+
+    folder: CoordinatorFolder
+
+    def check(self) -> Health:
+        """Return healthy if a process works on the run, or if the run is finished."""
+        name = self.folder.agreement.name
+        try:
+            result = read_live(self.folder.path) or {}
+        except ValueError as error:
+            return Health(False, str(error))
+        if result.get("state") == "finished":
+            return Health(True, f"study {name} is finished")
+        if not is_running(self.folder.path):
+            return Health(False, f"no coordinator works on study {name}")
+        if result.get("state") == OPEN and result.get("updated"):
+            silence = time.time() - seconds_of(result["updated"])
+            if silence < -SILENT:
+                return Health(
+                    False,
+                    f"the coordinator of {name} last wrote at a time that has not come: "
+                    "the clock was set back",
+                )
+            if silence > SILENT:
+                return Health(
+                    False,
+                    f"the coordinator of {name} has not responded for {silence:.0f} s",
+                )
+        return Health(True, f"study {name} is coordinated")
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield metrics of the phase, the connected sites and the labeling progress."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        study = self.folder.agreement.name
+        result = read_last(self.folder.path) or {}  # `check` reports the error
+        sites: Mapping[str, Tree] = result.get("sites") or {}
+        waiting = sum(bool(about.get("awaited")) for about in sites.values())
+        yield GaugeMetricFamily(
+            "fallow_healthy",
+            "1 while the coordinator does its work.",
+            value=float(self.check().is_well),
+        )
+        place = GaugeMetricFamily(
+            "fallow_phase", "1 for the phase that the run is in.", labels=["study", "phase"]
+        )
+        place.add_metric([study, str(result.get("phase", result.get("state", "new")))], 1)
+        yield place
+        for key in ("cycle", "round"):
+            if result.get(key) is not None:
+                yield GaugeMetricFamily(
+                    f"fallow_{key}", f"The {key} that the run is in.", value=result[key]
+                )
+        yield GaugeMetricFamily(
+            "fallow_waiting_sites", "Number of pending sites.", value=waiting
+        )
+        refusals = result.get("refusals") or []
+        yield GaugeMetricFamily(
+            "fallow_refusals",
+            "Recent rejected replies.",
+            value=len(refusals),
+        )
+        yield from _describe_sites(study, sites)
+
+
+def _describe_sites(study: str, sites: Mapping[str, Tree]) -> Iterator[Metric]:
+    """Yield metrics of each site from the coordinator's point of view."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    online = GaugeMetricFamily(
+        "fallow_site_online", "1 for a site that is connected.", labels=["study", "site"]
+    )
+    seen = GaugeMetricFamily(
+        "fallow_site_seen_timestamp_seconds",
+        "When a site was heard last.",
+        labels=["study", "site"],
+    )
+    labels = GaugeMetricFamily(
+        "fallow_labels",
+        "Questions of the newest cycle, by what became of them.",
+        labels=["study", "site", "state"],
+    )
+    for name, details in sites.items():
+        online.add_metric([study, name], float(bool(details.get("online"))))
+        if details.get("seen"):
+            seen.add_metric([study, name], seconds_of(details["seen"]))
+        counts: Mapping[str, float] = details.get("labels") or {}
+        for state in COUNTS:
+            if state in counts:
+                labels.add_metric([study, name, state], counts[state])
+    yield online
+    yield seen
+    yield labels
+
+
+def metrics_text(watched: WatchedFolder) -> bytes:
+    """Return the current metrics in the Prometheus text format."""
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry()
+    registry.register(cast("Collector", watched))  # it has the method of a collector
+    return generate_latest(registry)
+
+
+def create_app(watched: WatchedFolder, port: int) -> Starlette:
+    """Create the application with ``/healthz`` (200 or 503, with a reason) and ``/metrics``.
+
+    A request must use the address of the server, which protects against DNS rebinding from websites
+    in a browser on this machine.
+    """
+    from prometheus_client import CONTENT_TYPE_LATEST
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import PlainTextResponse, Response
+    from starlette.routing import Route
+
+    hosts = {f"{HOME}:{port}", f"localhost:{port}"}
+
+    def refuse(request: Request) -> Response | None:
+        host = request.headers.get("host", "")
+        if host in hosts:
+            return None
+        return PlainTextResponse(f"This is {HOME}:{port}, not {host!r}.\n", status_code=421)
+
+    def healthz(request: Request) -> Response:
+        health = watched.check()
+        code = 200
+        if not health.is_well:
+            code = 503
+        return refuse(request) or PlainTextResponse(f"{health.why}\n", status_code=code)
+
+    def metrics(request: Request) -> Response:
+        return refuse(request) or Response(
+            metrics_text(watched), media_type=CONTENT_TYPE_LATEST
+        )
+
+    return Starlette(routes=[Route("/healthz", healthz), Route("/metrics", metrics)])

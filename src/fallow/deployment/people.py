@@ -1,0 +1,348 @@
+"""Client functions for labeling tasks and test scores, and their disclosures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.contract import Contract
+from fallow.core.methods import Finishing
+from fallow.core.refusal import Refusal, words_stay
+from fallow.core.streams import seed_of
+from fallow.core.types import Answer, State
+from fallow.deployment.agreement import Agreement
+from fallow.deployment.card import CardFacts, write_card
+from fallow.deployment.ledger import Ledger
+from fallow.deployment.ledger.purchases import Allowance, ChosenRow
+from fallow.deployment.ledger.questions import LabelProgress, Reasons
+from fallow.deployment.people_scores import count_hits
+from fallow.experiment.audit import KEPT as OUTLOOK
+from fallow.experiment.encoding import add_encoder
+from fallow.experiment.finished import TrainedModel
+from fallow.experiment.scale import in_units
+from fallow.experiment.steps import hold_back, is_stratified, known_or_none
+from fallow.experiment.versions import versions
+from fallow.settings.recipe import Recipe
+from fallow.sites import LocalSite
+from fallow.sites.site import ENCODE
+from fallow.sites.store import Label
+from fallow.sites.view import SiteView
+from fallow.storage.files import save_tree
+from fallow.transport.relays import tensor_to_bytes
+
+MODEL = "model.safetensors"
+PICKED = "picked in"
+"""State at a site: the step that selected the examples."""
+CYCLE = "cycle"
+"""State at a site: the cycle of the other states."""
+MODELS = ("local", "global")
+"""States of models that a site may have at a query."""
+PARTS = ("w", "stats")
+"""Parts of a model."""
+SCORES = {
+    True: "numbers of test rows and of hits, in all and by class; nothing over too few rows",
+    False: "number of test rows and the sum of squared errors; nothing over too few rows",
+}
+"""Disclosure of test scores, for classification (True) and regression."""
+
+
+@dataclass(frozen=True)
+class Office:
+    """Data that the client functions for annotators use: one site, its ledger and its files.
+
+    ``x`` (m, *shape) and ``y`` (m,) are the test examples as in the file. ``run`` selects the
+    labeling tasks. ``seal`` is the public key for peer messages to the site. ``bounds`` limit the
+    labeling tasks over all runs.
+    """
+
+    site: LocalSite
+    ledger: Ledger
+    agreement: Agreement
+    x: Tensor
+    y: Tensor
+    run: str
+    seal: bytes
+    path: Path
+    bounds: Allowance
+
+
+@final
+@dataclass(frozen=True)
+class People:
+    """Labeling tasks, their labels, and scores on a site's own test examples.
+
+    The client functions run at a site like those of an algorithm, with the site's `Office` as view.
+    The number of requested and labeled examples is disclosed without noise, but not which examples,
+    and no counts per class. With ``secure_sum``, scores are disclosed as aggregates only.
+    ``classes`` is false for regression.
+    """
+
+    secure_sum: bool = False
+    classes: bool = True
+
+    contract: ClassVar[Contract] = Contract(
+        title="People and scores",
+        paper="-",
+        year=0,
+        each={
+            "hello": "numbers of rows, labels and test rows, its version and a public key",
+            "ask": "number of labeling tasks",
+            "close": (
+                "numbers of labeling tasks, of answered and declined ones, of labels, and of "
+                "remaining rows"
+            ),
+            "progress": (
+                "numbers of labeling tasks, and of answered, declined, open and conflicting "
+                "ones"
+            ),
+        },
+        keep={"finish": "whether it uses a model of its own"},
+    )
+    writes: ClassVar[frozenset[str]] = frozenset({"ask", "close"})
+    """Client functions that are one transaction with their reply."""
+
+    def __post_init__(self) -> None:
+        output = SCORES[self.classes]
+        item = dict(People.contract.each)
+        total: dict[str, str] = {}
+        if self.secure_sum:
+            total["score"] = f"aggregates of {output}"
+        else:
+            item["score"] = output
+        says = replace(People.contract, verbs={}, each=item, sum=total)
+        object.__setattr__(self, "contract", says)
+
+    def hello(self, at: Office) -> Answer:
+        """Register the site with the data that the coordinator needs to start."""
+        return {
+            "rows": len(at.site.x),
+            "test": len(at.y),
+            **_count_labels(at.site),
+            "schema": at.agreement.schema.digest,
+            "fallow": versions()["fallow"],
+            "seal": torch.tensor(list(at.seal), dtype=torch.uint8),
+        }
+
+    def ask(
+        self, at: Office, step: str, cycle: int, allowed: int, deadline: str | None = None
+    ) -> Answer:
+        """Turn the selected examples into labeling tasks within the budget."""
+        picks = _find_picks(at, step)
+        if picks is not None:  # a row may have been withdrawn since
+            taken = at.ledger.purchases.find_taken_rows(at.run, cycle)
+            kept = [i for i, row in enumerate(picks["rows"].tolist()) if row not in taken]
+            picks = {name: values[kept] for name, values in picks.items()}
+        lines: list[ChosenRow] = []
+        if picks is not None:
+            lines = list(_explain_picks(at, cycle, picks))
+        asked = at.ledger.purchases.ask(
+            run=at.run,
+            step=step,
+            cycle=cycle,
+            allowed=allowed,
+            deadline=deadline,
+            rows=lines,
+            allowance=at.bounds,
+        )
+        return {"asked": asked}
+
+    def close(self, at: Office, step: str, cycle: int) -> Answer:
+        """Turn answers into labels and delete the states of the cycle, as in a simulation."""
+        recipe = at.agreement.recipe
+
+        def hold(labels: list[Label]) -> list[Label]:
+            drawn = seed_of(at.agreement.seed, "validation", step, at.site.id)
+            by_class = is_stratified(recipe, at.site.parts.classes)
+            return hold_back(labels, recipe.validation, by_class, drawn)
+
+        closed = at.ledger.purchases.close(at.run, step, hold)
+        part = int(step.partition("query-")[2] or 0)
+        is_last = cycle < 0 or part == recipe.queries_per_cycle - 1
+        lasting = _list_lasting(recipe)
+        if not is_last:  # the query of the next part uses the same models
+            lasting = MODELS + lasting
+        at.site.forget(lasting)
+        at.site.reread(at.ledger.store.load_labels(at.site.id))
+        at.site.leave(at.ledger.purchases.find_excluded_rows())
+        return {**asdict(closed), **_count_labels(at.site)}
+
+    def score(self, at: Office, retained: bool, **common: Tensor) -> Answer:
+        """Return test counts of the model that the site would deploy.
+
+        The shared state has ``w`` (d,), ``stats`` (s,) and further entries of the training
+        algorithm. With ``retained``, the model with the best validation score so far is evaluated.
+        All counts are 0 if there are too few examples.
+        """
+        outputs = self._outputs(at, _find_used(at, common, retained))
+        if at.site.parts.classes:
+            least = at.agreement.smallest
+            return count_hits(outputs.argmax(1), at.y.long(), at.site.parts.classes, least)
+        if len(at.y) < at.agreement.smallest:
+            return {"rows": 0.0, "squares": 0.0}
+        away = in_units(outputs.squeeze(1), at.site.memory.get("targets")) - at.y
+        squares = away.double().square().sum()
+        return {"rows": float(len(at.y)), "squares": float(squares)}
+
+    def finish(self, at: Office, **common: Tensor) -> Answer:
+        """Write the final model of this site and its model card."""
+        training = at.site.parts.methods["training"]
+        has_last_word = isinstance(training, Finishing)
+        retained = at.agreement.recipe.validation > 0 and not has_last_word
+        used = _find_used(at, common, retained)
+        deployed = training.deploy(common, at.site.memory)
+        is_own = any(not torch.equal(deployed[name], common[name]) for name in PARTS)
+
+        model: TrainedModel = {
+            "state": {name: used[name] for name in PARTS},
+            "about": at.agreement.schema.about,
+            "scale": at.site.memory.get("features"),
+            "targets": at.site.memory.get("targets"),
+        }
+        encoder = at.site.parts.methods.get("encoder")
+        add_encoder(model, encoder, at.site.memory.get(ENCODE))
+        save_tree(at.path / MODEL, model)
+        facts = CardFacts(
+            owner=f"site {at.site.id}",
+            labels={at.site.id: _count_labels(at.site)},
+            scores=self._own_scores(at, used),
+            is_own=is_own,
+        )
+        write_card(at.path, at.agreement, at.site.parts.methods, facts)
+        return {"count": int(is_own)}
+
+    def progress(self, at: Office) -> Answer:
+        """Return the labeling progress of this run. Earlier runs are not included."""
+        if at.run != at.ledger.orders.newest_run():
+            return asdict(LabelProgress())
+        return asdict(at.ledger.progress())
+
+    def _own_scores(self, at: Office, used: State) -> dict[str, float | None]:
+        """Return scores on all test examples of the site, for its own model card."""
+        if not len(at.y):
+            return {}
+        outputs = self._outputs(at, used)
+        if at.site.parts.classes:
+            hits = (outputs.argmax(1) == at.y.long()).double()
+            return {
+                f"accuracy on the {len(hits)} test rows of {at.site.id}": float(hits.mean())
+            }
+        away = in_units(outputs.squeeze(1), at.site.memory.get("targets")) - at.y
+        error = float(away.double().square().mean())
+        return {f"mean squared error on the {len(at.y)} test rows of {at.site.id}": error}
+
+    def _outputs(self, at: Office, state: State) -> Tensor:
+        """Return the model outputs for the test examples, (m, c)."""
+        x = at.site.see(at.x)[:]
+        outputs = SiteView(at.site, 0).outputs(state, x.to(state["w"].dtype))
+        if not bool(outputs.isfinite().all()):
+            raise Refusal(
+                f"the model of site {at.site.id} gives NaN or infinite outputs: training diverged; "
+                "lower the learning rate (lr)"
+            )
+        return outputs
+
+
+def begin_cycle(site: LocalSite, cycle: int, recipe: Recipe) -> None:
+    """Prepare a site for an instruction of a cycle.
+
+    A site that missed the end of an earlier cycle deletes the states that other sites deleted then.
+    """
+    known = site.memory.get(CYCLE)
+    if known is not None and int(known["number"]) < cycle:
+        site.forget(_list_lasting(recipe))
+    if CYCLE not in site.memory:
+        site.remember(CYCLE, {"number": torch.tensor(cycle)})
+
+
+def _list_lasting(recipe: Recipe) -> tuple[str, ...]:
+    """Return the name prefixes of states that outlast a cycle."""
+    lasting: tuple[str, ...] = ()
+    if recipe.restart == "continue":
+        lasting = ("own/", "average")
+    if recipe.audit:
+        lasting += (OUTLOOK,)
+    return lasting
+
+
+def _find_picks(at: Office, step: str) -> State | None:
+    """Return the examples selected in this step.
+
+    Selections of an earlier step that ended while the site was absent are ignored.
+    """
+    picked = at.site.memory.get(PICKED)
+    if picked is None or tensor_to_bytes(picked["step"], PICKED) != step.encode():
+        return None
+    return at.site.memory.get("picks")
+
+
+def _count_labels(site: LocalSite) -> dict[str, int]:
+    return {
+        "labeled": len(site.labeled),
+        "held": len(site.validation),
+        "pool": len(site.pool),
+    }
+
+
+def _find_used(at: Office, common: State, retained: bool) -> State:
+    if retained and "best" in at.site.memory:
+        return at.site.memory["best"]
+    with words_stay():
+        return at.site.parts.methods["training"].deploy(common, at.site.memory)
+
+
+def _explain_picks(at: Office, cycle: int, picks: State) -> Iterator[ChosenRow]:
+    """Yield the selected examples with the reasons that are shown to annotators."""
+    rows = picks["rows"].tolist()
+    reasons = _predict(at, cycle, picks["rows"])
+    if "score" in picks:
+        for why, score in zip(reasons, picks["score"].tolist(), strict=True):
+            if not math.isnan(score):  # rows drawn at random have no reason
+                why["score"] = score
+    weights = [1.0] * len(rows)
+    if "weight" in picks:
+        weights = picks["weight"].tolist()
+    chances: list[float | None] = [None] * len(rows)
+    if "probability" in picks:
+        chances = [known_or_none(value) for value in picks["probability"].tolist()]
+    for i, row in enumerate(rows):
+        yield ChosenRow(
+            row=row,
+            why=reasons[i],
+            weight=weights[i],
+            probability=chances[i],
+        )
+
+
+def _predict(at: Office, cycle: int, rows: Tensor) -> list[Reasons]:
+    """Return the predictions of the query's model for the rows (k,).
+
+    Returns nothing if the query used no model, as for the initial labeled set.
+    """
+    site = at.site
+    strategy = site.method("query")
+    wanted = [getattr(strategy, "model", None), *strategy.contract.needs]
+    by = None
+    for name in wanted:
+        if name in MODELS and name in site.memory:
+            by = name
+            break
+    if by is None or cycle < 0 or not len(rows):
+        return [{} for _ in rows]
+    if not len(site.labeled):
+        by = "global"  # the same names as in `View.model`
+    view = SiteView(site, cycle)
+    outputs = view.look(view.model(by), site.seen[rows])[1]
+    if not site.parts.classes:
+        numbers = in_units(outputs.squeeze(1), site.memory.get("targets"))
+        return [{"predicted": number, "by": by} for number in numbers.tolist()]
+    best = outputs.softmax(1).max(1)
+    reasons: list[Reasons] = []
+    for guess, sure in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+        reasons.append({"predicted": guess, "probability": sure, "by": by})
+    return reasons

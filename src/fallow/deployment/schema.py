@@ -1,0 +1,474 @@
+"""Schema of the examples at all sites: columns, units, texts and classes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from pydantic import TypeAdapter, ValidationError
+
+from fallow.core.kinds import describe_wrong_value
+from fallow.core.missing import Missing, name_marks
+from fallow.core.terms import nearest
+from fallow.data.dataset import Dataset, Task
+from fallow.data.own.archive import read_arrays
+from fallow.data.own.cells import number_in
+from fallow.data.own.columns import (
+    ENOUGH,
+    are_dates,
+    describe_dates,
+    explain_many_texts,
+)
+from fallow.data.own.labels import TaskChoice, encode_labels
+from fallow.data.own.table import EMPTY, read_cells
+from fallow.deployment.site.pictures import read_pictures
+from fallow.experiment.finished import RowsAbout
+
+DataKind = Literal["table", "images", "arrays"]
+MOST_NUMBERS = 10**8  # limit for a row, because a synthetic one is built to check models
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table.
+
+    Parameters
+    ----------
+    values
+        Agreed texts, each of which becomes a binary feature. Empty for a numeric column.
+    low, high
+        Expected range. Values outside it are reported and kept.
+    may_be_empty
+        Cells may be empty, and the sites impute them jointly.
+    """
+
+    name: str
+    unit: str = ""
+    values: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    may_be_empty: bool = False
+
+    def __post_init__(self) -> None:
+        if len(set(self.values)) < len(self.values) or "" in self.values:
+            raise ValueError(
+                f"column {self.name!r} has the values {list(self.values)}; give each text once, "
+                "and none that is empty"
+            )
+        for name, limit in (("low", self.low), ("high", self.high)):
+            if limit is not None and math.isnan(limit):
+                raise ValueError(f"column {self.name!r} has {name} = nan; give a number")
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Return the features of the column: its name, or ``name=value`` for each text."""
+        return tuple(f"{self.name}={value}" for value in self.values) or (self.name,)
+
+    @property
+    def agreed(self) -> tuple[object, ...]:
+        """Return the part of the column that the hash of the schema covers.
+
+        For columns without empty cells it is the same as in earlier versions.
+        """
+        if self.may_be_empty:
+            return (self.name, self.unit, self.values, "may be empty")
+        return (self.name, self.unit, self.values)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Schema that sites agree on before they train a joint model.
+
+    Parameters
+    ----------
+    label
+        Label column of a table.
+    classes
+        Class names in order. Empty for regression.
+    unit
+        Unit of the regression targets.
+    shape
+        Shape of one example in model form.
+    ids
+        Column with the names of rows, which is not a feature and may be missing at a site.
+    """
+
+    kind: DataKind
+    task: Task
+    label: str = "label"
+    classes: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+    shape: tuple[int, ...] = ()
+    ids: str = "id"
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        is_class = self.task == "classification"
+        if is_class and len(set(self.classes)) < max(2, len(self.classes)):
+            raise ValueError(
+                f"schema.classes is {list(self.classes)}; name two classes or more, each once"
+            )
+        if not is_class and self.classes:
+            raise ValueError(
+                "schema.classes is given and the task is regression; leave one out"
+            )
+        names = [column.name for column in self.columns]
+        times = Counter([*names, self.label, self.ids])
+        if double := sorted(name for name, n in times.items() if n > 1):
+            raise ValueError(
+                f"schema: {double[0]!r} is the name of two columns (features, label and ids "
+                "count); rename one"
+            )
+        if (self.kind == "table") != bool(self.columns):
+            raise ValueError(
+                f"schema.columns is {names} and schema.kind {self.kind!r}; a table has columns, "
+                "and nothing else has"
+            )
+        if self.kind == "table" and self.shape != (len(self.features),):
+            raise ValueError(
+                f"schema.shape is {list(self.shape)} and the columns make {len(self.features)} "
+                "features; leave the shape of a table out"
+            )
+        if not self.shape or min(self.shape) < 1:
+            raise ValueError(
+                f"schema.shape is {list(self.shape)}; give the shape of one row"
+            )
+        if math.prod(self.shape) > MOST_NUMBERS:
+            raise ValueError(
+                f"schema.shape is {list(self.shape)}, more than {MOST_NUMBERS:,} numbers in a row"
+            )
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Return the feature names of a table in model order, with missing-value indicators last."""
+        return features_of(self.columns)
+
+    @property
+    def missing(self) -> Missing | None:
+        """Return how empty cells are imputed, or None if no column may be empty."""
+        if not any(column.may_be_empty for column in self.columns):
+            return None
+        levels: list[tuple[int, int]] = []
+        first = 0
+        for column in self.columns:
+            end = first + len(column.features)
+            if column.values:
+                levels.append((first, end))
+            first = end
+        return Missing(tuple(levels), marks_of(self.columns))
+
+    @property
+    def about(self) -> RowsAbout:
+        """Return the information for prediction that is stored beside a model."""
+        details: RowsAbout = {
+            "classes": list(self.classes),
+            "columns": [],
+            "shape": list(self.shape),
+            "ids": self.ids,
+        }
+        if self.kind == "table":
+            details["columns"] = list(self.features)
+        if self.missing is not None:
+            details["marks"] = [list(mark) for mark in self.missing.marks]
+        return details
+
+    @property
+    def outputs(self) -> int:
+        """Return the number of model outputs: one per class, or one."""
+        return len(self.classes) or 1
+
+    @property
+    def example(self) -> Dataset:
+        """Return a data set of one synthetic row, for checks of the data type."""
+        x = torch.zeros(1, *self.shape)
+        y = torch.zeros(1)
+        if self.classes:
+            y = y.long()
+        return Dataset(
+            name="the study",
+            x=x,
+            y=y,
+            x_test=x[:0],
+            y_test=y[:0],
+            classes=self.classes,
+            columns=self.features,
+            missing=self.missing,
+        )
+
+    @property
+    def digest(self) -> str:
+        """Return a hash (32 hexadecimal digits) of the agreed schema.
+
+        Column limits are not included, because they reject nothing.
+        """
+        columns = [column.agreed for column in self.columns]
+        text = json.dumps({**asdict(self), "columns": columns}, sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def value(self, text: str, *, with_hint: bool = True) -> float:
+        """Return the number of a label in words: a class ID or the number itself.
+
+        With ``with_hint``, an error suggests the closest class name. Raises ValueError for an
+        unknown class and for a number that is not finite.
+        """
+        text = text.strip()
+        if self.classes:
+            known = text
+            if text not in self.classes:
+                known = _drop_zero_decimals(text)
+            if known not in self.classes:
+                hint = ""
+                if with_hint:
+                    hint = nearest(text, list(self.classes))
+                raise ValueError(f"label {text!r} is not one of the agreed classes{hint}")
+            return float(self.classes.index(known))
+        number = number_in(text)
+        if number is None or not math.isfinite(number):
+            what = "a finite number"
+            if self.unit:
+                what += f" (in {self.unit})"
+            raise ValueError(f"label {text!r} is not {what}")
+        return number
+
+    def words(self, value: float) -> str:
+        """Return a label in words: the class name or the number."""
+        if self.classes:
+            return self.classes[int(value)]
+        return f"{value:g}"
+
+
+def marks_of(columns: Sequence[Column]) -> tuple[tuple[str, str], ...]:
+    """Return the missing-value indicators and the columns that they belong to."""
+    names = _names_of(columns)
+    lacking = [column.name for column in columns if column.may_be_empty]
+    return name_marks(names, lacking)
+
+
+def features_of(columns: Sequence[Column]) -> tuple[str, ...]:
+    """Return the feature names of columns, with missing-value indicators last."""
+    features = _names_of(columns)
+    features += [mark for mark, _ in marks_of(columns)]
+    return tuple(features)
+
+
+def _names_of(columns: Sequence[Column]) -> list[str]:
+    names: list[str] = []
+    for column in columns:
+        names.extend(column.features)
+    return names
+
+
+def schema_from(settings: Mapping[str, object]) -> Schema:
+    """Build a schema from plain settings, such as a TOML section.
+
+    The shape of a table is optional. Raises ValueError naming the setting.
+    """
+    try:
+        result = dict(settings)
+        if result.get("kind") == "table" and "shape" not in result:
+            columns = _read_columns(result.get("columns", ()))
+            result["shape"] = (len(features_of(columns)),)
+        known = list(Schema.__dataclass_fields__)
+        for key in result:
+            if key not in known:
+                raise ValueError(f"schema.{key} is not a setting{nearest(key, known)}")
+        schema: Schema = TypeAdapter(Schema).validate_json(_as_json(result), strict=True)
+    except ValidationError as error:
+        wrong_value = describe_wrong_value(Schema, error.errors(), whole="schema")
+        raise ValueError(wrong_value) from error
+    return schema
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Columns of a schema whose shape is not known yet."""
+
+    columns: tuple[Column, ...]
+
+
+def _read_columns(given: object) -> tuple[Column, ...]:
+    """Build columns from plain settings. Raises pydantic's ValidationError."""
+    settings = _as_json({"columns": given})
+    checked: _Columns = TypeAdapter(_Columns).validate_json(settings, strict=True)
+    return checked.columns
+
+
+def _as_json(settings: Mapping[str, object]) -> str:
+    """Convert plain settings to JSON for pydantic's strict mode.
+
+    In JSON, strict mode accepts lists and tables, but no Booleans as numbers and no numbers as
+    texts.
+    """
+    try:
+        return json.dumps(settings)
+    except TypeError as error:  # TOML dates and times
+        raise ValueError(
+            "schema: a value is a date or a time; write it in quotes, as a text"
+        ) from error
+
+
+def _say_nothing(sentence: str) -> None:
+    """Discard the message about columns that were left out."""
+
+
+def schema_of(
+    path: str | Path,
+    label: str = "label",
+    task: TaskChoice = "auto",
+    classes: tuple[str, ...] = (),
+    ids: str = "id",
+    needs_whole: bool = False,
+    say: Callable[[str], None] = _say_nothing,
+) -> Schema:
+    """Infer the schema of example data.
+
+    The data is a .csv or .parquet table, a .npz file of arrays, or a folder of images in
+    ``class/*`` and ``unlabeled/*``. A column with numbers only is numeric. Any other column is
+    categorical with its sorted texts. Add units and limits by hand. A column with an empty cell may
+    be empty at the sites too. Columns of dates, row names and free text are left out and reported
+    with ``say``.
+
+    ``classes`` lists the class names if some have no example. With ``needs_whole``, no column may
+    be empty, because sites drop incomplete rows or models cannot use them. Raises ValueError if no
+    schema can be inferred.
+    """
+    file = Path(path)
+    if not file.exists():
+        raise ValueError(
+            f"there is no file or folder {str(path)!r}; give the path of an example"
+        )
+    if file.is_dir():
+        pictures = read_pictures(file)
+        values = classes or tuple(sorted(set(pictures.labels) - {""}))
+        return Schema(
+            kind="images",
+            task="classification",
+            label=label,
+            classes=values,
+            shape=pictures.x.shape[1:],
+            ids=ids,
+        )
+    if file.suffix.lower() == ".npz":
+        arrays = read_arrays(file)
+        if "x" not in arrays or "y" not in arrays or arrays["x"].ndim < 2:
+            raise ValueError(f"{file.name} needs the arrays x (rows, ...) and y (rows,)")
+        _, values = encode_labels(arrays["y"], task, file.name, classes)
+        return Schema(
+            kind="arrays",
+            task=_choose_task(values),
+            label=label,
+            classes=values,
+            shape=arrays["x"].shape[1:],
+            ids=ids,
+        )
+    return _schema_of_table(
+        file, label, task, classes, ids, needs_whole=needs_whole, say=say
+    )
+
+
+def _choose_task(classes: tuple[str, ...]) -> Task:
+    """Return the task: classification if there are class names, otherwise regression."""
+    if classes:
+        return "classification"
+    return "regression"
+
+
+def _schema_of_table(
+    file: Path,
+    label: str,
+    task: TaskChoice,
+    classes: tuple[str, ...],
+    ids: str,
+    *,
+    needs_whole: bool,
+    say: Callable[[str], None],
+) -> Schema:
+    import numpy as np
+
+    cells = read_cells(file)
+    if label not in cells:
+        raise ValueError(
+            f"{file.name} has no column {label!r}{nearest(label, list(cells))}"
+        )
+    _, result = encode_labels(
+        np.array(cells.pop(label), dtype=np.str_), task, file.name, classes
+    )
+    cells.pop(ids, None)
+    if not cells:
+        raise ValueError(f"{file.name} has no column of features; add one")
+    columns: list[Column] = []
+    reasons: list[str] = []
+    for name, values in cells.items():
+        why = explain_left_out(values)
+        if why is None:
+            column = _describe_column(file, name, values, needs_whole=needs_whole)
+            columns.append(column)
+        else:
+            reasons.append(f"column {name!r} was left out: {why}")
+    if not columns:
+        raise ValueError(
+            f"{file.name} has no column of features ({'; '.join(reasons)}); add one"
+        )
+    for reason in reasons:
+        say(f"{file.name}: {reason}")
+    return Schema(
+        kind="table",
+        task=_choose_task(result),
+        label=label,
+        classes=result,
+        columns=tuple(columns),
+        shape=(len(features_of(columns)),),
+        ids=ids,
+    )
+
+
+def explain_left_out(cells: Sequence[str], enough: int = ENOUGH) -> str | None:
+    """Explain why a table column is not a feature, or return None if it may be one.
+
+    Columns of dates, row names and free text are not features. From ``enough`` rows on, texts that
+    differ in almost every row are treated as names.
+    """
+    given = [cell for cell in cells if cell.lower() not in EMPTY]
+    levels = sorted(set(given))
+    is_number = all(number_in(level) is not None for level in levels)
+    if is_number:  # or empty
+        return None
+    if are_dates(levels):
+        return describe_dates(levels)
+    return explain_many_texts(len(levels), len(given), enough)
+
+
+def holds_dates(cells: Sequence[str]) -> bool:
+    """Return whether almost all nonempty cells are dates or times."""
+    levels = {cell for cell in cells if cell.lower() not in EMPTY}
+    return bool(levels) and are_dates(sorted(levels))
+
+
+def _describe_column(
+    file: Path, name: str, cells: list[str], *, needs_whole: bool
+) -> Column:
+    value = [cell for cell in cells if cell.lower() not in EMPTY]
+    if not value:
+        raise ValueError(
+            f"{file.name}: column {name!r} is empty; give an example, or leave it out"
+        )
+    may_be_empty = len(value) < len(cells) and not needs_whole
+    if all(number_in(cell) is not None for cell in value):
+        return Column(name, may_be_empty=may_be_empty)
+    values = tuple(sorted(set(value)))
+    return Column(name, values=values, may_be_empty=may_be_empty)
+
+
+def _drop_zero_decimals(text: str) -> str:
+    """Return "1.0" as "1", because spreadsheets may write class names this way."""
+    number = number_in(text)
+    if number is None or not number.is_integer():
+        return text
+    return str(int(number))

@@ -1,0 +1,184 @@
+"""Label budget of a study at one site, from the site's own copy of the agreement."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple, final
+
+from fallow.deployment.agreement import Agreement
+from fallow.deployment.building import build_study
+from fallow.deployment.site.schedule import OrderPlace
+from fallow.experiment.methods import is_shared
+from fallow.experiment.one_pass import is_one_pass
+from fallow.settings.budgets import Share, budgets
+from fallow.settings.recipe import Recipe
+
+MOST_ROWS = 2**40
+"""Upper bound on the number of rows of a federation."""
+
+
+@final
+@dataclass(frozen=True)
+class Budget:
+    """Labels that the agreement permits at one of ``sites`` sites with ``rows`` rows.
+
+    If the agreement specifies a share of the rows of all sites, the number depends on their total,
+    which a site does not receive. The budget then uses ``rows_of_all``, the largest total that the
+    first requested number implies (`infer_rows_of_all`). Without that number the budget is None.
+
+    ``is_shared``: the query strategy spends one budget of all sites, and numbers apply to all sites
+    together.
+    """
+
+    recipe: Recipe
+    sites: int
+    rows: int
+    is_shared: bool = False
+    is_one_pass: bool = False
+    rows_of_all: int | None = None
+
+    def of(self, place: OrderPlace) -> int | None:
+        """Return the number of labels that a step may request."""
+        recipe = self.recipe
+        if place.cycle < 0:
+            return self.first
+        if self.is_one_pass:
+            return self._of_one_pass
+        a_cycle = self._of_site(recipe.share_of(place.cycle))
+        if a_cycle is None:
+            return None
+        parts = recipe.queries_per_cycle
+        part = place.part
+        of_part = a_cycle * (part + 1) // parts - a_cycle * part // parts
+        if self.recipe.budget == "proportional" and self.is_shared:
+            of_part = a_cycle // parts + self.sites  # every site rounds its own share
+        return self._of_all(of_part, recipe.share_of(place.cycle))
+
+    @property
+    def _of_cycles(self) -> int | None:
+        """Return the number of labels of all cycles together."""
+        together = 0
+        for cycle in range(self.recipe.cycles):
+            share = self.recipe.share_of(cycle)
+            site = self._of_site(share)
+            if site is None:
+                return None
+            together += self._of_all(site, share)
+        return together
+
+    @property
+    def _of_one_pass(self) -> int | None:
+        """Return the number of labels of the single query of a strategy without a model."""
+        before = self.first_by_strategy
+        of_cycles = self._of_cycles
+        if before is None or of_cycles is None:
+            return None
+        return of_cycles + before
+
+    @property
+    def first(self) -> int | None:
+        """Return the size of the initial labeled set of this site, if each site draws its own."""
+        if self.recipe.initial_by == "query":
+            return 0
+        return self._of_site(self.recipe.initial, is_shared=False)
+
+    @property
+    def first_by_strategy(self) -> int | None:
+        """Return the size of the initial labeled set, if the query strategy selects it."""
+        if self.recipe.initial_by != "query":
+            return 0
+        site = self._of_site(self.recipe.initial)
+        if site is None:
+            return None
+        return self._of_all(site, self.recipe.initial)
+
+    @property
+    def total(self) -> int | None:
+        """Return the number of labels that one run may request from this site."""
+        first = self.first
+        by_strategy = self.first_by_strategy
+        of_cycles = self._of_cycles
+        if first is None or by_strategy is None or of_cycles is None:
+            return None
+        return first + by_strategy + of_cycles
+
+    def infer_rows_of_all(self, place: OrderPlace, asked: int) -> int | None:
+        """Return the largest total number of rows that the requested number implies.
+
+        Returns None if the number does not depend on the total. The number increases with the
+        total, so bisection finds it.
+        """
+        if replace(self, rows_of_all=None).of(place) is not None:
+            return None
+        low = 0
+        high = MOST_ROWS
+        while low < high:
+            middle = (low + high + 1) // 2
+            outcome = replace(self, rows_of_all=middle).of(place)
+            if outcome is not None and outcome <= asked:
+                low = middle
+            else:
+                high = middle - 1
+        return max(low, self.rows)
+
+    def _of_site(self, share: Share, is_shared: bool | None = None) -> int | None:
+        """Return the budget of a site, as `settings.budgets` computes it.
+
+        With a shared budget and shares of each site's rows, this is the budget of all sites.
+        """
+        if is_shared is None:
+            is_shared = self.is_shared
+        policy = self.recipe.budget
+        if isinstance(share, int):
+            return share
+        if policy == "proportional" and not is_shared:
+            return math.ceil(share * self.rows - 1e-9)
+        if self.rows_of_all is None:
+            return None
+        if policy == "proportional":
+            return math.ceil(share * self.rows_of_all) + self.sites
+        # the number does not depend on the distribution, so use one site with all rows
+        rows = dict.fromkeys(map(str, range(self.sites)), 0)
+        rows["0"] = self.rows_of_all
+        return budgets(policy, share, rows)["0"]
+
+    def _of_all(self, of_site: int, share: Share) -> int:
+        """Return the budget of all sites, if they share one."""
+        if not self.is_shared:
+            return of_site
+        if self.recipe.budget == "proportional" and isinstance(share, float):
+            return of_site  # already the number of all sites
+        return of_site * self.sites
+
+
+class Proposal(NamedTuple):
+    """Proposed label limit, with its reason."""
+
+    labels: int
+    why: str
+
+
+def propose_limit(agreement: Agreement, rows: int, unlabeled: int) -> Proposal:
+    """Propose the largest number of labels of a site over all runs.
+
+    The proposal is what one run requests, at most the number of ``unlabeled`` examples. If the
+    agreement refers to the examples of all sites, each site is assumed to have ``rows`` examples.
+    """
+    recipe = agreement.recipe
+    sites = len(agreement.sites)
+    known = Budget(
+        recipe=recipe,
+        sites=sites,
+        rows=rows,
+        is_shared=is_shared(build_study(agreement).methods["query"]),
+        is_one_pass=is_one_pass(recipe),
+    )
+    why = "what one run of the study asks for"
+    asked = known.total
+    if asked is None:
+        asked = replace(known, rows_of_all=sites * rows).total
+        why += " if all sites have as many examples as this one"
+    if asked is None or asked > unlabeled:
+        return Proposal(unlabeled, "all its unlabeled examples")
+    return Proposal(asked, why)

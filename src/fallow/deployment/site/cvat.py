@@ -1,0 +1,182 @@
+"""Exchange of images and labels with CVAT (https://docs.cvat.ai) as files.
+
+The export is an archive of images and a list of labels. The import reads "CVAT for images 1.1".
+
+A label is a tag of a whole image. The name of an image contains the row number and the name of the
+example, by which it is identified.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+from xml.parsers import expat
+
+from fallow.deployment.ledger import Ledger
+from fallow.deployment.schema import Schema
+from fallow.deployment.site.label_studio import Cells
+from fallow.deployment.site.rows import SiteRows
+from fallow.storage.files import write_whole
+from fallow.storage.private import FILE
+
+ARCHIVE = ".zip"
+ANNOTATIONS = ".xml"
+LABELS = ".labels.json"
+"""Suffix of the file with the list of labels beside an archive."""
+ENDINGS = {"image/png": ".png", "image/jpeg": ".jpg", "image/webp": ".webp"}
+OTHERS = re.compile(r"[^A-Za-z0-9_-]+")
+LONGEST = 60  # characters of an example's name in the name of its image
+EPOCH = (
+    1980,
+    1,
+    1,
+    0,
+    0,
+    0,
+)  # fixed time of files in an archive, so that equal tasks give equal archives
+SHAPES = ("box", "polygon", "polyline", "points", "mask", "ellipse", "cuboid", "skeleton")
+
+
+class Shown(Protocol):
+    """An image as it is sent to a browser."""
+
+    @property
+    def content(self) -> bytes: ...
+    @property
+    def media_type(self) -> str: ...
+
+
+# -- export ---------------------------------------------------------------------------------
+
+
+def name_image(rows: SiteRows, row: int) -> str:
+    """Return the name of a row's image in CVAT, without its extension."""
+    name = OTHERS.sub("-", rows.ids[row]).strip("-")[:LONGEST]
+    return f"{row:06d}-{name}"
+
+
+def export_images(
+    ledger: Ledger,
+    schema: Schema,
+    rows: SiteRows,
+    path: Path,
+    show: Callable[[int], Shown | None],
+    cannot_tell: str,
+) -> int:
+    """Write the images of open labeling tasks as an archive, and return their number.
+
+    The labels are written beside the archive in the format of CVAT's raw constructor. ``show``
+    returns the image of a row. ``cannot_tell`` is the label for examples that annotators cannot
+    tell. Raises ValueError for rows without images, for regression, and for a name that is not that
+    of an archive.
+    """
+    if path.suffix.lower() != ARCHIVE:
+        raise ValueError(
+            f"{path.name} does not end in {ARCHIVE}, as an archive of images does"
+        )
+    if not schema.classes:
+        raise ValueError("CVAT's tags are classes, and this study asks for numbers")
+    written = io.BytesIO()
+    count = 0
+    with zipfile.ZipFile(written, "w") as archive:
+        for asked in ledger.questions(state="open"):
+            shown = show(asked.row)
+            if shown is None or shown.media_type not in ENDINGS:
+                raise ValueError(
+                    f"sample {rows.ids[asked.row]!r} is no image that CVAT shows; export such "
+                    "questions as .csv, .json or for Label Studio"
+                )
+            name = name_image(rows, asked.row) + ENDINGS[shown.media_type]
+            archive.writestr(zipfile.ZipInfo(name, EPOCH), shown.content)
+            count += 1
+    labels = [
+        {"name": name, "type": "tag", "attributes": []}
+        for name in dict.fromkeys((*schema.classes, cannot_tell))
+    ]
+    text = json.dumps(labels, indent=1, ensure_ascii=False) + "\n"
+    write_whole(path, written.getvalue(), mode=FILE)
+    write_whole(path.with_name(path.stem + LABELS), text.encode(), mode=FILE)
+    return count
+
+
+# -- import ---------------------------------------------------------------------------------
+
+
+def read_annotations(content: bytes) -> list[Cells]:
+    """Return the image name (``id``) and ``label`` of each tag in an export.
+
+    The name has no extension, and an image without a tag has an empty label. Raises ValueError for
+    a file in another format, for a document type or entity declaration, and for an image with
+    shapes but no tag.
+
+    >>> image = '<image id="0" name="000003-scan.png"><tag label="ill"/></image>'
+    >>> read_annotations(f"<annotations>{image}</annotations>".encode())
+    [{'id': '000003-scan', 'label': 'ill'}]
+    """
+    reader = _Reader()
+    parser = expat.ParserCreate()
+    parser.StartElementHandler = reader.begin
+    parser.EndElementHandler = reader.end
+    parser.StartDoctypeDeclHandler = reader.refuse
+    parser.EntityDeclHandler = reader.refuse
+    try:
+        parser.Parse(content, True)
+    except expat.ExpatError as error:
+        raise ValueError(f"it is not XML: {error}") from error
+    if not reader.is_export:
+        raise ValueError("it is no export of CVAT as 'CVAT for images 1.1'")
+    return reader.said
+
+
+class _Reader:
+    """XML handler that collects the elements of a file."""
+
+    def __init__(self) -> None:
+        self.said: list[Cells] = []
+        self.is_export = False
+        self._depth = 0
+        self._image: str | None = None
+        self._labels: list[str] = []
+        self._drawn: str | None = None
+
+    def refuse(self, *declared: object) -> None:
+        raise ValueError("it declares a document type or entities, which no export does")
+
+    def begin(self, element: str, about: dict[str, str]) -> None:
+        self._depth += 1
+        if self._depth == 1:
+            self.is_export = element == "annotations"
+        elif self._depth == 2 and element == "image":
+            self._image = about.get("name", "")
+            self._labels = []
+            self._drawn = None
+        elif self._image is not None and self._depth == 3:
+            if element == "tag":
+                self._labels.append(about.get("label", "").strip())
+            elif element in SHAPES:
+                self._drawn = element
+
+    def end(self, element: str) -> None:
+        if self._depth == 2 and self._image is not None:
+            self._take_image(self._image)
+            self._image = None
+        self._depth -= 1
+
+    def _take_image(self, image: str) -> None:
+        if not self._labels and self._drawn is not None:
+            raise ValueError(
+                f"image {image!r} has a {self._drawn} and no tag; labels are tags of a whole image"
+            )
+        name = Path(image).stem
+        for label in _once(self._labels) or [""]:
+            self.said.append({"id": name, "label": label})
+
+
+def _once(labels: Sequence[str]) -> list[str]:
+    """Return distinct labels, because a repeated tag adds no information."""
+    return list(dict.fromkeys(labels))

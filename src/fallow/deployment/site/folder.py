@@ -1,0 +1,442 @@
+"""Site folder: agreement, settings, keys and ledger."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fallow.core.types import SiteId
+from fallow.deployment.agreement import Agreement
+from fallow.deployment.folders import check_free, private_folder, read_authority
+from fallow.deployment.ledger import Ledger
+from fallow.deployment.ledger.tables import copy_of
+from fallow.deployment.site.budget import Proposal, propose_limit
+from fallow.deployment.site.keys import NODE, SiteKeys, find_key, make_keys, read_keys
+from fallow.deployment.site.rows import SiteRows, read_rows, read_tests
+from fallow.deployment.site.settings import Settings, settings_from, settings_text
+from fallow.deployment.study_file import read_agreement
+from fallow.privacy.ledger import check_delta
+from fallow.storage.database import has_no_table
+from fallow.storage.errors import Failed
+from fallow.storage.files import digest_of, only_one, write_json, write_whole
+from fallow.transport.links import LINKS
+from fallow.transport.tls import Pair, make_site_context
+
+SETTINGS = "site.toml"
+AUTHORITY = "keys/authority.pem"
+"""Path of the certificates that authenticate the coordinator's machine."""
+
+
+@dataclass(frozen=True)
+class SiteFolder:
+    """Files of a site. Each file is read when it is first needed."""
+
+    path: Path
+    settings: Settings
+
+    @staticmethod
+    def open(path: str | Path) -> SiteFolder:
+        """Open a folder made by `create`.
+
+        Raises ValueError if there is none or if a setting is invalid.
+        """
+        file = Path(path) / SETTINGS
+        if (Path(path) / "coordinator.json").exists():
+            raise ValueError(
+                f"{path} is the folder of a coordinator; give the folder of a site"
+            )
+        if not file.exists():
+            raise ValueError(
+                f"{path} is not the folder of a site; make one with: fallow site init {path}"
+            )
+        try:
+            settings = settings_from(tomllib.loads(file.read_text(encoding="utf-8")))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{file} is not valid TOML: {error}") from error
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from error
+        return SiteFolder(Path(path), settings)
+
+    @staticmethod
+    def create(
+        path: str | Path,
+        study: str | Path,
+        digest: str | None = None,
+        choose_limit: ChooseLimit | None = None,
+        **chosen: Any,
+    ) -> SiteFolder:
+        """Create a folder with ``Settings(**chosen)``. Paths are relative to the current directory.
+
+        ``digest`` is the hash of the agreement as confirmed by the user (`check_digest`), or None
+        if the caller has verified it. The folder accepts only that agreement afterwards.
+        ``choose_limit`` receives the proposed label limit if ``chosen`` has none (default: the
+        limit of the study).
+
+        Everything is checked before a file is written. ``join.json`` is for the coordinator. Keys
+        of an earlier attempt are reused. Raises ValueError for a site that is not in the agreement
+        and for data that does not match its schema.
+        """
+        folder = Path(path)
+        settings = Settings(**chosen)
+        agreement = read_agreement(study, settings.names)
+        if digest is not None:
+            check_digest(agreement, digest)
+        check_free(folder)
+        check_member(agreement, settings.name, str(study))
+        drop = agreement.recipe.drop_rows
+        rows = read_rows(settings.data, agreement.schema, drop)
+        check_delta_of(settings, agreement, len(rows.x))
+        data = _relative_path(folder, settings.data)
+        placed = replace(settings, data=data, test=None, certificates=None)
+        check_link(settings, agreement)
+        if settings.address is None:
+            placed = replace(placed, address=LINKS[agreement.link].nearby)
+        if settings.own_certificate is not None and settings.own_key is not None:
+            make_site_context(
+                None, Pair(Path(settings.own_certificate), Path(settings.own_key))
+            )
+            placed = replace(
+                placed,
+                own_certificate=_relative_path(folder, settings.own_certificate),
+                own_key=_relative_path(folder, settings.own_key),
+            )
+        if settings.test:
+            read_tests(settings.test, agreement.schema, drop)
+            placed = replace(placed, test=_relative_path(folder, settings.test))
+        if settings.limit is None and choose_limit is not None:
+            unlabeled = len(rows.x) - rows.labeled
+            proposed = propose_limit(agreement, len(rows.x), unlabeled)
+            placed = replace(placed, limit=choose_limit(proposed))
+        copied = {"study.toml": Path(study).read_bytes()}
+        authority = _choose_authority(settings.certificates, agreement)
+        if authority is not None:
+            copied[AUTHORITY] = authority
+            placed = replace(placed, certificates=AUTHORITY)
+
+        private_folder(folder)
+        keys = make_keys(folder / "keys")
+        joining = {"name": settings.name, "study": agreement.digest, **keys}
+        for name, content in copied.items():
+            write_whole(folder / name, content)
+        write_json(folder / "join.json", joining)
+        write_json(folder / "data.json", {"rows": len(rows.x), "digest": _digest(rows)})
+        write_whole(folder / SETTINGS, settings_text(placed, agreement.name).encode())
+        return SiteFolder(folder, placed)
+
+    # -- files ------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> SiteId:
+        """Return the name of the site in the agreement."""
+        return self.settings.name
+
+    @property
+    def ledger_path(self) -> Path:
+        """Return the path of the ledger."""
+        return self.path / "ledger.sqlite"
+
+    @property
+    def node_key(self) -> Path:
+        """Return the path of the private key of the Flower node. The public key is in ``.pub``."""
+        return find_key(self.path / "keys" / NODE)
+
+    @property
+    def authority(self) -> Path | None:
+        """Return the path of the coordinator's authority certificates."""
+        if self.settings.certificates is None:
+            return None
+        file = self.path / self.settings.certificates
+        if not file.is_file():
+            raise Failed(
+                f"{file} is missing: restore it from a backup, or copy the coordinator's "
+                "keys/authority.pem there"
+            )
+        return file
+
+    @cached_property
+    def agreement(self) -> Agreement:
+        """Return the study agreement that the user confirmed.
+
+        Its hash in ``join.json`` is compared before anything that the study names is built.
+        """
+        file = self.path / "study.toml"
+        joined = self.joined
+        result = read_agreement(file, self.settings.names)
+        if self.name not in result.sites:
+            raise ValueError(
+                f"{self.path / SETTINGS}: {self.name!r} is no site of {file}; it has "
+                f"{', '.join(result.sites)}"
+            )
+        if joined.get("name", self.name) != self.name:
+            raise ValueError(
+                f"{self.path / SETTINGS} says name = {self.name!r}, and the keys here are those "
+                f"of {joined['name']}: change it back"
+            )
+        if "study" not in joined:
+            raise Failed(
+                f"{self.path / 'join.json'}, which says what study was confirmed here, is missing "
+                "or damaged: restore it from a backup, or ask the coordinator for the file that "
+                "this site sent"
+            )
+        if joined["study"] != result.digest:
+            raise ValueError(
+                f"{file} has changed since site {self.name} was made ({joined['study']:.12} then, "
+                f"{result.digest:.12} now): put the old file back, or the version of Fallow if "
+                "that has changed since; only lengths of time, limits of columns and comments may "
+                "change"
+            )
+        return result
+
+    @property
+    def joined(self) -> dict[str, str]:
+        """Return the content of ``join.json``, or nothing if it is missing or damaged."""
+        try:
+            result = json.loads((self.path / "join.json").read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return {}
+        if not isinstance(result, dict):
+            return {}
+        joined: dict[str, str] = {}
+        for name, text in result.items():
+            if isinstance(text, str):
+                joined[name] = text
+        return joined
+
+    @cached_property
+    def rows(self) -> SiteRows:
+        """Return the rows of the data file in model form."""
+        result = self.measured_rows
+        return replace(result, x=self.agreement.transform(result.x))
+
+    @cached_property
+    def measured_rows(self) -> SiteRows:
+        """Return the rows of the data file as measured.
+
+        They must not change after the start, because the ledger refers to them by position.
+        """
+        file = self._file("data", self.settings.data)
+        note = self.path / "data.json"
+        result = read_rows(file, self.agreement.schema, self.agreement.recipe.drop_rows)
+        try:
+            noted = json.loads(note.read_bytes())
+            rows = noted["rows"]
+            digest = noted["digest"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise Failed(
+                f"{note}, by which changed rows are noticed, is missing or damaged: restore it "
+                "from a backup"
+            ) from error
+        if (rows, digest) != (len(result.x), _digest(result)):
+            raise Failed(
+                f"the rows of {file} are not those that site {self.name} began with ({rows} then, "
+                f"{len(result.x)} now, or other values, names or order): put the old file back; "
+                "labels may be added, rows may not change"
+            )
+        return result
+
+    def _file(self, setting: str, path: str) -> Path:
+        """Return the path of a data file in ``site.toml``."""
+        file = self.path / path
+        if not file.exists():
+            raise ValueError(
+                f"{self.path / SETTINGS}: {setting} is {file}, which is not there; put it back, "
+                "or write down where it is now"
+            )
+        return file
+
+    @cached_property
+    def tests(self) -> SiteRows | None:
+        """Return the test rows of this site in model form, if there are any."""
+        found = self.measured_tests
+        if found is None:
+            return None
+        return replace(found, x=self.agreement.transform(found.x))
+
+    @cached_property
+    def measured_tests(self) -> SiteRows | None:
+        """Return the test rows as measured."""
+        if self.settings.test is None:
+            return None
+        file = self._file("test", self.settings.test)
+        return read_tests(file, self.agreement.schema, self.agreement.recipe.drop_rows)
+
+    @cached_property
+    def keys(self) -> SiteKeys:
+        """Return the private keys of the site."""
+        return read_keys(self.path / "keys")
+
+    def check_machine(self) -> None:
+        """Raise Failed for a missing file that the running site needs."""
+        _ = self.keys, self.node_key, self.authority
+
+    def open_ledger(self) -> Ledger:
+        """Open the site's ledger, and create it at the first start."""
+        own = self.settings
+        is_creating = self.path / "ledger.creating"
+        with only_one(self.path / "ledger.lock"):  # another process may be creating it
+            if not is_creating.exists():  # else a process was killed at the first start
+                check_not_lost(self.ledger_path)
+            if not self.ledger_path.exists():
+                is_creating.touch()
+            ledger = Ledger(
+                self.ledger_path,
+                self.name,
+                classes=len(self.agreement.schema.classes),
+                limit=own.limit,
+                annotators=own.annotators,
+                epsilon=self.epsilon,
+                shown=own.shown,
+                delta=self.delta,
+            )
+            is_creating.unlink(missing_ok=True)
+            return ledger
+
+    @property
+    def epsilon(self) -> float | None:
+        """Return the epsilon budget of the site over all runs, or None without noise.
+
+        This is the site's own limit, or that of the agreement for one run.
+        """
+        if self.settings.epsilon is not None:
+            return self.settings.epsilon
+        return self.agreement.recipe.protected.total
+
+    @property
+    def delta(self) -> float | None:
+        """Return the delta budget of the site over all runs, or None without Gaussian noise.
+
+        This is the site's own limit, or that of the agreement for one run.
+        """
+        if self.settings.delta is not None:
+            return self.settings.delta
+        return self.agreement.recipe.delta
+
+
+def check_delta_of(settings: Settings, agreement: Agreement, rows: int) -> None:
+    """Raise ValueError for a delta that is too large for the number of examples.
+
+    Also raises ValueError for an agreement whose runs exceed the site's own limit.
+    """
+    agreed = agreement.recipe.delta
+    for delta in (agreed, settings.delta):
+        if delta is not None:
+            check_delta(settings.name, delta, rows)
+    if agreed is not None and settings.delta is not None and agreed > settings.delta:
+        raise ValueError(
+            f"a run of this study costs delta {agreed:g}, and site {settings.name} allows "
+            f"{settings.delta:g}: give a larger --delta, or ask the coordinator for a smaller one"
+        )
+
+
+ChooseLimit = Callable[[Proposal], int]
+"""Function that chooses the label limit of a site from a proposal."""
+
+
+def check_not_lost(ledger: Path) -> None:
+    """Raise Failed if a new ledger with full budgets would replace a lost one.
+
+    A ledger is lost if its file is missing beside its backup, or if it has no tables.
+    """
+    copy = copy_of(ledger)
+    is_there = ledger.exists()
+    if is_there and not has_no_table(ledger):
+        return
+    if not is_there and not copy.exists():
+        return
+    what = f"{ledger} is missing"
+    if is_there:
+        what = f"{ledger} has no table, as a file that was copied without its -wal"
+    if not copy.exists():
+        raise Failed(
+            f"{what}: restore the whole folder from a backup, or move {ledger.name} away to begin "
+            "without any label"
+        )
+    raise Failed(
+        f"{what}, and its copy {copy.name} is there: copy that one to {ledger.name}, or move it "
+        "away to begin without any label"
+    )
+
+
+TYPED = 8  # smallest number of fingerprint characters to type
+
+
+def check_member(agreement: Agreement, name: SiteId, study: str) -> None:
+    """Raise ValueError for a site that is not in the study."""
+    if name not in agreement.sites:
+        raise ValueError(
+            f"{name!r} is no site of {study}; it has {', '.join(agreement.sites)}"
+        )
+
+
+def check_link(settings: Settings, agreement: Agreement) -> None:
+    """Raise ValueError if a site uses another transport than the agreed one."""
+    wanted = LINKS[agreement.link].setting
+    others = {kind.setting for kind in LINKS.values()} - {wanted}
+    for name in sorted(others):
+        if getattr(settings, name) is not None:
+            raise ValueError(
+                f"study {agreement.name} goes over {LINKS[agreement.link].title}: give --{wanted} "
+                f"instead of --{name}"
+            )
+    is_more = settings.proxy or settings.own_certificate
+    if is_more and not LINKS[agreement.link].is_plain_https:
+        raise ValueError(
+            f"study {agreement.name} goes over {LINKS[agreement.link].title}, where a site gives "
+            "no proxy and no certificate of its own: leave them out"
+        )
+
+
+def check_digest(agreement: Agreement, typed: str) -> None:
+    """Raise ValueError unless ``typed`` matches the fingerprint of the agreement.
+
+    At least the first `TYPED` characters are required. Spaces and capital letters are ignored.
+    """
+    output = "".join(typed.split()).replace("-", "").lower()
+    if len(output) < TYPED:
+        raise ValueError(
+            f"{typed!r:.80} is too short for a digest; ask the coordinator to read it out, and "
+            f"give {TYPED} of its 32 characters or more"
+        )
+    if not agreement.digest.startswith(output):
+        raise ValueError(
+            f"{output!r:.80} is not the digest of this study.toml: it is another file than the "
+            "coordinator's, or was changed on its way; nothing was made; ask for the file again"
+        )
+
+
+def _choose_authority(ca: str | None, agreement: Agreement) -> bytes | None:
+    """Return the certificates that authenticate the coordinator's machine.
+
+    These are those of the agreement, or else those of the file ``ca``. None stands for those of the
+    operating system.
+    """
+    value: bytes | None = None
+    if ca is not None:
+        value = read_authority(Path(ca))
+    if agreement.authority is None:
+        return value
+    agreed = f"{agreement.authority}\n".encode()
+    if value is not None and agreed.split() != value.split():
+        raise ValueError(
+            f"{ca} is not the certificate that study.toml names for the coordinator's machine: "
+            "leave --ca away, or ask the coordinator which of the two is right"
+        )
+    return agreed
+
+
+def _digest(rows: SiteRows) -> str:
+    return digest_of({"x": rows.x, "ids": rows.ids})
+
+
+def _relative_path(folder: Path, path: str) -> str:
+    """Return a path relative to ``folder`` if it is inside, otherwise the absolute path."""
+    whole = Path(path).absolute()
+    inside = folder.absolute()
+    if whole.is_relative_to(inside):
+        return str(whole.relative_to(inside))
+    return str(whole)

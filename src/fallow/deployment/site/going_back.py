@@ -1,0 +1,91 @@
+"""Rolling back a run at a site.
+
+When a site is left out of a round, or a reply cannot be used, the coordinator repeats the later
+exchanges under new keys such as ``0/train/3/0~1``. A site then invalidates its exchanges from that
+position on, so that they can be repeated with other models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from fallow.core.refusal import Refusal
+from fallow.core.types import SiteId
+from fallow.deployment.ledger.orders import Orders
+from fallow.deployment.site.schedule import OrderPlace, RunSchedule
+from fallow.transport.envelope import Order
+
+
+@final
+@dataclass(frozen=True)
+class GoingBack:
+    """Rollback of the runs of a study at a site.
+
+    A rollback gives the coordinator no additional label, labeling task, score, epsilon or delta,
+    because these are counted in totals that are never reduced.
+
+    ``is_masked``: with secure aggregation, only the newest exchange can be rolled back. A repeated
+    sum over fewer sites with other keys would reveal the contribution of the missing sites
+    (`privacy.guard`).
+    """
+
+    schedule: RunSchedule
+    orders: Orders
+    site: SiteId
+    is_masked: bool = False
+
+    def follow(self, order: Order, place: OrderPlace, newest: str | None) -> None:
+        """Roll back if a new instruction requires it.
+
+        The rollback is part of the instruction's turn and remains if the instruction fails.
+        ``newest`` is the key of the run's last exchange. Raises Refusal for an earlier instruction
+        that is not a repetition.
+        """
+        if self.orders.is_taken_back(order.run, order.key):
+            raise Refusal(
+                f"site {self.site} has rolled back exchange {order.key}, which is completed: this is a "
+                "replay, or the coordinator's folder was restored from a backup"
+            )
+        is_back = newest is not None and place.rank <= self.schedule.place(newest).rank
+        if is_back and not place.is_anew:
+            raise Refusal(
+                f"site {self.site} has performed {newest}, and instruction {order.key} precedes "
+                "it in a run of this study: a run only rolls back to repeat an exchange"
+            )
+        if self.is_masked and place.is_anew:
+            self._check_newest(order, place)
+        if is_back or self._has_failed(order, place):
+            self._go_back(order, place)
+
+    def _check_newest(self, order: Order, place: OrderPlace) -> None:
+        """Raise Refusal unless the exchange is the newest of all exchanges ever requested.
+
+        Invalid exchanges are included, so that a run cannot be rolled back one exchange at a time.
+        """
+        for key in self.orders.load_every_key(order.run):
+            if place.rank < self.schedule.place(key).rank:
+                raise Refusal(
+                    f"site {self.site} has performed {key} and does not go back to {order.key}: "
+                    "with secure sums nothing but the newest exchange is asked anew"
+                )
+
+    def _has_failed(self, order: Order, place: OrderPlace) -> bool:
+        """Return whether the exchange failed under another key, which is then invalid."""
+        for key in self.orders.load_failed_keys(order.run):
+            if key != order.key and self.schedule.place(key).rank == place.rank:
+                return True
+        return False
+
+    def _go_back(self, order: Order, place: OrderPlace) -> None:
+        newest: str | None = None  # the newest exchange performed before this position
+        taken_back: list[str] = []
+        for key in self.orders.load_standing_keys(order.run):
+            if self.schedule.place(key).rank < place.rank:
+                newest = key
+            else:
+                taken_back.append(key)
+        for key in self.orders.load_failed_keys(order.run):
+            if self.schedule.place(key).rank >= place.rank:
+                taken_back.append(key)
+        self.orders.go_back(run=order.run, key=order.key, keys=taken_back, newest=newest)

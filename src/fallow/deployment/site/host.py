@@ -1,0 +1,596 @@
+"""Running site: signed instructions in, signed replies out, each performed once."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
+from typing import cast, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.events import Say, stay_silent
+from fallow.core.messages import KEYS, Request
+from fallow.core.methods import site_function
+from fallow.core.refusal import Refusal
+from fallow.core.streams import seed_of
+from fallow.core.types import Answer, SiteId, State
+from fallow.deployment.agreement import Agreement
+from fallow.deployment.building import build_study
+from fallow.deployment.ledger import Ledger
+from fallow.deployment.ledger.draft import Draft
+from fallow.deployment.ledger.purchases import Allowance
+from fallow.deployment.people import PICKED, Office, People, begin_cycle
+from fallow.deployment.site.clocks import check_run
+from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.site.going_back import GoingBack
+from fallow.deployment.site.limits import OrderNotes, SiteLimits
+from fallow.deployment.site.peers import Peers
+from fallow.deployment.site.refusals import ErrorLog, word_for_outside
+from fallow.deployment.site.rows import SiteRows
+from fallow.deployment.site.schedule import OrderPlace
+from fallow.deployment.site.settings import RUNS
+from fallow.experiment.encoding import kept_features
+from fallow.experiment.steps import hold_back, is_stratified
+from fallow.sites.in_process import perform
+from fallow.sites.seen import Source
+from fallow.sites.site import LocalSite, Parts
+from fallow.sites.store import Label
+from fallow.storage.errors import Failed
+from fallow.storage.features import FeatureStore
+from fallow.transport.checks import (
+    bound_message,
+    check_order,
+    count_products,
+    sizes_of_models,
+)
+from fallow.transport.envelope import Order, Reply, open_order, sign_message
+from fallow.transport.gathering import EPSILON
+from fallow.transport.relays import (
+    DELIVER,
+    Delivery,
+    bytes_to_tensor,
+    limit_claims,
+    read_delivery,
+    read_news,
+    read_request,
+    seal_letters,
+)
+from fallow.transport.release import HERE, check_release
+from fallow.transport.sum_keys import SIGNED, check_proofs, find_shown, sign_sum_key
+
+FEATURES = "features"
+"""Folder of encoded rows in a site's folder."""
+
+MOST_NEWS = 50
+"""Largest number of notifications of a run that are stored without an instruction."""
+
+
+class OlderLedger(Refusal):
+    """The coordinator has counted an exchange that the site's ledger does not have."""
+
+
+@final
+class Host:
+    """One site of a study.
+
+    `handle` never raises: an error is returned as a signed reply with a safe message
+    (`fallow.deployment.site.refusals`), and the full error is logged in ``errors.log``. An
+    instruction and its reply are one ledger transaction. A repeated instruction has the same reply,
+    also after a crash, and a failed instruction changes nothing. Changes after the last exchange
+    that the coordinator counted are undone before the next instruction, except labels, labeling
+    tasks, releases and secrets.
+
+    ``clock`` returns the time of day, by which runs from the future are detected. ``say`` receives
+    the progress of encoding.
+    """
+
+    def __init__(
+        self,
+        folder: SiteFolder,
+        ledger: Ledger,
+        clock: Callable[[], float] = time.time,
+        say: Say = stay_silent,
+    ) -> None:
+        self._features = FeatureStore(
+            folder.path / FEATURES, always=True, grows=True, say=say
+        )
+        agreement = folder.agreement
+        self._folder = folder
+        self._ledger = ledger
+        self._agreement = agreement
+        self._made = build_study(agreement)
+        self._parts = Parts(
+            model=self._made.model,
+            layout=self._made.layout,
+            methods=self._made.methods,
+            classes=self._made.classes,
+            seed=agreement.seed,
+            fresh=self._made.fresh,
+            privacy=agreement.recipe.protected,
+            noise="os",
+            encode=self._encode,
+        )
+        self._x = folder.rows.x.to(self._made.dtype)
+        self._tests = rows_to_score(agreement, folder.tests)
+        self._draft = Draft(ledger.store)
+        self._people = People()
+        self._clock = clock
+        self._limits = SiteLimits(
+            agreement=agreement,
+            made=self._made,
+            ledger=ledger,
+            rows=len(self._x),
+            width=max(self._x[0].numel(), self._made.width),
+            scores=folder.settings.scores,
+        )
+        self._largest = bound_message(
+            sizes_of_models(self._made.layout),
+            len(agreement.sites),
+            self._limits.width,
+            len(self._x),
+            count_products(self._made.methods, self._made.width),
+        )
+        self._back = GoingBack(
+            schedule=self._limits.schedule,
+            orders=ledger.orders,
+            site=folder.name,
+            is_masked=agreement.recipe.privacy.secure_sum,
+        )
+        self._peers = Peers(folder.path, folder.name)
+        self._turn = threading.Lock()
+        self._site: LocalSite | None = None
+        self._acting_in: str | None = None  # run of the last instruction
+        ledger.orders.check_rows(len(self._x))
+
+    def handle(self, blob: bytes) -> bytes:
+        """Return the reply to a message, both as bytes."""
+        name = self._folder.name
+        order: Order | None = None
+        with self._turn:
+            try:
+                self._check_size(blob)
+                order = open_order(self._agreement.coordinator, blob)
+                answer = self._answer(order)
+                reply = Reply(order.run, name, order.key, answer=answer, life=order.life)
+                return sign_message(self._folder.keys.sign, reply)
+            except (Exception, SystemExit) as error:
+                log = ErrorLog(self._folder.path)
+                why = word_for_outside(name, self._function(order), error, log)
+        if order is None:  # an unreadable message names no exchange
+            refusal = Reply("", name, "", refused=why, life="")
+        else:
+            refusal = Reply(order.run, name, order.key, refused=why, life=order.life)
+        return sign_message(self._folder.keys.sign, refusal)
+
+    def _check_size(self, blob: bytes) -> None:
+        """Raise Refusal for a message that is too large to be parsed."""
+        if len(blob) > self._largest:
+            raise Refusal(
+                f"a message of {len(blob)} bytes to site {self._folder.name} is not opened: model, "
+                f"rows and sites of the study lead to {self._largest} at most"
+            )
+
+    def _function(self, order: Order | None) -> str:
+        """Describe an instruction by its own and the agreement's terms only."""
+        if order is None:
+            return "what a message asks for"
+        if order.errand == "deliver":
+            return "the delivery of letters"
+        if order.errand == "progress":
+            return "progress"
+        try:
+            request, _ = read_request(order)
+        except Exception:  # report an error once
+            return "a request"
+        if not request.steps:
+            return "a request without steps"
+        step = request.steps[-1]
+        owner = request.owner
+        method = self._made.methods.get(owner)
+        if method is not None:
+            owner = type(method).__name__
+        if step.kind == "fit":
+            return f"the training of {owner}"
+        return f"{owner}.{step.verb}"
+
+    # -- accepting instructions --------------------------------------------------------------
+
+    def _answer(self, order: Order) -> Answer:
+        """Perform an instruction and return the reply.
+
+        If the coordinator has counted an exchange that this ledger does not have, the ledger was
+        restored. Unless that is known already, the releases since then are unknown.
+        """
+        self._check_addressed(order)
+        self._ledger.check_in_place()
+        try:
+            return self._in_turn(order)
+        except OlderLedger as error:
+            sentence = str(error)
+            store = self._ledger.store
+            if not store.is_known_older():
+                output = store.spend_the_rest()
+                if output:  # nothing without a privacy budget
+                    sentence += f"; {output}"
+            raise Refusal(sentence) from error
+
+    def _in_turn(self, order: Order) -> Answer:
+        if order.errand == "progress":
+            self._find_counted(order)
+            self._hear_beside_orders(order)
+            return self._people.progress(self._office(order.run))
+        place = self._limits.schedule.place(order.key)
+        request: Request | None = None
+        to: dict[SiteId, bytes] = {}
+        if order.errand == "request":
+            request, to = read_request(order)
+            self._limits.schedule.check(request, place)
+        if (order.errand == "deliver") != order.key.endswith(DELIVER):
+            raise Refusal(
+                f"the order {order.key} is to {order.errand}, which its key denies"
+            )
+        with self._ledger.transaction():
+            self._enter(order.run)
+            stored = self._ledger.orders.recall(order)
+            if stored is not None:
+                return stored
+            self._take_turn(order, place)
+        try:
+            if request is None:
+                return self._bring_letters(order, place)
+            return self._perform(order, request, place, to)
+        except BaseException:
+            self._site = None  # discard the changes of the instruction
+            self._draft.abandon(self._folder.name)
+            raise
+
+    def _hear_beside_orders(self, order: Order) -> None:
+        """Store the notification to a site that receives no more instructions.
+
+        Such a message changes nothing else, so the number of notifications is limited here.
+        """
+        news = read_news(order)
+        orders = self._ledger.orders
+        is_on = order.run == orders.newest_run()
+        has_room = len(orders.load_news()) < MOST_NEWS
+        if news and is_on and has_room:
+            orders.note_news(order.run, news)
+
+    def _check_addressed(self, order: Order) -> None:
+        if order.site != self._folder.name:
+            raise Refusal(f"an order to site {order.site} came to site {self._folder.name}")
+        check_release(order.version, "the coordinator", HERE, f"site {order.site}")
+        if order.study != self._agreement.digest:
+            raise Refusal(
+                f"site {order.site} has agreed on study {self._agreement.digest} and not on "
+                f"{order.study}: compare its study.toml with the coordinator's"
+            )
+
+    def _enter(self, run: str) -> None:
+        """Continue the newest run, or start a new one with the earlier labels."""
+        orders = self._ledger.orders
+        store = self._ledger.store
+        newest = orders.newest_run()
+        if orders.is_left(run):
+            raise Refusal(
+                f"people at site {self._folder.name} have left run {run}: begin another one, in a "
+                "new folder"
+            )
+        if run != newest:
+            if orders.is_known(run):
+                raise Refusal(
+                    f"site {self._folder.name} has left run {run} for {newest}: this is a replay, "
+                    "or two coordinators lead one study"
+                )
+            check_run(run, self._clock())
+            latest = orders.latest_run()
+            if latest is not None and run < latest:  # names sort by start time
+                raise Refusal(
+                    f"site {self._folder.name} is in run {latest}, and run {run} began before it: "
+                    "this is a replay, or the coordinator's clock was set back; set it right and "
+                    "begin in a new folder; where run "
+                    f"{latest} was begun with a wrong clock, people at the site can leave it: "
+                    "fallow site unlock"
+                )
+            most = RUNS
+            if self._folder.settings.runs is not None:
+                most = self._folder.settings.runs
+            if orders.runs() >= most:
+                raise Refusal(
+                    f"site {self._folder.name} has taken part in {orders.runs()} runs of this study "
+                    f"and allows {most}: raise runs.limit in its site.toml, or leave the study"
+                )
+            store.run = newest or run
+            store.trust()
+            orders.begin(run)
+            store.clear()
+            store.carry_labels_over()
+            self._enter_own_labels()
+            self._site = None  # possibly created by a progress request
+        if run != self._acting_in:
+            # also if the new run was not started, or after labeling requests
+            self._site = None
+        store.run = run
+        self._acting_in = run
+
+    def _enter_own_labels(self) -> None:
+        """Add the labels in the site's file, which have no cost."""
+        name = self._folder.name
+        recipe = self._agreement.recipe
+        taken = self._ledger.purchases.find_taken_rows("", -1)
+        labels: list[Label] = []
+        for row, value in enumerate(self._folder.rows.labels):
+            if value is not None and row not in taken:
+                labels.append(Label(row, value, cycle=-1))
+        seed = seed_of(self._agreement.seed, "validation", "brought", name)
+        by_class = is_stratified(recipe, self._made.classes)
+        labels = hold_back(labels, recipe.validation, by_class, seed)
+        self._ledger.store.write(name, labels)
+
+    def _take_turn(self, order: Order, place: OrderPlace) -> None:
+        """Undo changes that came too late, and check the position of an instruction.
+
+        Raises ValueError for an instruction out of order. A run proceeds from step to step, and
+        rolls back if an exchange is repeated. The second leg of a relay continues the first one,
+        which counts only when both are done.
+        """
+        orders = self._ledger.orders
+        store = self._ledger.store
+        site = self._folder.name
+        number, newest = orders.find_position(order.run)
+        if order.place < number:
+            raise Refusal(
+                f"site {site} is at exchange {number} and order {order.key} is number "
+                f"{order.place}: this is a replay, or the coordinator's folder was put back"
+            )
+        if order.key == f"{newest}{DELIVER}":
+            return
+        self._back.follow(order, place, newest)
+        store.settle(self._find_counted(order))
+        orders.drop()
+        if store.restore():
+            self._site = None
+
+    def _find_counted(self, order: Order) -> int:
+        """Return the number of the last counted exchange.
+
+        Raises OlderLedger if it is unknown.
+        """
+        if order.counted is None:
+            return 0
+        exchange = self._ledger.orders.find_exchange(order.run, order.counted)
+        if exchange is None:
+            raise OlderLedger(
+                f"site {self._folder.name} knows nothing of exchange {order.counted}, which "
+                "the coordinator has counted: its ledger is older, perhaps from a backup; put the "
+                "newest one back, or let the study go on without this site until a new run, which "
+                "keeps its labels"
+            )
+        return exchange
+
+    # -- performing instructions -------------------------------------------------------------
+
+    def _bring_letters(self, order: Order, place: OrderPlace) -> Answer:
+        brought = self._receive(order, place)
+        answer: Answer = {"refused": "; ".join(brought.refused.values())}
+        return self._finish(order, brought.verb, answer, notes=OrderNotes())
+
+    def _perform(
+        self, order: Order, request: Request, place: OrderPlace, to: Mapping[SiteId, bytes]
+    ) -> Answer:
+        """Perform a request, and write the reply and all changes in one transaction at the end."""
+        check_order(request, self._parts)
+        pool = len(self._here(request).pool)
+        self._limits.check_receivers(request, to)
+        notes = self._limits.check(order.run, request, place, pool)
+        self._check_keys(order, request)
+        with self._ledger.transaction():
+            self._ledger.orders.attempt(order)
+            if notes.scored is not None:
+                self._ledger.orders.note_score(order.run, place.step, notes.scored)
+        news = read_news(order)
+        if news:
+            self._ledger.orders.note_news(order.run, news)
+        verb = request.steps[-1].verb or request.steps[-1].kind
+        is_of_people = request.owner == "people"
+        is_writing = is_of_people and verb in self._people.writes
+        is_closing = is_writing and verb == "close"
+        transaction: AbstractContextManager[None] = nullcontext()
+        # changes of labeling tasks are written in the transaction of the reply
+        if is_writing:
+            transaction = self._ledger.transaction()
+        with transaction:
+            if is_of_people:
+                answer = self._about_people(order, request)
+            else:
+                answer = self._by_method(request, place)
+            if request.steps[-1].kind == "relay":
+                answer = seal_letters(order, answer, to)
+            answer = self._sign_key(order, request, answer)
+            answer = self._finish(order, verb, answer, notes=notes, is_closing=is_closing)
+        if is_closing:
+            # the ledger itself is safe, and the next end of labeling repeats the backup
+            with suppress(Failed, OSError):
+                self._ledger.backup()
+        return answer
+
+    def _check_keys(self, order: Order, request: Request) -> None:
+        """Raise Refusal for public keys of a sum that do not belong to the other sites."""
+        for step in request.steps:
+            if step.masked is not None and step.masked.keys:
+                self._peers.hold(check_proofs(order, step.masked))
+
+    def _sign_key(self, order: Order, request: Request, answer: Answer) -> Answer:
+        """Sign the public key for a sum in a reply. Other replies are returned unchanged."""
+        shown = find_shown(request)
+        if shown is None:
+            return answer
+        name = self._folder.name
+        signature = sign_sum_key(self._folder.keys.sign, order, name, shown, answer["key"])
+        return {**answer, SIGNED: signature}
+
+    def _finish(
+        self,
+        order: Order,
+        verb: str,
+        answer: Answer,
+        *,
+        notes: OrderNotes,
+        is_closing: bool = False,
+    ) -> Answer:
+        """Write the changes and the reply, with the privacy cost.
+
+        An ended cycle stays ended, whether or not the exchange counts.
+        """
+        orders = self._ledger.orders
+        store = self._ledger.store
+        epsilon = self._draft.epsilon
+        if epsilon:
+            answer = {**answer, EPSILON: epsilon}
+        with self._ledger.transaction():
+            store.exchange = orders.finish(order, verb, answer)
+            if notes.rows_of_all is not None:
+                orders.note_rows_of_all(notes.rows_of_all)
+            self._draft.flush(self._folder.name)
+            if is_closing:
+                store.settle(store.exchange)
+                store.trust()
+        return answer
+
+    def _receive(self, order: Order, place: OrderPlace) -> Delivery:
+        """Decrypt, check and store relayed messages."""
+        sizes = sizes_of_models(self._made.layout)
+        brought = read_delivery(order, self._folder.keys.seal, sizes)
+        senders = brought.letters
+        self._limits.check_delivery(order.key, place, brought.verb, senders)
+        site = self._here()
+        ratio = self._agreement.bounds.largest_ratio
+        brought = limit_claims(brought, len(site.labeled), ratio)
+        begin_cycle(site, place.cycle, self._agreement.recipe)
+        site.receive(brought.verb, brought.letters)
+        return brought
+
+    def _by_method(self, request: Request, place: OrderPlace) -> Answer:
+        site = self._here(request)
+        begin_cycle(site, max(place.cycle, 0), self._agreement.recipe)
+        before = site.memory.get("picks")
+        with self._fresh_held(site, request):
+            answers = perform({site.id: site}, self._made.executor, {site.id: request})
+        if site.memory.get("picks") is not before:
+            site.remember(PICKED, {"step": bytes_to_tensor(place.step.encode())})
+        return answers[site.id]
+
+    def _about_people(self, order: Order, request: Request) -> Answer:
+        """Run client functions of `People`, masked if secure aggregation is enabled."""
+        step = request.steps[-1]
+        site = self._here(request)
+        if step.masked is not None and step.verb == KEYS:
+            return site.guard.public_key(step.masked)
+        if len(request.steps) > 1 or step.kind in ("fit", "relay"):
+            raise Refusal(f"site {site.id} has no {step.kind} of people: {order.key}")
+        if step.verb == "score":
+            site.guard.check(step)
+        function = site_function(self._people, step.verb)
+        answer = cast(Answer, function(self._office(order.run), **step.args))
+        if step.kind == "keep":
+            return {"count": answer["count"]}
+        if step.kind == "sum":
+            return site.guard.protect(step, request, answer)
+        return answer
+
+    # -- site state --------------------------------------------------------------------------
+
+    def _encode(self, site: SiteId, x: Tensor, state: State) -> tuple[Source, None]:
+        """Return the features of measured rows (n, *shape), cached in the folder."""
+        encoder = self._made.encoder
+        if encoder is None:
+            raise ValueError(f"the study of site {site} has no encoder")
+        return kept_features(self._features, encoder, x, state), None
+
+    def _here(self, request: Request | None = None) -> LocalSite:
+        """Return the site from the ledger.
+
+        Withdrawn rows are removed before the first exchange of a round or query, because an
+        algorithm may store data per row between exchanges.
+        """
+        is_first = request is not None and request.key.endswith("/0")
+        is_new = self._site is None
+        if is_first:
+            self._ledger.purchases.apply_withdrawals()
+        site = self._site or LocalSite(
+            self._folder.name, self._x, self._own_parts(), self._draft
+        )
+        if is_first or is_new:
+            site.leave(self._ledger.purchases.find_excluded_rows())
+        self._site = site
+        return site
+
+    def _own_parts(self) -> Parts:
+        """Return the algorithms with secret random streams of this run.
+
+        The streams derive from the site's own key and are the same after a restart.
+        """
+        run = self._ledger.store.run.encode()
+        draws = hashlib.sha256(b"draws|" + run + self._folder.keys.seal)
+        return replace(self._parts, secret=int.from_bytes(draws.digest()))
+
+    def _office(self, run: str) -> Office:
+        x, y = self._tests
+        return Office(
+            site=self._here(),
+            ledger=self._ledger,
+            agreement=self._agreement,
+            x=x,
+            y=y,
+            run=run,
+            seal=self._folder.keys.seal_public,
+            path=self._folder.path,
+            bounds=self._allowance(),
+        )
+
+    def _allowance(self) -> Allowance:
+        """Return the limits of the study on labels and labeling tasks over all runs.
+
+        The site's own limit on labels replaces the number that one run requests. The limit on
+        labeling tasks is twice the smaller of both, because some tasks expire.
+        """
+        agreed = self._limits.budget.total
+        own = self._folder.settings.limit
+        labels = own
+        fewest = own  # the smaller of both, if both are known
+        if own is None:
+            labels = agreed
+            fewest = agreed
+        elif agreed is not None:
+            fewest = min(agreed, own)
+        shown = None
+        if self._folder.settings.shown is None and fewest is not None:
+            shown = 2 * fewest
+        return Allowance(labels=labels, shown=shown)
+
+    @contextmanager
+    def _fresh_held(self, site: LocalSite, request: Request) -> Iterator[None]:
+        """Hold out new labels for validation in the first round after a query (``fresh_first``)."""
+        round_ = request.key.split("/")[-2:-1]  # a key such as "1/train/0/2"
+        is_first_round = request.owner == "training" and round_ == ["0"]
+        before = site.held.clone()
+        if self._agreement.recipe.fresh_first and request.cycle and is_first_round:
+            for label in self._ledger.store.load_labels(site.id):
+                if label.cycle == request.cycle - 1:
+                    site.held[label.row] = True
+        try:
+            yield
+        finally:
+            site.held = before
+
+
+def rows_to_score(agreement: Agreement, tests: SiteRows | None) -> tuple[Tensor, Tensor]:
+    """Return the test rows in model form (m, ...) and their labels (m,), possibly empty."""
+    if tests is None:
+        return agreement.example.x[:0], torch.zeros(0)
+    return tests.x, torch.tensor(tests.labels, dtype=torch.float32)

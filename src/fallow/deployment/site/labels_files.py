@@ -1,0 +1,242 @@
+"""Tables of labels as CSV and JSON files, with safe parsing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from fallow.deployment.site.cvat import ANNOTATIONS, read_annotations
+from fallow.deployment.site.label_studio import Cells, JsonObject, is_task, read_task
+from fallow.storage.files import write_whole
+from fallow.storage.plain import cell, cell_text
+from fallow.storage.private import FILE
+
+Key = Literal["id", "row"]
+"""Column with the examples: their names or their row numbers."""
+READ = ("id", "row", "label", "who")
+"""Imported columns. Others are ignored."""
+Entry = tuple[str, Cells]
+"""Position in a file ("line 3") and the cells there."""
+
+
+# -- export ---------------------------------------------------------------------------------
+
+
+def write_lines(path: Path, lines: Sequence[JsonObject]) -> int:
+    """Write a table as a private file, and return the number of lines."""
+    if _kind(path) == "json":
+        content = (json.dumps(lines, indent=1, ensure_ascii=False) + "\n").encode()
+        write_whole(path, content, mode=FILE)
+        return len(lines)
+    text = io.StringIO()
+    header = _collect_columns(lines)
+    table = csv.DictWriter(text, header, lineterminator="\n")
+    table.writerow({name: cell(name) for name in header})
+    for line in lines:
+        table.writerow({name: cell(value) for name, value in line.items()})
+    write_whole(path, text.getvalue().encode(), mode=FILE)
+    return len(lines)
+
+
+def _collect_columns(lines: Sequence[JsonObject]) -> list[str]:
+    """Return the columns of a table in the order of their first occurrence."""
+    columns: dict[str, None] = {}
+    for line in lines:
+        columns |= dict.fromkeys(line)
+    return list(columns) or ["id", "label"]
+
+
+def _kind(path: Path) -> str:
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in ("csv", "json"):
+        raise ValueError(
+            f"{path.name} ends neither in .csv nor in .json; give it such a name"
+        )
+    return kind
+
+
+# -- import ---------------------------------------------------------------------------------
+
+
+def read_lines(
+    path: Path, by: Key, names: Mapping[str, str] | None = None
+) -> list[tuple[str, dict[str, str]]]:
+    """Return the position and the cells `READ` of each line, "" for missing cells.
+
+    ``by`` is the column with the names of examples. ``names`` maps other column names, such as
+    those of the study, to columns in `READ`. Raises ValueError for an invalid file.
+    """
+    if path.suffix.lower() == ANNOTATIONS:
+        return _read_images(path)
+    kind = _kind(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ValueError(
+            f"{path} cannot be read ({error.strerror}); check the path"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path.name} is not in UTF-8; save it in that encoding"
+        ) from error
+    if kind == "json":
+        entries = _read_json(path, text, names or {})
+    else:
+        entries = _read_csv(path, text, names or {})
+    if not text.strip():
+        raise ValueError(f"{path.name} is empty; it needs a header with {by!r} and 'label'")
+    for needed in (by, "label"):
+        if entries and not any(needed in cells for _, cells in entries):
+            first = entries[0][1]
+            own = {column: name for name, column in (names or {}).items()}
+            also = ""
+            if needed in own:
+                also = f" (or {own[needed]!r})"
+            raise ValueError(
+                f"{path.name} has no {needed!r}{also}, only {', '.join(map(repr, first))}; each "
+                f"label needs {by!r} and 'label'"
+            )
+    return [(at, _select_cells(cells)) for at, cells in entries]
+
+
+def _read_images(path: Path) -> list[tuple[str, dict[str, str]]]:
+    """Return the labels in a CVAT export."""
+    try:
+        annotations = read_annotations(path.read_bytes())
+    except OSError as error:
+        raise ValueError(
+            f"{path} cannot be read ({error.strerror}); check the path"
+        ) from error
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from error
+    return [
+        (f"tag {n}", _select_cells(cells)) for n, cells in enumerate(annotations, start=1)
+    ]
+
+
+def _select_cells(cells: Mapping[str, object]) -> dict[str, str]:
+    """Return the used columns as texts."""
+    selected: dict[str, str] = {}
+    for name in READ:
+        value = cells.get(name)
+        selected[name] = ""
+        if value is not None:
+            selected[name] = str(value).strip()
+    return selected
+
+
+def _read_csv(path: Path, text: str, names: Mapping[str, str]) -> list[Entry]:
+    separator = _find_separator(text)
+    table = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    entries: list[Entry] = []
+    try:
+        header = _normalize_header(next(table, []), names)
+        twice = [name for name in READ if header.count(name) > 1]
+        if twice:
+            raise ValueError(
+                f"{path.name} has {_name_twice(twice[0], names)}, and nobody can tell which one "
+                "counts; rename the other"
+            )
+        for line in table:
+            if not line:
+                continue
+            if len(line) != len(header):
+                raise ValueError(
+                    f"{path.name}, line {table.line_num}: {len(line)} cells, and the header has "
+                    f"{len(header)}; correct that line"
+                )
+            texts = [cell_text(text) for text in line]
+            cells: Cells = dict(zip(header, texts, strict=True))
+            entries.append((f"line {table.line_num}", cells))
+    except csv.Error as error:
+        raise ValueError(
+            f"{path.name}, line {table.line_num}: {error}; correct it"
+        ) from error
+    return entries
+
+
+def _find_separator(text: str) -> str:
+    """Return the column separator. In some countries spreadsheets use semicolons."""
+    header = text.split("\n", 1)[0]
+    if ";" in header and "," not in header:
+        return ";"
+    return ","
+
+
+def _name_twice(column: str, names: Mapping[str, str]) -> str:
+    """Describe a repeated column. ``names`` maps other column names."""
+    for name, meant in names.items():
+        if meant == column:
+            return f"two columns {column!r}, which may also be called {name!r}"
+    return f"two columns {column!r}"
+
+
+def _normalize_header(line: Sequence[str], others: Mapping[str, str]) -> list[str]:
+    """Return the column names, with used columns in lower case if they remain unique.
+
+    ``others`` maps other column names to used columns.
+    """
+    names = [name.strip() for name in line]
+    times = Counter(name.lower() for name in names)
+    header: list[str] = []
+    for name in names:
+        small = name.lower()
+        if name in others:
+            header.append(others[name])
+        elif small in READ and times[small] == 1:
+            header.append(small)
+        else:
+            header.append(name)
+    return header
+
+
+def _read_object(pairs: Sequence[tuple[str, object]]) -> Cells:
+    """Return a JSON object. Raises ValueError for a repeated key, which readers treat differently."""
+    cells = dict(pairs)
+    if len(cells) < len(pairs):
+        times = Counter(name for name, _ in pairs)
+        name, _ = times.most_common(1)[0]
+        raise ValueError(f"an object has {name!r:.80} twice")
+    return cells
+
+
+def _rename(cells: Cells, names: Mapping[str, str]) -> Cells:
+    """Rename the keys of an object to used columns.
+
+    Raises ValueError for an object with two keys for the same column.
+    """
+    renamed: Cells = {}
+    for name, value in cells.items():
+        column = names.get(name, name)
+        if column in renamed:
+            raise ValueError(f"an object has {_name_twice(column, names)}; keep one")
+        renamed[column] = value
+    return renamed
+
+
+def _read_json(path: Path, text: str, names: Mapping[str, str]) -> list[Entry]:
+    try:
+        tree: object = json.loads(text, object_pairs_hook=_read_object)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path.name} is not JSON: {error}") from error
+    if not isinstance(tree, list) or not all(isinstance(one, dict) for one in tree):
+        raise ValueError(
+            f"{path.name} is not a list of objects; write one object for each label"
+        )
+    entries: list[Entry] = []
+    for number, one in enumerate(tree, start=1):
+        try:
+            if is_task(one):
+                task = read_task(one)
+            else:
+                task = [_rename(one, names)]
+        except ValueError as error:
+            raise ValueError(f"{path.name}, entry {number}: {error}") from error
+        for cells in task:
+            entries.append((f"entry {number}", cells))
+    return entries

@@ -1,0 +1,427 @@
+"""Import and export of labels as CSV and JSON, for spreadsheets and other labeling tools.
+
+A file has one line (CSV, UTF-8, with a header) or one object (JSON, in a list) for each labeling
+task:
+
+    id              name of the example in the site's data
+    label           class name, number, or "cannot tell"; empty if not labeled
+    row             number of the example in the site's data, from 0
+    cycle           cycle of the task; -1 is the initial labeled set
+    place           rank in the selection, from 0
+    who, at         annotator and time (ISO 8601, UTC)
+    state           answered, declined (cannot tell), conflict, open, expired or withdrawn
+    guess, probability, guess_by, score
+                    prediction, its probability, the model ("global" or "local"), and the query
+                    score; only on request, because predictions influence annotators
+    feature:NAME    a column of a table, ``feature:NAME (UNIT)`` if it has a unit
+    file            path of an image
+
+The import reads ``id``, ``label`` and, if present, ``who``. It also accepts the study's names of the
+ID and label columns. Other columns are ignored, so that a file can pass through another tool. The
+full JSON format of Label Studio is supported for import and export (`label_studio`). Its shorter
+forms (JSON-MIN, CSV), like other tools that number examples themselves, have another number under
+``id`` and keep ``row``. Import such a file with ``by="row"``. If a file has both columns, they must be
+consistent, so that mistaking one for the other is detected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import final
+
+from fallow.deployment.ledger import Ledger
+from fallow.deployment.ledger.questions import LabelAnswer, Question
+from fallow.deployment.schema import Schema
+from fallow.deployment.site.cvat import ANNOTATIONS, name_image
+from fallow.deployment.site.label_studio import JsonObject, build_tasks
+from fallow.deployment.site.labels_files import Key, read_lines, write_lines
+from fallow.deployment.site.rows import SiteRows
+from fallow.storage.plain import plain
+
+CANNOT_TELL = "cannot tell"
+LONGEST_NAME = 200  # characters of an annotator's name or address
+WRITTEN = (
+    *("id", "label", "row", "cycle", "place", "who", "at", "state"),
+    *("guess", "probability", "guess_by", "score", "file"),
+)
+"""Exported columns, which keep their meaning whatever names the study uses."""
+
+
+# -- export ---------------------------------------------------------------------------------
+
+
+def export_questions(
+    ledger: Ledger,
+    schema: Schema,
+    rows: SiteRows,
+    path: Path,
+    guess: bool = False,
+    as_tasks: bool = False,
+) -> int:
+    """Write the open labeling tasks in the order of selection, and return their number.
+
+    ``as_tasks``: in the format of Label Studio. Raises ValueError for a name that ends in neither
+    .csv nor .json, and Failed if the file cannot be written.
+    """
+    lines = list_open_questions(ledger, schema, rows, guess=guess)
+    return _write(path, lines, schema, as_tasks=as_tasks)
+
+
+def list_open_questions(
+    ledger: Ledger, schema: Schema, rows: SiteRows, *, guess: bool = False
+) -> list[JsonObject]:
+    """Return the open labeling tasks as lines of a file, in the order of selection."""
+    return [
+        _build_line(schema, rows, asked, given=None, guess=guess)
+        for asked in ledger.questions(state="open")
+    ]
+
+
+def export_labels(
+    ledger: Ledger,
+    schema: Schema,
+    rows: SiteRows,
+    path: Path,
+    guess: bool = False,
+    as_tasks: bool = False,
+) -> int:
+    """Write all labels that count, one line per annotator and task, and return their number."""
+    lines: list[JsonObject] = []
+    for asked in ledger.questions():
+        for answer in asked.answers:
+            lines.append(_build_line(schema, rows, asked, given=answer, guess=guess))
+    return _write(path, lines, schema, as_tasks=as_tasks)
+
+
+def _write(path: Path, lines: list[JsonObject], schema: Schema, *, as_tasks: bool) -> int:
+    if not as_tasks:
+        return write_lines(path, lines)
+    if path.suffix.lower() != ".json":
+        raise ValueError(f"{path.name} does not end in .json, as tasks of Label Studio do")
+    tasks = build_tasks(lines, is_class=bool(schema.classes))
+    return write_lines(path, tasks)
+
+
+def _build_line(
+    schema: Schema,
+    rows: SiteRows,
+    asked: Question,
+    *,
+    given: LabelAnswer | None,
+    guess: bool,
+) -> JsonObject:
+    """Return a labeling task as a line of a file.
+
+    ``given`` is its label, or None. ``guess``: with the model's prediction.
+    """
+    line: dict[str, object] = {
+        "id": rows.ids[asked.row],
+        "label": "",
+        "row": asked.row,
+        "cycle": asked.cycle,
+        "place": asked.place,
+        "who": "",
+        "at": "",
+        "state": asked.state,
+    }
+    if given is not None:
+        line["label"] = _label_text(schema, given.value)
+        line["who"] = given.who
+        line["at"] = given.at
+    if guess:
+        why = asked.why
+        predicted = why.get("predicted")
+        line["guess"] = ""
+        if predicted is not None:
+            line["guess"] = _label_text(schema, float(predicted))
+        line["probability"] = why.get("probability", "")
+        line["guess_by"] = why.get("by", "")
+        line["score"] = why.get("score", "")
+    shown = rows.describe(asked.row)
+    if isinstance(shown, Path):
+        line["file"] = str(shown)
+        for number, other in enumerate(rows.files(asked.row)[1:], start=2):
+            line[f"file {number}"] = str(other)
+        return line
+    for name, text, unit in shown:
+        column = f"feature:{name}"
+        if unit:
+            column += f" ({unit})"
+        line[column] = text
+    return line
+
+
+def _label_text(schema: Schema, value: float | None) -> str:
+    """Return a label as text, with all digits of a number."""
+    if value is None:
+        return CANNOT_TELL
+    if schema.classes:
+        return schema.words(value)
+    return repr(value).removesuffix(".0")
+
+
+# -- import ---------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Imported:
+    """Result of an import.
+
+    ``recorded`` is the number of new labels, 0 if lines were rejected without ``partial``. ``same``
+    is the number of labels that existed already, and ``empty`` that of lines without a label.
+    ``refused`` has a sentence for each rejected line.
+    """
+
+    recorded: int
+    same: int
+    empty: int
+    refused: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True)
+class _Line:
+    """Line of a file with an example and a label.
+
+    ``place`` is its position, such as "line 3". ``value`` is a class ID or a number, or None for
+    "cannot tell".
+    """
+
+    place: str
+    row: int
+    value: float | None
+    who: str
+
+
+HINTS = 20  # rejected lines with a suggestion
+COMPARED = 200_000  # total number of name comparisons
+LONGEST_HINTED = 500  # longest name or label for a suggestion
+
+
+@final
+@dataclass
+class _Parsed:
+    """Parsed file: lines with labels, reasons for rejected lines, number of empty lines."""
+
+    lines: list[_Line]
+    refused: list[str]
+    empty: int = 0
+
+
+class _Undone(Exception):
+    """Raised to roll back an import."""
+
+
+def import_labels(
+    ledger: Ledger,
+    schema: Schema,
+    rows: SiteRows,
+    path: Path,
+    who: str,
+    *,
+    partial: bool = False,
+    dry_run: bool = False,
+    by: Key = "id",
+) -> Imported:
+    """Import the labels in a file as if entered on the labeling page: all or none.
+
+    ``who`` is the annotator of lines without one. ``partial`` keeps valid lines if others are
+    rejected. ``dry_run`` reports the result without changes. ``by`` is the column with the names of
+    examples.
+
+    A line is rejected for an unknown example, for one without an active labeling task, for an
+    unknown class, and for a number that is not finite. It is also rejected for a label that differs
+    from an existing one, at the site or in another line, because annotators must decide. Raises
+    ValueError for a file that cannot be read.
+    """
+    parsed = _parse_file(path, schema, rows, who=who, by=by)
+    refused = parsed.refused
+    agreed, contradictions = _split_contradictions(parsed.lines, schema, rows)
+    refused += contradictions
+    recorded = 0
+    same = 0
+    try:
+        with ledger.transaction():
+            known = {question.row: question for question in ledger.questions()}
+            for line in agreed:
+                try:
+                    is_new = _record(line, known, ledger=ledger, schema=schema, rows=rows)
+                except ValueError as error:
+                    refused.append(f"{line.place}: {error}")
+                    continue
+                if is_new:
+                    recorded += 1
+                else:
+                    same += 1
+            if dry_run or (refused and not partial):
+                raise _Undone
+    except _Undone:
+        if not dry_run:
+            recorded = 0
+    in_order = tuple(sorted(refused, key=_number_of_line))
+    return Imported(recorded=recorded, same=same, empty=parsed.empty, refused=in_order)
+
+
+def _parse_file(
+    path: Path, schema: Schema, rows: SiteRows, *, who: str, by: Key
+) -> _Parsed:
+    parsed = _Parsed(lines=[], refused=[])
+    row_of_name: dict[str, int] = {}
+    if by == "id":
+        row_of_name = {name: row for row, name in enumerate(_list_names(path, rows))}
+    most_hints = _bound_hints(len(row_of_name))
+    for place, cells in read_lines(path, by, _other_names(schema, by)):
+        if not cells["label"]:
+            parsed.empty += 1
+            continue
+        with_hint = len(parsed.refused) < most_hints
+        try:
+            row = _find_row(cells, rows, row_of_name, by=by, with_hint=with_hint)
+            value = _parse_label(schema, cells["label"], with_hint=with_hint)
+        except ValueError as error:
+            parsed.refused.append(f"{place}: {error}")
+            continue
+        name = plain(cells["who"], LONGEST_NAME) or who  # untrusted text that is displayed
+        line = _Line(place=place, row=row, value=value, who=name)
+        parsed.lines.append(line)
+    return parsed
+
+
+def _other_names(schema: Schema, by: Key) -> dict[str, str]:
+    """Return the study's column names and the columns of a file that they stand for."""
+    names = {schema.label: "label"}
+    if by == "id":
+        names[schema.ids] = "id"
+    return {name: column for name, column in names.items() if name not in WRITTEN}
+
+
+def _bound_hints(rows: int) -> int:
+    """Return the number of rejected lines with a suggestion.
+
+    Each suggestion compares a name with all others, and a file may have any number of lines.
+
+    >>> _bound_hints(300), _bound_hints(50_000), _bound_hints(10**7)
+    (20, 4, 1)
+    """
+    return max(1, min(HINTS, COMPARED // max(1, rows)))
+
+
+def _list_names(path: Path, rows: SiteRows) -> Sequence[str]:
+    """Return the names of the rows in a file, in order."""
+    if path.suffix.lower() != ANNOTATIONS:
+        return rows.ids
+    return [name_image(rows, row) for row in range(len(rows.ids))]
+
+
+def _record(
+    line: _Line,
+    known: dict[int, Question],
+    *,
+    ledger: Ledger,
+    schema: Schema,
+    rows: SiteRows,
+) -> bool:
+    """Record one label and return whether it is new. Raises ValueError if it is rejected.
+
+    ``known`` has the newest labeling task of each row and is updated.
+    """
+    sample = f"sample {rows.ids[line.row]!r}"
+    asked = known.get(line.row)
+    if asked is None:
+        raise ValueError(
+            f"{sample} was never asked: only what the study chose takes labels"
+        )
+    if asked.state == "expired":
+        raise ValueError(
+            f"{sample} expired when cycle {asked.cycle} closed; if it is chosen again it will be "
+            "asked again"
+        )
+    if asked.state == "withdrawn":
+        raise ValueError(f"{sample} was withdrawn: it takes no labels any more")
+    for given in asked.answers:
+        if given.value != line.value:
+            raise ValueError(
+                f"{sample} has the label {_label_text(schema, given.value)!r} by {given.who}, "
+                f"not {_label_text(schema, line.value)!r}; correct it on the labeling page"
+            )
+    known[line.row] = ledger.answer(line.row, line.value, line.who, "imported")
+    return all(given.who != line.who for given in asked.answers)
+
+
+def _split_contradictions(
+    lines: Iterable[_Line], schema: Schema, rows: SiteRows
+) -> tuple[list[_Line], list[str]]:
+    """Return the lines whose example has a single label, and a sentence for each other line."""
+    by_row: dict[int, list[_Line]] = {}
+    for line in lines:
+        by_row.setdefault(line.row, []).append(line)
+    agreed: list[_Line] = []
+    refused: list[str] = []
+    for row, about_row in by_row.items():
+        first = about_row[0]
+        others = [line for line in about_row if line.value != first.value]
+        if not others:
+            agreed += about_row
+            continue
+        other = others[0]
+        why = (
+            f"sample {rows.ids[row]!r} is {_label_text(schema, first.value)!r} in {first.place} "
+            f"and {_label_text(schema, other.value)!r} in {other.place}; keep one of them"
+        )
+        refused += [f"{line.place}: {why}" for line in about_row]
+    return agreed, refused
+
+
+def _find_row(
+    cells: Mapping[str, str],
+    rows: SiteRows,
+    row_of_name: Mapping[str, int],
+    *,
+    by: Key,
+    with_hint: bool,
+) -> int:
+    """Return the row of a line. Raises ValueError if the site does not have it."""
+    name = cells["id"]
+    number = cells["row"]
+    is_row = number.isascii() and number.isdigit() and int(number) < len(rows.ids)
+    if by == "row":
+        if not is_row:
+            raise ValueError(
+                f"row {number!r} is none of this site: it has 0 to {len(rows.ids) - 1}"
+            )
+        return int(number)
+    if name not in row_of_name:
+        close: list[str] = []
+        if with_hint and len(name) <= LONGEST_HINTED:
+            close = get_close_matches(name, row_of_name, n=1, cutoff=0.8)
+        sentence = f"sample {name!r} is none of this site"
+        if close:
+            sentence += f"; did you mean {close[0]!r}?"
+        raise ValueError(sentence)
+    row = row_of_name[name]
+    if number and not (is_row and int(number) == row):
+        raise ValueError(
+            f"sample {name!r} is row {row} of this site, and the line says row "
+            f"{number}; if another tool has numbered the samples anew, import by row"
+        )
+    return row
+
+
+def _parse_label(schema: Schema, text: str, *, with_hint: bool) -> float | None:
+    """Parse a label. A decimal comma is accepted, as spreadsheets in many countries write it."""
+    if text == CANNOT_TELL and text not in schema.classes:
+        return None
+    has_decimal_comma = not schema.classes and text.count(",") == 1 and "." not in text
+    if has_decimal_comma:
+        text = text.replace(",", ".")
+    is_short = len(text) <= LONGEST_HINTED
+    return schema.value(text, with_hint=with_hint and is_short)
+
+
+def _number_of_line(sentence: str) -> int:
+    """Return the line number in a sentence."""
+    return int(sentence.split(":", 1)[0].split()[-1])

@@ -1,0 +1,523 @@
+"""Limits of a site on the coordinator's requests: the agreed configuration and nothing more.
+
+All limits are computed from the site's own copy of the agreement and counted in its own ledger. No
+content of an instruction can raise a limit.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import final
+
+from torch import Tensor
+
+from fallow.core.contract import Contract
+from fallow.core.messages import KEYS, Request, Step
+from fallow.core.methods import (
+    Finishing,
+    Method,
+    Planning,
+    methods_by_owner,
+    server_parts,
+    site_function,
+)
+from fallow.core.refusal import Refusal
+from fallow.core.training_config import TrainingConfig
+from fallow.core.types import SiteId, State, Value
+from fallow.deployment.agreement import Agreement
+from fallow.deployment.building import BuiltStudy
+from fallow.deployment.ledger import Ledger
+from fallow.deployment.site.budget import Budget
+from fallow.deployment.site.schedule import TUNED, OrderPlace, RunSchedule
+from fallow.encoders.filling import check_fill
+from fallow.experiment.methods import is_shared, local_training_config
+from fallow.storage.files import digest_of
+
+FILLED_BY = ("fill", "features", "spread")
+"""Client functions that may receive values for empty cells."""
+PARTS = ("w", "stats")
+"""Parts of a global model."""
+FITS = 6  # models that one instruction trains or sends
+DEADLINE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\+00:00")
+"""Format of a deadline."""
+YEARS = range(2000, 3000)
+"""Years of a deadline that every time zone can display."""
+
+
+@dataclass(frozen=True)
+class OrderNotes:
+    """Facts that the ledger stores when an instruction is done.
+
+    ``rows_of_all`` is the largest total number of rows that the instruction implies. ``scored`` is
+    the hash of the scored model.
+    """
+
+    scored: str | None = None
+    rows_of_all: int | None = None
+
+
+@final
+@dataclass(frozen=True)
+class SiteLimits:
+    """Limits of one site.
+
+    ``rows`` is its number of rows, ``width`` the number of features, and ``scores`` the largest
+    number of scored models over all runs.
+    """
+
+    agreement: Agreement
+    made: BuiltStudy
+    ledger: Ledger
+    rows: int
+    width: int
+    scores: int | None = None
+
+    @cached_property
+    def schedule(self) -> RunSchedule:
+        """Return the exchanges of the agreed configuration."""
+        return RunSchedule(self.agreement.recipe)
+
+    @property
+    def site(self) -> SiteId:
+        """Return the name of the site."""
+        return self.ledger.site
+
+    @property
+    def sites(self) -> int:
+        """Return the number of sites in the study."""
+        return len(self.agreement.sites)
+
+    @property
+    def budget(self) -> Budget:
+        """Return the label budget, as far as the total number of rows is known."""
+        return Budget(
+            recipe=self.agreement.recipe,
+            sites=self.sites,
+            rows=self.rows,
+            is_shared=is_shared(self.made.methods["query"]),
+            is_one_pass=self.schedule.is_one_pass,
+            rows_of_all=self.ledger.orders.rows_of_all(),
+        )
+
+    # -- checks before an instruction --------------------------------------------------------
+
+    def check(self, run: str, request: Request, place: OrderPlace, pool: int) -> OrderNotes:
+        """Raise ValueError for a request that the agreement does not permit.
+
+        Returns the facts to store when the instruction is done. ``pool`` is the number of rows in
+        the unlabeled pool.
+        """
+        self._check_tuned(request, place)
+        self._check_often(run, request, place)
+        self._check_fits(request, place)
+        self._check_masked(request, place)
+        last = request.steps[-1]
+        if last.kind != "fit" and last.verb != KEYS:
+            self._check_words(request, last)
+        if place.kind == "encode" and last.verb != KEYS:
+            self._check_encoding(last)
+        if last.verb in FILLED_BY:
+            self._check_fill(request.key, last, place)
+        if request.owner == "people":
+            return self._check_people(run, request, last, place, pool)
+        notes = OrderNotes()
+        for step in request.steps:
+            if "n" in step.args and step.kind != "fit":
+                notes = self._check_asked(request.key, step.args["n"], place, pool)
+        if place.kind == "best":
+            self._check_whole(request.key, last.args)
+        for step in request.steps:
+            if step.kind == "fit" and (place.kind == "head" or _brings_common_model(step)):
+                self._check_whole(request.key, step.args)
+        return notes
+
+    def check_receivers(self, request: Request, to: Mapping[SiteId, bytes]) -> None:
+        """Raise ValueError for receivers outside the study, or if nothing is relayed."""
+        is_relay = bool(request.steps) and request.steps[-1].kind == "relay"
+        if to and not is_relay:
+            raise Refusal(
+                f"the order {request.key} names receivers, and it relays nothing to them"
+            )
+        unknown = self._find_unknown(to)
+        if unknown is not None:
+            raise Refusal(
+                f"the order {request.key} is to relay to {unknown!r:.80}, which is no site of "
+                "this study"
+            )
+
+    def check_delivery(
+        self, key: str, place: OrderPlace, verb: str, senders: Iterable[str]
+    ) -> None:
+        """Raise ValueError unless the agreed algorithms relay with this client function here."""
+        contract = self._contract(place.owner)
+        if verb not in contract.relay:
+            raise Refusal(
+                f"the order {key} brings what was relayed by {verb!r}, and the contract of "
+                f"{contract.title} relays {', '.join(contract.relay) or 'nothing'}"
+            )
+        unknown = self._find_unknown(senders)
+        if unknown is not None:
+            raise Refusal(
+                f"the order {key} brings what {unknown!r:.80} sent, which is no site of this "
+                "study"
+            )
+
+    def _find_unknown(self, names: Iterable[str]) -> str | None:
+        """Return the first name in alphabetical order that is not a site of the study."""
+        return min(set(names) - set(self.agreement.sites), default=None)
+
+    def _check_tuned(self, request: Request, place: OrderPlace) -> None:
+        """Raise Refusal for requests that do not match the choice of an encoder by labels.
+
+        Without such a choice, nothing may depend on one. With it, rows are encoded only afterwards.
+        """
+        has_choice = "tuning" in self.made.methods
+        is_after = place.asks.startswith(TUNED)
+        if is_after and not has_choice:
+            raise Refusal(
+                f"the order {request.key} is none of this study: no field of its encoder is chosen "
+                "by labels"
+            )
+        if has_choice and not is_after and place.kind in ("encode", "features"):
+            raise Refusal(
+                f"the order {request.key} comes too early: a field of the encoder is chosen by the "
+                "first labels before rows are encoded"
+            )
+
+    # -- number of requests ------------------------------------------------------------------
+
+    def _check_often(self, run: str, request: Request, place: OrderPlace) -> None:
+        """Check that a client function is requested as often as its declaration permits."""
+        last = request.steps[-1]
+        verb = last.verb or last.kind
+        contract = self._contract(request.owner)
+        most = self._most(contract, verb)
+        if last.kind == "fit":  # further requests go to other sites
+            most = FITS
+        elif last.verb == KEYS and last.kind == "each":
+            most = sum(self._most(contract, total) for total in contract.sum)
+        turns = 2 + 2 * sum(self._most(contract, known) for known in contract.verbs)
+        if request.owner == "people":
+            turns = most
+            if self.agreement.recipe.privacy.secure_sum:
+                turns = 2 * most
+        if place.turn >= turns:
+            raise Refusal(
+                f"the order {request.key} is number {place.turn}, counted from 0, and there are at "
+                f"most {turns} of {place.asks}"
+            )
+        times = self.ledger.orders.times(run, place.asks, verb)
+        if times >= most:
+            raise Refusal(
+                f"the order {request.key} asks site {self.site} for {verb!r} in {place.asks} once "
+                f"more, and the agreed method asks {most} times at most"
+            )
+
+    def _most(self, contract: Contract, verb: str) -> int:
+        """Return how often one step may request a client function.
+
+        A masked sum is repeated if a site does not reply.
+        """
+        most = contract.often.get(verb, 1) or 4 * self.sites + 8
+        is_masked = self.agreement.recipe.privacy.secure_sum and verb in contract.sum
+        if is_masked:
+            most *= self.sites
+        return most
+
+    def _check_masked(self, request: Request, place: OrderPlace) -> None:
+        """Check that a masked sum belongs to its step and to sites of the study."""
+        for step in request.steps:
+            details = step.masked
+            if details is None:
+                continue
+            asks, _, turn = details.exchange.rpartition("/")
+            is_here = asks == place.asks and turn.isdecimal() and len(turn) < 10
+            if not is_here or int(turn) > place.turn or details.attempt >= self.sites:
+                raise Refusal(
+                    f"the order {request.key} is part of a masked sum {details.exchange!r:.80}, "
+                    f"attempt {details.attempt}, which does not belong to it"
+                )
+            unknown = self._find_unknown(details.keys)
+            if unknown is not None:
+                raise Refusal(
+                    f"the order {request.key} has a key of {unknown!r:.80}, which is no site of "
+                    "this study"
+                )
+
+    # -- local training ---------------------------------------------------------------------
+
+    def _check_fits(self, request: Request, place: OrderPlace) -> None:
+        """Check that models are placed and trained as the agreed algorithms do."""
+        fits = [step for step in request.steps if step.kind == "fit"]
+        if len(fits) > FITS:
+            raise Refusal(
+                f"the order {request.key} brings {len(fits)} models; a site takes {FITS}"
+            )
+        for step in fits:
+            known = self._models(request, place)
+            if step.verb not in known:
+                raise Refusal(
+                    f"the order {request.key} would write {step.verb!r:.80} into the memory of "
+                    f"site {self.site}; of this study it may write {', '.join(known) or 'nothing'}"
+                )
+            if (
+                place.kind == "query"
+                and step.verb == "local"
+                and step.training_config is None
+            ):
+                raise Refusal(
+                    f"the order {request.key} hands site {self.site} a model 'local', which is "
+                    "trained at the site that a query asks"
+                )
+            if step.training_config is not None and not self._is_agreed(
+                request.owner, step, place
+            ):
+                raise Refusal(
+                    f"the order {request.key} is to train {step.verb!r} by a training "
+                    f"configuration that is not the agreed one ({_describe(step.training_config)})"
+                )
+            strange = self._find_strange(step.args)
+            if strange is not None:
+                raise Refusal(
+                    f"the order {request.key} brings {strange!r:.80} with a model, which is no "
+                    "name of a part of one"
+                )
+
+    def _models(self, request: Request, place: OrderPlace) -> tuple[str, ...]:
+        """Return the names under which instructions store models at a site."""
+        if place.kind in ("round", "last"):
+            return ("local", *self._contract("training").models)
+        if place.kind == "head":
+            return tuple(self._contract("head").models)
+        if place.kind == "query":
+            own = tuple(self._contract("query").models)
+            if place.part:
+                return own
+            return ("global", "local", *own)
+        return ()
+
+    def _is_agreed(self, owner: str, step: Step, place: OrderPlace) -> bool:
+        training_config = step.training_config
+        if training_config is None:
+            return False
+        method = self._method(owner)
+        if owner == "query" and step.verb in ("local", "global"):
+            wanted = local_training_config(self.agreement.recipe, method)
+            return step.verb == "local" and training_config == wanted and place.part == 0
+        if isinstance(method, Planning):
+            return method.trains_by(training_config)
+        agreed = self.made.methods["training"].training_config
+        return owner == "training" and training_config == agreed
+
+    def _find_strange(self, args: Iterable[str]) -> str | None:
+        """Return the first name that the training algorithm does not send, or None."""
+        stays = server_parts(self.made.methods)
+        for name in args:
+            if not name.isidentifier() or name in stays:
+                return name
+        return None
+
+    # -- arguments of client functions -------------------------------------------------------
+
+    def _check_words(self, request: Request, step: Step) -> None:
+        """Raise unless a client function accepts the arguments, with plausible numbers."""
+        verb = site_function(self._method(request.owner), step.verb)
+        try:
+            inspect.signature(verb).bind(None, **step.args)
+        except TypeError as error:
+            raise Refusal(f"the order {request.key} to {step.verb}: {error}") from error
+        sizes = {
+            "size": self.width + 1,
+            "width": self.width + 1,
+            "candidates": self.sites,
+            "seats": self.sites,
+            "room": self.rows + self.sites,
+        }
+        for name, most in sizes.items():
+            value = step.args.get(name)
+            if value is None:
+                continue
+            if type(value) is not int or value > most:
+                raise Refusal(
+                    f"the order {request.key} says {name}={value!r:.40}, and it is a whole number "
+                    f"of at most {most}"
+                )
+
+    def _check_encoding(self, step: Step) -> None:
+        """Raise unless the step has the data to encode rows."""
+        encoding = self.made.methods.get("encoding")
+        if encoding is not None:
+            encoding.check(self.site, dict(step.args))
+
+    def _check_fill(self, key: str, step: Step, place: OrderPlace) -> None:
+        """Raise unless values for empty cells are sent exactly when the agreement needs them."""
+        schema = self.agreement.schema
+        has_encoder = self.made.encoder is not None
+        # before an encoder is used, or otherwise with the standardization of columns
+        is_here = schema.missing is not None and has_encoder == (place.kind == "cells")
+        fill = step.args.get("fill")
+        if is_here:
+            check_fill(self.site, fill, math.prod(schema.shape))
+        elif fill is not None:
+            raise Refusal(
+                f"the order {key} brings site {self.site} what fills empty cells, and by the "
+                "agreement there is none to fill here"
+            )
+
+    # -- labels and scores ------------------------------------------------------------------
+
+    def _check_people(
+        self, run: str, request: Request, step: Step, place: OrderPlace, pool: int
+    ) -> OrderNotes:
+        is_for_keys = step.verb == KEYS
+        if not is_for_keys and step.verb != place.kind:
+            raise Refusal(
+                f"the order {request.key} asks for {step.verb!r}, and its key is of {place.kind}"
+            )
+        if place.kind in ("ask", "close"):
+            name = step.args.get("step")
+            cycle = step.args.get("cycle")
+            if (name, cycle) != (place.step, place.cycle):
+                raise Refusal(
+                    f"the order {request.key} is for step {name!r:.80} of cycle {cycle!r:.40} "
+                    f"and not for {place.step!r} of cycle {place.cycle}"
+                )
+        if place.kind == "ask":
+            _check_deadline(request.key, step.args.get("deadline"))
+            return self._check_asked(request.key, step.args["allowed"], place, pool)
+        if place.kind == "score" and not is_for_keys:
+            return self._check_score(run, request.key, step.args, place)
+        if place.kind == "finish":
+            self._check_whole(request.key, step.args)
+        return OrderNotes()
+
+    def _check_asked(
+        self, key: str, asked: object, place: OrderPlace, pool: int
+    ) -> OrderNotes:
+        """Check that the number of requested labels is at most the agreed one."""
+        if type(asked) is not int or asked < 0:
+            raise Refusal(
+                f"the order {key} asks for {asked!r:.40} labels; it is a whole number, 0 or more"
+            )
+        budget = self.budget
+        most = budget.of(place)
+        if most is not None and asked > most:
+            raise Refusal(
+                f"the order {key} asks site {self.site} for {asked} labels and the agreement allows "
+                f"{most} in {place.step}: nothing was asked"
+            )
+        if self.agreement.recipe.audit and place.kind in ("query", "draw"):
+            return (
+                OrderNotes()
+            )  # a part of the cycle's budget, which does not imply the total number of rows
+        is_of_all = budget.is_shared and place.cycle >= 0
+        if most is None and (asked < pool or is_of_all):
+            # a number capped by the site's rows does not imply the total number of rows
+            return OrderNotes(rows_of_all=budget.infer_rows_of_all(place, asked))
+        return OrderNotes()
+
+    def _check_score(
+        self, run: str, key: str, args: Mapping[str, Value], place: OrderPlace
+    ) -> OrderNotes:
+        recipe = self.agreement.recipe
+        is_last = place.round == recipe.rounds - 1
+        methods = self.made.methods
+        ends = isinstance(methods["training"], Finishing) or "head" in methods
+        is_retained = recipe.validation > 0 and not (ends and is_last)
+        if args.get("retained") is not is_retained:
+            raise Refusal(
+                f"the order {key} says retained={args.get('retained')!r:.40}, and by the agreement "
+                f"it is {is_retained}"
+            )
+        strange = self._find_strange(args)
+        if strange is not None:
+            raise Refusal(f"the order {key} brings {strange!r:.80} to be scored")
+        parts = self._check_whole(key, args)
+        if not parts:
+            raise Refusal(f"the order {key} brings no model to score")
+        scored = digest_of(parts)
+        orders = self.ledger.orders
+        most = self.most_scores
+        if not orders.is_scored(run, place.step, scored) and orders.scores() >= most:
+            raise Refusal(
+                f"site {self.site} has scored {orders.scores()} models and allows {most} over all "
+                "runs: raise scores.limit in its site.toml, or leave the study"
+            )
+        return OrderNotes(scored=scored)
+
+    @property
+    def most_scores(self) -> int:
+        """Return the largest number of scored models over all runs.
+
+        This is the site's own limit, or twice the number of one run, so that a run can be restarted
+        once.
+        """
+        if self.scores is not None:
+            return self.scores
+        return 2 * self.schedule.scores
+
+    # -- models -----------------------------------------------------------------------------
+
+    def _check_whole(self, key: str, args: Mapping[str, Value]) -> State:
+        """Return the parts of the model in an instruction, or nothing without a model.
+
+        Raises Refusal for a missing part.
+        """
+        parts: State = {}
+        for name in PARTS:
+            part = args.get(name)
+            if isinstance(part, Tensor):
+                parts[name] = part
+        missing = [name for name in PARTS if name not in parts]
+        if parts and missing:
+            raise Refusal(
+                f"the order {key} brings site {self.site} a model without {missing[0]!r}: a model "
+                f"comes with {' and '.join(PARTS)}; the coordinator's version of Fallow, or its "
+                "training method, is another one than was agreed on"
+            )
+        return parts
+
+    def _contract(self, owner: str) -> Contract:
+        return self._method(owner).contract
+
+    def _method(self, owner: str) -> Method:
+        return methods_by_owner(self.made.methods)[owner]
+
+
+def _brings_common_model(step: Step) -> bool:
+    """Return whether a fit receives the global model, to store or to continue training."""
+    if step.verb == "global":
+        return True
+    return (
+        step.verb == "local"
+        and step.training_config is not None
+        and step.training_config.start == "given"
+    )
+
+
+def _check_deadline(key: str, deadline: object) -> None:
+    """Raise Refusal unless the deadline can be displayed in every time zone."""
+    if deadline is None:
+        return
+    try:
+        if not isinstance(deadline, str) or DEADLINE.fullmatch(deadline) is None:
+            raise ValueError
+        if datetime.fromisoformat(deadline).year not in YEARS:
+            raise ValueError
+    except ValueError as error:
+        raise Refusal(
+            f"the order {key} has the deadline {deadline!r:.60}, which is no time of day"
+        ) from error
+
+
+def _describe(training_config: TrainingConfig) -> str:
+    return (
+        f"{training_config.epochs} epochs, batch size {training_config.batch_size}, learning rate "
+        f"{training_config.optimizer.lr}, start {training_config.start!r}"
+    )

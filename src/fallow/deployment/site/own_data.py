@@ -1,0 +1,94 @@
+"""Summary of a site's own files, for its users only. Nothing is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fallow.data import Dataset
+from fallow.data.dataset import UNLABELED
+from fallow.data.facts import DataFacts, describe_data
+from fallow.data.reading import ColumnRead, Reading
+from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.site.rows import SiteRows
+
+LACKING = "a feature is missing or infinite"
+
+
+def describe_own_data(folder: SiteFolder) -> DataFacts:
+    """Summarize the rows of a site: sizes, classes, columns, empty cells and duplicates.
+
+    Labels are those in its files, without later ones. Raises ValueError or Failed if the files
+    cannot be read or have changed.
+    """
+    rows = folder.measured_rows
+    tests = folder.measured_tests
+    schema = folder.agreement.schema
+    is_class = bool(schema.classes)
+    parts = [rows]
+    x_test = rows.x[:0]
+    y_test = _encode_labels([], is_class)
+    if tests is not None:
+        parts.append(tests)
+        x_test = tests.x
+        y_test = _encode_labels(tests.labels, is_class)
+    dataset = Dataset(
+        name=folder.name,
+        x=rows.x,
+        y=_encode_labels(rows.labels, is_class),
+        x_test=x_test,
+        y_test=y_test,
+        classes=schema.classes,
+        groups=torch.zeros(len(rows.x), dtype=torch.long),
+        groups_test=torch.zeros(len(x_test), dtype=torch.long),
+        group_names=(folder.name,),
+        missing=schema.missing,
+        reading=_join_readings(folder, parts),
+    )
+    facts = describe_data(dataset, comes_labeled=False)
+    assert facts is not None  # noqa: S101 - it says how it was read
+    return facts
+
+
+def _encode_labels(labels: Sequence[float | None], is_class: bool) -> Tensor:
+    """Return class IDs or numbers (n,), with `UNLABELED` or NaN for missing labels."""
+    if is_class:
+        ids = _fill_in(labels, UNLABELED)
+        return torch.tensor(ids, dtype=torch.float64).long()
+    numbers = _fill_in(labels, torch.nan)
+    return torch.tensor(numbers, dtype=torch.float32)
+
+
+def _fill_in(labels: Sequence[float | None], unlabeled: float) -> list[float]:
+    """Return the labels with a number for each missing one."""
+    filled: list[float] = []
+    for label in labels:
+        if label is None:
+            filled.append(unlabeled)
+        else:
+            filled.append(label)
+    return filled
+
+
+def _join_readings(folder: SiteFolder, parts: Sequence[SiteRows]) -> Reading:
+    """Combine the readings of both files."""
+    files = [folder.settings.data, folder.settings.test]
+    source = " and ".join(Path(file).name for file in files if file is not None)
+    n_left_out = sum(part.n_left_out for part in parts)
+    n_kept = sum(len(part.ids) for part in parts)
+    columns: list[ColumnRead] = []
+    for at in range(len(parts[0].columns)):  # all files have the columns of the schema
+        in_each = [part.columns[at] for part in parts]
+        columns.append(_count_missing(folder.name, in_each))
+    reading = Reading(source, {folder.name: n_kept + n_left_out}, columns=tuple(columns))
+    return reading.without(LACKING, {folder.name: n_left_out})
+
+
+def _count_missing(site: str, reads: Sequence[ColumnRead]) -> ColumnRead:
+    """Return a column with the empty cells of all files."""
+    missing = sum(read.missing for read in reads)
+    return replace(reads[0], missing=missing, missing_at={site: missing})

@@ -1,0 +1,37 @@
+"""Predictions with the final model of a study at a site."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fallow.deployment.people import MODEL
+from fallow.deployment.site.folder import SiteFolder
+from fallow.storage.errors import Failed
+from fallow.storage.files import load_tree
+from fallow.storage.private import FILE
+from fallow.study.predict import Predicted, predict_with
+from fallow.study.trained import Trained, choose_state
+
+
+def read_site_model(folder: Path) -> Trained:
+    """Return the model that the site uses. Raises Failed before the end of the study."""
+    site = SiteFolder.open(folder)
+    model = folder / MODEL
+    if not model.exists():
+        raise Failed(
+            f"{folder} has no model: it comes when the study has ended, to each site that takes "
+            "part in its last exchange"
+        )
+    try:
+        saved = load_tree(model, folder)
+    except Failed as error:
+        raise Failed(
+            f"{model} is damaged or cannot be read; put back a copy of it"
+        ) from error
+    agreed = site.agreement
+    return choose_state(saved, agreed.recipe, folder, policy=agreed.names)
+
+
+def predict_at(folder: Path, data: Path, out: Path | None = None) -> Predicted:
+    """Predict the rows of ``data`` with the site's model, as `predict_with` does."""
+    return predict_with(read_site_model(folder), data, out, mode=FILE)

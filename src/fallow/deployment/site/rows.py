@@ -1,0 +1,538 @@
+"""Rows of a site: validation against the schema, and readable form."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain, compress
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fallow.core.terms import nearest
+from fallow.core.words import count_noun
+from fallow.data.own.archive import read_arrays
+from fallow.data.own.cells import TABLES, number_in
+from fallow.data.own.pixels import as_features, bring_to_shape
+from fallow.data.own.table import EMPTY, Columns, read_all_cells
+from fallow.data.reading import ColumnRead
+from fallow.deployment.schema import Column, Schema, explain_left_out, holds_dates, marks_of
+from fallow.deployment.site.pictures import (
+    Originals,
+    check_inside,
+    read_inside,
+    read_pictures,
+)
+
+ReadableRow = tuple[tuple[str, str, str], ...] | Path
+"""Row in readable form: (column, text, unit) for each column, with "" for empty cells, or an image
+file."""
+MOST_VIEWS = 4
+"""Largest number of images of a row, shown side by side."""
+MOST_FAULTS = 20
+"""Largest number of notes about images that cannot be displayed."""
+LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, eq=False)
+class SiteRows:
+    """Rows of one site in the order of its file.
+
+    Parameters
+    ----------
+    x
+        Features (n, *shape), float32.
+    labels
+        Class IDs, numbers, or None for unlabeled rows.
+    ids
+        Distinct names of the rows. Without a name column these are row numbers. For images these are
+        file names, preceded by the folder if a file name is repeated.
+    notes
+        Messages about the rows.
+    originals
+        Image files of the rows.
+    views
+        Image files of each row, for rows with several images. ``describe`` names the first one.
+    n_left_out
+        Number of rows in the file that were dropped because a feature is missing.
+    columns
+        How each column of a table was read.
+    """
+
+    x: Tensor
+    labels: tuple[float | None, ...]
+    ids: tuple[str, ...]
+    describe: Callable[[int], ReadableRow]
+    notes: tuple[str, ...] = ()
+    originals: Originals | None = None
+    views: tuple[tuple[Path, ...], ...] | None = None
+    n_left_out: int = 0
+    columns: tuple[ColumnRead, ...] = ()
+
+    def files(self, row: int) -> tuple[Path, ...]:
+        """Return the image files of a row in display order."""
+        if self.views is not None:
+            return self.views[row]
+        shown = self.describe(row)
+        if isinstance(shown, Path):
+            return (shown,)
+        return ()
+
+    def content(self, row: int, view: int = 0) -> bytes | None:
+        """Return the content of a row's image file, or None if there is none.
+
+        Raises ValueError if it is missing, outside its folder, or changed since the start.
+        """
+        files = self.files(row)
+        if view >= len(files):
+            return None
+        file = files[view]
+        if self.originals is not None:
+            return self.originals.read_file(file)
+        return read_inside(file, file.parent)
+
+    @property
+    def labeled(self) -> int:
+        """Return the number of labeled rows."""
+        return sum(label is not None for label in self.labels)
+
+
+def read_rows(path: str | Path, schema: Schema, drop_rows: bool = False) -> SiteRows:
+    """Read the rows in a site's file or folder. ``drop_rows`` drops rows with missing features.
+
+    A table must have the agreed columns in any order, and no others. Columns of dates, row names
+    and free text are skipped, which ``columns`` reports.
+
+    An array file (.npz) has ``x`` (n, *shape), ``y`` (n,), and optionally ``ids`` (n,) and
+    ``files``: image paths relative to the file, (n,) or (n, k) for k images per row, "" for missing
+    ones. Raises ValueError that names the file, the column and the row.
+    """
+    file = Path(path)
+    if not file.exists():
+        raise ValueError(f"there is no file or folder {str(path)!r}; give the path of one")
+    kind = KINDS[schema.kind]
+    if not kind.suits(file):
+        raise ValueError(
+            f"{file} cannot be rows of this study, which are {kind.words}; give such a one"
+        )
+    try:
+        rows = kind.read(file, schema, drop_rows)
+    except OSError as error:
+        raise ValueError(
+            f"{file} cannot be read ({error.strerror}); make it readable"
+        ) from error
+    except ValueError as error:
+        sentence = str(error)
+        if file.name not in sentence:
+            sentence = f"{file.name}: {sentence}"
+        raise ValueError(sentence) from error
+    for name, times in Counter(rows.ids).most_common(1):
+        if times > 1:
+            raise ValueError(
+                f"{file.name}: {times} rows are called {name!r}; give each its own name"
+            )
+    if len(rows.x) == 0:
+        raise ValueError(f"{file.name} has no row without missing features; fill some in")
+    return rows
+
+
+def read_tests(path: str | Path, schema: Schema, drop_rows: bool = False) -> SiteRows:
+    """Read test rows as `read_rows` does. Each must have a label."""
+    rows = read_rows(path, schema, drop_rows)
+    labels = zip(rows.ids, rows.labels, strict=True)
+    bare = [name for name, label in labels if label is None]
+    if bare:
+        raise ValueError(
+            f"{Path(path).name}: {len(bare)} test rows have no label, the first is {bare[0]!r}; "
+            "label or remove them"
+        )
+    return rows
+
+
+# -- tables ---------------------------------------------------------------------------------
+
+
+def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
+    cells, written = read_all_cells(file)
+    passed_over = _check_columns(cells, schema)
+    n_lines = len(next(iter(cells.values())))
+    blank: dict[str, list[bool]] = {}  # empty cells of each column
+    is_whole = [True] * n_lines  # lines without missing required cells
+    lacking: dict[str, list[bool]] = {}
+    for column in schema.columns:
+        in_column = [cell.lower() in EMPTY for cell in cells[column.name]]
+        blank[column.name] = in_column
+        if not column.may_be_empty:
+            lacking[column.name] = in_column
+            for line, lacks in enumerate(in_column):
+                if lacks:
+                    is_whole[line] = False
+    notes = list(written)
+    n_missing = n_lines - sum(is_whole)
+    if n_missing:
+        notes.append(_note_missing(lacking, n_missing, drop_rows))
+
+    rows = list(compress(range(n_lines), is_whole))  # position of each row in the file
+    kept = {name: list(compress(column, is_whole)) for name, column in cells.items()}
+    is_empty = {name: list(compress(lacks, is_whole)) for name, lacks in blank.items()}
+    ids = kept.get(schema.ids) or _number_rows(rows)
+    parts: list[Tensor] = []  # each (n, features of a column)
+    for column in schema.columns:
+        parts.append(_encode_column(column, kept[column.name], is_empty[column.name], rows))
+    for _, name in marks_of(schema.columns):
+        parts.append(torch.tensor(is_empty[name], dtype=torch.float32).unsqueeze(1))
+    unlabeled = [""] * len(rows)
+    labels = _parse_labels(schema, kept.get(schema.label, unlabeled), rows)
+    for column in schema.columns:
+        is_given = [not lacks for lacks in is_empty[column.name]]
+        note = _note_beyond(column, list(compress(kept[column.name], is_given)))
+        if note is not None:
+            notes.append(note)
+
+    def describe(row: int) -> ReadableRow:
+        shown: list[tuple[str, str, str]] = []
+        for column in schema.columns:
+            text = kept[column.name][row]
+            if is_empty[column.name][row]:
+                text = ""  # the file may contain "NA"
+            shown.append((column.name, text, column.unit))
+        return tuple(shown)
+
+    read: list[ColumnRead] = []
+    for column in schema.columns:
+        read.append(_note_column(column, n_missing=sum(blank[column.name])))
+    read += passed_over
+    return SiteRows(
+        x=torch.cat(parts, dim=1),
+        labels=labels,
+        ids=tuple(ids),
+        describe=describe,
+        notes=tuple(notes),
+        n_left_out=n_missing,
+        columns=tuple(read),
+    )
+
+
+def _number_rows(rows: Sequence[int]) -> list[str]:
+    """Return row numbers from 1 as names."""
+    return [str(row + 1) for row in rows]
+
+
+def _note_column(column: Column, n_missing: int) -> ColumnRead:
+    """Return how a column was read: as categories if texts were agreed, otherwise as numbers."""
+    if column.values:
+        return ColumnRead(
+            name=column.name, kind="category", values=column.values, missing=n_missing
+        )
+    return ColumnRead(name=column.name, kind="number", missing=n_missing)
+
+
+def _check_columns(cells: Columns, schema: Schema) -> list[ColumnRead]:
+    """Return the skipped columns: dates, row names and free text, which are never features.
+
+    Raises ValueError for a missing agreed column and for any other additional column.
+    """
+    agreed = [column.name for column in schema.columns]
+    for name in agreed:
+        if name not in cells:
+            raise ValueError(
+                f"the agreed column {name!r} is missing{nearest(name, list(cells))}"
+            )
+    known = {*agreed, schema.label, schema.ids}
+    passed_over: list[ColumnRead] = []
+    for name, texts in cells.items():
+        if name in known:
+            continue
+        why = explain_left_out(texts, enough=2)
+        # if the agreed name column is missing, this may be the same under another name
+        may_name_rows = schema.ids not in cells and not holds_dates(texts)
+        if why is None or may_name_rows:
+            raise ValueError(
+                f"column {name!r} was not agreed on; remove it (the label is {schema.label!r}, "
+                f"names of rows stand in {schema.ids!r})"
+            )
+        passed_over.append(ColumnRead(name, "left out", why=why))
+    return passed_over
+
+
+def _note_missing(blank: dict[str, list[bool]], n_missing: int, drop_rows: bool) -> str:
+    """Describe missing cells if such rows are dropped. Raises ValueError otherwise.
+
+    ``blank`` has the empty cells of each column.
+    """
+    if drop_rows:
+        return f"rows with missing features left out: {n_missing}"
+    counts: list[str] = []
+    for name, lacks in blank.items():
+        if any(lacks):
+            counts.append(f"{name!r} {sum(lacks)}")
+    where = ", ".join(counts)
+    raise ValueError(
+        f"{n_missing} rows have missing features ({where}); fill them in or remove the rows, or "
+        "agree that such a column may be empty (may_be_empty = true in its line of study.toml), "
+        "with which the sites fill cells in together, or on drop_rows = true, with which every "
+        "site leaves such rows out"
+    )
+
+
+def _encode_column(
+    column: Column, cells: list[str], is_empty: list[bool], rows: list[int]
+) -> Tensor:
+    """Return a column as numbers (n, 1) or binary features (n, values), NaN for empty cells.
+
+    ``rows`` are the positions in the file.
+    """
+    if not column.values:
+        numbers: list[float] = []
+        for row, cell, lacks in zip(rows, cells, is_empty, strict=True):
+            if lacks:
+                numbers.append(math.nan)
+            else:
+                numbers.append(_parse_number(column, cell, row))
+        return torch.tensor(numbers, dtype=torch.float64).float().unsqueeze(1)
+    places: list[int] = []  # index of each cell's text in the agreed ones
+    for row, cell, lacks in zip(rows, cells, is_empty, strict=True):
+        if lacks:
+            places.append(0)  # any value, replaced below
+        elif cell in column.values:
+            places.append(column.values.index(cell))
+        else:
+            raise ValueError(
+                f"column {column.name!r}, row {row + 1}: {cell!r} is none of the agreed texts "
+                f"{', '.join(map(repr, column.values))}{_suggest(cell, column.values)}"
+            )
+    values = torch.tensor(places, dtype=torch.long)  # (n,)
+    result = torch.nn.functional.one_hot(values, len(column.values)).float()
+    result[torch.tensor(is_empty, dtype=torch.bool)] = math.nan
+    return result
+
+
+def _suggest(text: str, known: Sequence[str]) -> str:
+    """Return a suggestion such as "; did you mean 'ill'?" for a similar text, or nothing."""
+    hint = nearest(text, list(known))
+    if hint.startswith("; did"):
+        return hint
+    return ""
+
+
+def _parse_number(column: Column, cell: str, row: int) -> float:
+    number = number_in(cell)
+    if number is not None and abs(number) <= LARGEST:
+        return number
+    way_out = "give one"
+    if column.unit:
+        way_out += f" in {column.unit}"
+    if "," in cell:
+        way_out += ", with a point and no comma"
+    raise ValueError(
+        f"column {column.name!r}, row {row + 1}: {cell!r} is not a finite number; {way_out}"
+    )
+
+
+def _note_beyond(column: Column, cells: list[str]) -> str | None:
+    """Describe numbers outside the agreed range, which often indicate another unit."""
+    low = -math.inf
+    if column.low is not None:
+        low = column.low
+    high = math.inf
+    if column.high is not None:
+        high = column.high
+    is_bounded = (low, high) != (-math.inf, math.inf)
+    if column.values or not is_bounded:
+        return None
+    n_beyond = sum(not low <= float(cell) <= high for cell in cells)
+    if not n_beyond:
+        return None
+    limits = f"{low:g} to {high:g} {column.unit}".rstrip()
+    return (
+        f"column {column.name!r}: {n_beyond} of {len(cells)} numbers lie outside {limits}; "
+        "check that they are in the agreed unit"
+    )
+
+
+def _parse_labels(
+    schema: Schema, cells: Sequence[str], rows: Sequence[int]
+) -> tuple[float | None, ...]:
+    """Return class IDs or numbers (n,), None for empty cells. ``rows`` are positions in the file."""
+    labels: list[float | None] = []
+    for row, cell in zip(rows, cells, strict=True):
+        if not cell:
+            labels.append(None)
+            continue
+        try:
+            labels.append(schema.value(cell))
+        except ValueError as error:
+            raise ValueError(f"row {row + 1}: {error}") from error
+    return tuple(labels)
+
+
+# -- images and arrays ----------------------------------------------------------------------
+
+
+def _read_images(folder: Path, schema: Schema, drop_rows: bool) -> SiteRows:
+    pictures = read_pictures(folder, schema.shape[0])
+    _check_shape(pictures.x, schema)
+    for file, text in zip(pictures.files, pictures.labels, strict=True):
+        if text and text not in schema.classes:
+            raise ValueError(
+                f"folder {file.parent} is none of the agreed classes "
+                f"{', '.join(map(repr, schema.classes))}{_suggest(text, schema.classes)}"
+            )
+    return SiteRows(
+        x=pictures.x,
+        labels=_parse_labels(schema, pictures.labels, range(len(pictures.labels))),
+        ids=_name_images(pictures.files, folder),
+        describe=lambda row: pictures.files[row],
+        originals=pictures.originals,
+    )
+
+
+def _name_images(files: Sequence[Path], folder: Path) -> tuple[str, ...]:
+    """Return file names, preceded by the folder if a file name is repeated."""
+    times = Counter(file.name for file in files)
+    names: list[str] = []
+    for file in files:
+        if times[file.name] == 1:
+            names.append(file.name)
+        else:
+            names.append(file.relative_to(folder).as_posix())
+    return tuple(names)
+
+
+def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
+    arrays = read_arrays(file)
+    if "x" not in arrays:
+        raise ValueError(f"there is no array 'x'{nearest('x', list(arrays))}")
+    numbers, output = as_features(bring_to_shape(arrays["x"], schema.shape), file.name)
+    x = torch.from_numpy(numbers)  # (n, *shape)
+    _check_shape(x, schema)
+    texts: dict[str, list[str]] = {}
+    for name in ("y", "ids"):
+        if name in arrays:
+            texts[name] = [_to_text(value) for value in arrays[name].tolist()]
+    for name, column in texts.items():
+        if len(column) != len(x):
+            raise ValueError(
+                f"{len(x)} rows in x and {len(column)} in {name}; give one a row"
+            )
+
+    is_whole = x.flatten(1).isfinite().all(1)  # (n,)
+    n_missing = int((~is_whole).sum())
+    notes: list[str] = []
+    if output is not None:
+        notes.append(output)
+    if n_missing:
+        if not drop_rows:
+            first = int((~is_whole).int().argmax()) + 1
+            raise ValueError(
+                f"{n_missing} rows have NaN or infinite features, the first is row {first}; "
+                "correct them, or agree on drop_rows = true"
+            )
+        notes.append(f"rows with NaN or infinite features left out: {n_missing}")
+    rows: list[int] = (
+        is_whole.nonzero().flatten().tolist()
+    )  # position of each row in the file
+    kept: dict[str, list[str]] = {}
+    for name, column in texts.items():
+        kept[name] = [column[row] for row in rows]
+    ids = kept.get("ids") or _number_rows(rows)
+    unlabeled = [""] * len(rows)
+    labels = _parse_labels(schema, kept.get("y", unlabeled), rows)
+    x = x[is_whole]
+
+    def describe_numbers(row: int) -> ReadableRow:
+        numbers: list[float] = x[row].flatten().tolist()
+        return tuple((f"x{i}", f"{number:g}", "") for i, number in enumerate(numbers))
+
+    if "files" not in arrays:
+        return SiteRows(
+            x=x,
+            labels=labels,
+            ids=tuple(ids),
+            describe=describe_numbers,
+            notes=tuple(notes),
+            n_left_out=n_missing,
+        )
+    shown = _find_views(arrays["files"], file.parent, len(is_whole))
+    views = tuple(shown[row] for row in rows)
+    files = list(dict.fromkeys(chain.from_iterable(views)))
+    for image in files:
+        check_inside(image, file.parent)
+    originals = Originals.of(file.parent, files)
+    notes += originals.faults[:MOST_FAULTS]
+    n_more = len(originals.faults) - MOST_FAULTS
+    if n_more > 0:
+        notes.append(f"{count_noun(n_more, 'more image')} cannot be shown")
+    return SiteRows(
+        x=x,
+        labels=labels,
+        ids=tuple(ids),
+        describe=lambda row: views[row][0],
+        notes=tuple(notes),
+        originals=originals,
+        views=views,
+        n_left_out=n_missing,
+    )
+
+
+def _find_views(
+    names: npt.NDArray[np.generic], folder: Path, n: int
+) -> list[tuple[Path, ...]]:
+    """Return the images of each row from their paths, (n,) or (n, k)."""
+    if len(names) != n:
+        raise ValueError(f"{n} rows in x and {len(names)} in files; give one a row")
+    if names.ndim > 2 or (names.ndim == 2 and not 1 <= names.shape[1] <= MOST_VIEWS):
+        raise ValueError(
+            f"files has shape {names.shape}; give one name a row, (n,), or up to {MOST_VIEWS} images "
+            "that are shown side by side, (n, 2)"
+        )
+    views: list[tuple[Path, ...]] = []
+    for row, named in enumerate(names.reshape(n, -1).tolist(), start=1):
+        texts = [_to_text(name) for name in named]
+        images = [folder / text for text in texts if text]
+        if not images:
+            raise ValueError(f"row {row} names no image in files; name one")
+        views.append(tuple(images))
+    return views
+
+
+def _check_shape(x: Tensor, schema: Schema) -> None:
+    if tuple(x.shape[1:]) != schema.shape:
+        raise ValueError(
+            f"rows are {tuple(x.shape[1:])} and the agreed shape is {schema.shape}"
+        )
+
+
+def _to_text(value: object) -> str:
+    """Return a label or name as text, "" for NaN."""
+    if isinstance(value, float) and math.isnan(value):
+        return ""
+    return str(value)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Kind of data: how rows are read, file extensions (none for a folder), and a description."""
+
+    read: Callable[[Path, Schema, bool], SiteRows]
+    suffixes: tuple[str, ...]
+    words: str
+
+    def suits(self, file: Path) -> bool:
+        """Return whether the name of a file or folder matches this kind."""
+        if not self.suffixes:
+            return file.is_dir()
+        return not file.is_dir() and file.suffix.lower() in self.suffixes
+
+
+KINDS = {
+    "table": _Kind(_read_table, TABLES, "a table, .csv or .parquet"),
+    "images": _Kind(_read_images, (), "a folder of images in class/* and unlabeled/*"),
+    "arrays": _Kind(_read_arrays, (".npz",), "arrays in a file .npz"),
+}
+"""Kinds of data by the name in the schema."""

@@ -1,0 +1,203 @@
+"""Process of a site, which handles instructions until it is stopped."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from threading import Event
+from time import time
+from typing import Any, TypedDict
+from urllib.request import getproxies
+
+from fallow.core.events import Say
+from fallow.deployment.folders import tighten
+from fallow.deployment.ledger import Ledger
+from fallow.deployment.ledger.questions import now
+from fallow.deployment.links.ends import Connect, SiteNode
+from fallow.deployment.links.table import connect
+from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.site.host import Host
+from fallow.deployment.site.schedule import ends_study
+from fallow.storage.errors import Failed
+from fallow.storage.files import write_json
+from fallow.storage.locks import alone, is_held
+from fallow.storage.received import parse_json, read_regular
+from fallow.study.record_parts import find_wrong
+from fallow.transport.envelope import open_reply
+from fallow.transport.links import is_loopback
+
+LOOK = 10.0  # seconds between connection checks
+COPIES = 3600.0  # seconds between backups of the ledger
+LOCK = "site.lock"
+REACH = 3.0  # seconds to connect
+
+
+class ServerState(TypedDict):
+    """Process state in a site's ``live.json``."""
+
+    pid: int
+    since: str | None
+    problem: str | None
+
+
+def serve(
+    folder: SiteFolder,
+    stop: Event,
+    say: Say,
+    connect: Connect = connect,
+    copies: float = COPIES,
+) -> None:
+    """Handle instructions until ``stop`` is set, in one process per site.
+
+    ``copies`` is the number of seconds between backups of the ledger. ``say`` receives ``order``
+    (key, bytes, refused), ``encoding`` (done, rows) and ``coordinator`` (problem, None once it is
+    reached). Raises Failed if another process serves the site, and ValueError for an invalid
+    folder.
+    """
+    with only_server(folder):
+        tighten(folder.path)  # folders of an earlier version
+        ledger = folder.open_ledger()
+        try:
+            host = Host(folder, ledger, say=say)
+            handle = _announce_replies(folder, host.handle, say)
+            with _running(connect(folder, handle)) as node:
+                _watch(folder, node, stop, say=say, copies=Copies(ledger, copies))
+        finally:
+            ledger.close()
+            with suppress(OSError):
+                (folder.path / "live.json").unlink(missing_ok=True)
+
+
+@dataclass
+class Copies:
+    """Periodic backup of a ledger, so that a lost disk loses few labels."""
+
+    ledger: Ledger
+    every: float
+
+    def look(self) -> None:
+        """Back up the ledger if the backup is missing or too old."""
+        copy = self.ledger.copy
+        if not copy.exists() or abs(time() - copy.stat().st_mtime) >= self.every:
+            with suppress(
+                Failed, OSError
+            ):  # the ledger itself is safe, and the backup is retried
+                self.ledger.backup()
+
+
+def only_server(folder: SiteFolder) -> AbstractContextManager[None]:
+    """Lock the folder for one process. Raises Failed for a second one."""
+    otherwise = (
+        f"a process serves site {folder.name} already: end it first (fallow site status "
+        f"{folder.path} says which one)"
+    )
+    return alone(folder.path / LOCK, otherwise)
+
+
+@contextmanager
+def _running(node: SiteNode) -> Iterator[SiteNode]:
+    """Handle instructions until the block ends."""
+    node.start()
+    try:
+        yield node
+    finally:
+        node.stop()
+
+
+def _watch(
+    folder: SiteFolder, node: SiteNode, stop: Event, *, say: Say, copies: Copies
+) -> None:
+    """Report connection changes, update ``live.json``, and back up the ledger."""
+    since = now()
+    output: list[str | None] = []  # the last problem; empty before the first check
+    while True:
+        problem = node.problem or unreachable(folder)
+        if output != [problem]:
+            output = [problem]
+            say({"event": "coordinator", "problem": problem})
+            about = {"pid": os.getpid(), "since": since, "problem": problem}
+            try:
+                write_json(folder.path / "live.json", about)
+            except Failed as error:
+                say({"event": "state", "why": f"{error}; this site goes on"})
+        if stop.wait(min(LOOK, copies.every)):
+            return
+        copies.look()
+
+
+def _announce_replies(
+    folder: SiteFolder, handle: Callable[[bytes], bytes], say: Say
+) -> Callable[[bytes], bytes]:
+    """Return ``handle`` with reports about each reply, except progress replies."""
+
+    def answer(order: bytes) -> bytes:
+        blob = handle(order)
+        reply = open_reply(folder.keys.verify, blob, folder.name)
+        if reply.refused or not reply.key.startswith("progress/"):
+            say(
+                {
+                    "event": "order",
+                    "key": reply.key,
+                    "refused": reply.refused,
+                    "bytes": len(blob),
+                }
+            )
+        return blob
+
+    return answer
+
+
+def unreachable(folder: SiteFolder) -> str | None:
+    """Return why the coordinator's machine cannot be reached, or None if it can."""
+    own = folder.settings
+    address = own.superlink or own.address
+    if address is None:
+        return None
+    host, _, port = address.rpartition(":")
+    is_between = own.proxy is not None or "https" in getproxies()
+    if own.address is not None and is_between and not is_loopback(host.strip("[]")):
+        return None  # only the proxy can tell
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=REACH):
+            return None
+    except OSError as error:
+        why = error.strerror or str(error)
+        return (
+            f"the coordinator at {address} is not reached ({why}): it may not run yet, or a "
+            "firewall is in between"
+        )
+
+
+def has_ended(ledger: Ledger) -> bool:
+    """Return whether the site has replied to the last exchange of its newest run."""
+    run = ledger.orders.newest_run()
+    if run is None:
+        return False
+    _, newest = ledger.orders.find_position(run)
+    return newest is not None and ends_study(newest)
+
+
+@dataclass(frozen=True)
+class ServerStatus:
+    """State of a site's process as seen from outside."""
+
+    pid: int | None
+    since: str | None
+    problem: str | None
+
+
+def read_status(folder: SiteFolder) -> ServerStatus:
+    """Return whether a process serves the site, and its connection state."""
+    if not is_held(folder.path / LOCK):
+        return ServerStatus(pid=None, since=None, problem=unreachable(folder))
+    status: Mapping[str, Any] = {}  # it was just started
+    with suppress(OSError, ValueError):
+        json = parse_json(read_regular(folder.path / "live.json"))
+        if isinstance(json, dict) and find_wrong(json, ServerState) is None:
+            status = json
+    return ServerStatus(
+        pid=status.get("pid", 0), since=status.get("since"), problem=status.get("problem")
+    )

@@ -1,0 +1,164 @@
+"""systemd drop-in that restricts a site's connections to the required addresses."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from threading import Thread
+
+from fallow.deployment.site.settings import Settings
+from fallow.storage.files import write_whole
+from fallow.transport.links import is_loopback
+
+DROP_IN = "systemd.conf"
+"""File in a site's folder, to be copied to ``fallow-site@NAME.service.d/``."""
+RESOLVER = Path("/etc/resolv.conf")
+PATIENCE = 3.0  # seconds for a lookup; a dead name server would take half a minute
+HEAD = """\
+# Addresses that systemd lets this site reach; the unit fallow-site@ denies all others.
+# As root, where NAME is the name of this folder, and again after each change:
+#   install -D -m 644 systemd.conf /etc/systemd/system/fallow-site@NAME.service.d/network.conf
+#   systemctl daemon-reload
+[Service]
+"""
+
+
+@dataclass(frozen=True)
+class AllowedAddresses:
+    """The machine that a site calls and the name servers that know it, as IP addresses.
+
+    Attributes
+    ----------
+    host : str or None
+        The coordinator's machine, or the proxy in front of it. None where only this machine is
+        called, or where no address was given.
+    addresses : tuple of str
+        IP addresses of `host`; none where they could not be looked up.
+    name_servers : tuple of str
+        IP addresses of name servers; none where `host` is an IP address.
+    """
+
+    host: str | None
+    addresses: tuple[str, ...] = ()
+    name_servers: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Describe what may be called, in one line."""
+        if self.host is None:
+            return "no machine but this one"
+        if not self.addresses:
+            return (
+                f"no machine but this one: {self.host} could not be looked up, so write its IP "
+                "addresses there"
+            )
+        line = ", ".join(self.addresses)
+        if self.name_servers:
+            line = f"{self.host} ({line}) and name servers {', '.join(self.name_servers)}"
+        return line
+
+    def to_drop_in(self) -> str:
+        """Return the text of the drop-in."""
+        lines = []
+        if self.host is not None and not self.addresses:
+            lines.append(f"# {self.host} could not be looked up; write its IP addresses:")
+            lines.append("# IPAddressAllow=")
+        if self.addresses:
+            lines.append(f"# {self.host}, as it was looked up by 'fallow site init'")
+        lines += [f"IPAddressAllow={address}" for address in self.addresses]
+        if self.name_servers:
+            lines.append(f"# name servers of {RESOLVER}")
+        lines += [f"IPAddressAllow={address}" for address in self.name_servers]
+        return HEAD + "".join(f"{line}\n" for line in lines)
+
+
+def write_drop_in(folder: Path, allowed: AllowedAddresses) -> Path:
+    """Write the drop-in into a site's folder and return its path."""
+    file = folder / DROP_IN
+    write_whole(file, allowed.to_drop_in().encode())
+    return file
+
+
+def find_allowed_addresses(
+    settings: Settings, resolver: Path = RESOLVER
+) -> AllowedAddresses:
+    """Look up the machine that a site with these settings calls.
+
+    Parameters
+    ----------
+    settings : Settings
+        Where the coordinator is; a proxy comes before it.
+    resolver : Path
+        The file that lists the name servers of this machine.
+    """
+    host = find_host(settings)
+    if host is None or is_loopback(host):
+        return AllowedAddresses(None)
+    if _is_ip_address(host):
+        return AllowedAddresses(host, (host,))
+    return AllowedAddresses(host, look_up(host), read_name_servers(resolver))
+
+
+def find_host(settings: Settings) -> str | None:
+    """Return the machine that a site connects to, without its port.
+
+    >>> find_host(Settings("basel", "rows.csv", address="fallow.example.org:443"))
+    'fallow.example.org'
+    >>> find_host(
+    ...     Settings(
+    ...         "basel", "rows.csv", address="a.example:1", proxy="http://u:p@[::2]:3128/"
+    ...     )
+    ... )
+    '::2'
+    """
+    address = settings.address or settings.superlink
+    if settings.proxy is not None:
+        rest = settings.proxy.partition("://")[2]
+        address = rest.rpartition("@")[2].rstrip("/")
+    if address is None:
+        return None
+    return address.rpartition(":")[0].strip("[]")
+
+
+def look_up(host: str, patience: float = PATIENCE) -> tuple[str, ...]:
+    """Return the IP addresses of a machine; none where no answer comes in `patience` seconds."""
+    addresses: list[str] = []
+
+    def ask() -> None:
+        try:
+            answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except OSError:
+            return
+        addresses.extend(str(answer[4][0]) for answer in answers)
+
+    # a thread, because a lookup has no timeout
+    lookup = Thread(target=ask, daemon=True)
+    lookup.start()
+    lookup.join(patience)
+    return tuple(sorted(filter(_is_ip_address, set(addresses))))
+
+
+def read_name_servers(file: Path) -> tuple[str, ...]:
+    """Return the name servers that a ``resolv.conf`` lists, but for those of this machine."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return ()
+    servers = []
+    for line in lines:
+        words = line.split()
+        if len(words) < 2 or words[0] != "nameserver" or not _is_ip_address(words[1]):
+            continue
+        if not is_loopback(words[1]):
+            servers.append(words[1])
+    return tuple(servers)
+
+
+def _is_ip_address(text: str) -> bool:
+    """Return whether systemd accepts a text as an IP address, which has no zone (``%eth0``)."""
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return "%" not in text

@@ -1,0 +1,280 @@
+"""Terms of a study for a site, displayed before it is started."""
+
+from __future__ import annotations
+
+from fallow.core.methods import methods_by_owner
+from fallow.core.words import join_some
+from fallow.deployment.agreement import MOST_OF_GUIDELINE, Agreement
+from fallow.deployment.building import build_study
+from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.site.rows import SiteRows
+from fallow.deployment.site.settings import Settings
+from fallow.deployment.toml import duration
+from fallow.settings.budgets import Share
+from fallow.settings.recipe import Recipe, named_classes
+from fallow.storage.plain import plain
+from fallow.transport.links import LINKS
+
+NOTHING = "nothing"
+PARTS = {
+    "initial": "first labels",
+    "query": "query",
+    "training": "training",
+    "head": "exact head",
+    "filling": "empty cells",
+    "encoder": "encoder",
+    "tuning": "choice of the encoder's field",
+    "scaling": "standardization",
+    "retention": "best model",
+    "audit": "audit",
+    "contribution": "minimum number of new labels",
+    "people": "people and scores",
+}
+SEEN_BY = {
+    "sum": "coordinator, each site's part",
+    "each": "coordinator",
+    "keep": "coordinator",
+    "relay": "other sites, sealed",
+}
+"""Recipient of a disclosure, by operation. Stored data stays at the site."""
+DIVISIONS = {
+    "equal": "",
+    "equal_rounded": ", equally many at each site",
+    "proportional": ", more at larger sites",
+}
+"""Division of a share of all rows between the sites."""
+UNKNOWN_BUDGET = (
+    "how many labels that is follows from the rows of all sites, which only the coordinator "
+    "knows: the first number that it asks for holds; to set one, give limit in site.toml"
+)
+LINE = 1000  # characters of a displayed line
+Disclosed = tuple[str, str, str, str]
+"""Part of the study, client function, disclosed data, and recipient."""
+
+
+def list_disclosures(folder: SiteFolder) -> list[Disclosed]:
+    """Return everything that may leave this site (`list_agreed_disclosures`)."""
+    return list_agreed_disclosures(folder.agreement)
+
+
+def list_agreed_disclosures(agreement: Agreement) -> list[Disclosed]:
+    """Return everything that may leave a site, from the disclosure declarations."""
+    methods = methods_by_owner(build_study(agreement).methods)
+    seen_by = dict(SEEN_BY)
+    if agreement.recipe.privacy.secure_sum:
+        seen_by["sum"] = "coordinator, totals alone"
+    least = agreement.recipe.privacy.waits_for
+    is_exact = (
+        agreement.recipe.privacy.epsilon is None
+    )  # with noise there is no minimum number of new labels
+    disclosures: list[Disclosed] = []
+    for owner, part in PARTS.items():
+        if owner not in methods:
+            continue
+        contract = methods[owner].contract
+        for operation, functions in contract.asked.items():
+            for function, what in functions.items():
+                if what == NOTHING:
+                    continue
+                if is_exact and least > 1 and function in contract.waits:
+                    what = f"{what}; new ones after {least} new labels"
+                disclosures.append((part, function, what, seen_by[operation]))
+    return disclosures
+
+
+def describe_budget(recipe: Recipe) -> str:
+    """Describe the label budget of the study.
+
+    >>> describe_budget(Recipe("a", initial=10, per_cycle=0.05, cycles=2))
+    'first 10 labels a site, then in each of 2 cycles 5 % of all rows of all sites'
+    """
+    then = _describe_cycles(recipe)
+    if not recipe.initial:
+        return then
+    return f"first {_describe_share(recipe.initial, recipe)}, then {then}"
+
+
+def _describe_cycles(recipe: Recipe) -> str:
+    """Describe the label budgets of the cycles."""
+    if isinstance(recipe.per_cycle, tuple):
+        shares = [_describe_share(share, recipe) for share in recipe.per_cycle]
+        return f"in {recipe.cycles} cycles {', '.join(shares)}"
+    cycles = f"each of {recipe.cycles} cycles"
+    if recipe.cycles == 1:
+        cycles = "one cycle"
+    return f"in {cycles} {_describe_share(recipe.per_cycle, recipe)}"
+
+
+def _describe_share(share: Share, recipe: Recipe) -> str:
+    """Describe a number of labels per site, or a share of all rows."""
+    if isinstance(share, int):
+        return f"{share} labels a site"
+    return f"{100 * share:g} % of all rows of all sites{DIVISIONS[recipe.budget]}"
+
+
+def describe_study(folder: SiteFolder) -> list[str]:
+    """Describe the study: parties, requested labels, privacy budget."""
+    agreement = folder.agreement
+    digest = f"digest {agreement.digest[:12]}"
+    lines = describe_agreement(agreement, folder.settings)
+    return [digest, *lines, *describe_showing(agreement)]
+
+
+def describe_agreement(agreement: Agreement, own: Settings) -> list[str]:
+    """Describe an agreement without importing or building anything that it names.
+
+    The fingerprint is not included, so that users obtain it from the coordinator.
+    """
+    recipe = agreement.recipe
+    labels = f"labels: {describe_budget(recipe)}"
+    if own.limit is not None:
+        labels += f"; this site gives {own.limit} at most"
+    deadline = f"people have {duration(agreement.waits.deadline)} for the labels of a cycle"
+    if own.annotators > 1:
+        deadline += f"; {own.annotators} must agree on each label"
+
+    lines = [
+        f"study {agreement.name}, sites: {', '.join(agreement.sites)}",
+        f"model {recipe.model}, trained by {recipe.training}; rows are chosen by {recipe.strategy}",
+    ]
+    for name in list_foreign_classes(recipe):
+        lines.append(f"code that did not come with Fallow: {name}")
+    lines += [labels, deadline]
+    if _is_budget_unknown(recipe, own.limit):
+        lines.append(UNKNOWN_BUDGET)
+    lines.append(f"privacy: {_describe_privacy(recipe, own.epsilon)}")
+    lines += _describe_empty(agreement)
+    lines.append(f"link: {LINKS[agreement.link].title}; this site calls, nobody calls it")
+    if agreement.guideline is not None:
+        lines.append("how to label, which people read beside each sample:")
+    shown = [plain(line, LINE) for line in lines]
+    if agreement.guideline is not None:
+        output = agreement.guideline.split("\n")
+        shown += [f"  {plain(line, MOST_OF_GUIDELINE)}" for line in output]
+    return shown
+
+
+def _describe_empty(agreement: Agreement) -> list[str]:
+    """Describe the imputation of empty cells, or return nothing if no column may be empty."""
+    lacking = [c.name for c in agreement.schema.columns if c.may_be_empty]
+    if not lacking:
+        return []
+    output = (
+        "each site tells, of every column, the sum of its cells and how many are not empty"
+    )
+    if agreement.recipe.privacy.secure_sum:
+        output = f"{output}, hidden in sums"
+    return [
+        f"cells may be empty in {join_some(lacking)}: the sites fill them in together; {output}"
+    ]
+
+
+def describe_showing(agreement: Agreement) -> list[str]:
+    """Describe what training aggregates may reveal, or return nothing if it is little."""
+    methods = build_study(agreement).methods
+    lines: list[str] = []
+    for owner in ("training", "head"):
+        if owner not in methods:
+            continue
+        contract = methods_by_owner(methods)[owner].contract
+        if contract.parts_show and not agreement.recipe.privacy.secure_sum:
+            lines.append(f"without secure sums {contract.parts_show}")
+        if contract.closes_show:
+            lines.append(f"{contract.closes_show}; {describe_minimum(agreement.recipe)}")
+    return [plain(line, LINE) for line in lines]
+
+
+def describe_minimum(recipe: Recipe) -> str:
+    """Describe after how many new labels statistics of labeled examples change.
+
+    >>> from fallow.privacy import Privacy
+    >>> describe_minimum(Recipe("a", privacy=Privacy(min_new_labels=10)))
+    'they change only after 10 new labels of a site (privacy.min_new_labels)'
+    """
+    least = recipe.privacy.waits_for
+    if least == 1:
+        return "they change after every label (privacy.min_new_labels is 1)"
+    whose = "of all sites together" if recipe.privacy.secure_sum else "of a site"
+    return f"they change only after {least} new labels {whose} (privacy.min_new_labels)"
+
+
+def describe_small_budgets(agreement: Agreement) -> list[str]:
+    """Describe the effect of a label budget below the minimum number of new labels.
+
+    Returns nothing without a minimum, or if the budget is a share of examples.
+    """
+    recipe = agreement.recipe
+    least = recipe.privacy.waits_for
+    if "contribution" not in build_study(agreement).methods:
+        return []
+    counted = len(agreement.sites) if recipe.privacy.secure_sum else 1
+    whose = "all sites together" if recipe.privacy.secure_sum else "a site"
+    budgets: list[int] = []
+    for share in recipe.purchases[1:]:
+        if isinstance(share, int) and 0 < share * counted < least:
+            budgets.append(share * counted)
+    if not budgets:
+        return []
+    return [
+        f"The label budget of a cycle is {min(budgets)} labels of {whose}, below "
+        f"privacy.min_new_labels = {least}: statistics of labeled examples change only after "
+        f"{least} new labels, so some cycles train with those of the cycle before. Raise per_cycle, "
+        "or agree to a smaller minimum, with which few examples can be told apart."
+    ]
+
+
+def _is_budget_unknown(recipe: Recipe, limit: int | None) -> bool:
+    """Return whether only the coordinator knows the number of requested labels."""
+    if limit is not None or recipe.budget == "proportional":
+        return False
+    return any(isinstance(share, float) and share for share in recipe.purchases)
+
+
+def list_foreign_classes(recipe: Recipe) -> list[str]:
+    """Return the third-party classes that a configuration names, with their settings."""
+    by_setting = named_classes(recipe).items()
+    return [f"{setting} = {name}" for setting, name in by_setting if ":" in name]
+
+
+def _describe_privacy(recipe: Recipe, limit: float | None) -> str:
+    """Describe the protection of aggregates and counts."""
+    privacy = recipe.protected
+    sums = "the coordinator receives what each site adds to a sum"
+    if privacy.secure_sum:
+        sums = "what each site adds is hidden in sums"
+    item = privacy.epsilon
+    if item is None:
+        return f"counts leave without noise; {sums}"
+    total = privacy.total or item
+    noised = "counts"
+    if recipe.delta is not None:
+        noised = f"counts and totals (δ {recipe.delta:g})"
+    noise = f"noise on {noised}, ε {item:g} for each release and {total:g} in all"
+    if limit is not None:
+        noise += f", at most {limit:g} at this site"
+    return f"{noise}; {sums}"
+
+
+def describe_rows(rows: SiteRows, tests: SiteRows | None) -> list[str]:
+    """Describe the site's own rows."""
+    lines = [f"{len(rows.x)} rows, {rows.labeled} of them with labels"]
+    if tests is None:
+        return [*lines, "no rows to test on", *rows.notes]
+    lines += [f"{len(tests.x)} rows to test on", *rows.notes]
+    lines += [f"test rows: {note}" for note in tests.notes]
+    overlap = _count_overlap(rows, tests)
+    if overlap:
+        lines.append(
+            f"test rows: {overlap} of them equal a row to train on in every feature; scores say "
+            "too much then"
+        )
+    return lines
+
+
+def _count_overlap(rows: SiteRows, tests: SiteRows) -> int:
+    """Count test rows that are also in the training data, compared by features.
+
+    Names differ between files.
+    """
+    known = {row.numpy().tobytes() for row in rows.x}
+    return sum(row.numpy().tobytes() in known for row in tests.x)

@@ -1,0 +1,174 @@
+"""Settings and durations in TOML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import get_type_hints
+
+import tomlkit
+from pydantic import TypeAdapter
+from tomlkit import TOMLDocument
+from tomlkit.items import Item, Table
+
+from fallow.deployment.schema import Schema
+from fallow.settings.recipe import Recipe, settings_of_training
+
+UNITS = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
+PLACED = (
+    "name",
+    "data",
+    "task",
+    "channels",
+    "partition",
+    "sites",
+    "test",
+    "strategies",
+    "seeds",
+    "bounds",
+)
+"""Settings without effect at remote sites: each has a single value there."""
+WHERE_USED = {"encoder": "feature extractor, identical at every site"}
+"""Comments on settings that most studies do not use."""
+SAID = {
+    "model": "model to train",
+    "training": "training algorithm: a global model, or a personalized model for each site",
+    "strategy": "query strategy: selects the examples to label",
+    "training_config": "training configuration of a site in one round",
+    "rounds": "number of rounds in a cycle",
+    "cycles": "number of cycles (train, query, label)",
+    "initial": "initial labeled set: a share of all rows, or a number per site",
+    "per_cycle": "label budget of a cycle, in the same form",
+    "validation": "share of the labels held out to select the best model",
+    "privacy": "noise on counts (epsilon) and secure aggregation (secure_sum)",
+}
+
+
+def toml_item(value: object) -> Item:
+    """Return a plain value as a TOML item on one line. None is left out of tables.
+
+    >>> toml_item(
+    ...     {"name": "mlp", "hidden": (32, 16), "seed": None, "bias": True}
+    ... ).as_string()
+    '{name = "mlp", hidden = [32, 16], bias = true}'
+    """
+    if isinstance(value, Mapping):
+        inline = tomlkit.inline_table()
+        for key, part in value.items():
+            if part is not None:
+                inline.append(key, toml_item(part))
+        return inline
+    if isinstance(value, list | tuple):
+        array = tomlkit.array()
+        for part in value:
+            array.append(toml_item(part))
+        return array
+    return tomlkit.item(value)
+
+
+def add_setting(to: TOMLDocument | Table, key: str, value: object, about: str = "") -> None:
+    """Add ``key = value`` to a document or section, below a comment."""
+    if about:
+        to.add(tomlkit.comment(about))
+    to.add(key, toml_item(value))
+
+
+def seconds_of(text: object, what: str) -> float:
+    """Return a duration in seconds: a number, optionally followed by s, m, h, d or w.
+
+    >>> seconds_of("1.5h", "timeout"), seconds_of(90, "timeout")
+    (5400.0, 90.0)
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])?\s*", str(text))
+    if match is None or isinstance(text, bool):
+        raise ValueError(
+            f"{what} is {str(text)!r}; give a length of time such as '10m', '36h' or '7d'"
+        )
+    return float(match[1]) * UNITS[match[2] or "s"]
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in the largest unit that gives an integer.
+
+    >>> duration(604800), duration(5400), duration(0.5)
+    ('1w', '90m', '0.5s')
+    """
+    if seconds > 0:
+        for unit, size in UNITS.items():
+            if seconds % size == 0:
+                return f"{seconds / size:.0f}{unit}"
+    return f"{seconds!r}s"
+
+
+def add_recipe(document: TOMLDocument, recipe: Recipe) -> None:
+    """Add the settings of an experiment configuration to a document.
+
+    Common settings are always written, with a comment. Others are written if they differ from their
+    default, except those that remote sites do not use. Raises ValueError for a setting that is None
+    although the training algorithm has a default, because TOML cannot express None.
+    """
+    hints = get_type_hints(Recipe)
+    brought = settings_of_training(str(recipe.training))
+    for field in fields(recipe):
+        value = getattr(recipe, field.name)
+        is_usual = field.name in SAID
+        is_changed = value != field.default or field.name in brought
+        if not (is_usual or (is_changed and field.name not in PLACED)):
+            continue
+        if value is None:
+            usual = brought.get(field.name, field.default)
+            raise ValueError(
+                f"{field.name} is None, which no line of a study's file can say, and with "
+                f"training={recipe.training.name} who reads the file would have {usual!r}; give it "
+                "a value"
+            )
+        briefly = field.name != "privacy"  # show disabled privacy settings as well
+        shown = TypeAdapter(hints[field.name]).dump_python(
+            value, mode="json", exclude_defaults=briefly
+        )
+        details = (SAID | WHERE_USED).get(field.name, "")
+        add_setting(document, field.name, shown, about=details)
+
+
+EMPTY_CELLS = (
+    "where cells may be empty, the sites put in the mean of a number or the most frequent text, by "
+    "totals over all of them"
+)
+
+
+def schema_section(schema: Schema) -> Table:
+    """Return the section ``[schema]``, with one line for each column."""
+    section = tomlkit.table()
+    section.comment("what the rows of all sites have in common")
+    for key, value in asdict(schema).items():
+        is_listed_below = key in ("columns", "classes")
+        is_of_arrays = key == "shape" and schema.kind == "table"
+        if not is_listed_below and not is_of_arrays and value != "":
+            add_setting(section, key, value)
+    if schema.classes:
+        add_setting(section, "classes", schema.classes)
+    if schema.columns:
+        details = (
+            "features; one with values holds these texts, others hold numbers in the unit"
+        )
+        section.add(tomlkit.comment(details))
+        if schema.missing is not None:
+            section.add(tomlkit.comment(EMPTY_CELLS))
+        columns = tomlkit.array()
+        for column in schema.columns:
+            columns.add_line(toml_item(_leave_out_unset(asdict(column))), indent="  ")
+        columns.add_line(indent="")
+        section.add("columns", columns)
+    return section
+
+
+def _leave_out_unset(column: Mapping[str, object]) -> dict[str, object]:
+    """Return a column without unset entries. The empty unit of a number is kept to be filled in."""
+    result: dict[str, object] = {}
+    for name, value in column.items():
+        is_unset = value == () or value is False  # a limit of 0 is a value
+        is_of_texts = name == "unit" and column["values"]
+        if not is_unset and not is_of_texts:
+            result[name] = value
+    return result

@@ -1,0 +1,231 @@
+"""Entries of an audit trail, from the folder of a site or a coordinator.
+
+Entries contain no data, row names, labels or free text. A row is given by its number, and a label
+by its annotator and time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypedDict
+
+from fallow.deployment.agreement import Agreement
+from fallow.deployment.coordinator.absences import load_absences, load_left
+from fallow.deployment.coordinator.arrivals import ARRIVALS, read_arrivals
+from fallow.deployment.coordinator.folder import CoordinatorFolder
+from fallow.deployment.joining import fingerprint
+from fallow.deployment.ledger.history import HistoryLine
+from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.site.terms import Disclosed, list_agreed_disclosures
+from fallow.experiment.journal import Journal
+from fallow.study.cell import StudyRun
+
+Role = Literal["site", "coordinator"]
+
+
+class Entry(TypedDict):
+    """One event. Unset fields are empty.
+
+    ``time`` is ISO 8601 in UTC by the party's own clock. ``what`` is the kind of event, a key of
+    `KINDS`. ``who`` is an annotator, or the site that an entry of a coordinator concerns. ``row``
+    is the row number in the site's file, from 0.
+    """
+
+    number: int
+    time: str
+    what: str
+    who: str
+    run: str
+    exchange: str
+    row: int | str
+    bytes: int | str
+    epsilon: float | str
+    note: str
+
+
+FIELDS = tuple(Entry.__annotations__)
+
+KINDS = {
+    "asked": "people were asked for labels; note: how many, and until when",
+    "answer": "a person gave a label, or said that they cannot tell",
+    "imported": "a label was read from a file, under the name that stands there",
+    "resolved": "a person decided between two labels",
+    "taken back": "a person took their latest label back",
+    "withdrawn": "a person had a row leave the study",
+    "sent": "an answer to the coordinator was made ready and left, perhaps more than once",
+    "noise": "counts were released with noise, which cost epsilon",
+    "noise in doubt": "the ledger was put back, and what may have been spent counts as spent",
+    "went back": "the run went back to ask an exchange anew",
+    "run left": "people here left a run for good",
+    "admitted": "a site was let in; note: the fingerprint of its keys",
+    "received": "an answer of a site arrived and was accepted",
+    "refused": "an answer of a site did not count; note: why",
+    "absent": "a round or query went on without a site",
+    "left out": "the run went on without a site for good",
+}
+"""Kinds of events and their meaning."""
+
+
+@dataclass(frozen=True)
+class Trail:
+    """Audit trail of a party. ``key`` is the public key of its signature, 32 bytes."""
+
+    role: Role
+    party: str
+    study: str
+    digest: str
+    key: bytes
+    entries: list[Entry]
+    disclosures: list[Disclosed]
+
+    @property
+    def title(self) -> str:
+        """Return the party in words."""
+        return name_party(self.role, self.party)
+
+
+def name_party(role: str, party: str) -> str:
+    """Return a party in words.
+
+    >>> name_party("site", "basel"), name_party("coordinator", "coordinator")
+    ('site basel', 'the coordinator')
+    """
+    if role == "coordinator":
+        return "the coordinator"
+    return f"site {party}"
+
+
+def read_trail(folder: Path) -> tuple[Trail, bytes]:
+    """Return the audit trail of a party's folder and the signing key.
+
+    Raises ValueError for any other folder, and Failed if a line of its ledger was changed.
+    """
+    if (folder / "site.toml").exists():
+        site = SiteFolder.open(folder)
+        return read_site_trail(site), site.keys.sign
+    if (folder / "coordinator.json").exists():
+        office = CoordinatorFolder.open(folder)
+        return read_coordinator_trail(office), office.secret
+    raise ValueError(
+        f"{folder} is neither the folder of a site nor that of a coordinator: "
+        "'fallow site init' and 'fallow coordinate init' make them"
+    )
+
+
+def read_site_trail(folder: SiteFolder) -> Trail:
+    """Return the audit trail of a site, from its ledger."""
+    with closing(folder.open_ledger()) as ledger:
+        lines = ledger.list_history()
+    return Trail(
+        role="site",
+        party=folder.name,
+        study=folder.agreement.name,
+        digest=folder.agreement.digest,
+        key=folder.keys.verify,
+        entries=_number(map(_tell, lines)),
+        disclosures=list_agreed_disclosures(folder.agreement),
+    )
+
+
+def _tell(line: HistoryLine) -> Entry:
+    """Convert a line of a ledger to an entry."""
+    result = _empty(line.what)
+    result["time"] = line.at
+    result["who"] = line.who
+    result["run"] = line.run
+    result["exchange"] = line.key
+    result["note"] = line.note
+    if line.row is not None:
+        result["row"] = line.row
+    if line.n_bytes is not None:
+        result["bytes"] = line.n_bytes
+    if line.epsilon is not None:
+        result["epsilon"] = line.epsilon
+    return result
+
+
+def read_coordinator_trail(folder: CoordinatorFolder) -> Trail:
+    """Return the audit trail of a coordinator: admissions, replies and removals."""
+    agreement = folder.agreement
+    entries: list[Entry] = []
+    for site, details in folder.admitted.items():
+        entry = _empty("admitted")
+        entry["who"] = site
+        entry["note"] = fingerprint(details)
+        entries.append(entry)
+    entries += _list_decisions(folder.path, agreement)
+    for arrival in read_arrivals(folder.path / ARRIVALS):
+        entry = _empty(arrival.what)
+        entry["time"] = arrival.time
+        entry["who"] = arrival.site
+        entry["run"] = arrival.run
+        entry["exchange"] = arrival.key
+        entry["note"] = arrival.why
+        if arrival.what == "received":
+            entry["bytes"] = arrival.n_bytes
+            entry["epsilon"] = arrival.epsilon
+        entries.append(entry)
+    return Trail(
+        role="coordinator",
+        party="coordinator",
+        study=agreement.name,
+        digest=agreement.digest,
+        key=agreement.coordinator,
+        entries=_number(sorted(entries, key=_time_of)),
+        disclosures=list_agreed_disclosures(agreement),
+    )
+
+
+def _list_decisions(folder: Path, agreement: Agreement) -> list[Entry]:
+    """Return the entries about sites that were left out or removed."""
+    path = StudyRun(str(agreement.recipe.strategy), agreement.seed).folder(folder)
+    if not (path / "journal.sqlite").exists():
+        return []
+    entries: list[Entry] = []
+    with closing(Journal(path / "journal.sqlite", is_durable=True)) as journal:
+        run = journal.read_note("run") or ""
+        for absence in load_absences(journal):
+            entry = _empty("absent")
+            entry["time"] = absence.at
+            entry["who"] = absence.site
+            entry["run"] = run
+            entry["exchange"] = absence.key
+            entries.append(entry)
+        for site, since in load_left(journal).items():
+            entry = _empty("left out")
+            entry["time"] = since
+            entry["who"] = site
+            entry["run"] = run
+            entries.append(entry)
+    return entries
+
+
+def _time_of(entry: Entry) -> str:
+    return entry["time"]
+
+
+def _empty(what: str) -> Entry:
+    return {
+        "number": 0,
+        "time": "",
+        "what": what,
+        "who": "",
+        "run": "",
+        "exchange": "",
+        "row": "",
+        "bytes": "",
+        "epsilon": "",
+        "note": "",
+    }
+
+
+def _number(entries: Iterable[Entry]) -> list[Entry]:
+    """Number the entries from 1."""
+    numbered: list[Entry] = []
+    for number, entry in enumerate(entries, start=1):
+        entry["number"] = number
+        numbered.append(entry)
+    return numbered

@@ -1,0 +1,119 @@
+"""Audit trail as files: a page, a table and JSON, with one entry per line.
+
+With one entry per line, verification can name the changed line.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+
+from fallow.deployment.trail.entries import FIELDS, KINDS, Trail
+from fallow.storage.plain import cell, plain
+
+PAGE = "audit.html"
+TABLE = "audit.csv"
+RECORDS = "audit.json"
+TEMPLATE = "trail.html"
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+"""Policy of the page: no external content and no scripts."""
+
+
+def render_files(trail: Trail, about: dict[str, object]) -> dict[str, bytes]:
+    """Return the content of each file by name. ``about`` is the manifest's description."""
+    return {
+        PAGE: _render_page(trail, about),
+        TABLE: _render_table(trail),
+        RECORDS: _render_records(trail, about),
+    }
+
+
+def _render_table(trail: Trail) -> bytes:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(FIELDS)
+    for entry in trail.entries:
+        values = entry.values()
+        writer.writerow([cell(_on_one_line(value)) for value in values])
+    return text.getvalue().encode()
+
+
+def _render_records(trail: Trail, about: dict[str, object]) -> bytes:
+    """Return a JSON object with each entry on its own line."""
+    head = json.dumps(about, ensure_ascii=False)
+    kinds = json.dumps(KINDS, ensure_ascii=False)
+    names = ("part", "function", "reveals", "seen_by")
+    may_leave = [dict(zip(names, line, strict=True)) for line in trail.disclosures]
+    disclosures = json.dumps(may_leave, ensure_ascii=False)
+    entries = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in trail.entries)
+    text = (
+        f'{{"about": {head},\n"kinds": {kinds},\n"may_leave": {disclosures},\n'
+        f'"entries": [\n{entries}\n]}}\n'
+    )
+    return text.encode()
+
+
+def _render_page(trail: Trail, about: dict[str, object]) -> bytes:
+    text = _template().render(
+        trail=trail,
+        title=trail.title,
+        about=about,
+        kinds=KINDS,
+        policy=POLICY,
+        counts=_count(trail),
+        people=_count_labels_of_people(trail),
+        epsilon=_sum_epsilon(trail),
+    )
+    return text.encode()
+
+
+@cache
+def _template() -> Template:
+    loader = FileSystemLoader(Path(__file__).parent)
+    pages = Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    pages.filters["line"] = _on_one_line
+    return pages.get_template(TEMPLATE)
+
+
+def _on_one_line(value: object) -> object:
+    """Return a value on one line, because names and messages are untrusted texts."""
+    if isinstance(value, str):
+        return plain(value)
+    return value
+
+
+def _count(trail: Trail) -> dict[str, int]:
+    """Return the number of entries of each kind that occurs."""
+    counts: dict[str, int] = {}
+    for kind in KINDS:
+        many = sum(entry["what"] == kind for entry in trail.entries)
+        if many:
+            counts[kind] = many
+    return counts
+
+
+def _count_labels_of_people(trail: Trail) -> dict[str, int]:
+    """Return the number of labels of each annotator, largest first. Empty for a coordinator."""
+    counts: dict[str, int] = {}
+    if trail.role == "site":
+        for entry in trail.entries:
+            if entry["who"]:
+                counts[entry["who"]] = counts.get(entry["who"], 0) + 1
+    ordered = sorted(counts, key=lambda who: (-counts[who], who))
+    return {who: counts[who] for who in ordered}
+
+
+def _sum_epsilon(trail: Trail) -> float:
+    """Return the epsilon of all entries, for a coordinator over all sites."""
+    return sum(float(entry["epsilon"]) for entry in trail.entries if entry["epsilon"] != "")

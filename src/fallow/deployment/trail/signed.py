@@ -1,0 +1,276 @@
+"""Signing and verification of audit trails.
+
+``manifest.json`` has the SHA-256 hash of each file and of each of its lines. ``manifest.sig`` is
+the Ed25519 signature of its bytes (64 bytes), which standard tools can verify. The signed content
+starts with `BEGINNING`, so that it cannot be confused with a message of a party.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fallow.deployment.folders import private_folder
+from fallow.deployment.ledger.questions import now
+from fallow.deployment.received import read_bytes, read_toml
+from fallow.deployment.trail.entries import Role, Trail, name_party, read_trail
+from fallow.deployment.trail.files import PAGE, RECORDS, TABLE, render_files
+from fallow.experiment.versions import versions
+from fallow.privacy.signing import SIGNATURE, is_forgeable, open_signed, sign
+from fallow.storage.errors import Failed
+from fallow.storage.files import write_whole
+
+MANIFEST = "manifest.json"
+SIGNED = "manifest.sig"
+FILES = (PAGE, TABLE, RECORDS)
+BEGINNING = b'{"fallow audit": 1,'
+"""Prefix of the signed content. Messages and HTTPS requests have other prefixes."""
+KEY = 32  # size of a public key in bytes
+ABOUT = ("role", "party", "study", "digest", "made")
+"""Fields of a manifest that verification displays."""
+MARK = 16  # hexadecimal digits of a line's hash
+LARGEST = 1 << 30  # largest size of a file in bytes
+AGAIN = "ask the party for its audit trail again"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Result of a verification.
+
+    ``about`` describes the party, study and time. ``faults`` has a sentence for each file that
+    differs from the signed one.
+    """
+
+    about: Mapping[str, str]
+    faults: Sequence[str]
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """Public key of a party. ``role``, ``name`` and ``study`` are set if the file has them."""
+
+    key: bytes
+    role: Role | None = None
+    name: str | None = None
+    study: str | None = None
+
+
+def write_audit(folder: Path, out: Path) -> Trail:
+    """Write the audit trail of a party's folder into the folder ``out`` and return it.
+
+    Raises ValueError if ``folder`` or ``out`` is not suitable, and Failed if the ledger was changed
+    or ``out`` is not writable.
+    """
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out} is a file; give the name of a folder")
+    trail, secret = read_trail(folder)
+    audit: dict[str, object] = {
+        "role": trail.role,
+        "party": trail.party,
+        "study": trail.study,
+        "digest": trail.digest,
+        "key": b64encode(trail.key).decode(),
+        "made": now(),
+        "fallow": versions()["fallow"],
+        "entries": len(trail.entries),
+    }
+    files = render_files(trail, audit)
+    sums = {name: _sum_up(content) for name, content in files.items()}
+    manifest = json.dumps({"fallow audit": 1, **audit, "files": sums}).encode()
+    if not out.exists():  # an existing folder may be shared on purpose
+        private_folder(out)
+    for name, content in files.items():
+        write_whole(out / name, content)
+    write_whole(out / MANIFEST, manifest)
+    write_whole(out / SIGNED, sign(secret, manifest)[:SIGNATURE])
+    return trail
+
+
+def _sum_up(content: bytes) -> dict[str, object]:
+    """Return the hash of a file and of each of its lines."""
+    return {"sha256": hashlib.sha256(content).hexdigest(), "lines": _mark_lines(content)}
+
+
+def _mark_lines(content: bytes) -> list[str]:
+    """Return the truncated hash of each line, by which a changed line is found."""
+    return [hashlib.sha256(line).hexdigest()[:MARK] for line in content.split(b"\n")]
+
+
+# -- checking -------------------------------------------------------------------------------
+
+
+def read_key(text: str) -> PublicKey:
+    """Parse a public key.
+
+    Accepts 44 characters of base64, a site's ``join.json``, or ``study.toml``, which has the
+    coordinator's key. Raises ValueError for any other text.
+    """
+    file = Path(text)
+    if file.suffix == ".json":
+        return _read_key_of_site(file)
+    if file.suffix == ".toml":
+        return _read_key_of_coordinator(file)
+    return PublicKey(_decode_key(text, f"--key {text!r:.80}"))
+
+
+def _read_key_of_site(file: Path) -> PublicKey:
+    try:
+        found = json.loads(read_bytes(file, "give the join.json of the site"))
+        key, name, study = (str(found[field]) for field in ("verify", "name", "study"))
+    except (
+        UnicodeDecodeError,
+        json.JSONDecodeError,
+        RecursionError,
+        KeyError,
+        TypeError,
+    ) as error:
+        raise ValueError(
+            f"{file} is no join.json of a site: give the one that the site has sent"
+        ) from error
+    return PublicKey(
+        _decode_key(key, f"{file}: verify"), role="site", name=name, study=study
+    )
+
+
+def _read_key_of_coordinator(file: Path) -> PublicKey:
+    toml = read_toml(file, "give the study.toml that was agreed on")
+    section = toml.get("federation")
+    if not isinstance(section, dict) or "coordinator" not in section:
+        raise ValueError(
+            f"{file} names no coordinator: give the study.toml that was agreed on"
+        )
+    key = _decode_key(str(section["coordinator"]), f"{file}: federation.coordinator")
+    return PublicKey(key, role="coordinator", name="coordinator")
+
+
+def _decode_key(text: str, what: str) -> bytes:
+    try:
+        key = b64decode(text.strip(), validate=True)
+    except ValueError:
+        key = b""
+    if len(key) != KEY:
+        raise ValueError(
+            f"{what} is no public key: give its 44 characters, a site's join.json, or study.toml, "
+            "which has the coordinator's"
+        )
+    if is_forgeable(key):
+        raise ValueError(f"{what} is a key with which anybody can sign: {AGAIN}")
+    return key
+
+
+def verify_audit(folder: Path, public: PublicKey) -> Checked:
+    """Compare the files of an audit trail with the signed manifest.
+
+    The manifest is parsed only after its signature has been verified with ``public``. Raises
+    ValueError if the signature is wrong or the manifest names another party. A file that differs is
+    reported in ``faults``.
+    """
+    manifest = _read_manifest(folder, public)
+    details = manifest.about
+    is_of_role = public.role in (None, details["role"])
+    is_of_name = public.name in (None, details["party"])
+    if not is_of_role or not is_of_name:
+        says = name_party(details["role"], details["party"])
+        raise ValueError(
+            f"{folder} says that it is the audit trail of {says}, and the key is that of "
+            f"{public.role} {public.name}"
+        )
+    if public.study is not None and public.study != details["digest"]:
+        raise ValueError(
+            f"{folder} is of study {details['digest']}, and the key is for study {public.study}"
+        )
+    faults: list[str] = []
+    for name in FILES:
+        fault = _compare(folder / name, manifest.files[name])
+        if fault is not None:
+            faults.append(fault)
+    return Checked(details, faults)
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """Hash of a file and of each of its lines."""
+
+    sha256: str
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    """Signed manifest. ``files`` has all `FILES` by name."""
+
+    about: Mapping[str, str]
+    files: Mapping[str, _Sum]
+
+
+def _read_manifest(folder: Path, public: PublicKey) -> _Manifest:
+    content = _read(folder / MANIFEST)
+    signature = _read(folder / SIGNED)
+    try:
+        if len(signature) != SIGNATURE or not content.startswith(BEGINNING):
+            raise ValueError
+        open_signed(public.key, signature + content, "the party")
+    except ValueError as error:
+        raise ValueError(
+            f"{folder / MANIFEST} was not signed by the owner of that key: it was changed, or is "
+            f"somebody else's; {AGAIN}, and for its key by another way"
+        ) from error
+    try:
+        return _parse_manifest(json.loads(content))
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        RecursionError,
+    ) as error:  # a signed manifest may be malformed
+        raise ValueError(
+            f"{folder / MANIFEST} was signed by the owner of that key and is no manifest of an audit "
+            f"trail: {AGAIN}"
+        ) from error
+
+
+def _parse_manifest(found: Mapping[str, Any]) -> _Manifest:
+    """Parse a manifest. Raises KeyError, TypeError or ValueError for an invalid one."""
+    details = {name: found[name] for name in ABOUT}
+    files = {}
+    for name in FILES:
+        said = found["files"][name]
+        files[name] = _Sum(sha256=said["sha256"], lines=said["lines"])
+        texts = [said["sha256"], *said["lines"], *details.values()]
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError
+    if details["role"] not in ("site", "coordinator"):
+        raise ValueError
+    return _Manifest(details, files)
+
+
+def _compare(file: Path, signed: _Sum) -> str | None:
+    """Return how a file differs from the signed one in a sentence, or None."""
+    if not file.is_file():
+        return f"{file.name} is missing"
+    content = _read(file)
+    if hashlib.sha256(content).hexdigest() == signed.sha256:
+        return None
+    then = signed.lines
+    lines = _mark_lines(content)
+    for number, (mark, wanted) in enumerate(zip(lines, then, strict=False), start=1):
+        if mark != wanted:
+            return f"{file.name}: line {number} is not what was signed"
+    return f"{file.name} has {len(lines) - 1} lines, and {len(then) - 1} were signed"
+
+
+def _read(file: Path) -> bytes:
+    """Read a file of an audit trail. Raises Failed if it is unreadable or too large."""
+    try:
+        if not file.is_file():
+            raise ValueError(f"{file} is missing: {AGAIN}")
+        if file.stat().st_size > LARGEST:
+            raise ValueError(f"{file} has more than {LARGEST >> 30} GiB: {AGAIN}")
+        return file.read_bytes()
+    except OSError as error:
+        raise Failed(f"{file} cannot be read ({error.strerror})") from error

@@ -1,5 +1,0 @@
-"""Ledger of a site: labeling tasks, labels, replies and privacy costs in one SQLite file."""
-
-from fallow.federation.ledger.ledger import Ledger
-
-__all__ = ["Ledger"]

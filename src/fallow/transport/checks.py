@@ -1,0 +1,829 @@
+"""Validation of received messages before they are used.
+
+`ResponseCheck` validates replies at the coordinator. `check_order` validates instructions at a
+site.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.banks import Layout
+from fallow.core.messages import KEYS, Request, Step
+from fallow.core.methods import Methods
+from fallow.core.missing import Missing
+from fallow.core.refusal import Refusal
+from fallow.core.totals import are_finite
+from fallow.core.training_config import TrainingConfig
+from fallow.core.types import Answer, SiteId, Value
+from fallow.core.weights import cap_weights, lower_median
+from fallow.privacy.masks import is_usable
+from fallow.privacy.secure_sum import CHECK
+from fallow.sites.site import Parts
+from fallow.transport.alike import find_odd, is_ragged
+from fallow.transport.cells import are_cells, find_fault_in_cells
+from fallow.transport.plausible import (
+    BY_LABELS,
+    BY_ROWS,
+    LONGEST,
+    ROWS,
+    Bounds,
+    are_losses,
+    are_noisy_products,
+    are_products,
+    cut_sums,
+    cut_weights,
+    find_fault_in_length,
+    find_fault_in_losses,
+    find_fault_in_moments,
+    find_fault_in_products,
+    find_fault_in_weight,
+    find_too_far,
+    is_weighted,
+    number_of,
+)
+from fallow.transport.tallies import TALLY, are_tallies, find_fault_in_tallies
+from fallow.transport.wire import KEY
+
+Received = Mapping[str, Any]
+"""A reply before validation, with arbitrary content."""
+FLOATS = (torch.float32, torch.float64)
+KNOWN = (*FLOATS, torch.int64, torch.uint8, torch.bool)
+COUNTS = frozenset(
+    {
+        "asked",
+        "answered",
+        "conflicts",
+        "count",
+        "declined",
+        "held",
+        "hits",
+        "labeled",
+        "n",
+        "open",
+        "pool",
+        "reachable",
+        "rows",
+        "test",
+    }
+)
+"""Fields that count rows of a site. A scalar is nonnegative and at most the number of rows."""
+STANDING = ("labeled", "held", "pool")
+PEOPLE = {
+    "hello": ("rows", "test", *STANDING),
+    "ask": ("asked",),
+    "close": ("asked", "answered", "declined", *STANDING),
+}
+"""Integer fields in the replies of client functions for annotators."""
+HELLO = {"rows", "test", *STANDING, "schema", "fallow", "seal"}
+"""Fields of a registration."""
+DONE = ("answered", "declined", "open", "conflicts")
+"""States of labeling tasks, of which each task has at most one."""
+HITS = ("rows", "hits", "class_rows", "class_hits")
+NOT_NEGATIVE = frozenset(
+    {
+        "arrivals",
+        "count",
+        "count_square",
+        "counts",
+        "draws",
+        "labels",
+        "left",
+        "log",
+        "mass",
+        "n",
+        "one",
+        "right",
+        "rows",
+        "share",
+        "square",
+        "squared",
+        "squares",
+        "varies",
+        "weight",
+    }
+)
+"""Contributions that are counts or squares. A negative one would cancel those of other sites."""
+SHARES = {"one", "share", "square"}
+"""Shares of classes and fields for their mean and variance: from 0 to 1 at each site."""
+
+# limits of a reply
+FIELDS = 1000
+TEXT = 10_000  # characters in a text
+WHOLE = 2**53  # largest integer up to which float64 is exact
+WEIGHTS = {"w", "body"}
+"""Fields with the weights of a model or of its shared part."""
+STATISTICS = "stats"
+"""Field with batch-norm statistics beside these."""
+
+# limits of an instruction
+STEPS = 100
+TURNS = 10**6  # number of cycles, and of rounds in a cycle
+EPOCHS = 10**5
+
+# limits of a message, in bytes
+LARGEST = 2**31  # the limit of Flower
+SPARE = 2**26  # for all data except models and rows
+
+
+def bound_message(
+    sizes: Mapping[str, int], sites: int, width: int, rows: int, products: int = 0
+) -> int:
+    """Return the largest plausible size of a message in bytes.
+
+    It covers two float64 models for every site (peer messages), the site's rows twice (masked
+    rows), feature products twice, and 64 MiB for other data. ``sizes`` are the parts of a model,
+    ``sites`` the number of sites, ``width`` the features of a row, ``rows`` the rows of the site,
+    and ``products`` the size of a product matrix (0 if none is sent).
+    """
+    numbers = sites * sum(sizes.values()) + width * rows + products
+    two_of_float64 = 16
+    return min(LARGEST, SPARE + two_of_float64 * numbers)
+
+
+def count_products(methods: Methods, width: int) -> int:
+    """Return the size of the product matrix of a closed-form algorithm, or 0 without one.
+
+    ``width`` is the number of features in model form.
+    """
+    contract = methods["training"].contract
+    if contract.closes_show or contract.delta_field:
+        return (width + 1) ** 2
+    return 0
+
+
+@final
+@dataclass
+class ResponseCheck:
+    """Validation of the sites' replies at the coordinator.
+
+    Parameters
+    ----------
+    rows
+        Registered number of rows of each site, including test rows. An absent site has no entry yet.
+    sizes
+        Lengths of a model's ``w`` and ``stats``.
+    sites, width, products
+        Number of sites, features of a row, and values in a matrix of feature products if the study
+        sends one. With ``sizes`` they determine the largest size of a message.
+    largest
+        Largest size of a message before these are known.
+    labels
+        Largest possible number of labels of each site: initial labels and requested labels.
+    tests
+        Test rows of each site.
+    allowed, shared
+        Labeling tasks permitted in the open step, for each site and for all sites with a shared budget.
+    schema
+        Schema hash that a site must report.
+    dtype, bounds
+        Data type of models, and limits on unusual replies.
+    last
+        Norms of the parts of the model that was sent last.
+    masses
+        Weight of the labeled rows in the last products of each site.
+    has_weights
+        Whether a labeled row in products can have a weight other than 1.
+    has_units
+        Whether rows in products are scaled so that their mean squared length over all sites is 1.
+    with_statistics
+        Owners of client functions ("query", "training") whose averaged models include batch-norm
+        statistics.
+    missing, cells
+        Imputation of empty cells, if the study has any, and the number of measured values in a row.
+    """
+
+    rows: dict[SiteId, int] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    sites: int = 1
+    width: int = 0
+    products: int = 0
+    largest: int = LARGEST
+    labels: dict[SiteId, int] = field(default_factory=dict)
+    tests: dict[SiteId, int] = field(default_factory=dict)
+    allowed: dict[SiteId, int] = field(default_factory=dict)
+    shared: int | None = None
+    schema: str | None = None
+    dtype: torch.dtype = torch.float32
+    bounds: Bounds = Bounds()
+    last: dict[str, float] = field(default_factory=dict)
+    masses: dict[SiteId, float] = field(default_factory=dict)
+    has_weights: bool = True
+    has_units: bool = False
+    with_statistics: frozenset[str] = frozenset()
+    missing: Missing | None = None
+    cells: int = 0
+
+    def largest_message(self, site: SiteId) -> int:
+        """Return the largest plausible size of a site's message in bytes."""
+        if not self.sizes:
+            return self.largest
+        rows = self.rows.get(site, 0)
+        most = bound_message(self.sizes, self.sites, self.width, rows, self.products)
+        return min(self.largest, most)
+
+    def check_size(self, site: SiteId, blob: bytes) -> None:
+        """Raise ValueError for a message that is too large to be parsed."""
+        most = self.largest_message(site)
+        if len(blob) > most:
+            raise Refusal(
+                f"its message has {len(blob)} bytes, above the {most} that follow from "
+                "the sizes of the model and of its data"
+            )
+
+    def check(self, site: SiteId, request: Request, answer: Received) -> Answer:
+        """Return a valid reply. Raises ValueError, naming the field, for an invalid one."""
+        step = request.steps[-1]
+        if step.kind in ("fit", "keep"):
+            counts = []
+            if step.kind == "keep":
+                counts = ["count"]
+            _check_names(answer, set(counts))
+            _check_whole(answer, counts)
+        if step.kind in ("sum", "each") and request.owner in self.with_statistics:
+            _check_statistics(answer)
+        if step.masked:
+            checked = _check_masked(step, answer)
+            for name, value in checked.items():
+                self._check_size(name, value)
+            return checked
+        if step.kind == "sum":
+            for name, value in answer.items():
+                _check_addend(name, value, request.bound)
+        elif request.owner == "people" and step.kind == "each":
+            _check_people(step, answer)
+        elif request.owner == "audit" and step.kind == "each":
+            _check_names(answer, set(TALLY))
+            for name, value in answer.items():
+                _check_addend(name, value)
+        least = 0
+        if step.kind == "keep":
+            least = FIELDS  # counts of tensors are not limited by the number of rows
+        checked = self.check_plain(site, answer, least)
+        if request.owner == "people" and step.kind == "each":
+            self._check_of_people(site, step, answer)
+        elif step.kind == "sum":
+            _check_signs(answer)
+            self._check_losses(site, answer)
+            if why := find_fault_in_moments(answer):
+                raise ValueError(why)
+            if request.owner in ("query", "initial"):
+                self._check_parts_of_rows(site, answer)
+            if are_cells(answer):
+                why = find_fault_in_cells(answer, self.missing, self.cells)
+                if why is not None:
+                    raise Refusal(why)
+        if are_tallies(answer):
+            rows = self.rows.get(site)
+            why = find_fault_in_tallies(answer, rows, self.labels.get(site))
+            if why is not None:
+                raise ValueError(why)
+        self._check_weight(site, request, answer)
+        return checked
+
+    def refusals(
+        self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
+    ) -> dict[SiteId, str]:
+        """Return the replies that are inconsistent with the others, and why.
+
+        A reply may have another form, be too large for the server side, lie far beyond the others,
+        or exceed a total. The check runs before a reply is accepted, so that the event log has no
+        reply on which the server side would fail.
+        """
+        asked: dict[SiteId, Answer] = {}
+        for site, answer in answers.items():
+            if requests[site].steps[-1].kind != "fit":
+                asked[site] = answer
+        are_ragged = any(is_ragged(request) for request in requests.values())
+        are_masked = any(request.steps[-1].masked for request in requests.values())
+        are_of_people = any(request.owner == "people" for request in requests.values())
+        strange = find_odd(asked, are_ragged)
+        if strange or are_masked:
+            return strange
+        if are_of_people:
+            return (
+                self._find_over_budget(requests, asked)
+                | _find_far_scores(requests, asked, self.bounds)
+                | _find_far_rows(requests, asked, self.bounds)
+            )
+        return find_too_far(asked, requests, self.dtype, self.bounds)
+
+    def limit_weights(
+        self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
+    ) -> tuple[dict[SiteId, Answer], dict[SiteId, str]]:
+        """Return the replies with limited weights, and a sentence for each limited one.
+
+        Notes
+        -----
+        Weights are limited here, for remote sites, and not in the algorithms. In a simulation, a site
+        with most of the rows is not an attack.
+        """
+        if any(request.steps[-1].masked for request in requests.values()):
+            return dict(answers), {}
+        asked: set[tuple[str, str]] = set()  # owners and subjects of the sums
+        for request in requests.values():
+            if request.steps[-1].kind == "sum":
+                asked.add((request.owner, request.steps[-1].verb))
+        for registered, sums in ((self.rows, BY_ROWS), (self.labels, BY_LABELS)):
+            is_known = registered.keys() >= answers.keys()
+            if is_known and asked & sums:
+                return cut_sums(answers, registered, self.bounds)
+        return cut_weights(answers, requests, self.bounds)
+
+    def check_progress(self, site: SiteId, answer: Received) -> Answer:
+        """Return a valid reply about labeling progress."""
+        _check_whole(answer, tuple(answer))
+        checked = self.check_plain(site, answer)
+        output = sum(int(answer.get(name, 0)) for name in DONE)
+        if output > int(answer.get("asked", output)):
+            raise ValueError(
+                f"{', '.join(DONE)} are {output} together, and asked is {answer['asked']}"
+            )
+        return checked
+
+    def _check_of_people(self, site: SiteId, step: Step, answer: Received) -> None:
+        """Raise ValueError for impossible counts of labels or test examples."""
+        if step.verb == "hello":
+            _check_hello(answer, self.schema)
+        elif step.verb == "close":
+            self._check_close(site, answer)
+        elif step.verb == "score":
+            rows = float(answer["rows"])
+            if rows not in (0.0, float(self.tests.get(site, rows))):
+                raise ValueError(
+                    f"rows is {rows:g}, and the site has {self.tests[site]} test rows"
+                )
+            if "hits" in answer:
+                _check_hits(answer)
+            else:
+                _check_squares(answer)
+
+    def _check_close(self, site: SiteId, answer: Received) -> None:
+        settled = answer["answered"] + answer["declined"]
+        most_asked = self.allowed.get(site, WHOLE)
+        if not settled <= answer["asked"] <= most_asked:
+            raise ValueError(
+                f"asked is {answer['asked']}, answered and declined are {settled} together, and "
+                f"{most_asked} questions were allowed"
+            )
+        labels = answer["labeled"] + answer["held"]
+        most = self.labels.get(site, WHOLE)
+        if labels > most:
+            raise ValueError(
+                f"labeled and held are {labels} together, and the site brought or was asked for "
+                f"{most} labels"
+            )
+        total = labels + answer["pool"]
+        rows = self.rows.get(site, WHOLE)
+        if total > rows:
+            raise ValueError(
+                f"labeled, held and pool are {total} together, and the site has {rows} rows"
+            )
+
+    def _find_over_budget(
+        self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
+    ) -> dict[SiteId, str]:
+        """Return the sites that exceed a shared label budget together.
+
+        The sites with the most labeling tasks are returned, until the others fit. The coordinator
+        does not wait for their tasks, but their labels still count.
+        """
+        asked: dict[SiteId, int] = {}
+        for site, answer in answers.items():
+            if requests[site].steps[-1].verb == "ask":
+                asked[site] = int(answer["asked"])  # type: ignore[arg-type]
+        refused: dict[SiteId, str] = {}
+        while self.shared is not None and sum(asked.values()) > self.shared:
+            site = max(sorted(asked), key=lambda name: asked[name])
+            refused[site] = (
+                f"asked is {asked.pop(site)}, and all sites together were to ask "
+                f"{self.shared} questions"
+            )
+        return refused
+
+    def _check_weight(self, site: SiteId, request: Request, answer: Received) -> None:
+        """Raise ValueError for an average over more rows than the site has labels."""
+        if are_noisy_products(answer):
+            self._check_labeled(site, answer)
+        n = number_of(answer.get(ROWS))
+        if n is None or request.owner == "people":
+            return
+        if are_products(answer):
+            self._check_products(site, answer)
+            return
+        if is_weighted(answer):
+            return
+        most = self.labels.get(site, WHOLE)
+        if n > most or n != int(n):
+            raise ValueError(
+                f"{ROWS} is {n:g}, and the site brought or was asked for {most} labels"
+            )
+
+    def _check_parts_of_rows(self, site: SiteId, answer: Received) -> None:
+        """Raise ValueError for groups of rows, such as clusters, that exceed the site's rows."""
+        parts = answer.get("rows")
+        if not isinstance(parts, Tensor) or parts.ndim != 1:
+            return
+        together = float(parts.double().sum())
+        most = self.rows.get(site, WHOLE)
+        if together > most * (1 + 1e-6):
+            raise ValueError(f"rows are {together:g} together, and the site has {most}")
+
+    def _check_products(self, site: SiteId, answer: Received) -> None:
+        """Raise ValueError for products that the site's labeled rows cannot have.
+
+        Rows are weighted by class and query weights, which never exceed the number of all rows.
+        """
+        rows = self._check_labeled(site, answer)
+        n = number_of(answer[ROWS])
+        if n is None:
+            raise ValueError(f"{ROWS} is {answer[ROWS]!r:.40}, which is no number")
+        heaviest = sum(self.rows.values()) or WHOLE
+        if n > rows * heaviest:
+            raise ValueError(
+                f"{ROWS} is {n:g}, and {rows:g} labeled rows of a study of {heaviest} rows weigh "
+                f"{rows * heaviest:g} at most"
+            )
+        if not self.has_weights and (why := find_fault_in_weight(n, rows)):
+            raise ValueError(why)
+        longest = self.find_longest([site], n)
+        if why := find_fault_in_length(answer, longest) or find_fault_in_products(answer):
+            raise ValueError(why)
+        self.masses[site] = n
+
+    def find_longest(self, sites: Sequence[SiteId], n: float) -> float:
+        """Return the largest possible Σ s |z|² over the labeled rows of these sites.
+
+        ``n`` is their total weight. The result is infinite without standardization. Standardization
+        uses aggregates over all rows, in which a site may be counted with fewer rows than it has
+        (`limit_weights`). Its own rows may then have a mean length above 1.
+        """
+        if not self.has_units or len(self.rows) < self.sites:
+            return math.inf
+        names = sorted(self.rows)
+        registered = [float(self.rows[name]) for name in names]
+        share = self.bounds.largest_share
+        counted = cap_weights(registered, share, self.bounds.largest_ratio)
+        together = 0.0
+        for name, rows, weight in zip(names, registered, counted, strict=True):
+            if name in sites and weight:
+                together = max(together, sum(counted) * rows / weight)
+        heaviest = 1.0
+        if self.has_weights:
+            heaviest = min(max(n, 1.0), sum(registered))
+        return LONGEST * heaviest * together
+
+    def _check_losses(self, site: SiteId, answer: Received) -> None:
+        """Raise ValueError for losses that labeled rows of this weight cannot have."""
+        if not are_losses(answer):
+            return
+        heaviest = sum(self.rows.values()) or WHOLE
+        most = float(self.labels.get(site, WHOLE)) * heaviest
+        if why := find_fault_in_losses(answer, self.masses.get(site, most)):
+            raise ValueError(why)
+
+    def _check_labeled(self, site: SiteId, answer: Received) -> float:
+        """Return the number of labeled rows of a reply. Raises ValueError if it is too large."""
+        rows = number_of(answer["rows"])
+        most = self.labels.get(site, WHOLE)
+        if rows is None or not 0 <= rows <= most:
+            raise ValueError(
+                f"rows is {answer['rows']!r:.40}, and the site brought or was asked for {most} "
+                "labels"
+            )
+        return rows
+
+    def check_plain(self, site: SiteId, answer: Received, least: int = 0) -> Answer:
+        """Return a reply after generic checks only. Counts may be as large as ``least``."""
+        check_number_of_fields(answer)
+        for name, value in answer.items():
+            _check_kind(name, value)
+            if not is_finite(value):
+                raise Refusal(
+                    f"{name} is NaN or infinite: its training diverged or its data is damaged; "
+                    "lower the learning rate, standardize the features or check the site's rows"
+                )
+            self._check_size(name, value)
+            if name in COUNTS and not (name == ROWS and is_weighted(answer)):
+                self._check_count(name, value, max(self.rows.get(site, WHOLE), least))
+        return dict(answer)
+
+    def _check_size(self, name: str, value: object) -> None:
+        size = self.sizes.get(name)
+        if size is not None and isinstance(value, Tensor) and value.shape != (size,):
+            raise Refusal(
+                f"{name} has the shape {tuple(value.shape)} and not {(size,)}: all sites must use "
+                "one model"
+            )
+
+    def _check_count(self, name: str, value: Value, most: int) -> None:
+        if isinstance(value, str | bool) or (isinstance(value, Tensor) and value.ndim):
+            return  # another client function uses the name differently
+        if value is None or not 0 <= float(value) <= most:
+            raise Refusal(f"{name} is {value!r:.40}, and the site has {most} rows")
+
+
+def is_finite(value: object) -> bool:
+    """Return whether a value has neither NaN nor infinite numbers."""
+    if isinstance(value, Tensor):
+        return are_finite(value)
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _check_kind(name: str, value: object) -> None:
+    """Raise unless the value is a tensor of a known type or a small plain value."""
+    if isinstance(value, Tensor):
+        if value.dtype not in KNOWN:
+            raise Refusal(f"{name} is of {value.dtype}, which is none of {KNOWN}")
+    elif isinstance(value, str):
+        if len(value) > TEXT:
+            raise Refusal(f"{name} has {len(value)} letters, above the limit {TEXT}")
+    elif not isinstance(value, bool | float | int | None):
+        raise Refusal(
+            f"{name} is {value!r:.40}, which is neither a tensor nor a plain value"
+        )
+    elif type(value) is int and abs(value) > WHOLE:
+        raise Refusal(f"{name} is a whole number of {value.bit_length()} bits, above 53")
+
+
+def check_number_of_fields(answer: Received) -> None:
+    """Raise Refusal for a reply with too many fields."""
+    if len(answer) > FIELDS:
+        raise Refusal(f"it has {len(answer)} fields, above the limit {FIELDS}")
+
+
+def _check_addend(name: str, value: object, bound: float | None = None) -> None:
+    if isinstance(value, Tensor) and value.dtype not in FLOATS:
+        raise Refusal(f"{name} is of {value.dtype}, and an addend is float32 or float64")
+    if not isinstance(value, Tensor | float | int):
+        raise Refusal(f"{name} is {value!r:.40}, and only numbers can be added up")
+    if bound is None:
+        return
+    sizes = torch.as_tensor(value, dtype=torch.float64).abs()
+    if bool((sizes > bound).any()):
+        raise Refusal(f"{name} is beyond the bound {bound:g} of an addend")
+
+
+def _check_people(step: Step, answer: Received) -> None:
+    """Raise unless the reply has all fields that the program reads.
+
+    An accepted reply is permanent, so the run could not continue without these fields.
+    """
+    _check_whole(answer, PEOPLE.get(step.verb, ()))
+    allowed = step.args.get("allowed")
+    if isinstance(allowed, int) and answer["asked"] > allowed:
+        raise Refusal(f"asked is {answer['asked']}, and {allowed} questions are allowed")
+    if step.verb == "score":
+        names = set(HITS)
+        if "squares" in answer:
+            names = {"rows", "squares"}
+        _check_names(answer, names)
+        for name in names:
+            _check_addend(name, answer[name])
+
+
+def _check_hello(answer: Received, schema: str | None) -> None:
+    """Raise ValueError unless a registration has all required fields."""
+    if schema is None:
+        return
+    _check_names(answer, HELLO)
+    if answer["schema"] != schema:
+        raise ValueError(
+            f"schema is {answer['schema']!r:.40} and not {schema!r}: compare its study.toml with "
+            "the coordinator's"
+        )
+    if answer["rows"] < 1:
+        raise ValueError(f"rows is {answer['rows']}, and a site has 1 row or more")
+    known = sum(answer[name] for name in STANDING)
+    if known > answer["rows"]:
+        raise ValueError(
+            f"{', '.join(STANDING)} are {known} together, and rows is {answer['rows']}"
+        )
+
+
+def _check_hits(answer: Received) -> None:
+    """Raise ValueError unless hits do not exceed rows, in total and per class."""
+    pairs = {"hits": "rows", "class_hits": "class_rows"}
+    for few_of, many_of in pairs.items():
+        hits = torch.as_tensor(answer[few_of], dtype=torch.float64)
+        rows = torch.as_tensor(answer[many_of], dtype=torch.float64)
+        if hits.shape != rows.shape or not bool(((hits >= 0) & (hits <= rows)).all()):
+            raise ValueError(
+                f"{few_of} is {_describe_numbers(hits)}, and {many_of} is {_describe_numbers(rows)}"
+            )
+    for by_class, in_all in (("class_rows", "rows"), ("class_hits", "hits")):
+        together = float(torch.as_tensor(answer[by_class], dtype=torch.float64).sum())
+        most = float(answer[in_all])
+        if together > most:
+            raise ValueError(
+                f"{by_class} is {together:g} together, and {in_all} is {most:g}"
+            )
+
+
+def _check_squares(answer: Received) -> None:
+    """Raise ValueError unless a sum of squared errors is a nonnegative number."""
+    squares = number_of(answer["squares"])
+    if squares is None:
+        raise ValueError(f"squares is {answer['squares']!r:.40}, which is no single number")
+    if squares < 0:
+        raise ValueError(f"squares is {answer['squares']}, which is below 0")
+
+
+def _describe_numbers(value: Tensor) -> str:
+    """Return a few numbers in words."""
+    return f"{value.flatten()[:8].tolist()!s:.80}"
+
+
+def _check_signs(answer: Received) -> None:
+    """Raise ValueError for negative counts or squares, and for shares above 1."""
+    for name in sorted(answer.keys() & NOT_NEGATIVE):
+        if bool((torch.as_tensor(answer[name]) < 0).any()):
+            raise ValueError(f"{name} is below 0, which no count and no square is")
+    if answer.keys() == SHARES:
+        for name in sorted(SHARES):
+            if bool((torch.as_tensor(answer[name]) > 1).any()):
+                raise ValueError(f"{name} is above 1, which no share is")
+
+
+def _find_far_scores(
+    requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer], bounds: Bounds
+) -> dict[SiteId, str]:
+    """Return sites with test errors far beyond the others, which would dominate the mean."""
+    errors: dict[SiteId, Answer] = {}
+    for site, answer in answers.items():
+        is_score = requests[site].steps[-1].verb == "score"
+        if is_score and "squares" in answer and answer["rows"]:
+            squares = float(answer["squares"])  # type: ignore[arg-type]  # addends by now
+            rows = float(answer["rows"])
+            errors[site] = {"squares": squares / rows}
+    return find_too_far(errors, requests, torch.float64, bounds)
+
+
+def _find_far_rows(
+    requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer], bounds: Bounds
+) -> dict[SiteId, str]:
+    """Return sites that register far more rows than others, because budgets depend on rows."""
+    rows: dict[SiteId, float] = {}
+    for site, answer in answers.items():
+        if requests[site].steps[-1].verb == "hello":
+            rows[site] = float(answer["rows"])  # type: ignore[arg-type]  # whole by now
+    most = bounds.farthest * lower_median(rows.values())
+    refused: dict[SiteId, str] = {}
+    for site, n in rows.items():
+        if n > most:
+            refused[site] = (
+                f"rows is {n:g}, beyond {bounds.farthest:g} times the median site "
+                "(federation.farthest in study.toml)"
+            )
+    return refused
+
+
+def _check_statistics(answer: Received) -> None:
+    """Raise for an averaged model without its batch-norm statistics."""
+    weights = sorted(answer.keys() & WEIGHTS)
+    if ROWS in answer and weights and STATISTICS not in answer:
+        raise Refusal(
+            f"{STATISTICS} is missing beside {weights[0]}: a model comes with its batch-norm "
+            "statistics, also where it has none (an empty row); all sites must run the same version"
+        )
+
+
+def _check_whole(answer: Received, names: Sequence[str]) -> None:
+    for name in names:
+        if type(answer.get(name)) is not int:
+            raise Refusal(f"{name} is {answer.get(name)!r:.40}, which is no whole number")
+
+
+def _check_masked(step: Step, answer: Received) -> Answer:
+    """Check a public key or a masked contribution, which is uniform over 64 bits."""
+    if step.kind == "each":
+        _check_names(answer, {"key"})
+        key = answer["key"]
+        is_row_of_bytes = isinstance(key, Tensor) and key.dtype == torch.uint8
+        if not is_row_of_bytes or key.shape != (KEY,):
+            raise Refusal(f"key is not a public key of {KEY} bytes")
+        if not is_usable(key.numpy().tobytes()):
+            raise Refusal("key is a public key with which nobody can share a secret")
+    elif step.kind == "sum":
+        check_number_of_fields(answer)
+        for name, value in answer.items():
+            if not isinstance(value, Tensor) or value.dtype != torch.int64:
+                raise Refusal(f"{name} is not masked: a masked part is int64")
+        if CHECK not in answer or answer[CHECK].ndim:
+            raise Refusal(f"{CHECK} is not the one number that shows whether masks cancel")
+    return dict(answer)
+
+
+def _check_names(answer: Received, expected: set[str]) -> None:
+    if answer.keys() != expected:
+        raise Refusal(
+            f"it answers with {sorted(answer)[:20]} and was asked for "
+            f"{sorted(expected) or 'nothing'}"
+        )
+
+
+# -- at a site ----------------------------------------------------------------------------------
+
+
+def check_order(request: Request, parts: Parts) -> None:
+    """Raise ValueError for a request that no coordinator of this version makes.
+
+    A site only runs client functions of the agreed algorithms as their declarations specify.
+    Training is limited in epochs, and models must have the agreed size and finite values.
+    """
+    if not 0 < len(request.steps) <= STEPS:
+        raise Refusal(f"the order {request.key} has {len(request.steps)} steps")
+    if not (-1 <= request.cycle < TURNS and 0 <= request.round < TURNS):
+        raise Refusal(
+            f"the order {request.key} is of cycle {request.cycle}, round {request.round}"
+        )
+    if request.owner not in parts.asked:
+        raise Refusal(
+            f"the order {request.key} is of {request.owner!r}; this study has {sorted(parts.asked)}"
+        )
+    sizes = sizes_of_models(parts.layout)
+    for number, step in enumerate(request.steps, 1):
+        if step.kind != "fit":
+            is_last = number == len(request.steps)
+            _check_asked(request, step, parts, is_last=is_last)
+        _check_training_config(request.key, step.training_config)
+        _check_args(request.key, step, sizes)
+
+
+def sizes_of_models(layout: Layout) -> dict[str, int]:
+    """Return the number of values in a model's ``w`` and ``stats``."""
+    return {"w": layout.d, "stats": sum(layout.buffer_sizes)}
+
+
+def _check_asked(request: Request, step: Step, parts: Parts, is_last: bool) -> None:
+    """Raise unless the step is used as its algorithm specifies, or requests a mask key."""
+    asks = f"the order {request.key} asks for {step.verb!r} by {step.kind}"
+    if not is_last:
+        raise Refusal(f"{asks}, which is not its last step")
+    if step.verb == KEYS and step.kind == "each" and step.masked is not None:
+        return
+    if why := parts.asked[request.owner].contract.refusal(step.verb, step.kind):
+        raise Refusal(f"{asks}: {why}")
+
+
+def _check_training_config(key: str, training_config: TrainingConfig | None) -> None:
+    if training_config is None:
+        return
+    if training_config.epochs > EPOCHS or len(training_config.trained_stages) > STEPS:
+        raise Refusal(
+            f"the order {key} is to train {training_config.epochs} epochs in "
+            f"{len(training_config.trained_stages)} stages; a "
+            f"site trains at most {EPOCHS} in {STEPS}"
+        )
+    numbers = [
+        training_config.optimizer.learning_rate,
+        training_config.optimizer.weight_decay,
+        training_config.schedule.factor,
+    ]
+    if not all(map(math.isfinite, numbers)):
+        raise Refusal(f"the order {key} is to train with a rate that is NaN or infinite")
+
+
+def _check_args(key: str, step: Step, sizes: Mapping[str, int]) -> None:
+    if len(step.args) > FIELDS:
+        raise Refusal(f"the order {key} has {len(step.args)} fields")
+    if _is_direction(step):
+        sizes = {**sizes, STATISTICS: 0}
+    for name, value in step.args.items():
+        try:
+            _check_kind(name, value)
+        except ValueError as error:
+            raise Refusal(f"the order {key}: {error}") from error
+        if name in sizes:
+            _check_shape(key, name, value, sizes[name])
+        if isinstance(value, Tensor) and not is_finite(value):
+            raise Refusal(f"the order {key} brings {name} with NaN or infinite numbers")
+
+
+def _is_direction(step: Step) -> bool:
+    """Return whether a fit may receive parameters only.
+
+    Training that starts from the site's own state may be pulled towards other models. Parameters
+    contain no rows.
+    """
+    if step.training_config is None or step.training_config.start in ("given", "scratch"):
+        return False
+    statistics = step.args.get(STATISTICS)
+    return isinstance(statistics, Tensor) and statistics.shape == (0,)
+
+
+def _check_shape(key: str, name: str, value: object, size: int) -> None:
+    shape = None
+    if isinstance(value, Tensor):
+        shape = tuple(value.shape)
+    if shape != (size,):
+        raise Refusal(
+            f"the order {key} brings {name} of another model: its shape is {shape or ()} and "
+            f"here it is {(size,)}"
+        )

@@ -1,0 +1,168 @@
+"""Signed envelopes for messages between a coordinator and remote sites."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Protocol
+
+from pydantic import TypeAdapter, ValidationError
+
+from fallow.core.kinds import describe_wrong_value
+from fallow.core.refusal import Refusal
+from fallow.core.types import SiteId, Tree
+from fallow.privacy.signing import open_signed, sign
+from fallow.storage.packing import pack, unpack_received
+from fallow.transport.release import HERE
+
+Errand = Literal["request", "deliver", "progress"]
+"""Purpose of an instruction: a request, a delivery, or a progress request without effects."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """Instruction of the coordinator to one site.
+
+    Parameters
+    ----------
+    place
+        Number of the exchange, which only increases. Older numbers are rejected.
+    counted
+        Key of the last exchange in which this site's reply counted. Later changes at the site are
+        undone.
+    body
+        Packed request, sealed peer messages by sender, or nothing.
+    version
+        Fallow version of the coordinator.
+    life
+        ID of the coordinator's process, which a rejection repeats. A new process may send the
+        instruction again after the cause was fixed.
+    """
+
+    study: str  # hash of the study agreement
+    run: str
+    site: SiteId
+    key: str
+    place: int
+    errand: Errand = "request"
+    counted: str | None = None
+    body: Any = None
+    version: str = HERE
+    life: str = ""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """Reply of a site: an answer, or the reason why there is none."""
+
+    run: str
+    site: SiteId
+    key: str
+    answer: Tree = field(default_factory=dict)
+    refused: str | None = None
+    version: str = HERE
+    life: str = ""
+
+
+@dataclass(frozen=True)
+class Form:
+    """Parser of a kind of message.
+
+    ``head`` has plain fields that ``adapter`` validates by the types of ``kind``. ``rest`` is the
+    field with arbitrary content.
+    """
+
+    kind: type[Order | Reply]
+    adapter: TypeAdapter[Any]  # a pydantic adapter of the kind
+    head: tuple[str, ...]
+    rest: str
+
+
+ORDER = Form(
+    kind=Order,
+    adapter=TypeAdapter(Order),
+    head=(
+        "study",
+        "run",
+        "site",
+        "key",
+        "place",
+        "errand",
+        "counted",
+        "version",
+        "life",
+    ),
+    rest="body",
+)
+REPLY = Form(
+    kind=Reply,
+    adapter=TypeAdapter(Reply),
+    head=("run", "site", "key", "refused", "version", "life"),
+    rest="answer",
+)
+
+
+def sign_message(secret: bytes, content: Order | Reply) -> bytes:
+    """Return a signed message."""
+    return sign(secret, pack(asdict(content)))
+
+
+def open_order(public: bytes, blob: bytes) -> Order:
+    """Return the instruction in a coordinator's message. Raises ValueError otherwise."""
+    fields = _open_message(ORDER, public, blob, "the coordinator")
+    return Order(**fields)
+
+
+def open_reply(public: bytes, blob: bytes, site: SiteId) -> Reply:
+    """Return the reply in a site's message. Raises ValueError otherwise."""
+    whose = f"site {site}"
+    fields = _open_message(REPLY, public, blob, whose)
+    if not isinstance(fields["answer"], dict):
+        raise Refusal(f"a message from {whose} answers with no fields")
+    reply = Reply(**fields)
+    if reply.site != site:
+        raise Refusal(f"a message signed by site {site} says that it is from {reply.site}")
+    return reply
+
+
+def _open_message(form: Form, public: bytes, blob: bytes, whose: str) -> Tree:
+    """Return the validated fields of a signed message. Raises ValueError otherwise."""
+    content = open_signed(public, blob, whose)
+    try:
+        tree = unpack_received(content)
+    except ValueError as error:
+        raise Refusal(
+            f"a message of {len(blob)} bytes from {whose} could not be read"
+        ) from error
+    if not isinstance(tree, dict) or set(tree) != {*form.head, form.rest}:
+        raise Refusal(
+            f"a message from {whose} has not the fields of this version of Fallow"
+        )
+    head = {name: tree[name] for name in form.head}
+    try:
+        # as JSON, because strict mode for Python values accepts no dictionary
+        form.adapter.validate_json(json.dumps(head), strict=True)
+    except (TypeError, RecursionError) as error:  # a tensor, or deeply nested lists
+        raise Refusal(f"a message from {whose} has no plain words at its head") from error
+    except ValidationError as error:
+        sentence = describe_wrong_value(form.kind, error.errors())
+        raise Refusal(f"in a message from {whose} {sentence}") from error
+    head[form.rest] = tree[form.rest]
+    return head
+
+
+class Link(Protocol):
+    """Transport of messages to sites and of their replies. Content is not inspected.
+
+    A message is delivered at least once, also after a restart of any component, until its site
+    replies or `send` replaces the message. Replies may therefore be late or duplicated.
+    """
+
+    def send(self, messages: Mapping[SiteId, bytes]) -> None: ...
+
+    # waits for at most this many seconds
+    def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]: ...
+
+    def online(self) -> set[SiteId]: ...
+    def close(self) -> None: ...

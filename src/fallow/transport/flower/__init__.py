@@ -1,0 +1,17 @@
+"""Flower as transport between a coordinator and remote sites (extra ``flower``)."""
+
+from fallow.transport.flower.link import FlowerLink
+from fallow.transport.flower.node_key import new_node_key
+from fallow.transport.flower.sockets import SocketNode, private_socket, serve_socket
+from fallow.transport.flower.superlink import Superlink
+from fallow.transport.flower.supernode import Supernode
+
+__all__ = [
+    "FlowerLink",
+    "SocketNode",
+    "Superlink",
+    "Supernode",
+    "new_node_key",
+    "private_socket",
+    "serve_socket",
+]

@@ -1,0 +1,141 @@
+"""Flower as a `Link`: a SuperLink, an app that passes bytes, and their supervision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from subprocess import SubprocessError
+from threading import Event, Lock, Thread
+from time import monotonic
+
+from fallow.core.events import Say, stay_silent
+from fallow.core.refusal import Halted
+from fallow.core.types import SiteId
+from fallow.transport.flower.hub import Hub
+from fallow.transport.flower.sockets import private_socket
+from fallow.transport.flower.superlink import Superlink
+from fallow.transport.tls import Tls
+
+START = 180.0  # seconds for a run of the app to connect
+TURN = 0.5
+# seconds before a failed step is repeated, doubled from the first to the last value
+SHORTEST = 2.0
+LONGEST = 30.0
+
+
+class FlowerLink:
+    """Transport of messages to admitted sites over TLS with Flower.
+
+    ``folder`` is for Flower's files. ``address`` is the ``host:port`` at which sites reach this
+    machine. ``tls`` are the certificate files. ``nodes`` has the public key of each site's node.
+    The transport need not be trusted: messages are signed, and node names are bound to keys.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        address: str,
+        tls: Tls,
+        nodes: Mapping[SiteId, str],
+        say: Say = stay_silent,
+    ) -> None:
+        self.say = say
+        self._nodes = dict(nodes)
+        self._lock = Lock()
+        self._admitted = False
+        self._trouble: str | None = None
+        self._stop = Event()
+        self._stack = ExitStack()
+        path = self._stack.enter_context(private_socket(folder))
+        self.hub = Hub(path, say)
+        self.superlink = Superlink(folder, address, tls, path, say)
+        self._thread = Thread(target=self._keep, daemon=True)
+
+    def start(self) -> FlowerLink:
+        """Start all processes in the background. Messages may be sent immediately."""
+        self.hub.start()
+        self.superlink.start()
+        self._thread.start()
+        return self
+
+    @property
+    def problem(self) -> str | None:
+        """Return why no site can be reached, or None if Flower is running."""
+        return self.superlink.problem or self._trouble
+
+    def admit(self, nodes: Mapping[SiteId, str]) -> None:
+        """Admit exactly these nodes. Nodes that are connected already stay connected."""
+        with self._lock:
+            self._nodes = dict(nodes)
+            self._admitted = False
+
+    def limit(self, most: Callable[[SiteId], int]) -> None:
+        """Do nothing: Flower reads a message before its size can be checked."""
+
+    def send(self, messages: Mapping[SiteId, bytes]) -> None:
+        """Replace the open message of each site. It is sent until the site replies."""
+        self.hub.send(messages)
+
+    def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
+        """Return the received replies after waiting up to ``seconds`` for the first one."""
+        return self.hub.receive(seconds)
+
+    def online(self) -> set[SiteId]:
+        """Return the sites whose SuperNode is connected."""
+        return self.hub.online()
+
+    def close(self) -> None:
+        """Stop the app, the SuperLink and all of their processes."""
+        self._stop.set()
+        self._thread.join()
+        self.hub.close()
+        self.superlink.stop()
+        self._stack.close()
+
+    def _keep(self) -> None:
+        """Keep the nodes registered and a run of the app connected."""
+        pause = SHORTEST
+        while not self._stop.wait(TURN):
+            try:
+                if not self.superlink.is_ready():
+                    continue
+                self._register()
+                if not self.hub.is_connected:
+                    self._run()
+                self._trouble = None
+                pause = SHORTEST
+            except (RuntimeError, OSError, ValueError, SubprocessError) as error:
+                self._trouble = str(error)
+                self.say({"event": "flower", "why": self._trouble})
+                self._stop.wait(pause)
+                pause = min(2 * pause, LONGEST)
+
+    def _register(self) -> None:
+        with self._lock:
+            nodes = self._nodes
+            is_done = self._admitted
+            self._admitted = True
+        if is_done:
+            return
+        try:
+            self.superlink.admit(nodes)
+        except BaseException:
+            self._admitted = False
+            raise
+
+    def _run(self) -> None:
+        """Start the app and wait until it is connected.
+
+        Runs without an app are ended first, because Flower restarts their apps repeatedly, and on a
+        busy machine these would prevent each other from connecting.
+        """
+        self.superlink.end_runs()
+        self.superlink.run()
+        end = monotonic() + START
+        while not self.hub.is_connected and not self._stop.wait(TURN):
+            if monotonic() > end or self.superlink.pid is None:
+                raise Halted(
+                    f"Flower's app did not connect within {START:.0f} seconds; is this machine "
+                    "very busy?  It is tried again"
+                )

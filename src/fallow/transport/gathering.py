@@ -1,0 +1,315 @@
+"""Collection of the replies of one exchange, with a time limit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fallow.core.events import Event, Say
+from fallow.core.refusal import Halted
+from fallow.core.types import Answer, SiteId
+from fallow.storage.plain import plain
+from fallow.transport.checks import ResponseCheck
+from fallow.transport.envelope import Link, Order, Reply, open_reply, sign_message
+from fallow.transport.release import HERE, check_release
+
+EPSILON = "#epsilon"
+"""Reserved field of a reply: the privacy cost of the exchange."""
+LOOK = 1.0  # seconds between two checks of the time limits
+AGAIN = 8  # number of retries after an unreadable instruction or reply
+
+
+FindOdd = Callable[[Mapping[SiteId, Answer]], Mapping[SiteId, str]]
+"""Function that returns inconsistent replies and the reasons."""
+
+
+def find_none_odd(found: Mapping[SiteId, Answer]) -> Mapping[SiteId, str]:
+    """Accept all replies, for exchanges whose replies are not compared."""
+    return {}
+
+
+class Waiting(Protocol):
+    """Time limits of an exchange in seconds: for all sites, then for ``quorum`` of them."""
+
+    @property
+    def timeout(self) -> float: ...
+    @property
+    def quorum(self) -> int | None: ...
+    @property
+    def patience(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Keys of an exchange.
+
+    ``secret`` is the coordinator's signing key. ``sites`` verify the messages of each site.
+    ``seals`` encrypt peer messages to each site.
+    """
+
+    secret: bytes
+    sites: Mapping[SiteId, bytes]
+    seals: Mapping[SiteId, bytes] = field(default_factory=dict)
+
+
+class Correspondence(Protocol):
+    """State of all sites over many exchanges (`fallow.transport.remote.Remote`).
+
+    ``absent`` are the sites that were missing in the last exchange. ``told`` are the sites whose
+    version was reported.
+    """
+
+    absent: set[SiteId]
+    told: set[SiteId]
+
+    @property
+    def link(self) -> Link: ...
+    @property
+    def keys(self) -> Keys: ...
+    @property
+    def waits(self) -> Waiting: ...
+    @property
+    def border(self) -> ResponseCheck: ...
+    @property
+    def clock(self) -> Callable[[], float]: ...
+    @property
+    def say(self) -> Say: ...
+
+
+@dataclass
+class ReplyCollector:
+    """One leg of an exchange.
+
+    ``accept`` returns a valid reply or raises ValueError. ``need`` is the required number of
+    replies. ``find_odd`` returns inconsistent replies and the reasons.
+    """
+
+    remote: Correspondence
+    orders: Mapping[SiteId, Order]
+    accept: Callable[[SiteId, Answer], Answer]
+    need: int
+    timeout: float
+    find_odd: FindOdd = find_none_odd
+    found: dict[SiteId, Answer] = field(default_factory=dict)
+    refused: dict[SiteId, str] = field(default_factory=dict)
+    costs: dict[SiteId, float] = field(default_factory=dict)
+    damaged: Counter[SiteId] = field(default_factory=Counter)
+
+    @property
+    def answers(self) -> dict[SiteId, Answer]:
+        """Return the accepted replies, with sites in sorted order."""
+        return {site: self.found[site] for site in sorted(self.found)}
+
+    @property
+    def dearest(self) -> float:
+        """Return the largest epsilon that a site spent."""
+        return max((self.costs[site] for site in self.found), default=0.0)
+
+    @property
+    def missing(self) -> set[SiteId]:
+        """Return the sites without a reply or an error."""
+        return set(self.orders) - self.found.keys() - self.refused.keys()
+
+    def gather(self) -> ReplyCollector:
+        """Send the instructions and wait for the replies.
+
+        Raises Halted if fewer than ``need`` sites can reply, or do so within ``waits.patience``.
+        """
+        remote = self.remote
+        begin = remote.clock()
+        is_late = False
+        self._send(set(self.orders))
+        while not self._is_over(waited := remote.clock() - begin):
+            self._check_hope(waited)
+            if waited >= self.timeout and not is_late:
+                is_late = True
+                self._announce_waiting(waited)
+            if self.missing:
+                end = remote.waits.patience
+                if waited < self.timeout:
+                    end = self.timeout
+                self._receive(min(LOOK, end - waited))
+
+        if self.missing:
+            self._announce("missing")
+        elif is_late:
+            self._announce("gathered")
+        heard = self.found.keys() | self.refused.keys()
+        remote.absent = (remote.absent | self.missing) - heard
+        return self
+
+    def _is_over(self, waited: float) -> bool:
+        """Return whether enough sites have replied and no other site is awaited.
+
+        Inconsistent replies have been rejected by then.
+        """
+        removed = self.remote.absent - self.remote.link.online()
+        is_time = waited >= self.timeout or not self.missing - removed
+        return is_time and len(self.found) >= self.need and not self._refuse_odd()
+
+    def _check_hope(self, waited: float) -> None:
+        """Raise Halted if too few sites can reply, or if the time limit has passed."""
+        reasons = [f"site {site}: {why}" for site, why in sorted(self.refused.items())]
+        output = "; ".join(reasons)
+        if len(self.found) + len(self.missing) < self.need:
+            raise Halted(
+                f"{self.key} needs the answers of {self.need} of {len(self.orders)} sites, and "
+                f"{len(self.refused)} refuse or are refused: {output}; put that right and start "
+                "again: the run goes on from here"
+            )
+        if waited >= self.remote.waits.patience:
+            raise Halted(
+                f"{len(self.found)} of {len(self.orders)} sites answered {self.key} in "
+                f"{waited:.0f} seconds, and {self.need} are needed; missing: "
+                f"{', '.join(sorted(self.missing))}; refused: {output or 'nobody'}; start again when "
+                "they are there: the run goes on from here"
+            )
+
+    # -- messages ---------------------------------------------------------------------------
+
+    def _send(self, sites: set[SiteId]) -> None:
+        secret = self.remote.keys.secret
+        messages = {site: sign_message(secret, self.orders[site]) for site in sorted(sites)}
+        self.remote.link.send(messages)
+
+    def _receive(self, seconds: float) -> None:
+        for site, blob in self.remote.link.receive(seconds):
+            if site in self.missing:
+                self._open_reply(site, blob)
+
+    def _open_reply(self, site: SiteId, blob: bytes) -> None:
+        """One message.  One without the site's signature is not the site's: anybody can send that,
+        so it is never held against it."""
+        remote = self.remote
+        order = self.orders[site]
+        try:
+            remote.border.check_size(site, blob)
+            reply = open_reply(remote.keys.sites[site], blob, site)
+        except ValueError as error:
+            self._ask_again(site, str(error))
+            return
+        if (reply.run, reply.key) == (order.run, order.key):
+            is_of_this_life = (
+                reply.life == order.life
+            )  # of this process, not an earlier one
+            if reply.refused is None or is_of_this_life:
+                self._enter(site, reply, len(blob))
+            return
+        # a site that could not read an order does not know its key either
+        if not reply.refused or reply.key:
+            return
+        is_hopeful = self._ask_again(site, reply.refused)
+        if not is_hopeful:
+            self._refuse(site, reply.refused)
+
+    def _enter(self, site: SiteId, reply: Reply, n_bytes: int) -> None:
+        try:
+            if reply.refused is not None:
+                raise ValueError(reply.refused)
+            self._compare(site, reply.version)
+            answer = dict(reply.answer)
+            cost = answer.pop(EPSILON, 0.0)
+            if type(cost) not in (int, float) or not 0 <= cost < float("inf"):
+                raise ValueError(
+                    f"{EPSILON} is {cost!r:.40}, which is not what noise can cost"
+                )
+            self.found[site] = self._look_at(site, answer)
+            self.costs[site] = float(cost)
+        except ValueError as error:
+            self._refuse(site, str(error))
+        else:
+            self.remote.say(
+                {
+                    "event": "answered",
+                    "site": site,
+                    "key": self.key,
+                    "bytes": n_bytes,
+                    "epsilon": float(cost),
+                }
+            )
+
+    def _look_at(self, site: SiteId, answer: Answer) -> Answer:
+        """Return a valid reply. Raises ValueError for any other.
+
+        A site may send anything. An unforeseen error in a check counts as an invalid reply, so that
+        it does not end the exchange for all sites.
+        """
+        try:
+            return self.accept(site, answer)
+        except ValueError:
+            raise
+        except Exception as error:
+            raise ValueError(
+                "its answer has another form than those of this version of Fallow "
+                f"({type(error).__name__}: {error})"
+            ) from error
+
+    def _compare(self, site: SiteId, version: str) -> None:
+        """Check the version of a reply.
+
+        Raises ValueError for another release, and reports another patch version once.
+        """
+        check_release(version, f"site {site}", mine="the coordinator")
+        if version != HERE and site not in self.remote.told:
+            self.remote.told.add(site)
+            why = f"site {site} has Fallow {version} and the coordinator {HERE}: upgrade the older"
+            self._report("version", site, why=plain(f"{why} one when it suits"))
+
+    def _ask_again(self, site: SiteId, why: str) -> bool:
+        """Send a damaged instruction again, or one with a damaged reply.
+
+        Returns False after too many attempts.
+        """
+        self.damaged[site] += 1
+        if self.damaged[site] > AGAIN:
+            return False
+        self._report("refused", site, why=plain(why))
+        self._send({site})
+        return True
+
+    def _refuse(self, site: SiteId, why: str) -> None:
+        """Reject a reply. The reason may include text of the site."""
+        why = plain(why)
+        self.found.pop(site, None)
+        self.refused[site] = why
+        self._report("refused", site, why=why)
+
+    def _refuse_odd(self) -> bool:
+        strange = self.find_odd(self.found)
+        for site, why in strange.items():
+            self._refuse(site, why)
+        return bool(strange)
+
+    # -- messages for users ------------------------------------------------------------------
+
+    @property
+    def key(self) -> str:
+        """Return the key of the exchange at the sites."""
+        for order in self.orders.values():
+            return order.key
+        return "nothing"
+
+    def _report(self, kind: str, site: SiteId, why: str | None = None) -> None:
+        event: Event = {"event": kind, "site": site, "key": self.key}
+        if why is not None:
+            event["why"] = why
+        self.remote.say(event)
+
+    def _announce_waiting(self, waited: float) -> None:
+        """Report the pending sites, the elapsed and the largest time, and the required replies."""
+        self.remote.say(
+            {
+                "event": "waiting",
+                "sites": sorted(self.missing),
+                "key": self.key,
+                "needed": self.need,
+                "asked": len(self.orders),
+                "waited": waited,
+                "left": max(self.remote.waits.patience - waited, 0.0),
+            }
+        )
+
+    def _announce(self, event: str) -> None:
+        self.remote.say({"event": event, "sites": sorted(self.missing), "key": self.key})

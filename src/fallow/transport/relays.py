@@ -1,0 +1,299 @@
+"""Sealed relays: encrypted peer messages, forwarded by the coordinator.
+
+A relay has two instructions under two keys. The first one requests peer messages from the senders
+and has the public keys of the receivers. Each sender replies with one sealed message for each
+receiver. The second one, with "/deliver" appended to the key, delivers the messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fallow.core.disclosure import payload
+from fallow.core.messages import Request
+from fallow.core.refusal import Refusal
+from fallow.core.types import Answer, SiteId, State, Tree, Value
+from fallow.core.weights import lower_median
+from fallow.privacy.sealed import HALF, TAG, decrypt, encrypt_for
+from fallow.sites.store import RelayedMessage
+from fallow.storage.packing import pack, unpack_received
+from fallow.storage.plain import plain
+from fallow.transport.envelope import Order
+from fallow.transport.plausible import does_fit
+from fallow.transport.wire import pack_request, unpack_request
+
+LETTER = "letter/"  # prefix of the receiver's name, a field of a sender's reply
+BYTES = "bytes"  # field with the size before encryption
+NEWS = "news"  # field of an instruction
+PROOFS = "proofs"
+"""Field of an instruction for a masked contribution: identity key and signature of each site."""
+LONGEST = 1000  # longest notification in characters
+CLAIM = "labels"  # field of a peer message with the weight of its model
+ANEW = "~"
+"""Separator in a key before the number of a repetition."""
+DELIVER = "/deliver"
+
+
+OrderBody = Tree
+"""Body of an instruction: a packed request with its fields, or sealed peer messages."""
+
+
+class Delivery(NamedTuple):
+    """Delivered peer messages by sender.
+
+    Messages of ``refused`` senders are replaced by NaN, which averages ignore. ``refused`` has a
+    reason for each. ``cycle`` is the cycle of the relay.
+    """
+
+    verb: str
+    letters: dict[SiteId, RelayedMessage]
+    refused: dict[SiteId, str]
+    cycle: int
+
+
+def bytes_to_tensor(content: bytes) -> Tensor:
+    """Convert bytes to a tensor, (n,) uint8."""
+    if not content:
+        return torch.zeros(0, dtype=torch.uint8)  # `frombuffer` rejects empty input
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
+
+
+def tensor_to_bytes(value: object, what: str) -> bytes:
+    """Convert a tensor of `bytes_to_tensor` to bytes. Raises ValueError for other values."""
+    if not isinstance(value, Tensor) or value.dtype != torch.uint8 or value.ndim != 1:
+        raise ValueError(f"{what} is no row of bytes")
+    return bytes(value.numpy().tobytes())
+
+
+# -- the first leg ------------------------------------------------------------------------------
+
+
+def request_body(
+    request: Request,
+    to: Mapping[SiteId, bytes] | None = None,
+    news: str = "",
+    proofs: Mapping[SiteId, Tensor] | None = None,
+) -> OrderBody:
+    """Return the body of an instruction for a request.
+
+    ``to`` has the public keys of the receivers of a relay. ``news`` is a notification, if there is
+    one. ``proofs`` authenticate the public keys of a masked sum (`network.sum_keys`).
+    """
+    keys = {site: bytes_to_tensor(key) for site, key in (to or {}).items()}
+    body: OrderBody = {"request": bytes_to_tensor(pack_request(request)), "to": keys}
+    if news:
+        body[NEWS] = news
+    if proofs:
+        body[PROOFS] = dict(proofs)
+    return body
+
+
+def read_news(order: Order) -> str:
+    """Return the notification in an instruction, which most instructions do not have."""
+    if not isinstance(order.body, dict):
+        return ""
+    news = order.body.get(NEWS)
+    if not isinstance(news, str):
+        return ""
+    return news[:LONGEST]
+
+
+def read_request(order: Order) -> tuple[Request, dict[SiteId, bytes]]:
+    """Return the request in an instruction, and the public keys of receivers.
+
+    Raises ValueError for any other instruction.
+    """
+    names = {"request", "to"}
+    if read_news(order):
+        names.add(NEWS)
+    if isinstance(order.body, dict) and PROOFS in order.body:
+        names.add(PROOFS)
+    body = _read_fields(order, names)
+    try:
+        request = unpack_request(
+            tensor_to_bytes(body["request"], "the request of an order")
+        )
+    except ValueError as error:
+        raise Refusal(f"the order {order.key}: {error}") from error
+    if request.key != order.key.partition(ANEW)[0]:
+        raise Refusal(f"the order {order.key} carries the request {request.key}")
+    if not isinstance(body["to"], dict):
+        raise Refusal(f"the order {order.key} does not say who receives what it relays")
+    try:
+        to = {
+            site: tensor_to_bytes(key, f"the seal key of site {site}")
+            for site, key in body["to"].items()
+        }
+    except ValueError as error:
+        raise Refusal(f"the order {order.key}: {error}") from error
+    if any(len(key) != HALF for key in to.values()):
+        raise Refusal(f"the order {order.key} has a seal key that has not {HALF} bytes")
+    return request, to
+
+
+def seal_letters(order: Order, answer: Answer, to: Mapping[SiteId, bytes]) -> Answer:
+    """Return a sender's reply: an encrypted message for each receiver, and the original size."""
+    state = {name: torch.as_tensor(value) for name, value in answer.items()}
+    content = pack(state)
+    letters: Answer = {}
+    for site in sorted(to):
+        letter = _name_letter(order, order.site, site)
+        sealed = encrypt_for(to[site], content, letter)
+        letters[f"{LETTER}{site}"] = bytes_to_tensor(sealed)
+    return {**letters, BYTES: payload(answer) * len(to)}
+
+
+def check_letters(answer: Answer, to: set[SiteId]) -> Answer:
+    """Validate the reply of a sender at the coordinator.
+
+    Raises ValueError unless there is exactly one sealed message for each of ``to``.
+    """
+    letters = [f"{LETTER}{site}" for site in sorted(to)]
+    if answer.keys() != {*letters, BYTES}:
+        raise ValueError(f"it was to answer with sealed letters to {', '.join(sorted(to))}")
+    length = 0
+    for name in letters:
+        size = len(tensor_to_bytes(answer[name], name))
+        if size < HALF + TAG:
+            raise ValueError(f"{name} has {size} bytes and is no sealed letter")
+        length += size
+    output = answer[BYTES]
+    if type(output) is not int or not 0 <= output <= length:
+        raise ValueError(f"{BYTES} is {output!r:.40}, and its letters have {length}")
+    return answer
+
+
+# -- the second leg -----------------------------------------------------------------------------
+
+
+def delivery_body(verb: str, letters: Mapping[SiteId, Value], cycle: int = 0) -> OrderBody:
+    """Return the body of an instruction that delivers peer messages, by sender."""
+    return {"verb": verb, "letters": dict(letters), "cycle": cycle}
+
+
+def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Delivery:
+    """Return the peer messages for the site with the private key ``secret``.
+
+    ``sizes`` are the lengths of a model's ``w`` and ``stats``. A message that cannot be decrypted,
+    is not finite or has another size is rejected with the name of its sender, and the site proceeds
+    with the others. Raises ValueError if no message can be read.
+    """
+    body = _read_fields(order, {"verb", "letters", "cycle"})
+    kinds = {"verb": str, "letters": dict, "cycle": int}
+    if {name: type(value) for name, value in body.items()} != kinds:
+        raise Refusal(f"the order {order.key} brings no letters")
+    opened: dict[SiteId, State | None] = {}  # None if its form is unknown
+    refused: dict[SiteId, str] = {}
+    for sender, letter in body["letters"].items():
+        opened[sender] = None
+        try:
+            opened[sender] = _open_letter(order, sender, letter, secret)
+            _check_letter(opened[sender] or {}, sizes)
+        except Refusal as error:
+            details = f"site {order.site} refuses what site {sender} passed on in"
+            refused[sender] = plain(f"{details} {body['verb']!r}: {error}")
+
+    readable = [state for state in opened.values() if state is not None]
+    if refused and not readable:
+        raise Refusal("; ".join(refused.values()))
+    letters: dict[SiteId, RelayedMessage] = {}
+    for sender, delivery in opened.items():
+        state = delivery or {}
+        if sender in refused:  # same form as that or another message, without its values
+            state = _make_blank(delivery or readable[0], sizes)
+        letters[sender] = RelayedMessage(state)
+    return Delivery(body["verb"], letters, refused, body["cycle"])
+
+
+def _open_letter(order: Order, sender: SiteId, letter: object, secret: bytes) -> State:
+    """Decrypt the state in a peer message. Raises Refusal without quoting its content."""
+    details = _name_letter(order, sender, order.site)
+    try:
+        content = decrypt(secret, tensor_to_bytes(letter, "its letter"), details)
+    except ValueError as error:
+        raise Refusal(
+            "its seal does not open: it was changed on its way, or is for another site or another "
+            "exchange"
+        ) from error
+    try:
+        state = unpack_received(content)
+    except ValueError as error:
+        raise Refusal("its letter could not be read") from error
+    is_flat = isinstance(state, dict) and all(isinstance(v, Tensor) for v in state.values())
+    if not is_flat:
+        raise Refusal("it is no flat list of tensors")
+    result: State = state
+    return result
+
+
+def _check_letter(state: State, sizes: Mapping[str, int]) -> None:
+    for name, value in state.items():
+        if name in sizes and value.shape != (sizes[name],):
+            raise Refusal(
+                f"{name} has the shape {tuple(value.shape)} and not {(sizes[name],)}: all sites "
+                "must use one model"
+            )
+        if not value.is_floating_point():
+            continue
+        if not bool(value.isfinite().all()):
+            what = "a part of it"
+            if name in sizes:
+                what = name
+            raise Refusal(f"{what} is NaN or infinite: its training diverged")
+        if name in sizes and not does_fit(value, torch.float32):
+            raise Refusal(
+                f"{name} has the norm {float(value.double().norm()):.3g}, which no model can use: "
+                "its training diverged"
+            )
+        if name == CLAIM and bool((value < 0).any()):
+            raise Refusal(f"{name} is below 0")
+
+
+def limit_claims(brought: Delivery, own: int, ratio: float) -> Delivery:
+    """Limit the weights of received models.
+
+    No model weighs more than ``ratio`` times the larger of the median model and the site's ``own``
+    labels. The weight of a relayed model is its number of labels, which the coordinator cannot see.
+    """
+    claims: dict[SiteId, float] = {}
+    for sender, letter in brought.letters.items():
+        claim = letter.state.get(CLAIM)
+        if claim is not None and claim.ndim == 0:
+            claims[sender] = float(claim)
+    most = ratio * max(float(own), lower_median(claims.values()))
+    letters = dict(brought.letters)
+    for sender, claimed in claims.items():
+        if claimed > most > 0:
+            state = letters[sender].state
+            limited = torch.full_like(state[CLAIM], most)
+            letters[sender] = RelayedMessage({**state, CLAIM: limited})
+    return brought._replace(letters=letters)
+
+
+def _make_blank(like: State, sizes: Mapping[str, int]) -> State:
+    """Return a placeholder message of the right size, which algorithms ignore in averages."""
+    blank: State = {}
+    for name, value in like.items():
+        if not value.is_floating_point():
+            blank[name] = torch.zeros_like(value)
+            continue
+        shape = tuple(value.shape)
+        if name in sizes:
+            shape = (sizes[name],)
+        blank[name] = value.new_full(shape, torch.nan)
+    return blank
+
+
+def _name_letter(order: Order, sender: SiteId, receiver: SiteId) -> str:
+    """Return the context that binds a peer message to its sender, receiver and exchange."""
+    return repr((order.run, order.key.removesuffix(DELIVER), sender, receiver))
+
+
+def _read_fields(order: Order, names: set[str]) -> OrderBody:
+    if not isinstance(order.body, dict) or order.body.keys() != names:
+        raise Refusal(f"the order {order.key} to {order.errand} has not {sorted(names)}")
+    return order.body

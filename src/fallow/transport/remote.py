@@ -1,0 +1,446 @@
+"""Exchanges with remote sites: requests are signed and sent over a transport."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, final
+
+from torch import Tensor
+
+from fallow.core.disclosure import payload
+from fallow.core.events import Say
+from fallow.core.messages import Delivered, Masked, Request, payload_of
+from fallow.core.refusal import Halted
+from fallow.core.totals import sum_whole
+from fallow.core.types import Answer, SiteId
+from fallow.sites.in_process import Routes
+from fallow.storage.plain import plain
+from fallow.transport.checks import ResponseCheck
+from fallow.transport.envelope import Errand, Link, Order, sign_message
+from fallow.transport.gathering import (
+    FindOdd,
+    Keys,
+    ReplyCollector,
+    Waiting,
+    find_none_odd,
+)
+from fallow.transport.plausible import find_last_norms
+from fallow.transport.relays import (
+    ANEW,
+    BYTES,
+    DELIVER,
+    LETTER,
+    LONGEST,
+    NEWS,
+    OrderBody,
+    check_letters,
+    delivery_body,
+    request_body,
+    tensor_to_bytes,
+)
+from fallow.transport.sum_keys import SIGNED, check_sum_key, find_shown, join_proofs
+
+GLANCE = 120.0
+"""Seconds that sites have to reply with their progress. Later replies are ignored."""
+
+# keys in the event log
+AGAIN = "again/"  # of a step: number of retries
+BEFORE = "before"  # exchanges that counted before the last one
+SIGNATURES = "signatures"  # signatures of the latest public keys of the sites
+NORMS = "norms"  # norms of the model that was sent last
+TOLD = "told/"  # of a site: acknowledged notifications
+
+
+BETWEEN = "; "
+"""Separator of notifications in one instruction."""
+
+
+def find_step(key: str) -> str:
+    """Return the step that an exchange, or a part of a step, belongs to.
+
+    >>> find_step("0/train/3/0"), find_step("1/query/2"), find_step("0/initial/features/0")
+    ('0/train', '1/query', '0/initial')
+    """
+    return "/".join(key.partition(ANEW)[0].split("/")[:2])
+
+
+class Book(Protocol):
+    """Coordinator's state of its sites, written in the transaction of the exchange."""
+
+    def read_note(self, name: str) -> str | None: ...
+    def note(self, name: str, value: str) -> None: ...
+
+
+@final
+@dataclass
+class Remote:
+    """Connection to remote sites: exchanges of instructions and replies.
+
+    An exchange waits for all of its sites until ``waits.timeout``. After that it ends as soon as
+    the quorum permits the number of missing sites, and it fails at ``waits.patience``. A relay
+    needs all senders and receivers, because missing messages would not be noticed. The same holds
+    for requests that an algorithm needs from all sites. A site that was missing in the last
+    exchange and is offline is not awaited beyond the quorum.
+
+    Attributes
+    ----------
+    say
+        Receives the events ``answered``, ``refused`` and ``version`` (with site and key, or reason),
+        and ``waiting`` and ``missing`` (with sites and key).
+    border
+        Validates replies. The coordinator's program sets ``border.rows`` and ``border.sizes``.
+    told
+        Sites whose version was reported.
+    left
+        Sites that were removed from the study.
+    news
+        Notifications to a site, one sentence each, delivered once.
+    asking
+        Key of the exchange in progress, or of the one in which the run ended.
+    newest
+        Key of the last completed exchange.
+    """
+
+    link: Link
+    book: Book
+    keys: Keys
+    study: str
+    run: str
+    waits: Waiting
+    say: Say
+    border: ResponseCheck = field(default_factory=ResponseCheck)
+    clock: Callable[[], float] = time.monotonic
+    absent: set[SiteId] = field(default_factory=set)
+    told: set[SiteId] = field(default_factory=set)  # sites whose version was reported
+    life: str = field(default_factory=lambda: secrets.token_hex(8))
+    left: frozenset[SiteId] = frozenset()
+    news: Callable[[SiteId], Sequence[str]] = lambda site: ()
+    asking: str | None = None
+    newest: str | None = None
+
+    @property
+    def sites(self) -> tuple[SiteId, ...]:
+        """Return the sites of the study in sorted order."""
+        return tuple(sorted(self.keys.sites.keys() - self.left))
+
+    def wire_key(self, key: str) -> str:
+        """Return the key of an exchange at the sites, which includes the retries of its step."""
+        times = self.book.read_note(f"{AGAIN}{find_step(key)}")
+        if not times:
+            return key
+        return f"{key}{ANEW}{times}"
+
+    def exchange(
+        self, requests: Mapping[SiteId, Request], routes: Routes | None = None
+    ) -> Delivered:
+        """Return the replies of the sites. Sites without a reply are left out.
+
+        Raises Halted if too few sites reply. Nothing is stored in that case, and another process
+        may repeat the exchange: sites that have replied send the same reply.
+        """
+        self.asking = None
+        if requests:
+            self.asking = next(iter(requests.values())).key
+        self._note_norms(requests)
+        down = sum(payload_of(request) for request in requests.values())
+        if routes is not None:
+            result = self._relay(requests, routes, down)
+        else:
+            result = self._exchange_plain(requests, down)
+        # after an error the exchange remains the pending one
+        self.newest = self.asking
+        self.asking = None
+        return result
+
+    def _exchange_plain(self, requests: Mapping[SiteId, Request], down: int) -> Delivered:
+        bodies: dict[SiteId, OrderBody] = {}
+        for site, request in requests.items():
+            proofs = self._find_proofs(request)
+            bodies[site] = request_body(request, news=self._join_news(site), proofs=proofs)
+        signatures: dict[SiteId, str] = {}  # signatures of public keys for a sum
+
+        def accept(site: SiteId, answer: Answer) -> Answer:
+            shown = find_shown(requests[site])
+            if shown is None:
+                return self.border.check(site, requests[site], answer)
+            signature = answer.pop(SIGNED, None)
+            checked = self.border.check(site, requests[site], answer)
+            signatures[site] = self._check_signature(site, shown, checked, signature)
+            return checked
+
+        def find_strange(found: Mapping[SiteId, Answer]) -> dict[SiteId, str]:
+            return self.border.refusals(requests, found)
+
+        needs_all = any(request.needs_all for request in requests.values())
+        result = self._gather(
+            keys=self._wire_keys(requests),
+            bodies=bodies,
+            accept=accept,
+            needs_all=needs_all,
+            find_odd=find_strange,
+        )
+        if signatures:
+            counted = {site: signatures[site] for site in result.answers}
+            self.book.note(SIGNATURES, json.dumps(counted))
+        up = sum(payload(answer) for answer in result.answers.values())
+        answers, cut = self.border.limit_weights(requests, result.answers)
+        for site, why in cut.items():
+            self.say({"event": "weighed", "site": site, "key": result.key, "why": why})
+        return Delivered(answers, up, down, result.dearest)
+
+    # -- keys of secure sums ----------------------------------------------------------------
+
+    def _check_signature(
+        self, site: SiteId, about: Masked, answer: Answer, signature: object
+    ) -> str:
+        """Return the signature of a public key in hexadecimal digits.
+
+        Raises ValueError for an invalid signature, because the other sites would reject it and the
+        sender is responsible.
+        """
+        signed = tensor_to_bytes(signature, "the signature of its public key")
+        check_sum_key(
+            self.keys.sites[site],
+            signed,
+            study=self.study,
+            run=self.run,
+            site=site,
+            about=about,
+            key=answer["key"],
+        )
+        return signed.hex()
+
+    def _find_proofs(self, request: Request) -> dict[SiteId, Tensor]:
+        """Return the signatures of the public keys in a request, by site."""
+        details = request.steps[-1].masked
+        if details is None or not details.keys:
+            return {}
+        noted = json.loads(self.book.read_note(SIGNATURES) or "{}")
+        signatures = {site: noted[site] for site in details.keys if site in noted}
+        return join_proofs(self.keys.sites, signatures)
+
+    def progress(self) -> dict[SiteId, Answer]:
+        """Return the labeling progress of the sites that reply quickly. Nothing is stored."""
+        key = f"progress/{secrets.token_hex(8)}"  # late replies to others are ignored
+        orders = {
+            site: self._make_order(site, key, body=None, errand="progress", further=0)
+            for site in self.sites
+        }
+        collector = ReplyCollector(
+            remote=self,
+            orders=orders,
+            accept=self.border.check_progress,
+            need=0,
+            timeout=min(GLANCE, self.waits.timeout),
+        )
+        return collector.gather().answers
+
+    # -- relays -----------------------------------------------------------------------------
+
+    def _relay(
+        self, requests: Mapping[SiteId, Request], routes: Routes, down: int
+    ) -> Delivered:
+        """Run a relay: collect encrypted messages from senders and deliver them to receivers."""
+        receivers: dict[SiteId, set[SiteId]] = {}  # receivers by sender
+        for to, senders in routes.items():
+            for sender in senders:
+                receivers.setdefault(sender, set()).add(to)
+        bodies: dict[SiteId, OrderBody] = {}
+        for site, request in requests.items():
+            seals = self._find_seals(receivers.get(site, set()))
+            bodies[site] = request_body(request, to=seals, news=self._join_news(site))
+
+        def accept(site: SiteId, answer: Answer) -> Answer:
+            if site in receivers:
+                return check_letters(answer, receivers[site])
+            return self.border.check(site, requests[site], answer)
+
+        result = self._gather(
+            keys=self._wire_keys(requests), bodies=bodies, accept=accept, needs_all=True
+        )
+        if receivers:
+            self._deliver(requests[min(receivers)], result.answers, routes)
+        sizes: dict[SiteId, Answer] = {
+            sender: {BYTES: result.answers[sender][BYTES]} for sender in receivers
+        }
+        passed = sum_whole(sizes, BYTES)  # peer messages are uploaded and downloaded
+        return Delivered(sizes, passed, down + passed, result.dearest)
+
+    def _deliver(
+        self, request: Request, answers: Mapping[SiteId, Answer], routes: Routes
+    ) -> None:
+        """Deliver the messages of the senders to their receivers."""
+        verb = request.steps[-1].verb
+        bodies: dict[SiteId, OrderBody] = {}
+        for to, senders in routes.items():
+            if senders:
+                letters = {sender: answers[sender][f"{LETTER}{to}"] for sender in senders}
+                bodies[to] = delivery_body(verb, letters, request.cycle)
+        key = f"{self.wire_key(request.key)}{DELIVER}"
+        self._gather(
+            keys=dict.fromkeys(bodies, key),
+            bodies=bodies,
+            accept=self._accept_delivery,
+            errand="deliver",
+            needs_all=True,
+        )
+
+    def _accept_delivery(self, site: SiteId, answer: Answer) -> Answer:
+        """Accept the confirmation of a delivery. A site proceeds without rejected messages."""
+        answer = self.border.check_plain(site, answer)
+        if why := answer.get("refused"):
+            self.say({"event": "refused", "site": site, "key": "", "why": plain(why)})
+        return answer
+
+    def _find_seals(self, to: set[SiteId]) -> dict[SiteId, bytes]:
+        """Return the public keys that encrypt messages to these sites."""
+        if unknown := sorted(to - self.keys.seals.keys()):
+            raise Halted(
+                f"site {unknown[0]} has no seal key here, so that nothing can be passed on to it; "
+                "admit it again"
+            )
+        return {site: self.keys.seals[site] for site in sorted(to)}
+
+    # -- instructions ----------------------------------------------------------------------
+
+    def _wire_keys(self, requests: Mapping[SiteId, Request]) -> dict[SiteId, str]:
+        return {site: self.wire_key(request.key) for site, request in requests.items()}
+
+    def _gather(
+        self,
+        *,
+        keys: Mapping[SiteId, str],
+        bodies: Mapping[SiteId, OrderBody],
+        accept: Callable[[SiteId, Answer], Answer],
+        errand: Errand = "request",
+        needs_all: bool = False,
+        find_odd: FindOdd = find_none_odd,
+    ) -> ReplyCollector:
+        """Run one leg of an exchange, which the caller records in the same transaction.
+
+        ``keys`` are the keys of the exchange at each site. See `ReplyCollector` for the others.
+        """
+        orders = {
+            site: self._make_order(site, keys[site], body, errand)
+            for site, body in bodies.items()
+        }
+        need = len(orders)
+        if not needs_all:
+            need = self._find_quorum(len(orders))
+        collector = ReplyCollector(
+            remote=self,
+            orders=orders,
+            accept=accept,
+            need=need,
+            timeout=self.waits.timeout,
+            find_odd=find_odd,
+        )
+        result = collector.gather()
+        self.book.note("place", str(self._find_place() + 1))
+        if errand == "request":
+            self._note_before(result.answers)
+        for site in result.answers:
+            self.book.note(f"counted/{site}", keys[site])
+            if errand == "request":
+                self._note_told(site)
+        return result
+
+    # -- notifications ---------------------------------------------------------------------
+
+    def sign_news(self, site: SiteId, sentence: str) -> bytes:
+        """Return a message with a notification only, for a site without further instructions."""
+        key = f"progress/{secrets.token_hex(8)}"
+        body = {NEWS: sentence}
+        order = self._make_order(site, key, body=body, errand="progress", further=0)
+        return sign_message(self.keys.secret, order)
+
+    def _join_news(self, site: SiteId) -> str:
+        """Return the notifications for the next instruction to a site, until it replies."""
+        return BETWEEN.join(self._choose_news(site))
+
+    def _choose_news(self, site: SiteId) -> list[str]:
+        """Return the first unacknowledged notifications of a site that fit in an instruction."""
+        output = self._load_told(site)
+        chosen: list[str] = []
+        length = 0
+        for sentence in self.news(site):
+            if sentence in output:
+                continue
+            length += len(sentence) + len(BETWEEN)
+            if chosen and length > LONGEST:
+                break
+            chosen.append(sentence)
+        return chosen
+
+    def _load_told(self, site: SiteId) -> list[str]:
+        result: list[str] = json.loads(self.book.read_note(f"{TOLD}{site}") or "[]")
+        return result
+
+    def _note_told(self, site: SiteId) -> None:
+        fresh = self._choose_news(site)
+        if fresh:
+            self.book.note(f"{TOLD}{site}", json.dumps([*self._load_told(site), *fresh]))
+
+    def _note_norms(self, requests: Mapping[SiteId, Request]) -> None:
+        """Store the norms of the models that are sent to sites.
+
+        With secure aggregation, a model is sent in the exchange before the sum, and a restart may
+        be in between.
+        """
+        brought: dict[str, float] = {}
+        for name, norm in find_last_norms(requests.values()).items():
+            if norm:
+                brought[name] = norm
+        if brought:
+            self.border.last = brought
+            self.book.note(NORMS, json.dumps(brought))
+        elif not self.border.last:
+            self.border.last = json.loads(self.book.read_note(NORMS) or "{}")
+
+    def _note_before(self, sites: Iterable[SiteId]) -> None:
+        """Store which exchanges counted before an exchange, so that it can be rolled back."""
+        counted: dict[SiteId, str] = {}
+        for site in sites:
+            key = self.book.read_note(f"counted/{site}")
+            if key is not None:
+                counted[site] = key
+        self.book.note(BEFORE, json.dumps({"key": self.asking, "counted": counted}))
+
+    def _find_quorum(self, asked: int) -> int:
+        """Return the required number of replies. The quorum limits the missing sites of all."""
+        quorum = self.waits.quorum
+        if quorum is None:
+            return asked
+        may_be_missing = len(self.sites) - quorum
+        return min(max(asked - may_be_missing, 1), asked)
+
+    def _find_place(self) -> int:
+        return int(self.book.read_note("place") or 0)
+
+    def _make_order(
+        self,
+        site: SiteId,
+        key: str,
+        body: OrderBody | None,
+        errand: Errand,
+        further: int = 1,
+    ) -> Order:
+        """Return the next instruction to a site.
+
+        ``further`` is the increase of the exchange number, 0 for messages that are not exchanges.
+        """
+        return Order(
+            study=self.study,
+            run=self.run,
+            site=site,
+            key=key,
+            place=self._find_place() + further,
+            errand=errand,
+            counted=self.book.read_note(f"counted/{site}"),
+            body=body,
+            life=self.life,
+        )

@@ -1,0 +1,44 @@
+"""A small study among two or three sites, and files of rows that follow it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fallow.deployment.agreement import Agreement, Waits, at_sites
+from fallow.deployment.schema import Column, Schema
+from fallow.settings.recipe import Recipe, with_settings
+
+COLUMNS = (
+    Column("age", "years", low=0, high=120),
+    Column("sex", values=("female", "male")),
+    Column("chol", "mg/dl"),
+)
+TABLE = Schema("table", "classification", "disease", ("no", "yes"), COLUMNS, (4,))
+HEAD = "id,age,sex,chol,disease"
+ROWS = [
+    "p1,63,male,233,yes",
+    "p2,37,female,250.5,no",
+    "p3,41,female,204,",
+    "p4,56,male,236,",
+]
+
+
+def agreed(
+    *settings: str,
+    schema: Schema = TABLE,
+    sites: tuple[str, ...] = ("north", "south"),
+    **more: Any,
+) -> Agreement:
+    """An agreement of a tiny recipe: ``agreed("strategy=entropy", seed=3)``."""
+    words = dict(pair.split("=", 1) for pair in ("cycles=1", "rounds=1", *settings))
+    recipe = at_sites(with_settings(Recipe("tiny"), words), "hearts", len(sites), schema)
+    agreement = Agreement("hearts", recipe, schema, sites, b"k" * 32, waits=Waits(quorum=1))
+    return replace(agreement, **more)
+
+
+def table(path: Path, *rows: str, head: str = HEAD) -> Path:
+    """A CSV file with the given rows, or the four of `ROWS`."""
+    path.write_text("\n".join([head, *(rows or ROWS)]) + "\n", encoding="utf-8")
+    return path

@@ -1,0 +1,130 @@
+"""Commands as processes of this machine, forked from one that has loaded what they import.
+
+Each is a process of its own, with its own memory, signals and end; but PyTorch and the rest are
+loaded once, and not by each of them.  `make soak` starts them from nothing, as a shell does.
+"""
+
+from __future__ import annotations
+
+import multiprocessing as mp
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Protocol
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-c", "from fallow.cli import main; main()"]
+IS_FROM_NOTHING = bool(os.environ.get("FALLOW_SOAK"))
+LOADED = [
+    *("fallow.cli.app", "fallow.cli.label", "fallow.cli.log_lines"),
+    *("fallow.cli.coordinate_words", "fallow.cli.site_words"),
+    *("fallow.deployment.building", "fallow.deployment.coordinator.program"),
+    *("fallow.deployment.labeling_page", "fallow.deployment.site.serve"),
+    *("fallow.integrations.trackers", "fallow.transport.https", "fallow.papers"),
+    *("fallow.report.live", "fallow.report.page", "fallow.study.callbacks"),
+    *("cryptography.x509", "fastapi", "httpx", "uvicorn"),
+]
+"""What `coordinate start`, `site start` and `label` import by and by."""
+
+
+class Child(Protocol):
+    """What a test does with a process, as `subprocess.Popen` has it."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, sig: int) -> None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Forked:
+    """A forked process."""
+
+    process: BaseProcess
+
+    @property
+    def pid(self) -> int:
+        pid = self.process.pid
+        assert pid is not None
+        return pid
+
+    def poll(self) -> int | None:
+        return self.process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self.process.join(timeout)
+        code = self.poll()
+        if code is None:
+            raise subprocess.TimeoutExpired(self.process.name, timeout or 0.0)
+        return code
+
+    def send_signal(self, sig: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, sig)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def wait_until(is_true: Callable[[], object], seconds: float, what: str) -> None:
+    end = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < end, f"not within {seconds} seconds: {what}"
+        time.sleep(0.1)
+
+
+def free_port() -> int:
+    """A port of this machine that nothing uses now."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port: int = bound.getsockname()[1]
+        return port
+
+
+def start_command(log: Path, *words: str) -> Child:
+    """``fallow`` with these words as a process, which writes to the end of ``log``."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    if IS_FROM_NOTHING:
+        with log.open("ab") as out:
+            return subprocess.Popen(
+                [*COMMAND, *words],
+                stdout=out,
+                stderr=out,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+            )
+    context = mp.get_context("forkserver")
+    context.set_forkserver_preload(LOADED)
+    process = context.Process(
+        target=_run_command, args=(words, log, environment), name=" ".join(words)
+    )
+    process.start()
+    return Forked(process)
+
+
+def _run_command(words: tuple[str, ...], log: Path, environment: Mapping[str, str]) -> None:
+    with log.open("ab") as out:
+        os.dup2(out.fileno(), 1)
+        os.dup2(out.fileno(), 2)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(write_through=True)  # type: ignore[union-attr]  # a TextIOWrapper
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["fallow", *words]
+
+    from fallow.cli import main
+
+    main()

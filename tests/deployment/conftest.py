@@ -1,0 +1,101 @@
+"""What the operating system holds survives a process that dies: no test waits for the disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fallow.cli import main
+from fallow.deployment.ledger import Ledger, tables
+from fallow.deployment.ledger.purchases import ChosenRow
+from fallow.deployment.site.folder import SiteFolder
+from fallow.experiment import journal
+from tests.deployment.hosts import Leader, folder
+from tests.deployment.ledgers import RUN, STEP, Open
+from tests.deployment.mistakes import Said, moved, offices, read_out
+
+
+@pytest.fixture(autouse=True)
+def no_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "SYNCHRONOUS", "OFF")
+    monkeypatch.setattr(journal, "DURABLE", "OFF")
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+
+
+@pytest.fixture
+def open_ledger(tmp_path: Path) -> Iterator[Open]:
+    """A ledger of 3 classes in which rows 4, 2 and 9 were asked for in cycle 0."""
+    ledgers = []
+
+    def make(
+        rows: tuple[int, ...] = (4, 2, 9), limit: int | None = None, **more: int
+    ) -> Ledger:
+        ledger = Ledger(tmp_path / "ledger.sqlite", "north", 3, limit, **more)
+        ledgers.append(ledger)
+        if ledger.orders.newest_run() is None:
+            ledger.orders.begin(RUN)
+        ledger.purchases.ask(
+            RUN,
+            STEP,
+            cycle=0,
+            allowed=len(rows),
+            deadline=None,
+            rows=[ChosenRow(row) for row in rows],
+        )
+        return ledger
+
+    yield make
+    for ledger in ledgers:
+        ledger.close()
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("cryptography")
+    return folder(tmp_path_factory.mktemp("template"), brought=range(6)).path
+
+
+@pytest.fixture
+def site(template: Path, tmp_path: Path) -> SiteFolder:
+    """A site of which the first six rows have their label in the file."""
+    return SiteFolder.open(shutil.copytree(template, tmp_path / "SITE"))
+
+
+@pytest.fixture
+def leader(site: SiteFolder) -> Iterator[Leader]:
+    outcome = Leader(site)
+    yield outcome
+    outcome.ledger.close()
+
+
+@pytest.fixture(scope="session")
+def offices_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("cryptography")
+    return offices(tmp_path_factory.mktemp("offices"))
+
+
+@pytest.fixture
+def command(
+    offices_template: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Said:
+    """The command in a folder with what `offices` makes: exit code, what it wrote, its error."""
+    monkeypatch.chdir(moved(offices_template, tmp_path))
+
+    def run_command(*words: str) -> tuple[int, str, str]:
+        if words[:2] == ("site", "init") and "--digest" not in words:
+            words = (*words, "--digest", read_out(Path("study")))
+        monkeypatch.setattr(sys, "argv", ["fallow", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, " ".join(err.split())
+
+    return run_command

@@ -1,0 +1,187 @@
+"""Small desks for the tests of the labeling page and of labels in and out."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from html import unescape
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import torch
+from fastapi import FastAPI
+from httpx import ASGITransport, AsyncClient, Cookies, Response
+
+from fallow.deployment.labeling_page import LabelQueue, create_app
+from fallow.deployment.labeling_page.door import Door
+from fallow.deployment.labeling_page.local_server import build_server, listen
+from fallow.deployment.ledger import Ledger
+from fallow.deployment.ledger.purchases import ChosenRow
+from fallow.deployment.ledger.questions import Reasons
+from fallow.deployment.schema import Column, Schema
+from fallow.deployment.site.rows import ReadableRow, SiteRows
+
+RUN, STEP = "run", "0/query"
+ROWS = 12
+COLUMNS = (
+    Column("age", "years"),
+    Column("sex", values=("female", "male")),
+    Column("chol", "mg/dl"),
+)
+HEART = Schema("table", "classification", "disease", ("healthy", "ill"), COLUMNS, (4,))
+DOSE = replace(HEART, task="regression", label="dose", classes=(), unit="mg")
+DIGITS = Schema("images", "classification", classes=("zero", "one", "two"), shape=(1, 8, 8))
+
+
+def table_rows(ids: tuple[str, ...] | None = None) -> SiteRows:
+    """Twelve patients, or as many as have names: row r is 40 + r years old."""
+    names = ids or tuple(f"patient-{row}" for row in range(ROWS))
+
+    def describe(row: int) -> ReadableRow:
+        sex = COLUMNS[1].values[row % 2]
+        cells = (("age", str(40 + row)), ("sex", sex), ("chol", str(200 + 3 * row)))
+        return tuple((name, text, COLUMNS[i].unit) for i, (name, text) in enumerate(cells))
+
+    return SiteRows(torch.zeros(len(names), 4), (None,) * len(names), names, describe)
+
+
+def make_desk(
+    folder: Path,
+    schema: Schema = HEART,
+    rows: SiteRows | None = None,
+    asked: Mapping[int, Reasons] | tuple[int, ...] = (3, 1, 4),
+    annotators: int = 1,
+    limit: int | None = None,
+) -> LabelQueue:
+    """A desk whose newest cycle, number 0, asks for the given rows in that order."""
+    ledger = Ledger(
+        folder / "ledger.sqlite", "cleveland", len(schema.classes), limit, annotators
+    )
+    ledger.orders.begin(RUN)
+    if asked:
+        ask(ledger, asked)
+    return LabelQueue("heart", "cleveland", schema, rows or table_rows(), ledger)
+
+
+def ask(
+    ledger: Ledger,
+    asked: Mapping[int, Reasons] | tuple[int, ...],
+    cycle: int = 0,
+    deadline: str | None = None,
+) -> None:
+    """Three days are left unless the deadline says otherwise."""
+    later = datetime.now(UTC) + timedelta(days=3, hours=1)
+    end = deadline or later.isoformat(timespec="seconds")
+    if isinstance(asked, Mapping):
+        lines = [ChosenRow(row, why) for row, why in asked.items()]
+    else:
+        lines = [ChosenRow(row) for row in asked]
+    ledger.purchases.ask(
+        RUN, f"{cycle}/query", cycle=cycle, allowed=len(lines), deadline=end, rows=lines
+    )
+
+
+def close(ledger: Ledger, cycle: int = 0) -> None:
+    """As the coordinator ends a cycle; nothing is held back for validation."""
+    ledger.purchases.close(RUN, f"{cycle}/query", lambda labels: labels)
+
+
+@dataclass
+class Browser:
+    """A person's browser: it holds cookies and sends the forms that a page shows."""
+
+    app: FastAPI
+    door: Door
+    cookies: Cookies = field(default_factory=Cookies)
+    shown: Response = field(default_factory=lambda: Response(204))
+
+    def request(self, method: str, path: str, follow: bool = True, **more: Any) -> Response:
+        """What the page answers, and where it leads on to."""
+
+        async def send() -> Response:
+            home = f"http://{self.door.hosts[0]}"
+            about: Any = {
+                "cookies": self.cookies,
+                "follow_redirects": follow,
+                "base_url": home,
+            }
+            async with AsyncClient(transport=ASGITransport(self.app), **about) as client:
+                response = await client.request(method, path, **more)
+                self.cookies = client.cookies
+                return response
+
+        self.shown = asyncio.run(send())
+        return self.shown
+
+    def get(self, path: str = "/") -> str:
+        self.request("GET", path)
+        return self.text
+
+    @property
+    def text(self) -> str:
+        """What is to be read on the page, without markup."""
+        return " ".join(unescape(re.sub(r"<[^>]+>", " ", self.shown.text)).split())
+
+    @property
+    def path(self) -> str:
+        return self.shown.url.path
+
+    def hidden(self, action: str) -> dict[str, str]:
+        """The hidden fields of the first form with that action."""
+        form = self.shown.text.split(f'action="{action}"', 1)[1].split("</form>", 1)[0]
+        fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form)
+        return {name: unescape(value) for name, value in fields}
+
+    def send(self, action: str, **fields: str) -> str:
+        """Send the first form with that action from the page that is shown."""
+        return self.post(action, {**self.hidden(action), **fields})
+
+    def post(self, action: str, fields: Mapping[str, str]) -> str:
+        headers = {"origin": f"http://{self.door.hosts[0]}"}
+        self.request("POST", action, data=dict(fields), headers=headers)
+        return self.text
+
+
+def outside(desk: LabelQueue, who: str | None = None) -> Browser:
+    """A browser that has not come in."""
+    door = Door(8123, "the-token")
+    return Browser(create_app(desk, door, who), door)
+
+
+def enter(desk: LabelQueue, who: str | None = "Ann") -> Browser:
+    """A browser that has come in through the door, as somebody."""
+    browser = outside(desk, who)
+    browser.get(browser.door.address)
+    return browser
+
+
+@contextmanager
+def running(desk: LabelQueue, who: str | None = None) -> Iterator[Door]:
+    """The page behind a real socket of this machine, on a free port."""
+    with listen(0) as listener:
+        door = Door(listener.getsockname()[1])
+        server = build_server(create_app(desk, door, who))
+        thread = Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield door
+        finally:
+            server.should_exit = True
+            thread.join(timeout=10)
+
+
+def picture_rows(folder: Path) -> SiteRows:
+    """Twelve pictures of 8 x 8 pixels in files of their own."""
+    from PIL import Image
+
+    x = torch.arange(ROWS * 64).reshape(ROWS, 1, 8, 8) * 5 % 256
+    files = [folder / f"scan-{row}.png" for row in range(ROWS)]
+    for file, pixels in zip(files, x, strict=True):
+        Image.fromarray(pixels[0].byte().numpy()).save(file)
+    names = tuple(file.name for file in files)
+    return SiteRows(x / 255, (None,) * ROWS, names, lambda row: files[row])

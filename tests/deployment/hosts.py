@@ -1,0 +1,248 @@
+"""One site and whoever writes orders to it: each message as a test wants it."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fallow.core.ask import Ask
+from fallow.core.disclosure import Disclosure
+from fallow.core.messages import Delivered, Request, Step
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
+from fallow.core.types import Answer, SiteId, State, Value
+from fallow.deployment.agreement import Agreement, at_sites
+from fallow.deployment.ledger import Ledger
+from fallow.deployment.schema import Column, Schema
+from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.site.host import Host
+from fallow.deployment.study_file import write_agreement
+from fallow.experiment.journal import Journal
+from fallow.privacy.signing import verify_key
+from fallow.settings.recipe import Recipe, with_settings
+from fallow.transport.envelope import Errand, Order, Reply, open_reply, sign_message
+from fallow.transport.relays import request_body
+
+SECRET = b"coordinator's signing key, 32 b."
+STRANGER = b"somebody else's signing key, 32."
+SITE, SITES = "north", ("north", "south", "west")
+RUN, SECOND = "0000000001-" + 16 * "a", "0000000002-" + 16 * "b"
+ASK: dict[str, Value] = {"step": "0/query", "cycle": 0, "allowed": 3}
+CLOSE: dict[str, Value] = {"step": "0/query", "cycle": 0}
+CLASSES, FEATURES, ROWS, TESTS = 3, 4, 18, 12
+SCHEMA = Schema(
+    "table",
+    "classification",
+    "y",
+    ("a", "b", "c"),
+    tuple(Column(f"x{i}") for i in range(FEATURES)),
+    (FEATURES,),
+)
+NUMBERS = replace(SCHEMA, task="regression", classes=())
+TINY = Recipe(
+    "tiny",
+    training_config=TrainingConfig((TrainingStage(2),), 4, Optimizer(lr=0.1, momentum=0.9)),
+    rounds=2,
+    cycles=2,
+    initial=4,
+    per_cycle=3,
+    dtype="float64",
+)
+
+
+def agreement(*settings: str, schema: Schema = SCHEMA, **more: Any) -> Agreement:
+    """A tiny study of three sites: ``agreement("strategy=entropy", smallest=3)``."""
+    recipe = with_settings(TINY, dict(pair.split("=", 1) for pair in settings))
+    recipe = at_sites(recipe, "hospitals", len(SITES), schema)
+    return Agreement("hospitals", recipe, schema, SITES, verify_key(SECRET), **more)
+
+
+def truth(row: int) -> float:
+    """What people at the site answer for a row: its class."""
+    return float(row % CLASSES)
+
+
+def folder(
+    path: Path, agreed: Agreement | None = None, brought: Sequence[int] = (), **chosen: Any
+) -> SiteFolder:
+    """The folder of a site whose rows are near the corner of their class; those ``brought`` have
+    their label in the file, and all test rows have theirs."""
+    agreed = agreed or agreement("strategy=entropy")
+    draw = np.random.default_rng(0)
+    files = {}
+    for name, rows, known in (("rows", ROWS, brought), ("test", TESTS, range(TESTS))):
+        files[name] = path / f"{name}.csv"
+        with open(files[name], "w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow([*(column.name for column in agreed.schema.columns), "y"])
+            for row in range(rows):
+                x = (
+                    draw.normal(size=FEATURES)
+                    + 2 * np.eye(CLASSES, FEATURES)[row % CLASSES]
+                )
+                y = "abc"[row % CLASSES] if agreed.schema.classes else row % CLASSES
+                writer.writerow([*x.round(4).tolist(), y if row in known else ""])
+    write_agreement(path / "study.toml", agreed)
+    details = {
+        "name": SITE,
+        "data": str(files["rows"]),
+        "test": str(files["test"]),
+        **chosen,
+    }
+    return SiteFolder.create(path / "SITE", path / "study.toml", **details)
+
+
+@dataclass
+class Leader:
+    """A coordinator of one site, which it asks by signed orders, and that counts every answer.
+
+    ``journal``: with a file it goes on where it stood, like its site.
+    """
+
+    site: SiteFolder
+    run: str = RUN
+    journal: Journal = field(default_factory=Journal)
+    orders: list[Order] = field(default_factory=list)
+    host: Host = field(init=False)
+    ledger: Ledger = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        """A new process of the site."""
+        self.ledger = self.site.open_ledger()
+        self.host = Host(self.site, self.ledger)
+
+    def again(self) -> None:
+        self.ledger.close()
+        self.start()
+
+    # -- single orders ----------------------------------------------------------------------
+
+    @property
+    def place(self) -> int:
+        return int(self.journal.read_note("place") or 0)
+
+    def order(self, request: Request, errand: Errand = "request", **more: Any) -> Order:
+        """The next order."""
+        counted = self.journal.read_note("counted")
+        about = (self.site.agreement.digest, self.run, self.site.name, request.key)
+        body = request_body(request, {})
+        return replace(Order(*about, self.place + 1, errand, counted, body), **more)
+
+    def send(self, order: Order, secret: bytes = SECRET) -> Reply:
+        blob = self.host.handle(sign_message(secret, order))
+        return open_reply(self.site.keys.verify, blob, self.site.name)
+
+    def count(self, order: Order) -> None:
+        self.journal.note("counted", order.key)
+        self.miss(order)
+
+    def miss(self, order: Order) -> None:
+        """Its answer came too late to count, and the run went on."""
+        self.journal.note("place", str(order.place))
+
+    # -- a carrier --------------------------------------------------------------------------
+
+    @property
+    def sites(self) -> tuple[SiteId, ...]:
+        return (self.site.name,)
+
+    def exchange(self, requests: Mapping[SiteId, Request], routes: Any = None) -> Delivered:
+        order = self.order(requests[self.site.name])
+        self.orders.append(order)
+        reply = self.send(order)
+        if reply.refused:
+            raise RuntimeError(reply.refused)
+        self.count(order)
+        return Delivered({self.site.name: reply.answer}, 0, 0)
+
+    def ask(self, key: str, owner: str, cycle: int = 0, **more: Any) -> Ask:
+        return Ask(self, self.journal, Disclosure(), key, owner, cycle, **more)
+
+    # -- what a program does ----------------------------------------------------------------
+
+    def people(self, verb: str, key: str, cycle: int = 0, /, **args: Value) -> Answer:
+        round_ = int(key.rsplit("/", 1)[1]) if verb == "score" else 0
+        ask = self.ask(key_of_people(key, verb), "people", cycle, round=round_)
+        return ask.each(verb, None, **args)[self.site.name]
+
+    def label(self, who: str = "ann") -> None:
+        """Somebody answers everything that is open, and is right."""
+        for question in self.ledger.questions(state="open"):
+            self.ledger.answer(question.row, truth(question.row), who)
+
+    def initial(self, n: int = 4) -> None:
+        """The first labels: rows drawn, asked for, answered, closed."""
+        methods = self.host._made.methods
+        methods["initial"].query(self.ask("0/initial", "initial"), {self.site.name: n}, {})
+        self.people("ask", "0/initial", -1, step="0/initial", cycle=-1, allowed=n)
+        self.label()
+        self.people("close", "0/initial", -1, step="0/initial", cycle=-1)
+
+    def first_model(self) -> State:
+        from fallow.core.streams import stream
+
+        return self.host._made.fresh(stream(0, "init", 0))
+
+    def round(self, r: int, state: State, cycle: int = 0) -> State:
+        ask = self.ask(f"{cycle}/train/{r}", "training", cycle, round=r)
+        values: State = self.host._made.methods["training"].round(state, ask)
+        ask.flush()
+        return values
+
+    def query(self, state: State, cycle: int = 0, n: int = 3) -> None:
+        ask = self.ask(f"{cycle}/query", "query", cycle)
+        ask.fit(None, "global", None, **state)
+        self.host._made.methods["query"].query(ask, {self.site.name: n}, {})
+
+    def cycle(self, state: State, cycle: int = 0) -> State:
+        """Two rounds, a query, labels."""
+        for r in range(2):
+            state = self.round(r, state, cycle)
+        self.query(state, cycle)
+        step = f"{cycle}/query"
+        self.people("ask", step, cycle, step=step, cycle=cycle, allowed=3)
+        self.label()
+        self.people("close", step, cycle, step=step, cycle=cycle)
+        return state
+
+
+def keep(key: str, verb: str, **args: Value) -> Request:
+    """An order to pick rows by the query."""
+    return Request(key, "query", 0, 0, (Step("keep", verb, args),))
+
+
+def about(verb: str, key: str, **args: Value) -> Request:
+    """An order of people."""
+    return Request(
+        f"{key_of_people(key, verb)}/0", "people", 0, 0, (Step("each", verb, args),)
+    )
+
+
+def key_of_people(key: str, verb: str) -> str:
+    """The key under which people are asked: with the verb behind that of the step."""
+    return key if verb == "hello" else f"{key}/{verb}"
+
+
+def order_picks(leader: Leader) -> Order:
+    """The models of a round are at the site; now the order to pick 3 rows by them."""
+    state = leader.first_model()
+    leader.round(0, state)
+    leader.exchange(
+        {
+            "north": Request(
+                "0/query/0",
+                "query",
+                0,
+                0,
+                (Step("fit", "global", dict(state)), Step("keep", "select", {"n": 3})),
+            )
+        }
+    )
+    return leader.orders[-1]

@@ -1,0 +1,92 @@
+"""People of several sites as one process, which may be killed.
+
+Run as ``python -m tests.deployment.labeler F``.
+
+It answers what is open, one question after another, with what ``F/truth.json`` says of each row.
+Odd sites are answered on the ledger, as the labeling page does; the others by a CSV file that is
+exported, filled in and imported.  A line of ``F/given.txt`` is an answer that was acknowledged: it
+is on the disk before the next one is given, so that afterwards none of them may be missing.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sys
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from fallow.deployment.ledger import Ledger
+from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.site.labels_io import export_questions, import_labels
+
+GIVEN, TRUTH = "given.txt", "truth.json"
+PAUSE = 0.3  # seconds from one answer to the next, as there are people who think
+WHO = "Ann"
+
+
+@dataclass(frozen=True)
+class Labeler:
+    """truth: the class of each row, by site."""
+
+    folder: Path
+    sites: list[SiteFolder]
+    truth: dict[str, list[int]]
+
+    def look(self) -> None:
+        """Answer whatever is open at any site."""
+        for number, site in enumerate(self.sites):
+            if not site.ledger_path.exists():
+                continue
+            with closing(site.open_ledger()) as ledger:
+                if number % 2:
+                    self.answer_one_by_one(site, ledger)
+                else:
+                    self.answer_by_file(site, ledger)
+
+    def answer_one_by_one(self, site: SiteFolder, ledger: Ledger) -> None:
+        for question in ledger.questions(state="open"):
+            ledger.answer(question.row, float(self.truth[site.name][question.row]), WHO)
+            self.acknowledge(site.name, question.row)
+            time.sleep(PAUSE)
+
+    def answer_by_file(self, site: SiteFolder, ledger: Ledger) -> None:
+        schema = site.agreement.schema
+        file = self.folder / f"{site.name}-questions.csv"
+        if not export_questions(ledger, schema, site.rows, file):
+            return
+        with file.open(newline="", encoding="utf-8") as opened:
+            lines = list(csv.DictReader(opened))
+        for line in lines:
+            line["label"] = schema.classes[self.truth[site.name][int(line["row"])]]
+            line["who"] = WHO
+        with file.open("w", newline="", encoding="utf-8") as opened:
+            writer = csv.DictWriter(opened, list(lines[0]))
+            writer.writeheader()
+            writer.writerows(lines)
+        time.sleep(PAUSE)
+        import_labels(ledger, schema, site.rows, file, WHO)
+        for line in lines:
+            self.acknowledge(site.name, int(line["row"]))
+
+    def acknowledge(self, site: str, row: int) -> None:
+        with (self.folder / GIVEN).open("a", encoding="utf-8") as file:
+            file.write(f"{site} {row} {self.truth[site][row]}\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    truth = json.loads((folder / TRUTH).read_text())
+    people = Labeler(folder, [SiteFolder.open(folder / name) for name in truth], truth)
+    while True:
+        people.look()
+        time.sleep(PAUSE)
+
+
+if __name__ == "__main__":
+    main()

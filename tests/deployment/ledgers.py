@@ -1,0 +1,25 @@
+"""A ledger with a few questions, for tests of what people do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fallow.deployment.ledger import Ledger
+from fallow.sites.store import Label
+
+RUN, STEP = "run", "0/query"
+Open = Callable[..., Ledger]
+
+
+def close(ledger: Ledger, step: str = STEP) -> list[Label]:
+    """Close a step; all labels then."""
+    ledger.purchases.close(RUN, step, lambda labels: labels)
+    return ledger.store.load_labels("north")
+
+
+def state(ledger: Ledger, row: int) -> str:
+    return {question.row: question.state for question in ledger.questions()}[row]
+
+
+def values(ledger: Ledger) -> dict[int, float]:
+    return {label.row: label.value for label in ledger.store.load_labels("north")}

@@ -1,0 +1,127 @@
+"""A coordinator, sites and files as people have them, for tests of what they do wrong."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fallow.deployment.coordinator.folder import CoordinatorFolder, StudyPlan
+from fallow.deployment.site.folder import SiteFolder
+from fallow.settings.recipe import Recipe, with_settings
+from fallow.storage.files import write_json
+from tests.deployment.agreed import HEAD, ROWS, TABLE, table
+from tests.deployment.desks import RUN, ask
+
+Said = Callable[..., tuple[int, str, str]]  # exit code, what was written, the error
+NOBODY = 65534
+
+
+def offices(folder: Path) -> Path:
+    """``study`` and ``other`` (coordinators), ``north``, ``south`` (sites of the former, the first
+    was asked for two labels), ``elsewhere`` (a site of the latter), and files."""
+    recipe = with_settings(Recipe("tiny"), {"cycles": "1", "rounds": "1"})
+    for name in ("study", "other"):
+        plan = StudyPlan(name, recipe, TABLE, ("north", "south"))
+        CoordinatorFolder.create(folder / name, plan, "127.0.0.1:9092", ["127.0.0.1"])
+    table(folder / "rows.csv")
+    table(folder / "test.csv", *ROWS[:2])
+    for path, study, name in (
+        ("north", "study", "north"),
+        ("south", "study", "south"),
+        ("elsewhere", "other", "north"),
+    ):
+        SiteFolder.create(
+            folder / path,
+            folder / study / "study.toml",
+            name=name,
+            data=str(folder / "rows.csv"),
+            test=str(folder / "test.csv"),
+            address="127.0.0.1:1",
+        )
+    ledger = SiteFolder.open(folder / "north").open_ledger()
+    ledger.orders.begin(RUN)
+    ask(ledger, (2, 3))
+    ledger.close()
+    _files(folder)
+    return folder
+
+
+def _files(folder: Path) -> None:
+    table(folder / "other.csv", head=HEAD.replace("chol", "chols"))
+    table(folder / "text.csv", ROWS[0].replace("male", "man"))
+    table(folder / "class.csv", ROWS[0].replace("yes", "perhaps"))
+    (folder / "head.csv").write_text(f"{HEAD}\n")
+    (folder / "nothing.csv").write_text("")
+    (folder / "list.json").write_text("[1]")
+    (folder / "labels.csv").write_text("id,label\np3,yes\np4,no\n")
+    write_json(folder / "empty.json", {})
+
+
+def moved(template: Path, to: Path) -> Path:
+    """A copy of `offices`, whose sites name their files by where these are now."""
+    shutil.copytree(template, to, dirs_exist_ok=True)
+    for file in to.glob("*/site.toml"):
+        file.write_text(file.read_text().replace(str(template), str(to)))
+    return to
+
+
+def read_out(study: Path) -> str:
+    """What a coordinator says by telephone: the digest of its study, or nothing of one that it
+    cannot read."""
+    try:
+        return CoordinatorFolder.open(study).agreement.digest
+    except ValueError:
+        return "0" * 32
+
+
+def edited(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+
+
+def refused(done: tuple[int, str, str], said: str, code: int = 2) -> None:
+    """The command ended with one sentence that says so."""
+    found, _, err = done
+    assert said in err
+    assert found == code
+    assert err.startswith("error:") and err.count("error:") == 1
+    assert "Traceback" not in err and "should not happen" not in err and "Errno" not in err
+
+
+@contextmanager
+def full_disk(size: int) -> Iterator[None]:
+    """No file of this process grows beyond so many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@contextmanager
+def read_only(source: Path) -> Iterator[Path]:
+    """A copy of a folder in which this process may read and not write, also where it is root's."""
+    is_root = os.geteuid() == 0
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o755)
+        copy = moved(source, Path(place) / "copy")
+        for path in (copy, *copy.rglob("*")):
+            if is_root:
+                os.chown(path, NOBODY, NOBODY)
+            path.chmod(0o500 if path.is_dir() else 0o400)
+        if is_root:
+            os.seteuid(NOBODY)
+        try:
+            yield copy
+        finally:
+            if is_root:
+                os.seteuid(0)
+            for path in (copy, *copy.rglob("*")):
+                path.chmod(0o700)

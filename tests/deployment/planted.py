@@ -1,0 +1,349 @@
+"""A site with planted names, a planted row and planted labels, and what finds them in bytes."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import inspect
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, final
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.events import Event
+from fallow.core.names import BUILT_IN, NamePolicy, distribution_digest
+from fallow.core.types import Answer, SiteId
+from fallow.core.view import Picks, View
+from fallow.deployment.agreement import Agreement, Waits, at_sites
+from fallow.deployment.ledger import Ledger
+from fallow.deployment.schema import Column, Schema
+from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.study_file import write_agreement
+from fallow.privacy.signing import new_signing_key, verify_key
+from fallow.settings.recipe import Recipe
+from fallow.storage.packing import unpack
+from fallow.strategies.base import Budget, Memo, orders
+from tests.deployment.worlds import WAITS, Federation
+from tests.packages import install
+
+SITES = ("basel", "chur", "davos")
+PLANTED = "davos"  # the site that has them
+FOLDER, FILE, TESTS = "sanatorium-berghof", "mountain-patients.csv", "mountain-controls.csv"
+ROW, WHO, WHY, NUMBER = (
+    "castorp-hans-1907",
+    "Clawdia Chauchat",
+    "asked by Settembrini",
+    31.415926,
+)
+CLASSES, WARDS = (
+    ("febrile-zauber", "afebrile-zauber"),
+    ("liegehalle-ost", "liegehalle-west"),
+)
+NUMBERS = (1.2345678, -2.718281, 0.5772156, -1.618033, 2.414213, -0.9159655)  # of the row
+COUNT, AT, SIGNATURE = 27, 4, 64
+SAME = 0.999
+
+
+def schema(is_class: bool) -> Schema:
+    columns = (
+        *(Column(f"x{i}", "mg") for i in range(len(NUMBERS))),
+        Column("ward", values=WARDS),
+    )
+    task: Any = "classification" if is_class else "regression"
+    shape = (len(NUMBERS) + len(WARDS),)
+    return Schema("table", task, "y", CLASSES if is_class else (), columns, shape, "id")
+
+
+def lines(site: SiteId, is_class: bool) -> list[list[str]]:
+    """Name, features and label of each row of a site; the planted row is the fifth at `PLANTED`."""
+    draw = np.random.default_rng(SITES.index(site))
+    found = []
+    for i in range(COUNT):
+        is_planted = (site, i) == (PLANTED, AT)
+        x = (
+            list(NUMBERS)
+            if is_planted
+            else draw.normal(size=len(NUMBERS)).round(7).tolist()
+        )
+        y = CLASSES[int(draw.random() < 0.5)] if is_class else repr(round(sum(x), 7))
+        label = repr(NUMBER) if is_planted and not is_class else y
+        name = ROW if is_planted else f"{site}-name-{i:04d}"
+        found.append([name, *map(repr, x), WARDS[i % 2], label])
+    return found
+
+
+def planted(
+    folder: Path,
+    recipe: Recipe,
+    is_class: bool = True,
+    names: tuple[SiteId, ...] = SITES,
+    waits: Waits = WAITS,
+    first: int = 0,
+    policy: NamePolicy = BUILT_IN,
+    **chosen: Any,
+) -> Federation:
+    """Sites; at `PLANTED` everything has a name of its own, and one row comes labeled.  ``first``:
+    how many rows do everywhere beside it.  ``policy``: whose classes everybody allows."""
+    chosen["allow"] = policy.allowed
+    agreed_on = schema(is_class)
+    secret = new_signing_key()
+    about = at_sites(recipe, "alps", len(names), agreed_on)
+    agreement = Agreement(
+        "alps",
+        about,
+        agreed_on,
+        names,
+        verify_key(secret),
+        0,
+        waits,
+        smallest=1,
+        names=policy,
+    )
+    write_agreement(folder / "study.toml", agreement)
+    sites = {site: _site(folder, site, is_class, first, **chosen) for site in names}
+    return Federation(folder, agreement, agreed_on.example, secret, sites)
+
+
+def _site(
+    folder: Path, site: SiteId, is_class: bool, first: int, **chosen: Any
+) -> SiteFolder:
+    path = folder / (FOLDER if site == PLANTED else f"folder of {site}")
+    path.mkdir()
+    head = ["id", *(f"x{i}" for i in range(len(NUMBERS))), "ward", "y"]
+    rows = lines(site, is_class)
+    pool = [r if r[0] == ROW or i < first else [*r[:-1], ""] for i, r in enumerate(rows)]
+    for name, part in ((FILE, pool), (TESTS, rows[AT + 1 :])):
+        with (path / name).open("w", newline="") as file:
+            csv.writer(file).writerows([head, *part])
+    chosen |= {"name": site, "data": str(path / FILE), "test": str(path / TESTS)}
+    return SiteFolder.create(path, folder / "study.toml", **chosen)
+
+
+def people(world: Federation) -> Callable[[Event], None]:
+    """Listens to a coordinator; people answer what is open, and withdraw one row for a reason."""
+
+    def say(event: Event) -> None:
+        world.events.append(event)
+        if event["event"] == "labels":
+            for site, ledger in world.ledgers.items():
+                label(site, ledger, world.agreement.schema)
+
+    return say
+
+
+def label(site: SiteId, ledger: Ledger, agreed_on: Schema) -> None:
+    """People answer what is open; at `PLANTED` they withdraw the first row that they were asked."""
+    truth = [line[-1] for line in lines(site, bool(agreed_on.classes))]
+    for asked in ledger.questions(state="open"):
+        ledger.answer(asked.row, agreed_on.value(truth[asked.row]), WHO)
+    asked_at_all = ledger.questions()
+    if site == PLANTED and asked_at_all and not ledger.questions(state="withdrawn"):
+        ledger.withdraw(asked_at_all[0].row, WHO, WHY)
+
+
+def rows_of(site: SiteFolder, ledger: Ledger) -> list[Tensor]:
+    """The planted row, (d,), in the units of its file, and as models see it."""
+    raw = site.rows.x[AT].double()
+    scale = ledger.store.load_states(PLANTED).get("features")
+    if scale is None:
+        return [raw]
+    return [raw, torch.where(scale["std"] > 0, (raw - scale["mean"]) / scale["std"], 0.0)]
+
+
+def labels_of(ledger: Ledger) -> list[Tensor]:
+    """The labels of the planted site in the order of rows: the first ones, if many, and all."""
+    outcome = sorted(ledger.store.load_labels(PLANTED))
+    lists = (
+        [label.value for label in outcome if label.cycle < 0],
+        [label.value for label in outcome],
+    )
+    assert len(outcome) > 5
+    return [
+        torch.tensor(values, dtype=torch.float64) for values in lists if len(values) > 5
+    ]
+
+
+# -- what is looked for -----------------------------------------------------------------------
+
+
+def texts() -> list[bytes]:
+    """Names, texts and numbers as words: plain, in base64, and as 2 bytes a letter."""
+    names = (FOLDER, FILE, TESTS, ROW, WHO, WHY, *CLASSES, *WARDS, f"{PLANTED}-name-")
+    digits = {text for value in (*NUMBERS, NUMBER) for text in decimals(value)}
+    plain = [text.encode() for text in (*names, *sorted(digits))]
+    wide = [name.encode(code) for name in names for code in ("utf-16-le", "utf-16-be")]
+    return plain + wide + [part for name in names for part in in_base64(name.encode())]
+
+
+def decimals(value: float) -> set[str]:
+    """A number as words with six digits: cut off, so that more may follow, and rounded."""
+    return {repr(value)[: 7 + (value < 0)], f"{value:.6g}", f"{value:.5f}"}
+
+
+def in_base64(content: bytes) -> list[bytes]:
+    """How ``content`` looks in base64, wherever in the encoded bytes it begins."""
+    outcome = []
+    for shift in range(3):
+        text = base64.b64encode(bytes(shift) + content)
+        outcome.append(text[4 if shift else 0 : -4])  # what its neighbors have no part in
+    return outcome
+
+
+def numbers() -> list[bytes]:
+    """The planted numbers as bytes."""
+    rounded = [float(np.float32(value)) for value in (*NUMBERS, NUMBER)]
+    row = struct.pack(f"<{len(NUMBERS)}f", *NUMBERS)
+    return pack_floats((*NUMBERS, NUMBER)) + pack_floats(rounded) + in_base64(row)
+
+
+def pack_floats(values: Sequence[float]) -> list[bytes]:
+    """Neighbors as 8 bytes: each number as 8, two as 4, four as 2, in both orders of bytes."""
+    return [
+        struct.pack(f"{end}{many}{kind}", *values[i : i + many])
+        for end in "<>"
+        for kind, many in (("d", 1), ("f", 2), ("e", 4))
+        for i in range(len(values) - many + 1)
+    ]
+
+
+def hidden_in(blob: bytes, rows: Sequence[Tensor] = ()) -> list[bytes]:
+    """What of the planted site stands in these bytes; ``rows``: other forms of its row, (d,)."""
+    seen = [needle for row in rows for needle in pack_floats(row[: len(NUMBERS)].tolist())]
+    return [needle for needle in (*texts(), *numbers(), *seen) if needle in blob]
+
+
+def tensors(tree: Any) -> Iterator[Tensor]:
+    """Every tensor of a nested structure."""
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, dict):
+        for value in tree.values():
+            yield from tensors(value)
+    elif isinstance(tree, list):
+        numbers = [
+            v for v in tree if isinstance(v, (int, float)) and not isinstance(v, bool)
+        ]
+        yield torch.tensor(numbers, dtype=torch.float64)
+        for value in tree:
+            yield from tensors(value)
+
+
+def parallel(tensor: Tensor, to: Tensor, is_shifted: bool = False) -> bool:
+    """Whether neighbors in ``tensor``, along it or across, are a multiple of ``to``, (d,), or one
+    that was shifted."""
+    d = len(to)
+    table = tensor.detach().double()
+    lines = [table.reshape(1, -1)] + (
+        [table.reshape(len(table), -1).T] if table.ndim > 1 else []
+    )
+    windows = [line.unfold(1, d, 1).reshape(-1, d) for line in lines if line.shape[1] >= d]
+    if not windows:
+        return False
+    outcome = torch.cat(windows)
+    wanted = to.double()  # (n, d), (d,)
+    if is_shifted:
+        outcome = outcome - outcome.mean(1, keepdim=True)
+        wanted = wanted - wanted.mean()
+    size = outcome.norm(dim=1) * wanted.norm()
+    return bool((((outcome @ wanted).abs() / size.clamp_min(1e-12)) > SAME).any())
+
+
+@dataclass
+class Wire:
+    """Every message to and from every site, as bytes."""
+
+    up: list[tuple[SiteId, bytes]] = field(default_factory=list)
+    down: list[tuple[SiteId, bytes]] = field(default_factory=list)
+
+    def tap(
+        self, site: SiteId, handle: Callable[[bytes], bytes | None]
+    ) -> Callable[[bytes], bytes]:
+        def answer(blob: bytes) -> bytes:
+            reply = handle(blob)
+            assert reply is not None, "a site of this wire always answers"
+            self.down.append((site, blob))
+            self.up.append((site, reply))
+            return reply
+
+        return answer
+
+    def found(self, rows: Sequence[Tensor], labels: Sequence[Tensor]) -> list[str]:
+        """What of the planted site is in some message, as `found_in` says it."""
+        blobs = [blob for _, blob in (*self.up, *self.down)]
+        told = [unpack(blob[SIGNATURE:]) for site, blob in self.up if site == PLANTED]
+        return found_in(b"\n".join(blobs), told, rows, labels)
+
+
+def found_in(
+    blob: bytes, told: Sequence[Any], rows: Sequence[Tensor], labels: Sequence[Tensor]
+) -> list[str]:
+    """What of the planted site is in these bytes, and where in its replies ``told`` the direction
+    of a row is, (d,), or of a list of labels, (n,)."""
+    names = [repr(needle) for needle in hidden_in(blob, rows)]
+    sent = [(tree["key"], tensor) for tree in told for tensor in tensors(tree["answer"])]
+    for what, vectors in (("row", rows), ("labels", labels)):
+        names += [
+            f"{what} in {tuple(tensor.shape)} of {key}"
+            for key, tensor in sent
+            for vector in vectors
+            if parallel(tensor, vector) or parallel(tensor, vector, is_shifted=True)
+        ]
+    return names
+
+
+@final
+@dataclass(frozen=True)
+class Leaky:
+    """A strategy that sends what it should not."""
+
+    what: str = "rows"
+    contract: ClassVar[Contract] = Contract(
+        "Leaky",
+        "-",
+        0,
+        each={"peek": "what nobody should see"},
+        keep={"select": "number of selected examples"},
+    )
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.each("peek")
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def peek(self, view: View) -> Answer:
+        if self.what == "labels":
+            return {"seen": 0.25 * view.labels + 3}
+        seen = -0.1 * view.rows("labeled")
+        return {"seen": seen.T if self.what == "columns" else seen}
+
+    def select(self, view: View, n: int) -> Picks:
+        return Picks(torch.arange(n))
+
+
+LEAKY = "leaky_of_tests"
+
+
+def install_leaky(folder: Path, patch: pytest.MonkeyPatch) -> NamePolicy:
+    """`Leaky` as a distribution that is installed and allowed everywhere; its name is
+    ``leaky_of_tests:Leaky``."""
+    head = """
+from dataclasses import dataclass
+from typing import ClassVar, final
+import torch
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.types import Answer
+from fallow.core.view import Picks, View
+from fallow.strategies.base import Budget, Memo, orders
+"""
+    source = {f"{LEAKY}.py": f"{head}\n{inspect.getsource(Leaky)}"}
+    install(folder, "leaky-of-tests", source, patch)
+    return NamePolicy(allowed={"leaky-of-tests": distribution_digest("leaky-of-tests")})

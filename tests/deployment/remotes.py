@@ -1,0 +1,165 @@
+"""Sites of `tests.worlds` behind signed messages, and a carrier to them: what `Remote` needs, and
+nothing of a site's ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fallow.core.ask import Ask
+from fallow.core.events import Event
+from fallow.core.methods import methods_by_owner
+from fallow.core.types import Answer
+from fallow.engine import Loop, row_loss
+from fallow.experiment.journal import Journal
+from fallow.privacy import Privacy, SecureSum
+from fallow.privacy.masks import new_secret, public_half
+from fallow.privacy.signing import new_signing_key, verify_key
+from fallow.sites import LocalSite
+from fallow.sites.in_process import perform
+from fallow.transport.checks import check_order, sizes_of_models
+from fallow.transport.envelope import Order, Reply, open_order, sign_message
+from fallow.transport.gathering import EPSILON, Keys
+from fallow.transport.relays import read_delivery, read_request, seal_letters
+from fallow.transport.remote import Remote
+from fallow.transport.sum_keys import SIGNED, check_proofs, find_shown, sign_sum_key
+from tests.deployment.loopback import Loopback
+from tests.worlds import Tables, World, tables, world
+
+STUDY, RUN = "study", "run"
+Change = Callable[[Order, Answer], Answer]
+
+
+@dataclass(frozen=True)
+class Waits:
+    timeout: float = 10.0
+    quorum: int | None = None
+    patience: float = 1000.0
+
+
+@dataclass
+class Signing:
+    """A site that answers signed orders and never dies.  change: what it does to an answer before
+    that leaves, where it is not honest."""
+
+    site: LocalSite
+    public: bytes  # the coordinator's
+    secret: bytes = field(default_factory=new_signing_key)
+    sealing: bytes = field(default_factory=new_secret)
+    change: Change | None = None
+    told: dict[str, Answer] = field(default_factory=dict)
+
+    def handle(self, blob: bytes) -> bytes:
+        key = life = ""
+        try:
+            order = open_order(self.public, blob)
+            key = order.key
+            life = order.life
+            if key not in self.told:
+                self.told[key] = self.answer(order)
+            answer = dict(self.told[key])
+        except (ValueError, RuntimeError) as error:
+            refused = Reply(RUN, self.site.id, key, refused=str(error), life=life)
+            return sign_message(self.secret, refused)
+        answer = self.change(order, answer) if self.change else answer
+        return sign_message(self.secret, Reply(order.run, self.site.id, key, answer))
+
+    def answer(self, order: Order) -> Answer:
+        site = self.site
+        parts = self.site.parts
+        if order.errand == "progress":
+            return {"asked": 3, "open": 1}
+        if order.errand == "deliver":
+            sizes = sizes_of_models(parts.layout)
+            brought = read_delivery(order, self.sealing, sizes)
+            site.receive(brought.verb, brought.letters)
+            return {"refused": "; ".join(brought.refused.values())}
+        request, to = read_request(order)
+        check_order(request, parts)
+        for step in request.steps:
+            if step.masked is not None and step.masked.keys:
+                check_proofs(order, step.masked)
+        before = sum(site.spent.values())
+        engine = Loop(parts.model, parts.layout, row_loss("classification"))
+        result = perform({site.id: site}, engine, {site.id: request})[site.id]
+        if request.steps[-1].kind == "relay":
+            result = seal_letters(order, result, to)
+        shown = find_shown(request)
+        if shown is not None:
+            signed = sign_sum_key(self.secret, order, site.id, shown, result["key"])
+            result = {**result, SIGNED: signed}
+        return {**result, EPSILON: sum(site.spent.values()) - before}
+
+
+@dataclass
+class Federation:
+    """A world whose carrier is a `Remote`."""
+
+    world: World
+    signing: dict[str, Signing]
+    remote: Remote
+    link: Loopback
+    journal: Journal
+    said: list[Event]
+
+    def ask(self, key: str = "0/query", owner: str = "query", cycle: int = 0) -> Ask:
+        parts = next(iter(self.world.members.values())).parts
+        masking = SecureSum(parts.privacy.bound) if parts.privacy.secure_sum else None
+        verbs = methods_by_owner(parts.methods)[owner].contract.verbs
+        return Ask(
+            self.remote,
+            self.journal,
+            self.world.shown,
+            key,
+            owner,
+            cycle,
+            reveals=verbs,
+            masking=masking,
+        )
+
+    @property
+    def refusals(self) -> dict[str, str]:
+        """The last reason why a site's answer did not count."""
+        return {e["site"]: e["why"] for e in self.said if e["event"] == "refused"}
+
+
+def federation(
+    strategy: Any,
+    sites: Tables | None = None,
+    waits: Waits | None = None,
+    privacy: Privacy | None = None,
+    link: Mapping[str, Any] | None = None,
+) -> Federation:
+    """Sites on a loopback; ``link``: fields of it."""
+    made = world(sites or tables(), strategy)
+    for (
+        site
+    ) in made.members.values():  # noise as at a real site, own draws as in a simulation
+        site.parts = replace(
+            site.parts,
+            privacy=privacy or Privacy(),
+            noise="os",
+            secret=site.parts.seed,
+        )
+    secret = new_signing_key()
+    signing = {s: Signing(site, verify_key(secret)) for s, site in made.members.items()}
+    loopback = Loopback({s: site.handle for s, site in signing.items()}, **(link or {}))
+    keys = Keys(
+        secret,
+        {s: verify_key(site.secret) for s, site in signing.items()},
+        {s: public_half(site.sealing) for s, site in signing.items()},
+    )
+    output: list[Event] = []
+    journal = Journal()
+    remote = Remote(
+        loopback,
+        journal,
+        keys,
+        STUDY,
+        RUN,
+        waits or Waits(),
+        output.append,
+        clock=loopback.clock,
+    )
+    return Federation(made, signing, remote, loopback, journal, output)

@@ -1,0 +1,329 @@
+"""Going on without a site, in one round or query or for good, and retries of what failed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.core.events import Event
+from fallow.deployment.agreement import Waits
+from fallow.deployment.building import build_study
+from fallow.deployment.coordinator.absences import (
+    can_advance,
+    describe_key,
+    find_absent,
+    leave_out,
+)
+from fallow.deployment.coordinator.live import Control
+from fallow.deployment.coordinator.program import find_contracts
+from fallow.experiment.journal import Journal
+from fallow.privacy import Privacy
+from fallow.report.live import describe_standing, read_live, without
+from tests.deployment.worlds import NAMES, TINY, Federation, tiny
+
+THREE = NAMES[:3]
+ROUNDS = replace(TINY, rounds=3)
+SHORT = Waits(timeout=5.0, patience=60.0, deadline=3600.0)
+
+
+def stops(world: Federation, when: Callable[[Event], bool]) -> Callable[[Event], None]:
+    """People answer, and the coordinator is told to stop where ``when`` says."""
+
+    def say(event: Event) -> None:
+        world.label(event)
+        if when(event):
+            Control(world.place / "control").tell("stop")
+
+    return say
+
+
+def state(world: Federation, cycle: int = 0) -> torch.Tensor:
+    from safetensors.torch import load_file
+
+    tree = load_file(world.program().place / "checkpoints" / f"cycle-{cycle}.safetensors")
+    result = [value for name, value in sorted(tree.items()) if value.numel() > 3]
+    return torch.cat([value.flatten().double() for value in result])
+
+
+def heard(world: Federation, site: str) -> list[str]:
+    """What people at a site were told by the coordinator."""
+    return world.ledgers[site].orders.load_news()
+
+
+# -- a round or query ----------------------------------------------------------------------------
+
+
+def test_keys_are_said_as_people_count() -> None:
+    assert describe_key("0/query-1") == "the query of cycle 0 (part 2)"
+    assert describe_key("1/train/targets") == "1/train/targets"
+
+
+def test_a_round_keeps_as_many_sites_as_its_method_needs(tmp_path: Path) -> None:
+    agreement = tiny(tmp_path, ROUNDS).agreement
+    contracts = find_contracts(build_study(agreement))
+    journal = Journal()
+    without_two = ["chur", "davos"]
+    leave_out(journal, agreement, contracts, sites=without_two, key="0/train/1/0", at="now")
+    assert find_absent(journal, "0/train/1") == {"chur", "davos"}
+    assert find_absent(journal, "0/train/2") == set()
+    wanted = r"0 sites would be left in round 2 .* FedAvg needs 1"
+    with pytest.raises(ValueError, match=wanted):
+        leave_out(
+            journal, agreement, contracts, sites=["basel"], key="0/train/1/0", at="now"
+        )
+    contracts["training"] = replace(contracts["training"], everyone=True)
+    with pytest.raises(ValueError, match="needs every site in every round"):
+        leave_out(
+            journal, agreement, contracts, sites=["basel"], key="0/train/2/0", at="now"
+        )
+    leave_out(
+        journal, agreement, contracts, sites=["basel"], key="0/query/close/0", at="now"
+    )
+    assert find_absent(journal, "0/query/close") == {"basel"}
+
+
+# -- what the server half stops on ---------------------------------------------------------------
+
+
+def test_an_answer_on_which_the_server_half_stops_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fallow.training import FedAvg
+
+    world = tiny(tmp_path / "a", ROUNDS, seed=3)
+    honest = tiny(tmp_path / "b", ROUNDS, seed=3)
+    whole = FedAvg.round
+
+    def stumbling(self: FedAvg, state: Any, ask: Any) -> Any:
+        result = whole(self, state, ask)
+        if ask.key == "0/train/1":
+            raise ValueError("nothing can be computed with that")
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FedAvg, "round", stumbling)
+        for _ in range(2):
+            with pytest.raises(ValueError, match="nothing can be computed with that"):
+                world.program().go()
+    (first, second) = world.said("taken back")
+    assert (first["key"], second["key"]) == ("0/train/1/0", "0/train/1/0")
+    assert "are discarded" in first["why"]
+    assert world.program().go()
+    for site in world.sites:  # each start asked it anew
+        performed = world.ledgers[site].orders.load_standing_keys(
+            str(world.ledgers[site].orders.newest_run())
+        )
+        assert [key for key in performed if key.startswith("0/train/1/0")] == [
+            "0/train/1/0~2"
+        ]
+    assert honest.program().go()
+    torch.testing.assert_close(state(world), state(honest))
+
+
+# -- a site --------------------------------------------------------------------------------------
+
+
+def scaling_waits(world: Federation, then: Callable[[], None]) -> Callable[[Event], None]:
+    """A site is away while columns are scaled; ``then`` happens when it is waited for."""
+
+    def say(event: Event) -> None:
+        world.label(event)
+        if event["event"] == "met":
+            world.link.down = {"davos"}
+        if event["event"] == "waiting" and event["key"].startswith("0/initial/features"):
+            then()
+
+    return say
+
+
+def test_scaling_goes_on_without_a_silent_site_when_somebody_says_so(
+    tmp_path: Path,
+) -> None:
+    world = tiny(tmp_path, waits=replace(SHORT, patience=6e5))
+    seen: list[str] = []
+
+    def advance() -> None:
+        seen.append(describe_standing(read_live(world.place) or {}))
+        Control(world.place / "control").tell("advance")
+
+    assert world.program(scaling_waits(world, advance)).go()
+    assert world.link.seconds < 60.0
+    for word in ("Waiting for davos since", "at the latest until", "coordinate advance"):
+        assert word in seen[0]
+    assert world.bought(-1) == {"basel": 4, "chur": 4, "davos": 0}
+    live = read_live(world.place) or {}
+    assert without(live)[0].startswith("The study goes on without davos since")
+    assert live["waiting"] is None
+    assert sorted(world.records()[-1]["per_site"]) == ["basel", "chur"]
+
+
+def test_a_site_that_left_stays_out_after_a_restart(tmp_path: Path) -> None:
+    world = tiny(tmp_path, ROUNDS, waits=replace(SHORT, patience=6e5))
+    on = scaling_waits(world, lambda: Control(world.place / "control").tell("advance"))
+
+    def say(event: Event) -> None:
+        on(event)
+        if event["event"] == "round" and event["cycle"] == 0:
+            Control(world.place / "control").tell("stop")
+
+    assert not world.program(say).go()
+    world.link.down = set()
+    assert world.program().go()
+    assert world.bought(0) == {"basel": 3, "chur": 3, "davos": 0}
+    (output,) = heard(world, "davos")
+    assert "this site was removed from the study at" in output
+    assert heard(world, "basel") == []
+
+
+def away_after(
+    world: Federation, event: str, then: Callable[[Event], None], **more: Any
+) -> Callable[[Event], None]:
+    """A site is away from an event on; ``then`` happens when an exchange waits for it."""
+    happened: list[Event] = []
+
+    def say(found: Event) -> None:
+        world.label(found)
+        if found["event"] == event and found.items() >= more.items() and not happened:
+            happened.append(found)  # a run that goes back comes there again
+            world.link.down = {"davos"}
+        if found["event"] == "waiting" and not found["key"].startswith("progress/"):
+            then(found)
+
+    return say
+
+
+def advance_in(world: Federation) -> Callable[[Event], None]:
+    def tell(event: Event) -> None:
+        world.link.down = set()  # it is back for what comes later
+        Control(world.place / "control").tell("advance")
+
+    return tell
+
+
+@pytest.mark.parametrize(
+    ("begin", "more", "what"),
+    [
+        ("round", {"cycle": 0, "round": 0}, "round 2 of cycle 0"),
+        ("query", {"cycle": 0}, "the query of cycle 0"),
+        ("labeled", {"step": "0/query"}, "the end of the query of cycle 0"),
+        ("labeled", {"step": "0/initial"}, "the end of the first labels"),
+        ("round", {"cycle": 1, "round": 2}, "model/finish"),
+    ],
+)
+def test_any_exchange_goes_on_without_a_silent_site_when_somebody_says_so(
+    begin: str, more: dict[str, Any], what: str, tmp_path: Path
+) -> None:
+    world = tiny(tmp_path, ROUNDS, waits=replace(SHORT, patience=6e5))
+    assert world.program(away_after(world, begin, advance_in(world), **more)).go()
+    assert world.link.seconds < 3600.0
+    (line,) = without(read_live(world.place) or {})
+    assert line.lower().startswith(f"{what} goes on without davos since")
+    if what != "model/finish":  # after which no order comes that could say so
+        (output,) = heard(world, "davos")
+        assert f"proceeds without this site in {what}" in output
+    assert heard(world, "basel") == []
+    if what == "round 2 of cycle 0":
+        keys = [event for event in world.said("answered") if "/1/0~1" in event["key"]]
+        assert {event["site"] for event in keys} == {"basel", "chur"}
+    if begin == "round":
+        assert sum(world.bought(cycle)["davos"] for cycle in (-1, 0)) == 7
+
+
+def test_a_wait_says_who_since_when_until_when_and_what_can_be_done(tmp_path: Path) -> None:
+    world = tiny(tmp_path, ROUNDS, waits=SHORT)
+    output: list[dict[str, Any]] = []
+
+    def back(event: Event) -> None:
+        output.append(json.loads((world.place / "live.json").read_text()))
+        world.link.down = set()
+
+    assert world.program(away_after(world, "round", back, cycle=0, round=0)).go()
+    waiting = output[0]["waiting"]
+    assert (waiting["sites"], waiting["needed"], waiting["can_advance"]) == (
+        ["davos"],
+        3,
+        True,
+    )
+    line = describe_standing(output[0])
+    for word in (
+        "Waiting for davos since",
+        "until",
+        "0/train/1/0 needs 3 answers",
+        "advance",
+    ):
+        assert word in line
+
+
+def test_a_study_cannot_begin_without_a_site_and_masked_sums_begin_anew_by_themselves(
+    tmp_path: Path,
+) -> None:
+    agreed = tiny(tmp_path / "a", ROUNDS).agreement
+    assert can_advance(agreed, "0/train/1/0", ["davos"])
+    assert not can_advance(agreed, "0/hello/0", ["davos"])
+    assert not can_advance(agreed, "0/train/1/0", THREE)
+    masked = replace(ROUNDS, privacy=Privacy(secure_sum=True))
+    assert not can_advance(tiny(tmp_path / "b", masked).agreement, "0/train/1/0", ["davos"])
+
+
+def test_people_who_are_waited_for_at_a_silent_site_are_named(tmp_path: Path) -> None:
+    world = tiny(tmp_path, away={"davos"}, waits=replace(SHORT, quorum=2))
+    output: list[str] = []
+
+    def say(event: Event) -> None:
+        world.label(event)
+        if event["event"] == "labels":
+            output.append(describe_standing(read_live(world.place) or {}))
+            if "davos" in world.link.down:
+                Control(world.place / "control").tell("advance")
+            world.link.down = {"davos"}
+
+    assert world.program(say).go()
+    assert "No word from davos (since" in output[1]
+    assert "'fallow coordinate advance' goes on with the labels" in output[1]
+
+
+# -- what a site that was left behind hears ------------------------------------------------------
+
+
+def test_a_site_without_which_a_cycle_was_closed_hears_so_with_its_next_order(
+    tmp_path: Path,
+) -> None:
+    world = tiny(tmp_path, ROUNDS, waits=replace(SHORT, quorum=2))
+    before: list[list[str]] = []
+
+    def say(event: Event) -> None:
+        world.label(event)
+        if event["event"] == "labeled" and event["step"] == "0/query":
+            world.link.down = {"davos"}
+        if event["event"] == "round" and event["cycle"] == 1 and not before:
+            before.append(heard(world, "davos"))
+            world.link.down = set()
+
+    assert world.program(say).go()
+    assert before == [[]]
+    (output,) = heard(world, "davos")
+    assert "ended the query of cycle 0 without this site" in output
+    assert heard(world, "basel") == []
+
+
+def test_people_whose_labeling_was_cut_short_hear_so_at_once(tmp_path: Path) -> None:
+    world = tiny(tmp_path, ROUNDS, away={"davos"})
+    looks: list[str] = []
+
+    def say(event: Event) -> None:
+        world.label(event)
+        if event["event"] == "labels":
+            looks.append(event["step"])
+            if looks.count(event["step"]) == 2:  # by now the others are done
+                Control(world.place / "control").tell("advance")
+
+    assert world.program(say).go()
+    (output,) = [line for line in heard(world, "davos") if "query of cycle 0" in line]
+    assert "ended the labeling of the query of cycle 0 before its deadline" in output
+    assert [line for line in heard(world, "basel") if "query" in line] == []

@@ -1,0 +1,228 @@
+"""The agreement: what is written is read again, what changes results changes the digest."""
+
+from __future__ import annotations
+
+import tomllib
+from base64 import b64encode
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from fallow.core.streams import stream
+from fallow.deployment.agreement import Agreement, Waits, at_sites
+from fallow.deployment.building import build_study
+from fallow.deployment.schema import Schema
+from fallow.deployment.study_file import (
+    agreement_from,
+    agreement_text,
+    read_agreement,
+    write_agreement,
+)
+from fallow.experiment.world import build_world
+from fallow.papers import RECIPES
+from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.spec import Spec
+from fallow.sites.store import MemoryStore
+from fallow.transport.tls import new_tls
+from tests.deployment.agreed import TABLE, agreed
+
+KEY = b64encode(agreed().coordinator).decode()
+NUMBERS = replace(TABLE, task="regression", classes=(), unit="mmHg")
+
+
+def written(path: Path, old: str, new: str) -> Path:
+    """The file of a small agreement with one text in the place of another."""
+    text = agreement_text(agreed())
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    return path
+
+
+def test_what_is_written_is_read_again_for_every_recipe() -> None:
+    for recipe in RECIPES.values():
+        schema = NUMBERS if recipe.name.startswith("fale") else TABLE
+        real = replace(recipe, flip=0, target_scale="labeled")
+        sites = ("east", "north", "south")
+        agreement = Agreement(
+            "hearts", at_sites(real, "hearts", 3, schema), schema, sites, b"k" * 32
+        )
+        again = agreement_from(tomllib.loads(agreement_text(agreement)))
+        assert again == agreement
+        assert again.digest == agreement.digest
+
+
+def test_what_a_training_method_brings_along_is_written_where_it_is_otherwise() -> None:
+    """Who reads ``training`` alone has one round, and features of an encoder."""
+    solved = agreed("training=closed-form")
+    recipe = replace(solved.recipe, encoder=Spec("identity"), score_rounds=5)
+    other = replace(solved, recipe=recipe)
+    for details in (solved, other):
+        again = agreement_from(tomllib.loads(agreement_text(details)))
+        assert again.digest == details.digest
+    without = replace(solved, recipe=replace(recipe, encoder=None))
+    with pytest.raises(ValueError, match=r"encoder is None, which no line .* 'auto'"):
+        agreement_text(without)
+
+
+def test_a_file_has_the_whole_agreement(tmp_path: Path) -> None:
+    write_agreement(tmp_path / "study.toml", agreed("strategy=ahfal:tau=15"))
+    assert read_agreement(tmp_path / "study.toml") == agreed("strategy=ahfal:tau=15")
+
+
+def test_a_file_names_the_certificate_of_the_coordinators_machine(tmp_path: Path) -> None:
+    one, two = (new_tls(tmp_path / n).authority.read_text().strip() for n in ("one", "two"))
+    write_agreement(tmp_path / "study.toml", agreed(authority=one))
+    assert read_agreement(tmp_path / "study.toml") == agreed(authority=one)
+    digests = {agreed(authority=text).digest for text in (one, two, None)}
+    assert len(digests) == 3
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        agreed("strategy=entropy"),
+        agreed("privacy.epsilon=1.0"),
+        agreed(seed=1),
+        agreed(smallest=6),
+        agreed(sites=("north", "west")),
+        agreed(coordinator=b"l" * 32),
+        agreed(waits=Waits(quorum=2)),
+        agreed(schema=replace(TABLE, classes=("yes", "no"))),
+    ],
+)
+def test_what_changes_results_or_reveals_more_changes_the_digest(other: Agreement) -> None:
+    assert other.digest != agreed().digest
+
+
+def test_lengths_of_time_may_change_while_a_study_runs() -> None:
+    assert (
+        agreed(waits=Waits(quorum=1, timeout=1, patience=2, deadline=3)).digest
+        == agreed().digest
+    )
+
+
+def test_settings_about_data_and_comparisons_play_no_part() -> None:
+    base = Recipe(
+        "a", title="On digits", sites=7, rows=100, test_rows=10, label="y", seeds=4
+    )
+    plain = Recipe("b")
+    assert at_sites(base, "hearts", 2, TABLE) == at_sites(plain, "hearts", 2, TABLE)
+
+
+def test_tables_are_standardized_and_images_are_not() -> None:
+    images = Schema("images", "classification", classes=("a", "b"), shape=(1, 8, 8))
+    arrays = Schema("arrays", "classification", classes=("a", "b"), shape=(8,))
+    recipe = Recipe("a")
+    units = [at_sites(recipe, "hearts", 2, s).standardize for s in (TABLE, images, arrays)]
+    assert units == ["federated", "none", "none"]
+
+
+def test_a_recipe_may_start_from_one_of_the_library(tmp_path: Path) -> None:
+    path = written(tmp_path / "study.toml", "rounds = 1\n", 'base = "demo"\n')
+    found = read_agreement(path).recipe
+    assert found.model.name == "linear"  # the file has the last word
+    assert found.rounds == 7  # of the demo
+    assert found.title == ""  # which speaks of other data
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("cycles = 1", "cylces = 1", "cylces is not a setting; did you mean 'cycles'"),
+        ("cycles = 1", "flip = 1", "wrong labels are for simulations"),
+        ("seed = 0", "sead = 0", "federation.sead is not a setting"),
+        ("seed = 0", "seed = true", "federation.seed is True; give a whole number"),
+        ("[federation]", "[federal]", "no section [federation]"),
+        ('"10m"', '"10 minutes"', "federation.timeout is '10 minutes'"),
+        ('"10m"', '"0s"', "federation.timeout is 0.0"),
+        ('["north", "south"]', '["north", "north"]', "each site once"),
+        ('["north", "south"]', '["../north"]', "is not a valid name"),
+        ('["north", "south"]', "[1]", "1 is no text"),
+        ("a2tra2tr", "a2tr", "bytes and not 32"),
+        ("a2tra2tr", "??", "no base64"),
+        (KEY, "AQ" + 41 * "A" + "=", "a weak key, for which anyone can forge"),
+        ("quorum = 1", "quorum = 3", "must be 1 to 2"),
+        ("quorum = 1", 'authority = "mine"', "federation.authority holds no certificate"),
+        ("quorum = 1", "authority = 1", "1 is no text"),
+        ('kind = "table"', 'kind = "pictures"', "schema.kind"),
+        ('"yes"]', '"no"]', "two classes or more"),
+        ('ids = "id"', 'idz = "id"', "schema.idz is not a setting; did you mean 'ids'"),
+        ('ids = "id"', 'ids = "age"', "'age' is the name of two columns"),
+        ('["female", "male"]', '["male", "male"]', "each text once"),
+    ],
+)
+def test_an_error_names_the_file_and_the_setting(
+    old: str, new: str, reason: str, tmp_path: Path
+) -> None:
+    path = written(tmp_path / "study.toml", old, new)
+    with pytest.raises(ValueError) as error:
+        read_agreement(path)
+    assert str(path) in str(error.value)
+    assert reason in str(error.value)
+
+
+def test_a_file_that_is_missing_or_no_toml_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_agreement(tmp_path / "study.toml")
+    (tmp_path / "study.toml").write_text("sites = [")
+    with pytest.raises(ValueError, match="not valid TOML"):
+        read_agreement(tmp_path / "study.toml")
+
+
+def test_a_quorum_under_secure_sums_hides_the_single_site() -> None:
+    sites = ("a", "b", "c", "d")
+    with pytest.raises(ValueError, match="must be 3 to 4"):
+        agreed("privacy.secure_sum=true", "privacy.bound=10.0", sites=sites)
+
+
+# -- what both halves make of it --------------------------------------------------------------
+
+
+def test_both_halves_have_the_weights_of_the_simulator(tmp_path: Path) -> None:
+    rows = [
+        f"{'ns'[i % 2]},{20 + i},{('female', 'male')[i % 3 % 2]},{i * i},{('no', 'yes')[i % 2]}"
+        for i in range(40)
+    ]
+    file = tmp_path / "all.csv"
+    file.write_text("\n".join(["ward,age,sex,chol,disease", *rows]))
+    recipe = recipe_from(
+        {
+            "name": "a",
+            "data": str(file),
+            "partition": "natural",
+            "sites": 2,
+            "label": "disease",
+            "site": "ward",
+            "dtype": "float64",
+            "model": "mlp",
+        }
+    )
+    world = build_world(recipe, 3, MemoryStore())
+    details = agreed("dtype=float64", "model=mlp", seed=3)
+    ours = build_study(details)
+    assert ours.layout == world.layout
+    assert ours.trainer == world.executor
+    for name, weights in world.model.state_dict().items():
+        assert torch.equal(ours.model.state_dict()[name], weights)
+    draw = [fresh(stream(3, "init", 0))["w"] for fresh in (ours.fresh, world.fresh)]
+    assert torch.equal(*draw)
+    assert draw[0].dtype == torch.float64
+
+
+def test_a_method_that_reads_hidden_labels_is_refused() -> None:
+    with pytest.raises(ValueError, match="which only a simulator can"):
+        build_study(agreed("strategy=oracle-histogram"))
+
+
+def test_a_method_that_does_not_suit_the_schema_is_refused() -> None:
+    with pytest.raises(ValueError, match="numbers to predict"):
+        build_study(agreed("strategy=entropy", schema=NUMBERS))
+
+
+def test_frozen_features_take_the_place_of_rows() -> None:
+    about = agreed("features=mlp", "model=linear")
+    assert about.recipe.standardize == "none"
+    assert about.transform(torch.zeros(3, 4)).shape == (3, 64)
+    assert build_study(about).layout.params[0][1] == (2, 64)

@@ -1,0 +1,324 @@
+"""What the coordinator takes from a site, and a site from the coordinator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.core.banks import Layout
+from fallow.core.messages import Masked, Request, Step
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
+from fallow.core.types import Answer
+from fallow.models.networks import ResNet8
+from fallow.privacy.secure_sum import CHECK
+from fallow.strategies import AHFAL
+from fallow.transport.alike import find_odd
+from fallow.transport.checks import EPOCHS, LARGEST, SPARE, ResponseCheck, check_order
+from tests.worlds import tables, world
+
+W = torch.ones(4)
+BORDER = ResponseCheck({"a": 9}, {"w": 4})
+MASKED = Masked("0/query", 0, None)
+PART = torch.tensor([1, -(2**60)])
+
+
+def request(kind: Any = "each", verb: str = "share", **more: Any) -> Request:
+    step = Step(
+        kind,
+        verb,
+        more.pop("args", {}),
+        more.pop("training_config", None),
+        more.pop("masked", None),
+    )
+    about = {"key": "0/query/0", "owner": "query", "cycle": 0, "round": 0, "steps": (step,)}
+    return Request(**{**about, **more})
+
+
+@pytest.mark.parametrize(
+    ("kind", "masked", "answer"),
+    [
+        ("sum", None, {"n": 9.0, "w": W, "x": torch.zeros(2, 3).double()}),
+        ("sum", None, {"rows": torch.zeros(0)}),
+        (
+            "each",
+            None,
+            {"rows": torch.zeros(99, 2), "order": torch.arange(3), "name": "b", "n": 0},
+        ),
+        ("each", None, {"is_full": True, "key": torch.zeros(32).byte(), "none": None}),
+        ("keep", None, {"count": 9}),
+        ("fit", None, {}),
+        ("sum", MASKED, {"w": PART.repeat(2), CHECK: PART[0]}),
+        ("each", MASKED, {"key": torch.tensor([9] + 31 * [0], dtype=torch.uint8)}),
+    ],
+)
+def test_what_methods_answer_is_taken_as_it_is(kind: Any, masked: Any, answer: Any) -> None:
+    taken = BORDER.check("a", request(kind, masked=masked), answer)
+    assert taken == answer
+    assert taken is not answer
+
+
+@pytest.mark.parametrize(
+    ("kind", "masked", "answer", "why"),
+    [
+        ("sum", None, {"w": torch.ones(3)}, r"w has the shape \(3,\) and not \(4,\)"),
+        ("sum", None, {"w": W * torch.nan}, "w is NaN or infinite"),
+        ("sum", None, {"x": -torch.inf}, "x is NaN or infinite"),
+        ("sum", None, {"x": W.half()}, "x is of torch.float16"),
+        ("sum", None, {"x": PART}, "x is of torch.int64, and an addend"),
+        ("sum", None, {"x": None}, "x is None, and only numbers"),
+        (
+            "sum",
+            None,
+            {"rows": torch.ones(2), "columns": torch.ones(3), "squares": torch.ones(3)},
+            "rows is no single number",
+        ),
+        (
+            "sum",
+            None,
+            {"rows": torch.ones(2), "patches": torch.ones(2), "moments": torch.ones(3)},
+            "rows is no single number",
+        ),
+        ("sum", None, {"n": 10.0}, "n is 10.0, and the site has 9 rows"),
+        ("sum", None, {"n": torch.tensor(-1.0)}, r"n is tensor\(-1.\), and the site has 9"),
+        ("each", None, {"n": None}, "n is None, and the site has 9"),
+        ("each", None, {"x": 2**60}, "x is a whole number of 61 bits"),
+        ("each", None, {"x": 10**400}, "x is a whole number of 1329 bits"),
+        ("each", None, {"x": "y" * 10_001}, "x has 10001 letters"),
+        ("each", None, {"x": {"y": 1}}, "x is {'y': 1}, which is neither"),
+        ("each", None, {"x": W.to(torch.complex64)}, "x is of torch.complex64"),
+        ("each", None, {str(i): 0 for i in range(1001)}, "it has 1001 fields"),
+        ("keep", None, {"count": 10**6}, "count is 1000000"),
+        ("keep", None, {"count": -1}, "count is -1"),
+        ("keep", None, {"count": 1, "rows": 2}, r"it answers with \['count', 'rows'\]"),
+        ("keep", None, {}, r"it answers with \[\] and was asked for \['count'\]"),
+        ("fit", None, {"w": W}, r"it answers with \['w'\] and was asked for nothing"),
+        (
+            "sum",
+            MASKED,
+            {"w": W, CHECK: PART[0]},
+            "w is not masked: a masked part is int64",
+        ),
+        ("sum", MASKED, {"w": PART.repeat(2)}, "mask/check is not the one number"),
+        ("sum", MASKED, {CHECK: PART}, "mask/check is not the one number"),
+        (
+            "each",
+            MASKED,
+            {"key": torch.zeros(31, dtype=torch.uint8)},
+            "key is not a public key of 32",
+        ),
+        ("each", MASKED, {"keys": 1}, r"it answers with \['keys'\]"),
+    ],
+)
+def test_what_no_method_answers_is_refused_by_its_field(
+    kind: Any, masked: Any, answer: Any, why: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{why}"):
+        BORDER.check("a", request(kind, masked=masked), answer)
+
+
+WHOLE = replace(BORDER, sizes={"w": 4, "stats": 2}, with_statistics=frozenset({"training"}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "masked", "answer"),
+    [
+        ("sum", None, {"n": 2.0, "w": W}),
+        ("sum", None, {"n": 2.0, "body": W[:3]}),
+        ("each", None, {"n": 2.0, "w": W}),
+        ("sum", MASKED, {"n": PART[0], "w": PART.repeat(2), CHECK: PART[0]}),
+    ],
+)
+def test_a_model_update_without_statistics_is_refused_before_it_is_compared(
+    kind: Any, masked: Any, answer: Any
+) -> None:
+    """Beside answers of the same form, or of no others, it would pass."""
+    asked = request(kind, "upload", masked=masked, owner="training")
+    with pytest.raises(ValueError, match=r"^stats is missing beside (w|body)"):
+        WHOLE.check("a", asked, answer)
+    elsewhere = replace(WHOLE, with_statistics=frozenset({"query"}))
+    assert elsewhere.check("a", asked, answer) == answer  # they stay at the sites
+    stats = PART if masked else torch.zeros(2)
+    assert WHOLE.check("a", asked, {**answer, "stats": stats})
+
+
+def test_a_masked_part_of_a_model_has_the_size_of_one() -> None:
+    asked = request("sum", "upload", masked=MASKED, owner="training")
+    answer = {"n": PART[0], "w": PART, CHECK: PART[0]}
+    with pytest.raises(ValueError, match=r"^w has the shape \(2,\) and not \(4,\)"):
+        BORDER.check("a", asked, answer)
+
+
+def test_an_addend_beyond_the_bound_of_a_request_is_refused() -> None:
+    bounded = request("sum", bound=2.0)
+    assert BORDER.check("a", bounded, {"x": torch.tensor([2.0, -2.0])})
+    for value in (2.5, torch.tensor([0.0, -2.5])):
+        with pytest.raises(ValueError, match=r"^x is beyond the bound 2 of an addend"):
+            BORDER.check("a", bounded, {"x": value})
+
+
+def test_a_truth_value_is_a_number_below_a_bound() -> None:
+    """It has no absolute value by itself, over which the whole exchange stumbled."""
+    answer = {"x": True}
+    bounded = replace(request("sum"), bound=2.0)
+    assert BORDER.check("a", bounded, answer) == answer
+
+
+def test_a_site_that_has_asked_more_than_it_was_allowed_is_refused() -> None:
+    asking = request(verb="ask", args={"allowed": 3}, owner="people")
+    assert BORDER.check("a", asking, {"asked": 3}) == {"asked": 3}
+    with pytest.raises(ValueError, match="asked is 4, and 3 questions are allowed"):
+        BORDER.check("a", asking, {"asked": 4})
+
+
+def test_a_site_that_has_not_registered_may_say_how_many_rows_it_has() -> None:
+    assert BORDER.check("new", request(), {"rows": 10**6}) == {"rows": 10**6}
+
+
+def test_a_message_above_what_model_and_rows_can_fill_is_not_opened() -> None:
+    with pytest.raises(
+        ValueError, match="its message has 11 bytes, above the 10 that follow from"
+    ):
+        replace(BORDER, largest=10).check_size("a", bytes(11))
+    wide = replace(BORDER, sites=3, width=5)
+    assert wide.largest_message("a") == SPARE + 16 * (3 * 4 + 9 * 5)
+    assert wide.largest_message("new") == SPARE + 16 * 3 * 4
+    products = replace(wide, products=36)
+    assert products.largest_message("new") == SPARE + 16 * (3 * 4 + 36)
+    assert (
+        ResponseCheck().largest_message("a")
+        == LARGEST
+        == replace(wide, width=2**40).largest_message("a")
+    )
+
+
+def test_most_sites_say_which_form_is_the_usual_one() -> None:
+    usual: Answer = {"x": W}
+    short: Answer = {"x": W[:1]}
+    assert find_odd({}) == find_odd({"a": usual, "b": dict(usual)}) == {}
+    assert find_odd({"a": short, "b": usual, "c": usual}).keys() == {"a"}
+    # of forms that are equally frequent the first site's holds
+    assert find_odd({"a": short, "b": usual}).keys() == {"b"}
+
+
+# -- at a site ----------------------------------------------------------------------------------
+
+PARTS = world(tables(), AHFAL()).members["a"].parts
+D = PARTS.layout.d
+MODEL = {"w": torch.zeros(D), "stats": torch.zeros(0)}
+
+
+def of_training(kind: Any = "fit", verb: str = "local", **more: Any) -> Request:
+    return request(kind, verb, **{"owner": "training", "args": MODEL, **more})
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        request("sum"),
+        request("keep", "select", args={"n": 3}),
+        request("each", "keys", masked=MASKED),
+        of_training(),
+        of_training(training_config=TrainingConfig()),
+        of_training("sum", "upload"),
+        request("keep", "select", args={"end": torch.inf}),
+    ],
+)
+def test_an_order_of_a_method_of_the_study_is_taken(good: Request) -> None:
+    check_order(good, PARTS)
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (request("sum", steps=()), "has 0 steps"),
+        (request("sum", steps=(of_training().steps[0],) * 101), "has 101 steps"),
+        (request("sum", cycle=-2), "is of cycle -2, round 0"),
+        (request("sum", round=10**6), "is of cycle 0, round 1000000"),
+        (request("sum", owner="people"), "is of 'people'; this study has"),
+        (request("sum", owner="plain", verb="upload"), "is of 'plain'; this study has"),
+        (
+            request("each", "__init__"),
+            "asks for '__init__' by each: .* allows share by sum; select by",
+        ),
+        (
+            request("keep", "upload"),
+            "asks for 'upload' by keep: the contract of AHFAL allows share by",
+        ),
+        (
+            request("each"),
+            "asks for 'share' by each: the contract of AHFAL allows it by sum alone",
+        ),
+        (
+            request("relay", "select"),
+            "asks for 'select' by relay: .* allows it by keep alone",
+        ),
+        (
+            request("each", "keys"),
+            "asks for 'keys' by each: the contract of AHFAL allows share by",
+        ),
+        (request("sum", "keys", masked=MASKED), "asks for 'keys' by sum"),
+        (
+            request(steps=request("sum").steps * 2),
+            "'share' by sum, which is not its last step",
+        ),
+        (
+            of_training(training_config=TrainingConfig((TrainingStage(EPOCHS + 1),))),
+            "is to train 100001 epochs",
+        ),
+        (
+            of_training(training_config=TrainingConfig((TrainingStage(0),) * 101)),
+            "in 101 stages",
+        ),
+        (
+            of_training(
+                training_config=TrainingConfig(optimizer=Optimizer(lr=float("inf")))
+            ),
+            "a rate that is NaN or inf",
+        ),
+        (
+            of_training(args={"w": MODEL["w"][1:]}),
+            "brings w of another model: its shape is",
+        ),
+        (of_training(args={"w": 3.0}), "brings w of another model"),
+        (of_training(args={"w": MODEL["w"] + torch.nan}), "brings w with NaN or infinite"),
+        (
+            of_training(args={"w": MODEL["w"], "x": [1]}),
+            "x is .*neither a tensor nor a plain value",
+        ),
+        (of_training(args={str(i): 0 for i in range(1001)}), "has 1001 fields"),
+    ],
+)
+def test_an_order_that_no_coordinator_makes_is_refused(bad: Request, why: str) -> None:
+    with pytest.raises(ValueError, match=f"the order 0/query/0.*{why}"):
+        check_order(bad, PARTS)
+
+
+def test_clusters_of_more_rows_than_the_site_has_are_refused() -> None:
+    asked = request("sum", "groups")
+    centers = torch.zeros(2, 3).double()
+    for rows, why in (
+        ([4.0, 6.0], "rows are 10 together, and the site has 9"),
+        (
+            [-1.0, 6.0],
+            "rows is below 0",
+        ),
+    ):
+        answer = {"rows": torch.tensor(rows).double(), "features": centers}
+        with pytest.raises(ValueError, match=why):
+            BORDER.check("a", asked, answer)
+    fits = {"rows": torch.tensor([4.0, 5.0]).double(), "features": centers}
+    assert BORDER.check("a", asked, fits) == fits
+
+
+def test_a_model_without_statistics_is_no_model_to_train_on_from() -> None:
+    network = ResNet8((3, 8, 8), 2)
+    parts = replace(PARTS, model=network, layout=Layout.of(network))
+    direction = {"w": torch.zeros(parts.layout.d), "stats": torch.zeros(0)}
+    towards = of_training(args=direction, training_config=TrainingConfig(start="mixture"))
+    check_order(towards, parts)
+    for training_config in (None, TrainingConfig(), TrainingConfig(start="scratch")):
+        with pytest.raises(ValueError, match=r"brings stats of another model: .* \(0,\)"):
+            check_order(of_training(args=direction, training_config=training_config), parts)

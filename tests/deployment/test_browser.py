@@ -1,0 +1,89 @@
+"""From the browser to the model: what people type is what the next cycle of a real study learns."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fallow.transport.links import FLOWER, HTTPS
+from tests.deployment.browser import NEEDS, chromium
+from tests.deployment.children import start_command, wait_until
+from tests.deployment.real import LEADER, SHORT, Real, real, records
+
+FEW = replace(
+    SHORT, initial=2, per_cycle=1
+)  # first labels, and those of the one cycle, at a site
+LONG = 600.0  # seconds; a machine that is busy with other things takes minutes
+pytest.importorskip("flwr")
+pytestmark = NEEDS
+
+
+def open_page(browser: Any, study: Real, site: str) -> Any:
+    """The labeling page of a site, by the address that its process prints."""
+    name = f"page of {site}"
+    words = ("label", str(study.folder / site), "--who", "Ann", "--no-open", "--port", "0")
+    study.running[name] = start_command(study.log(name), *words)
+    wait_until(lambda: "/enter?token=" in study.text(name), LONG, name)
+    match = re.search(r"http://\S+", study.text(name))
+    assert match, study.told()
+    page = browser.new_context().new_page()
+    page.set_default_timeout(1000 * LONG)
+    page.goto(match[0])
+    page.wait_for_url("**/")
+    return page
+
+
+def label_by_keyboard(page: Any, samples: int) -> dict[str, float]:
+    """Label what the page shows next, by the keyboard: the classes in turn, by sample."""
+    given = {}
+    for number in range(samples):
+        page.get_by_role("heading", name=re.compile("^Example ")).wait_for()
+        page.wait_for_load_state()  # keys are heard from then on
+        sample = page.locator("h1").inner_text().removeprefix("Example ")
+        given[sample] = float(number % 2)
+        with page.expect_navigation():
+            page.keyboard.press(str(1 + number % 2))
+    page.get_by_role("heading", name="All done for now").wait_for()
+    return given
+
+
+def load_labels(study: Real, site: str) -> dict[str, tuple[float, int]]:
+    """The labels that a site trains on, each with its cycle, by the name of the sample."""
+    rows = study.sites[site].rows.ids
+    found = dict(zip(sorted(study.sites), study.labels().values(), strict=True))[site]
+    return {rows[label.row]: (label.value, label.cycle) for label in found}
+
+
+@pytest.mark.parametrize("link", [HTTPS, pytest.param(FLOWER, marks=pytest.mark.soak)])
+def test_what_is_typed_in_the_browser_is_what_the_next_cycle_learns(
+    link: str, tmp_path: Path
+) -> None:
+    with real(tmp_path, FEW, link=link) as study, chromium() as browser:
+        study.done.set()  # nobody labels but the browser
+        study.start(LEADER, *study.sites)
+        pages = {site: open_page(browser, study, site) for site in study.sites}
+        first = {
+            site: label_by_keyboard(page, int(FEW.initial)) for site, page in pages.items()
+        }
+        second = {
+            site: label_by_keyboard(page, int(FEW.share_of(0)))
+            for site, page in pages.items()
+        }
+        study.finish(LONG)
+
+        for site in study.sites:
+            before = {sample: (value, -1) for sample, value in first[site].items()}
+            asked = {sample: (value, 0) for sample, value in second[site].items()}
+            assert load_labels(study, site) == before | asked
+        place = study.office.path / study.alike.program().cell.folder(Path())
+        assert [record["labeled"] for record in records(place)] == [4, 6]
+
+        page = browser.new_page()
+        page.goto((study.office.path / "report.html").as_uri())
+        assert page.get_by_text("The run is finished.").is_visible()
+        sites = page.get_by_role("table").filter(has_text="Cannot tell").inner_text()
+        assert all(site in sites for site in study.sites)

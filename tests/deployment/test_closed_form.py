@@ -1,0 +1,190 @@
+"""Heads in closed form at real sites: secure sums unless the sites agree to show more, and words
+that say what is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.deployment.building import build_study
+from fallow.deployment.site.terms import describe_study, list_disclosures
+from fallow.privacy import Privacy, SecureSum
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.transport.envelope import open_reply
+from tests.deployment.worlds import NAMES, Federation, federation, rows
+
+SECURE = Privacy(secure_sum=True)
+CLOSED: dict[str, Any] = {
+    "model": Spec("linear"),
+    "encoder": Spec("fourier", {"features": 24}),
+    "strategy": Spec("margin"),
+    "initial": 5,
+    "per_cycle": 4,
+    "rounds": 1,
+    "score_rounds": 1,
+    "cycles": 1,
+    "dtype": "float64",
+}
+HEADS = ("closed-form", "closed-form-heads")
+
+
+def hospitals(folder: Path, training: Spec, privacy: Privacy = SECURE) -> Federation:
+    recipe = Recipe("hospitals", **CLOSED, training=training, privacy=privacy)
+    return federation(folder, recipe, rows(classes=3))
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_without_secure_sums_it_is_refused_and_says_what_would_be_seen(
+    name: str, tmp_path: Path
+) -> None:
+    agreed = hospitals(tmp_path, Spec(name)).agreement
+    plain = replace(agreed, recipe=replace(agreed.recipe, privacy=Privacy()))
+    with pytest.raises(ValueError, match=r"those of one row are that row") as refused:
+        build_study(plain)
+    assert "privacy.secure_sum = true" in str(refused.value)
+    assert "shown=parts" in str(refused.value)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_sites_may_agree_to_show_their_parts_and_are_told_what_that_means(
+    name: str, tmp_path: Path
+) -> None:
+    world = hospitals(tmp_path, Spec(name, {"shown": "parts"}), Privacy())
+    study = describe_study(world.sites["basel"])
+    assert any("without secure sums the coordinator sees" in line for line in study)
+    assert any("two consecutive aggregates" in line for line in study)
+
+
+def test_with_secure_sums_only_the_totals_of_two_closes_are_spoken_of(
+    tmp_path: Path,
+) -> None:
+    world = hospitals(tmp_path, Spec("closed-form"))
+    study = describe_study(world.sites["basel"])
+    assert not any("without secure sums" in line for line in study)
+    assert any("two consecutive aggregates" in line for line in study)
+    seen_by = {verb: seen for _, verb, _, seen in list_disclosures(world.sites["basel"])}
+    assert seen_by["totals"] == "coordinator, totals alone"
+
+
+def test_what_an_exact_head_asks_is_listed(tmp_path: Path) -> None:
+    recipe = Recipe("hospitals", **{**CLOSED, "encoder": None, "head": "exact"})
+    world = federation(tmp_path, recipe, rows(classes=3))
+    listed = {
+        verb
+        for part, verb, *_ in list_disclosures(world.sites["basel"])
+        if part == "exact head"
+    }
+    assert listed == {"columns", "spread", "totals", "left_out"}
+    study = describe_study(world.sites["basel"])
+    assert any("without secure sums the coordinator sees" in line for line in study)
+
+
+# -- what two aggregates tell -------------------------------------------------------------------
+
+
+def listen(world: Federation) -> dict[str, dict[str, Any]]:
+    """From now on, what the coordinator receives: answers by the key of their exchange and site."""
+    heard: dict[str, dict[str, Any]] = {}
+
+    def listening_to(site: str) -> Callable[[bytes], bytes | None]:
+        honest = world.link.alive[site]
+
+        def handle(blob: bytes) -> bytes | None:
+            sent = honest(blob)
+            reply = open_reply(world.sites[site].keys.verify, sent or b"", site)
+            heard.setdefault(reply.key, {})[site] = reply.answer
+            return sent
+
+        return handle
+
+    for site in world.sites:
+        world.link.alive[site] = listening_to(site)
+    return heard
+
+
+def add_up(parts: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The totals of masked parts, which is all that these tell."""
+    total = SecureSum().total(parts, "totals", None)
+    return {name: torch.as_tensor(value) for name, value in total.items()}
+
+
+def change_one(world: Federation, change: str) -> list[int]:
+    """Of all sites together, one example gets a label in a cycle, or a labeled one is withdrawn;
+    the list has its row at chur once that has happened."""
+    ledger = world.ledgers["chur"]
+    changed: list[int] = []
+
+    def answer(site: str, row: int) -> float | None:
+        is_first = world.ledgers[site].cycles()[-1] < 0
+        if is_first:
+            return world.truth(site, row)
+        if site == "chur" and not changed:
+            changed.append(row)
+            if change == "label":
+                return world.truth(site, row)
+            changed[0] = ledger.store.load_labels("chur")[0].row
+            ledger.withdraw(changed[0], "Ann", "the patient asked for it")
+        return None  # "cannot tell"
+
+    world.who = answer
+    return changed
+
+
+def compare_aggregates(
+    folder: Path, change: str, reveal: str, least: int
+) -> tuple[Federation, list[int], list[dict[str, torch.Tensor]]]:
+    """A study whose coordinator only looks, and the aggregates of its two cycles."""
+    recipe = Recipe(
+        "hospitals",
+        **{**CLOSED, "encoder": Spec("identity"), "strategy": Spec("random")},
+        training=Spec("closed-form", {"reveal": reveal}),
+        privacy=Privacy(secure_sum=True, min_new_labels=least),
+    )
+    world = federation(folder, recipe, rows(NAMES[:3], classes=3))
+    changed = change_one(world, change)
+    heard = listen(world)
+    assert world.program().go()
+    aggregates = [add_up(heard[f"{cycle}/train/0/1"]) for cycle in (0, 1)]
+    return world, changed, aggregates
+
+
+@pytest.mark.parametrize("reveal", ["path", "head"])
+@pytest.mark.parametrize("change", ["label", "withdrawal"])
+def test_two_aggregates_do_not_differ_by_one_example(
+    change: str, reveal: str, tmp_path: Path
+) -> None:
+    """One example was labeled, or withdrawn, between two cycles: the former contribution stands, bit
+    for bit, and their difference tells nothing."""
+    world, changed, (before, after) = compare_aggregates(tmp_path, change, reveal, least=10)
+    assert len(changed) == 1
+    assert float(before["rows"]) == 15
+    for name, value in before.items():
+        assert torch.equal(after[name], value), name
+    world.close()
+
+
+@pytest.mark.parametrize("change", ["label", "withdrawal"])
+def test_without_a_minimum_two_aggregates_show_the_one_example_that_changed(
+    change: str, tmp_path: Path
+) -> None:
+    """What the minimum number of new labels prevents: with 1, a coordinator that only looks
+    reconstructs the example and its class."""
+    world, changed, (before, after) = compare_aggregates(tmp_path, change, "path", least=1)
+    (row,) = changed
+    sign = 1.0 if change == "label" else -1.0
+    assert float(after["n"] - before["n"]) == sign
+    # the sites' own rows, in units that the coordinator knows
+    x = world.sites["chur"].rows.x[row].double()
+    shown = sign * (after["features"] - before["features"])
+    known = world.ledgers["chur"].store.load_states("chur")["features"]
+    expected = (x - known["mean"]) / known["std"]
+    torch.testing.assert_close(shown, expected.double(), rtol=0, atol=1e-4)
+    told = sign * (after["answers"] - before["answers"])
+    assert int(told.argmax()) == int(world.truth("chur", row))
+    world.close()

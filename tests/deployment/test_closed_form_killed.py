@@ -1,0 +1,195 @@
+"""A site that is killed over and over, while its rows are encoded and a head is solved for behind
+masks, ends with the same bits as one that never was."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from fallow.core.events import Event
+from fallow.data import Dataset
+from fallow.deployment.agreement import Waits
+from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.site.host import FEATURES, Host
+from fallow.encoders import Fourier
+from fallow.privacy import Privacy
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.storage.database import Database
+from fallow.storage.features import DATA
+from fallow.transport.envelope import open_order
+from tests.deployment.test_program_resume import read_left
+from tests.deployment.worlds import NAMES, Federation, federation, rows
+from tests.experiment.crash import KILLED, Points, start_child, wait_for_child
+
+pytest.importorskip("cryptography")
+
+VICTIM = "basel"
+WAITS = Waits(timeout=1e5, patience=1e5, deadline=1e6)  # of the link's time, not of ours
+RECIPE = Recipe(
+    "hospitals",
+    model=Spec("linear"),
+    encoder=Spec("fourier", {"features": 8}),
+    training=Spec("closed-form"),
+    strategy=Spec("margin"),
+    privacy=Privacy(secure_sum=True),
+    initial=4,
+    per_cycle=3,
+    rounds=1,
+    cycles=1,
+    score_rounds=1,
+    dtype="float64",
+)
+
+
+ENCODING_AND_HEAD = ("0/initial/encod", "0/train/0/")
+EVERYTHING = ("",)
+
+
+@dataclass
+class Killed:
+    """A process of one site that orders kill: each at the first point of its work, in the next life
+    at the second, and so on, until the site outlives it.
+
+    A point lies before and after each commit of the ledger, each file that is put in its place or
+    brought to the disk, and each encoding of rows.  ``deadly``: how the keys of orders begin that
+    kill.
+    """
+
+    site: SiteFolder
+    deadly: tuple[str, ...]
+    deaths: Counter[str] = field(default_factory=Counter)  # by the key of the order
+    _child: int | None = None
+    _pipe: Connection | None = None
+
+    def handle(self, blob: bytes) -> bytes | None:
+        """The reply; None where the process died of the order, which is then sent again."""
+        key = open_order(self.site.agreement.coordinator, blob).key
+        pipe = self._pipe or self._start()
+        point = self.deaths[key] if key.startswith(self.deadly) else None
+        pipe.send((blob, point))
+        try:
+            reply: bytes = pipe.recv()
+        except EOFError:
+            assert self._end() == KILLED
+            self.deaths[key] += 1
+            return None
+        return reply
+
+    def _start(self) -> Connection:
+        here, there = Pipe()
+
+        def act() -> None:
+            here.close()
+            live_and_die(self.site, there)
+
+        self._child = start_child(act)
+        there.close()
+        self._pipe = here
+        return here
+
+    def _end(self) -> int:
+        assert self._child is not None and self._pipe is not None
+        self._pipe.close()
+        how = wait_for_child(self._child)
+        self._child = self._pipe = None
+        return how
+
+    def close(self) -> None:
+        if self._child is not None:
+            os.kill(self._child, signal.SIGKILL)
+            self._end()
+
+
+def live_and_die(site: SiteFolder, pipe: Connection) -> None:
+    """Answer messages; each comes with the number of the point at which it kills, or None."""
+    points = Points(site.path)
+    patch = pytest.MonkeyPatch()  # never undone: the process dies with it
+    patch.setattr(Database, "commit", points.around(Database.commit))
+    patch.setattr(Fourier, "encode", points.around(Fourier.encode))
+    patch.setattr(os, "replace", points.around(os.replace))
+    patch.setattr(os, "fsync", points.around(lambda file: None))  # without the wait
+    with closing(site.open_ledger()) as ledger:
+        host = Host(site, ledger)
+        while True:
+            try:
+                blob, deadly = pipe.recv()
+            except EOFError:
+                return
+            points.seen = 0
+            points.deadly = deadly
+            pipe.send(host.handle(blob))
+
+
+def answering(world: Federation) -> Callable[[Event], None]:
+    """People answer at every site, each time in a process that has the ledger for that long."""
+
+    def say(event: Event) -> None:
+        if event["event"] != "labels":
+            return
+        for name, site in world.sites.items():
+            with closing(site.open_ledger()) as ledger:
+                for question in ledger.questions(state="open"):
+                    ledger.answer(question.row, world.truth(name, question.row), "Ann")
+
+    return say
+
+
+def features(site: SiteFolder) -> dict[str, bytes]:
+    """The files of features of a site, by the digests of encoder and rows."""
+    found = site.path.glob(f"{FEATURES}/*/{DATA}")
+    return {file.parent.name: file.read_bytes() for file in found}
+
+
+def check(
+    tmp_path: Path,
+    deadly: tuple[str, ...],
+    recipe: Recipe = RECIPE,
+    data: Dataset | None = None,
+) -> Counter[str]:
+    """How often each order killed the site, which ended as one that was left alone."""
+    fresh = federation(tmp_path / "fresh", recipe, data or rows(NAMES[:3]), WAITS)
+    fresh.close()
+    whole = fresh.again(tmp_path / "whole")
+    assert whole.program(answering(whole)).go()
+    whole.close()
+
+    world = fresh.again(tmp_path / "killed")
+    world.ledgers.pop(VICTIM).close()
+    killed = Killed(world.sites[VICTIM], deadly)
+    world.link.alive[VICTIM] = killed.handle
+    with closing(killed):
+        assert world.program(answering(world)).go()
+    world.close()
+
+    assert read_left(world) == read_left(whole)
+    assert features(world.sites[VICTIM]) == features(whole.sites[VICTIM])
+    n_encoded = 0 if recipe.encoder is None else 2  # its rows, and those to test on
+    assert len(features(whole.sites[VICTIM])) == n_encoded
+    return killed.deaths
+
+
+def test_a_site_killed_in_its_encoding_and_in_a_masked_head_ends_with_the_same_bits(
+    tmp_path: Path,
+) -> None:
+    deaths = check(tmp_path, ENCODING_AND_HEAD)
+    handed_over = deaths.pop("0/initial/encode/0")
+    assert handed_over > 6  # its file of features is more than its ledger
+    assert {"0/initial/encoder/0", "0/initial/encoder/1"} < set(deaths)  # keys, then sums
+    assert {f"0/train/0/{turn}" for turn in range(4)} < set(deaths)  # keys and sums, twice
+    assert min(deaths.values()) >= 6
+
+
+@pytest.mark.soak
+def test_a_site_killed_in_every_exchange_ends_with_the_same_bits(tmp_path: Path) -> None:
+    deaths = check(tmp_path, EVERYTHING)
+    assert sum(deaths.values()) > 150

@@ -1,0 +1,151 @@
+"""Images to CVAT and tags back, as files."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from fallow.deployment.labeling_page import LabelQueue
+from fallow.deployment.labeling_page.pictures import picture
+from fallow.deployment.site.cvat import export_images, read_annotations
+from fallow.deployment.site.labels_io import CANNOT_TELL, Imported, import_labels
+from tests.deployment.desks import DIGITS, DOSE, make_desk, picture_rows
+
+
+def export(desk: LabelQueue, path: Path) -> int:
+    return export_images(
+        desk.ledger,
+        desk.schema,
+        desk.rows,
+        path,
+        show=lambda row: picture(desk.rows, row),
+        cannot_tell=CANNOT_TELL,
+    )
+
+
+def export_of(*images: tuple[str, str]) -> str:
+    """An export of CVAT as it writes one: the images of a task, with what people put on them."""
+    inner = "".join(
+        f'<image id="{n}" name="{name}" width="8" height="8">{output}</image>'
+        for n, (name, output) in enumerate(images)
+    )
+    head = '<?xml version="1.0" encoding="utf-8"?>\n<annotations><version>1.1</version>'
+    task = "<meta><task><id>7</id><name>ask</name><image>no image</image></task></meta>"
+    return f"{head}{task}{inner}</annotations>\n"
+
+
+def tag(label: str) -> str:
+    return f'<tag label="{label}" source="manual"></tag>'
+
+
+def take(desk: LabelQueue, folder: Path, text: str) -> Imported:
+    path = folder / "annotations.xml"
+    path.write_text(text, encoding="utf-8")
+    return import_labels(
+        desk.ledger, desk.schema, desk.rows, path, "the team", partial=True
+    )
+
+
+def test_images_go_out_with_their_labels_and_tags_come_back_once(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path, DIGITS, picture_rows(tmp_path))
+    assert export(desk, tmp_path / "ask.zip") == 3
+    with zipfile.ZipFile(tmp_path / "ask.zip") as archive:
+        names = archive.namelist()
+        assert archive.read(names[0]) == (tmp_path / "scan-3.png").read_bytes()
+    assert names == [
+        "000003-scan-3-png.png",
+        "000001-scan-1-png.png",
+        "000004-scan-4-png.png",
+    ]
+    labels = json.loads((tmp_path / "ask.labels.json").read_text())
+    assert [label["name"] for label in labels] == [*DIGITS.classes, CANNOT_TELL]
+    for file in ("ask.zip", "ask.labels.json"):
+        assert (tmp_path / file).stat().st_mode & 0o077 == 0
+
+    said = export_of(
+        (names[0], tag(DIGITS.classes[1])), (names[1], tag(CANNOT_TELL)), (names[2], "")
+    )
+    assert take(desk, tmp_path, said) == Imported(2, 0, 1, ())
+    (given,) = desk.ledger.history(3)
+    assert (given.value, given.who, given.kind) == (1.0, "the team", "imported")
+    assert take(desk, tmp_path, said) == Imported(0, 2, 1, ())
+
+
+def test_tags_that_are_wrong_twice_or_of_others_are_refused_in_a_sentence(
+    tmp_path: Path,
+) -> None:
+    desk = make_desk(tmp_path, DIGITS, picture_rows(tmp_path))
+    first, second = DIGITS.classes[:2]
+    result = take(
+        desk,
+        tmp_path,
+        export_of(
+            ("000003-scan-3-png.png", tag(first) + tag(second)),
+            ("000001-scan-1-png.png", tag("elephant")),
+            ("000003-other.png", tag(first)),
+            ("000007-scan-7-png.png", tag(first)),
+            ("000004-scan-4-png.png", tag(first) + tag(first)),
+        ),
+    )
+    assert result.recorded == 1
+    starts = (
+        "tag 1: sample 'scan-3.png' is",
+        "tag 2: sample 'scan-3.png' is",
+        "tag 3: label 'elephant' is not one of the agreed classes",
+        "tag 4: sample '000003-other' is none of this site",
+        "tag 5: sample 'scan-7.png' was never asked",
+    )
+    assert len(result.refused) == len(starts)
+    for sentence, start in zip(result.refused, starts, strict=True):
+        assert sentence.startswith(start)
+
+
+BOMB = (
+    '<!DOCTYPE annotations [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]>'
+    "<annotations><image name='000003-scan-3-png.png'>&b;</image></annotations>"
+)
+OUTSIDE = '<!DOCTYPE annotations SYSTEM "file:///etc/passwd"><annotations></annotations>'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (BOMB, "declares a document type or entities"),
+        (OUTSIDE, "declares a document type or entities"),
+        ("<annotations><image", "is not XML"),
+        ("<html></html>", "is no export of CVAT"),
+        (
+            export_of(("000003-scan-3-png.png", '<box label="x" xtl="0"/>')),
+            "a box and no tag",
+        ),
+    ],
+)
+def test_a_file_that_is_no_export_or_means_harm_is_refused(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    desk = make_desk(tmp_path, DIGITS, picture_rows(tmp_path))
+    with pytest.raises(ValueError, match=r"annotations\.xml: ") as error:
+        take(desk, tmp_path, text)
+    assert said in str(error.value)
+    assert not desk.ledger.history(3)
+
+
+def test_rows_that_are_no_images_are_not_exported_so(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path, DOSE)
+    with pytest.raises(ValueError, match="this study asks for numbers"):
+        export(desk, tmp_path / "ask.zip")
+    (tmp_path / "b").mkdir()
+    desk = make_desk(tmp_path / "b")
+    with pytest.raises(ValueError, match="is no image that CVAT shows"):
+        export(desk, tmp_path / "b.zip")
+    assert not (tmp_path / "b.zip").exists()
+
+
+def test_a_tag_keeps_the_name_of_its_image_whatever_stands_around_it() -> None:
+    deep = "<image name='b'><attribute><tag label='c'/></attribute></image>"
+    assert read_annotations(f"<annotations>{deep}</annotations>".encode()) == [
+        {"id": "b", "label": ""}
+    ]

@@ -1,0 +1,449 @@
+"""Empty cells at real sites: what is agreed on, what is told, what cannot be, what people see."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+
+from fallow.core.messages import Request, Step
+from fallow.core.missing import Missing
+from fallow.core.types import Answer
+from fallow.deployment.agreement import Waits
+from fallow.deployment.people import MODEL
+from fallow.deployment.schema import Column, Schema, schema_from, schema_of
+from fallow.deployment.site.host import Host
+from fallow.deployment.site.labels_io import export_questions
+from fallow.deployment.site.predict import predict_at
+from fallow.deployment.site.rows import read_rows
+from fallow.deployment.site.terms import describe_agreement, list_disclosures
+from fallow.deployment.toml import schema_section
+from fallow.encoders import Fourier
+from fallow.encoders.base import EMPTY_CELLS, encoder_digest, round_digits
+from fallow.privacy import Privacy
+from fallow.settings.spec import Spec
+from fallow.storage.files import load_tree
+from fallow.transport.cells import find_fault_in_cells
+from fallow.transport.envelope import Reply
+from tests.deployment.hostile import turn
+from tests.deployment.hosts import Leader, agreement, folder
+from tests.deployment.worlds import TINY, federation, ward
+
+pytest.importorskip("cryptography")
+Cells = tuple[tuple[str, str, str], ...]
+FOURIER = Spec("fourier", {"features": 8})
+SECURE = Privacy(secure_sum=True)
+SCHEMA = Schema(
+    kind="table",
+    task="classification",
+    label="sick",
+    classes=("no", "yes"),
+    columns=(
+        Column("age", "years", may_be_empty=True, high=120.0),
+        Column("sex", values=("female", "male"), may_be_empty=True),
+        Column("dose"),
+    ),
+    shape=(6,),
+)
+HEAD = "age,sex,dose,sick\n"
+
+
+def table(path: Path, *lines: str) -> Path:
+    path.write_text(HEAD + "".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+# -- what is agreed on --------------------------------------------------------------------------
+
+
+def test_an_example_with_an_empty_cell_says_that_its_column_may_be_empty(
+    tmp_path: Path,
+) -> None:
+    example = table(tmp_path / "e.csv", "50,male,1,no", ",female,2,yes", "60,NA,3,no")
+    outcome = schema_of(example, "sick")
+    assert [column.may_be_empty for column in outcome.columns] == [True, True, False]
+    assert outcome.features == (
+        *("age", "sex=female", "sex=male", "dose"),
+        *("age_missing", "sex_missing"),
+    )
+    assert outcome.missing == Missing(
+        levels=((1, 3),), marks=(("age_missing", "age"), ("sex_missing", "sex"))
+    )
+    whole = schema_of(example, "sick", needs_whole=True)
+    assert whole.missing is None and whole.shape == (4,)
+
+
+def test_an_agreement_without_such_a_column_keeps_its_digest() -> None:
+    columns = tuple(replace(column, may_be_empty=False) for column in SCHEMA.columns)
+    before = replace(SCHEMA, columns=columns, shape=(4,))
+    assert before.digest == "b92e6faed7af52c0434038f14836e031"
+
+
+def test_that_a_column_may_be_empty_is_agreed_on() -> None:
+    other = tuple(
+        replace(c, may_be_empty=c.name in ("age", "dose")) for c in SCHEMA.columns
+    )
+    one, two = SCHEMA, replace(SCHEMA, columns=other)
+    assert one.shape == two.shape
+    assert one.digest != two.digest
+
+
+def test_the_file_says_which_columns_may_be_empty_and_is_read_back() -> None:
+    section = schema_section(SCHEMA)
+    text = section.as_string()
+    assert text.count("may_be_empty = true") == 2 and "may_be_empty = false" not in text
+    assert "by totals over all of them" in text
+    assert schema_from(section.unwrap()) == SCHEMA
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"drop_rows": True}, "'x1' may be empty, and with drop_rows = true sites leave"),
+        ({"features": Spec("mlp")}, "'x1' may be empty, and a frozen model .* whole rows"),
+    ],
+)
+def test_what_needs_whole_rows_is_not_agreed_on_beside_empty_cells(
+    change: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    agreed = federation(tmp_path, TINY, ward()).agreement
+    with pytest.raises(ValueError, match=why):
+        replace(agreed, recipe=replace(agreed.recipe, **change))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, ("standardization", "cells", "coordinator, each site's part")),
+        (
+            {"standardize": "none"},
+            ("standardization", "cells", "coordinator, each site's part"),
+        ),
+        ({"encoder": FOURIER}, ("empty cells", "cells", "coordinator, each site's part")),
+        ({"privacy": SECURE}, ("standardization", "cells", "coordinator, totals alone")),
+    ],
+)
+def test_a_person_reads_what_is_told_of_cells_before_the_site_joins(
+    change: dict[str, Any], told: tuple[str, str, str], tmp_path: Path
+) -> None:
+    world = federation(tmp_path, replace(TINY, **change), ward())
+    site = world.sites["basel"]
+    of_cells = [line for line in list_disclosures(site) if line[1] == "cells"]
+    assert [(part, verb, seen) for part, verb, _, seen in of_cells] == [told]
+    assert of_cells[0][2] == (
+        "aggregates of numbers of examples, of each column and of its non-empty cells"
+    )
+    (line,) = [
+        line
+        for line in describe_agreement(world.agreement, site.settings)
+        if "may be empty" in line
+    ]
+    assert line.startswith("cells may be empty in x1 and kind: the sites fill them in")
+    assert ("hidden in sums" in line) == ("privacy" in change)
+
+
+# -- rows ---------------------------------------------------------------------------------------
+
+
+def test_rows_are_read_with_their_empty_cells_and_shown_as_they_were(
+    tmp_path: Path,
+) -> None:
+    rows = read_rows(
+        table(tmp_path / "r.csv", "50,male,1,", ",female,2,yes", "NA,?,3,no"), SCHEMA
+    )
+    nan = torch.nan
+    expected = torch.tensor(
+        [[50, 0, 1, 1, 0, 0], [nan, 1, 0, 2, 1, 0], [nan, nan, nan, 3, 1, 1]]
+    )
+    torch.testing.assert_close(rows.x, expected, equal_nan=True)
+    assert rows.describe(0) == (
+        ("age", "50", "years"),
+        ("sex", "male", ""),
+        ("dose", "1", ""),
+    )
+    assert rows.describe(2) == (("age", "", "years"), ("sex", "", ""), ("dose", "3", ""))
+    assert rows.notes == ()  # an empty cell lies within any limits
+
+
+def test_a_column_that_was_agreed_to_be_given_is_not_left_empty(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"1 rows have missing features \('dose' 1\).*may_be_empty"
+    ):
+        read_rows(table(tmp_path / "r.csv", ",male,1,no", "50,male,,no"), SCHEMA)
+
+
+def test_a_text_among_numbers_is_still_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="'age', row 2: 'old' is not a finite number"):
+        read_rows(table(tmp_path / "r.csv", ",male,1,no", "old,male,1,no"), SCHEMA)
+    with pytest.raises(ValueError, match=r"'sex', row 1: 'mal' is none .* mean 'male'"):
+        read_rows(table(tmp_path / "r.csv", ",mal,1,no"), SCHEMA)
+
+
+# -- whole studies ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoder", [None, FOURIER])
+def test_a_model_of_the_sites_predicts_rows_with_empty_cells(
+    encoder: Spec | None, tmp_path: Path
+) -> None:
+    world = federation(tmp_path, replace(TINY, encoder=encoder), ward())
+    assert world.program().go()
+    site = world.sites["basel"]
+    tests = site.tests
+    assert tests is not None and bool(tests.x.isnan().any())
+    values = predict_at(site.path, tmp_path / "basel-test.csv", tmp_path / "out.csv")
+    assert (values.rows, values.lacking) == (len(tests.x), 0)
+    words = [
+        line.split(",")[1] for line in (tmp_path / "out.csv").read_text().splitlines()[1:]
+    ]
+    true = [world.agreement.schema.words(label or 0.0) for label in tests.labels]
+    hits = [one == other for one, other in zip(words, true, strict=True)]
+    score = world.records()[-1]["per_site"]["basel"]
+    assert sum(hits) / len(hits) == pytest.approx(score)
+    marks = load_tree(site.path / MODEL, site.path)["about"]["marks"]
+    assert marks == [["x1_missing", "x1"], ["kind_missing", "kind"]]
+    world.close()
+
+
+def test_test_rows_of_a_site_teach_nobody(tmp_path: Path) -> None:
+    """With other test rows the sites agree on the same units and the same fillings."""
+    data = ward()
+    other = torch.where(data.x_test.isnan(), data.x_test, 5 * data.x_test)
+    found = []
+    for name, item in (("one", data), ("two", replace(data, x_test=other))):
+        world = federation(tmp_path / name, TINY, item)
+        assert world.program().go()
+        site = world.sites["basel"]
+        found.append(load_tree(site.path / MODEL, site.path)["scale"])
+        world.close()
+    one, two = found
+    assert one.keys() == {"mean", "std", "fill"}
+    for name, values in one.items():
+        assert torch.equal(values, two[name]), name
+
+
+def test_test_rows_are_filled_by_what_training_rows_taught(tmp_path: Path) -> None:
+    world = federation(tmp_path, replace(TINY, standardize="none"), ward())
+    assert world.program().go()
+    raw = world.sites["basel"].tests
+    assert raw is not None
+    host = Host(world.sites["basel"], world.ledgers["basel"])
+    seen = host._here().see(raw.x)[:]
+    empty = raw.x[:, 1].isnan()
+    assert bool(empty.any())
+    ages = world.data.x[:, 1]
+    mean = ages[~ages.isnan()].double().mean().float()
+    torch.testing.assert_close(seen[empty, 1], mean.expand(int(empty.sum())))
+    world.close()
+
+
+def test_what_people_label_shows_an_empty_cell_as_empty(tmp_path: Path) -> None:
+    world = federation(tmp_path, TINY, ward())
+    site = world.sites["davos"]
+    asked: list[str] = []
+
+    def look(event: Any) -> None:
+        if event["event"] == "labels" and not asked:
+            export_questions(
+                world.ledgers["davos"],
+                world.agreement.schema,
+                site.rows,
+                tmp_path / "q.csv",
+            )
+            asked.append((tmp_path / "q.csv").read_text())
+        world.label(event)
+
+    assert world.program(look).go()
+    shown = [site.rows.describe(row) for row in range(len(site.rows.x))]
+    empty = [cells for cells in shown if ("x1", "", "mg") in cast(Cells, cells)]
+    assert len(empty) == int(site.rows.x[:, 1].isnan().sum()) > 0
+    assert "nan" not in asked[0]
+    world.close()
+
+
+# -- totals that cannot be ----------------------------------------------------------------------
+
+FIELD = {"rows": 10.0, "columns": [100.0, 3.0, 5.0, 2.0], "given": [9.0, 8.0, 8.0, 10.0]}
+LEVELS = Missing(levels=((1, 3),), marks=(("age_missing", "age"),))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({}, None),
+        ({"given": [-1.0, 8.0, 8.0, 10.0]}, "given is -1, and no count is below 0"),
+        (
+            {"given": [11.0, 8.0, 8.0, 10.0]},
+            "given is 11, more cells than the 10 rows have",
+        ),
+        ({"given": [8.5, 8.0, 8.0, 10.0]}, "given has a part of a cell"),
+        ({"given": [0.0, 8.0, 8.0, 10.0]}, "columns is not 0 where no cell is given"),
+        ({"columns": [100.0, -3.0, 11.0, 2.0]}, "columns has -3 cells with one text"),
+        (
+            {"columns": [100.0, 3.0, 6.0, 2.0]},
+            "columns has 9 cells .* and 8 of them are given",
+        ),
+        (
+            {"given": [9.0, 8.0, 7.0, 10.0]},
+            "columns has 8 cells .* and 8 of them are given",
+        ),
+        ({"columns": [100.0, 8.0]}, "columns has the shape"),
+        ({"rows": [10.0, 10.0]}, "rows is no single number"),
+    ],
+)
+def test_what_totals_of_cells_cannot_be(change: dict[str, Any], why: str | None) -> None:
+    answer = {name: torch.tensor(value) for name, value in {**FIELD, **change}.items()}
+    fault = find_fault_in_cells(answer, LEVELS, 4)
+    if why is None:
+        assert fault is None
+    else:
+        assert re.search(why, str(fault))
+
+
+def put(
+    name: str, at: int, value: float
+) -> Callable[[str, dict[str, Any]], dict[str, Any]]:
+    """Change one number of the totals of cells."""
+
+    def change(key: str, answer: dict[str, Any]) -> dict[str, Any]:
+        if name not in answer or "given" not in answer:
+            return answer
+        numbers = answer[name].clone()
+        numbers[at] = value
+        return {**answer, name: numbers}
+
+    return change
+
+
+@pytest.mark.parametrize("encoder", [None, FOURIER])
+@pytest.mark.parametrize(
+    ("lie", "why"),
+    [
+        (put("columns", 1, torch.nan), "columns is NaN or infinite"),
+        (put("given", 1, -4.0), "given is -4, and no count is below 0"),
+        (put("columns", 1, 1e12), r"columns has values up to 1e\+12, beyond"),
+        (put("columns", 3, -2.0), "columns has -2 cells with one text"),
+        (put("given", 0, 1e6), r"given is 1e\+06, more cells than the 21 rows have"),
+    ],
+)
+def test_one_site_with_totals_that_cannot_be_is_named_in_one_sentence(
+    lie: Any, why: str, encoder: Spec | None, tmp_path: Path
+) -> None:
+    waits = Waits(timeout=1.0, patience=2.0)
+    world = federation(tmp_path, replace(TINY, encoder=encoder), ward(), waits)
+    turn(world, "chur", lie)
+    with pytest.raises(RuntimeError, match=rf"site chur: {why}"):
+        world.program().go()
+    assert {event["site"] for event in world.said("refused")} == {"chur"}
+    world.close()
+
+
+def test_masked_totals_that_cannot_be_never_count(tmp_path: Path) -> None:
+    world = federation(tmp_path, replace(TINY, privacy=SECURE), ward())
+
+    def shift(key: str, answer: dict[str, Any]) -> dict[str, Any]:
+        if "given" not in answer:
+            return answer
+        return {**answer, "given": answer["given"] + 2**62}
+
+    turn(world, "chur", shift)
+    with pytest.raises(
+        RuntimeError, match=r"the secure sum of 'cells' over .* cannot be: given"
+    ):
+        world.program().go()
+    world.close()
+
+
+# -- what a site refuses ------------------------------------------------------------------------
+
+
+COLUMNS = tuple(Column(f"x{i}", may_be_empty=i == 1) for i in range(4))
+FIVE = Schema("table", "classification", "y", ("a", "b", "c"), COLUMNS, (5,))
+
+
+@pytest.fixture(params=["", "encoder=fourier:features=8"])
+def leader(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Leader]:
+    settings = ["strategy=entropy", *filter(None, [request.param])]
+    outcome = Leader(folder(tmp_path, agreement(*settings, schema=FIVE)))
+    yield outcome
+    outcome.ledger.close()
+
+
+def send(leader: Leader, key: str, owner: str, step: Step) -> Reply:
+    return leader.send(leader.order(Request(key, owner, 0, 0, (step,))))
+
+
+def place_of(leader: Leader) -> tuple[str, str]:
+    """The key and the owner of the exchange about empty cells."""
+    if leader.site.agreement.recipe.encoder is None:
+        return "0/initial/features", "scaling"
+    return "0/initial/cells", "filling"
+
+
+def test_totals_of_cells_are_told_once_and_by_a_sum(leader: Leader) -> None:
+    key, owner = place_of(leader)
+    sums = Step("sum", "cells", {})
+    order = leader.order(Request(f"{key}/0", owner, 0, 0, (sums,)))
+    reply = leader.send(order)
+    assert reply.refused is None
+    assert set(reply.answer) == {"rows", "columns", "given"}
+    leader.count(order)
+    again = send(leader, f"{key}/1", owner, sums)
+    assert "asks 1 times at most" in str(again.refused)
+    by_each = send(leader, f"{key}/1", owner, Step("each", "cells", {}))
+    assert "allows it by sum alone" in str(by_each.refused)
+
+
+def test_a_site_takes_nothing_else_for_what_fills_its_cells(leader: Leader) -> None:
+    key, owner = place_of(leader)
+    verb = "fill" if owner == "filling" else "features"
+    numbers = {"mean": torch.zeros(5), "std": torch.ones(5)} if verb == "features" else {}
+    for bad in (torch.zeros(4), torch.tensor(1.0), 3.0):
+        args: Answer = {**numbers, "fill": bad}
+        reply = send(leader, f"{key}/0", owner, Step("keep", verb, args))
+        assert "was not sent what fills the empty cells of its 5" in str(reply.refused)
+    good: Answer = {**numbers, "fill": torch.zeros(5)}
+    assert send(leader, f"{key}/0", owner, Step("keep", verb, good)).refused is None
+
+
+def test_units_come_with_what_fills_cells(tmp_path: Path) -> None:
+    leader = Leader(folder(tmp_path, agreement("strategy=entropy", schema=FIVE)))
+    units: Answer = {"mean": torch.zeros(5), "std": torch.ones(5)}
+    reply = send(leader, "0/initial/features/0", "scaling", Step("keep", "features", units))
+    assert "was not sent what fills" in str(reply.refused)
+    leader.ledger.close()
+
+
+def test_a_study_of_whole_rows_asks_nothing_of_cells(tmp_path: Path) -> None:
+    plain = Leader(folder(tmp_path, agreement("strategy=entropy")))
+    key = "0/initial/features/0"
+    reply = send(plain, key, "scaling", Step("sum", "cells", {}))
+    assert "'cells'" in str(reply.refused)
+    units: Answer = {"mean": torch.zeros(4), "std": torch.ones(4), "fill": torch.zeros(4)}
+    reply = send(plain, key, "scaling", Step("keep", "features", units))
+    assert "there is none to fill here" in str(reply.refused)
+    reply = send(plain, "0/initial/cells/0", "filling", Step("sum", "cells", {}))
+    assert "'filling'" in str(reply.refused)
+    plain.ledger.close()
+
+
+def test_an_encoder_comes_with_what_fills_cells(tmp_path: Path) -> None:
+    settings = ("strategy=entropy", "encoder=fourier:features=8")
+    leader = Leader(folder(tmp_path, agreement(*settings, schema=FIVE)))
+    value: Answer = {
+        "digest": encoder_digest(Fourier(features=8)),
+        "length": round_digits(torch.tensor(2.5).sqrt()),  # of five columns in deviations
+        "center": torch.zeros(5),
+        "spread": torch.ones(5),
+    }
+    without = Step("keep", "encode", value)
+    reply = send(leader, "0/initial/encode/0", "encoding", without)
+    assert "was not sent what fills the empty cells" in str(reply.refused)
+    whole = Step("keep", "encode", {**value, EMPTY_CELLS: torch.zeros(5)})
+    assert send(leader, "0/initial/encode/0", "encoding", whole).refused is None
+    leader.ledger.close()

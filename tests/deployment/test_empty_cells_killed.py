@@ -1,0 +1,36 @@
+"""A site that is killed over and over while the sites fill empty cells in together ends with the same
+bits as one that never was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fallow.privacy import Privacy
+from fallow.settings.spec import Spec
+from tests.deployment.test_closed_form_killed import RECIPE, check
+from tests.deployment.worlds import ward
+
+pytest.importorskip("cryptography")
+UNITS = replace(RECIPE, encoder=None, training=Spec("fedavg"))
+
+
+@pytest.mark.parametrize(
+    ("is_masked", "exchanges"),
+    [(True, 3), (False, 2)],  # keys, sums, what fills cells
+)
+def test_before_an_encoder(is_masked: bool, exchanges: int, tmp_path: Path) -> None:
+    training = RECIPE.training if is_masked else Spec("fedavg")
+    recipe = replace(RECIPE, privacy=Privacy(secure_sum=is_masked), training=training)
+    deaths = check(tmp_path, ("0/initial/cells/",), recipe, ward())
+    assert set(deaths) == {f"0/initial/cells/{turn}" for turn in range(exchanges)}
+    assert min(deaths.values()) >= 6
+
+
+def test_together_with_units_of_columns(tmp_path: Path) -> None:
+    deaths = check(tmp_path, ("0/initial/features/",), UNITS, ward())
+    # keys and sums of cells, keys and sums of squares, and what was agreed on
+    assert set(deaths) == {f"0/initial/features/{turn}" for turn in range(5)}
+    assert min(deaths.values()) >= 6

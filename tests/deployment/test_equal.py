@@ -1,0 +1,343 @@
+"""The same study simulated and at real sites: the same picks, the same weights, the same scores."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
+from fallow.data import Dataset
+from fallow.deployment.card import CARD
+from fallow.experiment.journal import Journal
+from fallow.experiment.one_pass import is_one_pass
+from fallow.experiment.record import Record
+from fallow.experiment.run import Run
+from fallow.experiment.world import world_of
+from fallow.privacy import Privacy
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.storage.files import load_tree
+from tests.deployment.worlds import Federation, federation, photos, rows, ward
+
+CONFIG = TrainingConfig((TrainingStage(2),), 8, Optimizer(lr=0.05, momentum=0.9))
+COMMON: dict[str, Any] = {
+    "model": Spec("linear"),
+    "training_config": CONFIG,
+    "strategy": Spec("ahfal"),
+    "initial": 5,
+    "per_cycle": 4,
+    "rounds": 2,
+    "cycles": 2,
+    "score_rounds": 1,
+    "dtype": "float64",
+}
+NUMBERS: dict[str, Any] = {
+    "strategy": Spec("fale"),
+    "training": Spec("server-solve"),
+    "initial_by": "query",
+    "cycles": 1,
+}
+CLOSED: dict[str, Any] = {
+    "strategy": Spec("margin"),
+    "training": Spec("closed-form", {"shown": "parts"}),
+    "encoder": Spec("fourier", {"features": 24}),
+    "rounds": 1,
+}
+STUDIES: dict[str, dict[str, Any]] = {
+    "ahfal": {},
+    "a local model from scratch, half of the sites in a round": {
+        "strategy": Spec("logo"),
+        "participation": 0.5,
+        "restart": "continue",
+        "model": Spec("mlp", {"hidden": [6]}),
+        "local_training_config": TrainingConfig((TrainingStage(3),), 8, stop_at=0.99),
+    },
+    "models of their own with labels held back": {
+        "strategy": Spec("entropy"),
+        "training": Spec("dpfl", {"budget": 2}),
+        "validation": 0.4,
+        "cycles": 1,
+        "fresh_first": True,
+        "restart": "continue",
+    },
+    "a last word of each site": {
+        "training": Spec("fedavg-ft"),
+        "cycles": 1,
+        "validation": 0.2,
+    },
+    "several queries in a cycle": {
+        "strategy": Spec("core-set"),
+        "queries_per_cycle": 2,
+        "cycles": 1,
+    },
+    "secure sums": {"privacy": Privacy(secure_sum=True), "cycles": 1},
+    "an encoder": {"encoder": Spec("fourier", {"features": 24}), "cycles": 1},
+    "an encoder of pictures": {
+        "encoder": Spec("convolution", {"filters": 4, "patch": 3}),
+        "cycles": 1,
+    },
+    "an encoder that nothing is fitted to": {"encoder": Spec("identity"), "cycles": 1},
+    "an encoder with secure sums": {
+        "encoder": Spec("fourier", {"features": 24}),
+        "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+    },
+    "a head in closed form": CLOSED,
+    "a head in closed form with secure sums": {
+        **CLOSED,
+        "training": Spec("closed-form"),
+        "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+    },
+    "a head in closed form, of which sites see the head alone": {
+        **CLOSED,
+        "training": Spec(
+            "closed-form", {"reveal": "head", "local_head": "own", "shown": "parts"}
+        ),
+        "strategy": Spec("ksas"),
+        "cycles": 1,
+    },
+    "a head in closed form for each site": {
+        **CLOSED,
+        "training": Spec("closed-form-heads", {"shown": "parts"}),
+        "cycles": 1,
+    },
+    "an exact head on a trained body": {
+        "head": "exact",
+        "model": Spec("mlp", {"hidden": [6]}),
+        "cycles": 1,
+    },
+    "an audit": {"audit": 0.3, "restart": "continue"},
+    "an audit with secure sums": {
+        **CLOSED,
+        "training": Spec("closed-form"),
+        "privacy": Privacy(secure_sum=True),
+        "audit": 0.3,
+    },
+    "an audit and a stop": {
+        **CLOSED,
+        "audit": 0.5,
+        "per_cycle": 2,
+        "cycles": 5,
+        "stop": "when another 1 labels bring less than 90 points with 50 % confidence",
+    },
+    "an audit of numbers": {"strategy": Spec("lcmd"), "audit": 0.3, "per_cycle": 0.1},
+    "an audit of a model for each site": {
+        "strategy": Spec("random"),
+        "training": Spec("fedavg-ft"),
+        "audit": 0.3,
+        "cycles": 1,
+        "validation": 0.2,
+    },
+    "typical rows with secure sums": {
+        "strategy": Spec("typical", {"least": 2}),
+        "initial_by": "typical",
+        "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+    },
+    "typical rows of what is uncertain with secure sums": {
+        **CLOSED,
+        "training": Spec("closed-form"),
+        "strategy": Spec("typical-unsure", {"least": 2}),
+        "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+    },
+    "coverage with secure sums": {
+        **CLOSED,
+        "training": Spec("closed-form"),
+        "strategy": Spec("coverage", {"least": 2}),
+        "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+    },
+    "fisher information with secure sums": {
+        **CLOSED,
+        "training": Spec("closed-form"),
+        "strategy": Spec("fisher"),
+        "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+    },
+    "fisher information of numbers, shown": {
+        **CLOSED,
+        "strategy": Spec("fisher", {"shown": "parts"}),
+        "cycles": 1,
+    },
+    "a choice among strategies with secure sums": {
+        **CLOSED,
+        "training": Spec("closed-form"),
+        "strategy": Spec("chooser", {"arms": ["margin", "prices"]}),
+        "privacy": Privacy(secure_sum=True),
+        "audit": 0.3,
+        "cycles": 1,
+    },
+    "prices of classes": {"strategy": Spec("prices"), "cycles": 1},
+    "prices of classes with secure sums": {
+        "strategy": Spec("prices"),
+        "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+    },
+    "typical rows of numbers": {
+        **CLOSED,
+        "strategy": Spec("typical"),
+        "initial_by": "typical",
+        "cycles": 1,
+    },
+    "empty cells": {"cycles": 1},
+    "empty cells in their units": {"standardize": "none", "cycles": 1},
+    "empty cells with secure sums": {"privacy": Privacy(secure_sum=True), "cycles": 1},
+    "empty cells and an encoder": {
+        "encoder": Spec("fourier", {"features": 24}),
+        "cycles": 1,
+    },
+    "empty cells and an encoder with secure sums": {
+        "encoder": Spec("fourier", {"features": 24}),
+        "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+    },
+    "empty cells and a head in closed form with secure sums": {
+        **CLOSED,
+        "training": Spec("closed-form"),
+        "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+    },
+    "leverage of numbers": NUMBERS,
+    "a pivotal sample of numbers": {
+        **NUMBERS,
+        "strategy": Spec("pivotal"),
+        "training": Spec("server-solve", {"ridge": 1e-4}),
+    },
+    "a pivotal sample of features of numbers, with secure sums": {
+        **NUMBERS,
+        "strategy": Spec("pivotal"),
+        "training": Spec("closed-form"),
+        "encoder": Spec("fourier", {"features": 12}),
+        "rounds": 1,
+        "privacy": Privacy(secure_sum=True),
+    },
+    "leverage of masked numbers": {
+        **NUMBERS,
+        "strategy": Spec("fale", {"mode": "fedsvd"}),
+        "training": Spec("masked-solve"),
+    },
+    "numbers cycle by cycle": {
+        "strategy": Spec("lcmd"),
+        "restart": "continue",
+        "cycles": 1,
+    },
+}
+
+
+def ground(name: str) -> Dataset:
+    if "pictures" in name:
+        return photos()
+    if "empty cells" in name:
+        return ward()
+    return rows(classes=0 if "numbers" in name else 3)
+
+
+def recipe_of(name: str) -> Recipe:
+    return Recipe("hospitals", **{**COMMON, **STUDIES[name]})
+
+
+def simulate(world: Federation, folder: Path) -> tuple[Run, list[Record]]:
+    """The study of the agreement as `fallow run` would run it."""
+    agreed = world.agreement
+    journal = Journal()
+    run = Run(
+        world_of(agreed.recipe, agreed.seed, world.data, journal), journal, folder=folder
+    )
+    one = is_one_pass(agreed.recipe)
+    return run, run.one_pass(agreed.recipe.cycles) if one else run.go()
+
+
+def lines(labels: Any) -> list[tuple[Any, ...]]:
+    """Ledger lines in the order of rows, with weights that may differ in the last digits."""
+    return [
+        (at.row, at.value, at.cycle, at.held, pytest.approx(at.weight, rel=1e-9))
+        for at in sorted(labels)
+    ]
+
+
+def tree(file: Path) -> dict[str, Any]:
+    values: dict[str, Any] = load_tree(file, file.parent)
+    return values
+
+
+def assert_alike(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """The models of two files are the same but for rounding."""
+    assert set(one["state"]) <= set(other["state"])
+    for part, value in one["state"].items():
+        assert torch.allclose(value, other["state"][part], rtol=1e-9, atol=1e-8), part
+
+
+def assert_as_long(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """The models of two files differ by a rotation, which each site of a study draws in secret."""
+    assert not torch.allclose(one["state"]["w"], other["state"]["w"])
+    for part, value in one["state"].items():
+        assert torch.allclose(value.norm(), other["state"][part].norm(), rtol=1e-9), part
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_real_sites_pick_and_learn_what_the_simulation_does(
+    name: str, tmp_path: Path
+) -> None:
+    world = federation(tmp_path / "real", recipe_of(name), ground(name))
+    program = world.program()
+    assert program.go()
+    run, records = simulate(world, tmp_path)
+    for site, labels in world.labels().items():
+        assert lines(labels) == lines(run.journal.load_labels(site)), site
+        assert labels, "nothing was labeled, so nothing was compared"
+    checkpoints = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert (
+        sorted(path.name for path in (program.place / "checkpoints").iterdir())
+        == checkpoints
+    )
+    compare = assert_as_long if "masked" in name else assert_alike
+    for at in checkpoints:
+        compare(
+            tree(program.place / "checkpoints" / at), tree(tmp_path / "checkpoints" / at)
+        )
+    ours = tree(program.place / "model.safetensors")
+    theirs = tree(tmp_path / "model.safetensors")
+    if ours["state"] is not None:  # masks hide a common model from the coordinator
+        assert_alike(ours, theirs)
+    is_common = "One model for all sites" in (world.place / CARD).read_text()
+    assert is_common == (ours["state"] is not None)
+    for site, folder in world.sites.items():
+        own = theirs["sites"].get(site) or theirs["state"]
+        assert_alike({"state": own}, tree(folder.path / "model.safetensors"))
+    values = [record["per_site"] for record in run_records(program.place)]
+    for at_sites, record in zip(values, records, strict=True):
+        if world.data.classes and at_sites and record["per_site"]:
+            assert at_sites == pytest.approx(record["per_site"], abs=1e-9)
+    for real, record in zip(run_records(program.place), records, strict=True):
+        if "audit" in record:
+            assert_same_audit(real["audit"], record["audit"])
+            if world.data.classes:
+                score = record["audit"]["score"]
+                assert real["audit"]["score"] == pytest.approx(score, abs=1e-6)
+    world.close()
+
+
+def assert_same_audit(real: Any, simulated: Any) -> None:
+    """What rows that were drawn by chance say, for all sites and for each that is known alone; up to
+    the unit of errors, which at real sites is the variance of the first labels."""
+    assert real.keys() == simulated.keys()
+    unit = real["score"] / simulated["score"]
+    for name in ("drawn", "chosen", "rows"):
+        assert real[name] == simulated[name]
+    for name in ("low", "high"):
+        assert real[name] == pytest.approx(unit * simulated[name], rel=1e-6, abs=1e-7)
+    assert simulated["drawn"] > 0
+    for site, alone in simulated.get("per_site", {}).items():
+        if alone["score"] is not None:
+            score = unit * alone["score"]
+            assert real["per_site"][site]["score"] == pytest.approx(score, rel=1e-6)
+
+
+def run_records(place: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (place / "records.jsonl").read_text().splitlines()]

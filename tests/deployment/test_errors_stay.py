@@ -1,0 +1,367 @@
+"""What an exception says stays at its site: canaries in every site function, looked for outside."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import torch
+
+import fallow.strategies
+import fallow.training
+import fallow.training.personal
+from fallow.core.build import build, names
+from fallow.core.events import Event
+from fallow.core.messages import Request, Step
+from fallow.core.refusal import Refusal
+from fallow.deployment.people import People
+from fallow.deployment.site import host as host_module
+from fallow.deployment.site import refusals
+from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.site.refusals import LOG, ErrorLog, word_for_outside
+from fallow.storage.plain import SENTENCE
+from fallow.training.retention import Retention
+from fallow.training.scaling import Scaling
+from fallow.transport.envelope import Order, Reply, open_order, sign_message
+from fallow.transport.flower.sockets import FAILED, private_socket, serve_socket
+from tests.deployment.hosts import SECRET, SITE, Leader, about, folder
+from tests.deployment.planted import hidden_in
+from tests.deployment.worlds import tiny
+
+pytest.importorskip("cryptography")
+
+CANARIES = (
+    "63.451789",  # a value of a row
+    "febrile-zauber",  # a label
+    "castorp-hans-1907",  # the name of a row
+    "mountain-patients.csv",  # the name of a file
+    "/home/berghof/rows",  # a path
+)
+QUOTED = " ".join(CANARIES)
+METHODS = [
+    *(("query", name) for name in fallow.strategies.__all__),
+    *(("training", name) for name in names((fallow.training, fallow.training.personal))),
+    ("scaling", "Scaling"),
+    ("retention", "Retention"),
+    ("people", "People"),
+]
+KINDS = {
+    "query": fallow.strategies,
+    "training": (fallow.training, fallow.training.personal),
+}
+
+
+def raising(error: Callable[[], BaseException]) -> Callable[..., NoReturn]:
+    def fail(*given: Any, **fields: Any) -> NoReturn:
+        raise error()
+
+    return fail
+
+
+def chain_errors() -> BaseException:
+    error = RuntimeError("in other words")
+    error.__cause__ = KeyError(QUOTED)
+    return error
+
+
+class Talkative(Exception):
+    """Tells what it choked on however it is asked."""
+
+    def __str__(self) -> str:
+        return QUOTED
+
+    def __repr__(self) -> str:
+        return QUOTED
+
+
+ERRORS: dict[str, Callable[[], BaseException]] = {
+    "value": lambda: ValueError(f"could not convert string to float: {QUOTED!r}"),
+    "key": lambda: KeyError(QUOTED),
+    "runtime": lambda: RuntimeError(QUOTED),
+    "file": lambda: OSError(2, QUOTED, QUOTED),
+    "type": lambda: TypeError(QUOTED),
+    "own": Talkative,
+    "exit": lambda: SystemExit(QUOTED),
+    "chain": chain_errors,
+    "name": lambda: type(f"Error of {QUOTED}", (Exception,), {})("x"),
+    "huge": lambda: ValueError(QUOTED * 100_000),
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> SiteFolder:
+    return folder(tmp_path_factory.mktemp("errors"), brought=range(6))
+
+
+@pytest.fixture
+def leader(place: SiteFolder, tmp_path: Path) -> Iterator[Leader]:
+    values = Leader(SiteFolder.open(shutil.copytree(place.path, tmp_path / "SITE")))
+    yield values
+    values.ledger.close()
+
+
+def method_of(owner: str, name: str) -> Any:
+    if owner in KINDS:
+        return build(KINDS[owner], name)  # type: ignore[arg-type]
+    builders: dict[str, Callable[[], object]] = {
+        "scaling": Scaling,
+        "retention": lambda: Retention(fallow.training.FedAvg()),
+        "people": People,
+    }
+    return builders[owner]()
+
+
+def assert_silent(leader: Leader, order: Order, what: str) -> None:
+    """The order is refused by a number, and nothing of the canaries is in what leaves."""
+    blob = leader.host.handle(sign_message(SECRET, order))
+    for canary in (*CANARIES, str(leader.site.path), leader.site.path.parent.name):
+        assert canary.encode() not in blob
+    assert hidden_in(blob) == []
+    told = str(leader.send(order).refused)
+    assert re.fullmatch(
+        rf"site {SITE} could not do {re.escape(what)} \(error [0-9a-f]{{8}}\); "
+        rf"its {LOG} has the words",
+        told,
+    )
+    number = re.findall(r"error ([0-9a-f]{8})", told)[0]
+    log = leader.site.path / LOG
+    assert f"== error {number}, " in log.read_text()
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+def build_request(leader: Leader, owner: str, kind: str, verb: str, turn: int) -> Request:
+    """A request for a verb, where the agreement has one of its owner."""
+    is_people = owner == "people"
+    key = f"{PLACES[verb if is_people else owner]}/{0 if is_people else turn}"
+    args: dict[str, Any] = {}
+    if verb in ("ask", "close") and owner == "people":
+        args = {"step": "0/query", "cycle": 0} | ({"allowed": 3} if verb == "ask" else {})
+    if verb == "score":
+        args = {"retained": False, **leader.first_model()}
+    place = leader.host._limits.schedule.place(key)
+    step = Step(kind, verb, args)  # type: ignore[arg-type]
+    return Request(key, owner, place.cycle, place.round, (step,))
+
+
+PLACES = {
+    "query": "0/query",
+    "training": "0/train/0",
+    "scaling": "0/initial/features",
+    "retention": "0/train/0/best",
+    "hello": "0/hello",
+    "ask": "0/query/ask",
+    "close": "0/query/close",
+    "score": "0/train/1/score",
+    "finish": "model/finish",
+}
+"""Where in a run a method, or a verb about people, is asked."""
+
+
+@pytest.mark.parametrize(("owner", "name"), METHODS)
+def test_what_a_site_function_says_when_it_fails_stays_at_the_site(
+    owner: str, name: str, leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = method_of(owner, name)
+    monkeypatch.setitem(leader.host._made.methods, owner, method)
+    if owner == "people":
+        monkeypatch.setattr(leader.host, "_people", method)
+    seen = 0
+    for kind, verbs in method.contract.asked.items():
+        for verb in verbs:
+            if (owner, verb) == ("people", "progress"):
+                continue  # an errand of its own, below
+            fails = raising(ERRORS["value"])
+            monkeypatch.setattr(type(method), verb, fails, raising=False)
+            seen += 1
+            order = leader.order(build_request(leader, owner, kind, verb, seen))
+            assert_silent(leader, order, f"{type(method).__name__}.{verb}")
+            monkeypatch.undo()
+            monkeypatch.setitem(leader.host._made.methods, owner, method)
+            if owner == "people":
+                monkeypatch.setattr(leader.host, "_people", method)
+    if seen:
+        log = (leader.site.path / LOG).read_text()
+        assert all(canary in log for canary in CANARIES)
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_no_kind_of_error_carries_its_words_out(
+    error: str, leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fallow.strategies.Entropy, "select", raising(ERRORS[error]))
+    request = Request("0/query/0", "query", 0, 0, (Step("keep", "select", {"n": 1}),))
+    assert_silent(leader, leader.order(request), "Entropy.select")
+
+
+@pytest.mark.parametrize("error", [ValueError, Refusal])
+@pytest.mark.parametrize("part", ["start", "step", "finish", "deploy"])
+def test_what_a_step_of_training_says_stays_at_the_site(
+    part: str, error: type[Exception], leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fallow.training.FedAvg, part, raising(lambda: error(QUOTED)))
+    state = leader.first_model()
+    training_config = leader.site.agreement.recipe.training_config
+    fit = Step("fit", "local", dict(state), None if part == "deploy" else training_config)
+    order = leader.order(Request("0/train/0/0", "training", 0, 0, (fit,)))
+    assert_silent(leader, order, "the training of FedAvg")
+
+
+@pytest.mark.parametrize(
+    "part", ["_enter_own_labels", "_here", "_office", "_finish", "_take_turn"]
+)
+def test_what_the_host_itself_says_stays_at_the_site(
+    part: str, leader: Leader, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Reading labels of the file, the ledger, rows."""
+    monkeypatch.setattr(host_module.Host, part, raising(ERRORS["value"]))
+    order = leader.order(about("hello", "0/hello"))
+    assert_silent(leader, order, "People.hello")
+
+
+def test_a_progress_that_fails_is_silent_too(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(People, "progress", raising(ERRORS["value"]))
+    order = leader.order(about("hello", "0/hello"), "progress")
+    assert_silent(leader, order, "progress")
+
+
+def test_a_refusal_of_our_own_is_told_in_its_words(leader: Leader) -> None:
+    order = replace(leader.order(about("hello", "0/hello")), study="0" * 32)
+    assert "has agreed on study" in str(leader.send(order).refused)
+
+
+def test_a_method_cannot_pass_words_off_as_a_refusal_of_our_own(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        fallow.strategies.Entropy, "select", raising(lambda: Refusal(QUOTED))
+    )
+    request = Request("0/query/0", "query", 0, 0, (Step("keep", "select", {"n": 1}),))
+    assert_silent(leader, leader.order(request), "Entropy.select")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(28, QUOTED, QUOTED), "its disk is full"),
+        (MemoryError(QUOTED), "its memory is full"),
+        (sqlite3.OperationalError(QUOTED), ""),
+    ],
+)
+def test_what_people_can_put_right_is_said_from_a_closed_list(
+    error: BaseException, said: str, tmp_path: Path
+) -> None:
+    output = word_for_outside("north", "x", error, ErrorLog(tmp_path))
+    assert said in output
+    assert not any(canary in output for canary in CANARIES)
+
+
+def test_the_log_is_bounded_for_its_owner_alone_and_leads_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refusals, "MOST", 100_000)
+    log = ErrorLog(tmp_path)
+    for _ in range(20):
+        log.note("x", ValueError("x" * 1_000_000))
+    sizes = {file.name: file.stat().st_size for file in tmp_path.iterdir()}
+    assert set(sizes) == {LOG, f"{LOG}.1"}
+    assert all(size < 100_000 + 2 * refusals.ENTRY for size in sizes.values())
+    assert all(file.stat().st_mode & 0o777 == 0o600 for file in tmp_path.iterdir())
+    log.path.unlink()
+    log.path.symlink_to(tmp_path / "elsewhere")
+    assert log.note("x", ValueError("x"))
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_an_error_is_answered_also_where_the_log_cannot_be_written(tmp_path: Path) -> None:
+    output = word_for_outside(
+        "north", "x", ValueError(QUOTED), ErrorLog(tmp_path / "nowhere")
+    )
+    assert output.startswith("site north could not do x (error ")
+
+
+# -- how much is said ---------------------------------------------------------------------------
+
+
+def test_a_refusal_that_leaves_is_short_and_steers_no_terminal(leader: Leader) -> None:
+    order = leader.order(about("hello", "0/hello"))
+    long = "\x1b]0;title\x07\u202e<script>" * 100_000
+    for wrong in (replace(order, version=long), replace(order, study=long)):
+        output = str(leader.send(wrong).refused)
+        assert len(output) <= SENTENCE
+        assert not any(c in output for c in "\x1b\x07\u202e\n")
+
+
+def test_a_coordinator_takes_no_longer_or_wilder_words_from_a_site(tmp_path: Path) -> None:
+    world = tiny(tmp_path)
+    said: list[Event] = []
+    long = "\x1b[2J\u202e<script>alert(1)</script>" * 100_000
+
+    def wild(blob: bytes) -> bytes:
+        order = open_order(world.agreement.coordinator, blob)
+        reply = Reply(order.run, "basel", order.key, refused=long, life=order.life)
+        return sign_message(world.sites["basel"].keys.sign, reply)
+
+    world.link.alive["basel"] = wild
+    with pytest.raises(RuntimeError) as error:
+        world.program(said.append).go()
+    words = [str(error.value), *(str(event.get("why", "")) for event in said)]
+    words.append((world.place / "live.json").read_text())
+    assert any("basel" in text for text in words)
+    for text in words:
+        assert len(text) < 10_000
+        assert "\x1b" not in text and "\\u001b" not in text and "\u202e" not in text
+    world.close()
+
+
+def test_the_process_beside_flower_hears_no_words_of_an_error(tmp_path: Path) -> None:
+    import socket
+    from threading import Event, Thread
+
+    from fallow.transport.flower.app.fallow_pipe.pipe import LOST, MESSAGE, read, write
+
+    stop = Event()
+    with private_socket(tmp_path) as at:
+        about = (at, raising(ERRORS["value"]), stop)
+        server = Thread(target=serve_socket, args=about, daemon=True)
+        server.start()
+        while not at.exists():
+            pass
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+            link.connect(str(at))
+            write(link, MESSAGE, b"x")
+            assert read(link) == (LOST, FAILED)
+        stop.set()
+        server.join()
+
+
+def test_a_letter_that_cannot_be_read_quotes_nothing_of_what_was_sealed() -> None:
+    from fallow.privacy.masks import new_secret, public_half
+    from fallow.privacy.sealed import encrypt_for
+    from fallow.storage.packing import pack
+    from fallow.transport.relays import (
+        DELIVER,
+        _name_letter,
+        bytes_to_tensor,
+        delivery_body,
+        read_delivery,
+    )
+
+    secret = new_secret()
+    order = Order("s", "r", "b", f"k{DELIVER}", 1, "deliver")
+    contents = [QUOTED.encode(), pack({QUOTED: torch.tensor([torch.nan])}), pack([QUOTED])]
+    for content in contents:
+        sealed = encrypt_for(public_half(secret), content, _name_letter(order, "a", "b"))
+        told = replace(order, body=delivery_body("model", {"a": bytes_to_tensor(sealed)}))
+        with pytest.raises(Refusal) as error:
+            delivery = read_delivery(told, secret, {"w": 3})
+            raise Refusal("; ".join(delivery.refused.values()))
+        assert "site b refuses what site a passed on" in str(error.value)
+        assert not any(canary in str(error.value) for canary in CANARIES)

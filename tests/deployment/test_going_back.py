@@ -1,0 +1,194 @@
+"""A run that goes back at a site: what is set anew, and what never is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from fallow.core.messages import KEYS, Masked, Request, Step
+from fallow.core.types import State, Value
+from fallow.transport.envelope import Order, Reply
+from tests.deployment.hosts import Leader, agreement, folder
+
+pytest.importorskip("cryptography")
+
+
+@pytest.fixture
+def leader(tmp_path: Path) -> Iterator[Leader]:
+    values = Leader(folder(tmp_path, brought=range(6)))
+    yield values
+    values.ledger.close()
+
+
+def anew(leader: Leader, request: Request, times: int) -> Order:
+    """The order for a request that is asked anew."""
+    return replace(leader.order(request), key=f"{request.key}~{times}")
+
+
+def send_and_count(leader: Leader, order: Order) -> Reply:
+    reply = leader.send(order)
+    assert reply.refused is None, reply.refused
+    leader.count(order)
+    return reply
+
+
+def upload(leader: Leader, r: int, state: State, cycle: int = 0) -> Request:
+    training_config = leader.site.agreement.recipe.training_config
+    steps = (Step("fit", "local", dict(state), training_config), Step("sum", "upload", {}))
+    return Request(f"{cycle}/train/{r}/0", "training", cycle, r, steps)
+
+
+def score(state: State, r: int = 1) -> Request:
+    step = Step("each", "score", {"retained": False, **state})
+    return Request(f"0/train/{r}/score/0", "people", 0, r, (step,))
+
+
+def train_cycle(leader: Leader) -> State:
+    """Both rounds of the first cycle."""
+    state = leader.first_model()
+    for r in (0, 1):
+        send_and_count(leader, leader.order(upload(leader, r, state)))
+    return state
+
+
+def test_what_is_asked_anew_may_bring_another_model(leader: Leader) -> None:
+    state = train_cycle(leader)
+    other = {**state, "w": state["w"] + 1}
+    first = send_and_count(leader, anew(leader, upload(leader, 1, state), 1))
+    second = send_and_count(leader, anew(leader, upload(leader, 1, other), 2))
+    assert (first.answer["w"] != second.answer["w"]).any()
+
+
+def test_one_going_back_reaches_to_all_that_comes_after_it(leader: Leader) -> None:
+    state = train_cycle(leader)
+    for r in (0, 1):
+        send_and_count(leader, anew(leader, upload(leader, r, state), 1))
+    assert leader.ledger.orders.times_back(leader.run) == 1
+
+
+def test_a_run_goes_back_as_often_as_it_has_to(leader: Leader) -> None:
+    state = train_cycle(leader)
+    for times in range(1, 21):
+        send_and_count(leader, anew(leader, upload(leader, 0, state), times))
+    leader.again()
+    assert leader.ledger.orders.times_back(leader.run) == 20
+
+
+def test_an_order_that_comes_before_is_refused_unless_it_is_asked_anew(
+    leader: Leader,
+) -> None:
+    state = train_cycle(leader)
+    again = upload(leader, 0, state)
+    over = leader.order(again)
+    assert "which is completed" in str(leader.send(over).refused)
+    send_and_count(leader, anew(leader, again, 1))
+    replay = leader.order(upload(leader, 1, state))
+    assert "which is completed" in str(leader.send(replay).refused)
+
+
+def test_a_step_that_was_never_asked_goes_on_under_its_new_key(leader: Leader) -> None:
+    """A site that was away when the others were asked the first time."""
+    state = leader.first_model()
+    send_and_count(leader, anew(leader, upload(leader, 0, state), 3))
+    send_and_count(leader, leader.order(upload(leader, 1, state)))
+    assert leader.ledger.orders.times_back(leader.run) == 0
+
+
+@pytest.mark.parametrize("times", ["", "0", "01", "x", "1~2", "9999999999"])
+def test_a_key_that_says_no_number_of_times_is_refused(leader: Leader, times: str) -> None:
+    state = leader.first_model()
+    request = upload(leader, 0, state)
+    order = replace(leader.order(request), key=f"{request.key}~{times}")
+    assert "belongs to no exchange of this study" in str(leader.send(order).refused)
+
+
+def test_a_score_that_is_asked_anew_costs_nothing_for_the_same_model_alone(
+    leader: Leader,
+) -> None:
+    state = train_cycle(leader)
+    send_and_count(leader, leader.order(score(state)))
+    send_and_count(leader, anew(leader, score(state), 1))
+    assert leader.ledger.orders.scores() == 1
+    other = {**state, "w": state["w"] + 1}
+    send_and_count(leader, anew(leader, score(other), 2))
+    assert leader.ledger.orders.scores() == 2
+
+
+def test_going_back_gives_no_score_back(tmp_path: Path) -> None:
+    leader = Leader(folder(tmp_path, brought=range(6), scores=1))
+    state = train_cycle(leader)
+    send_and_count(leader, leader.order(score(state)))
+    send_and_count(leader, anew(leader, upload(leader, 1, state), 1))
+    other = {**state, "w": state["w"] + 1}
+    why = leader.send(anew(leader, score(other), 1)).refused
+    assert "has scored 1 models and allows 1" in str(why)
+    leader.ledger.close()
+
+
+def test_a_step_that_is_asked_anew_shows_nobody_more_questions(leader: Leader) -> None:
+    state = train_cycle(leader)
+    select = Request("0/query/0", "query", 0, 0, (Step("keep", "select", {"n": 3}),))
+    value: dict[str, Value] = {"step": "0/query", "cycle": 0, "allowed": 3}
+    ask = Request("0/query/ask/0", "people", 0, 0, (Step("each", "ask", value),))
+    model = Step("fit", "global", dict(state))
+    select = replace(select, steps=(model, *select.steps))
+    send_and_count(leader, leader.order(select))
+    assert send_and_count(leader, leader.order(ask)).answer["asked"] == 3
+    send_and_count(leader, anew(leader, select, 1))
+    assert send_and_count(leader, anew(leader, ask, 1)).answer["asked"] == 3
+    assert (leader.ledger.purchases.asked, leader.ledger.purchases.shown) == (3, 3)
+
+
+@pytest.mark.parametrize("then", [0, 2])
+def test_an_attempt_that_failed_is_over_once_another_was_performed(
+    leader: Leader, then: int
+) -> None:
+    """It was never performed, so that nothing else would tell its replay from a new order."""
+    state = leader.first_model()
+    failed = anew(leader, upload(leader, 0, {}), 1)
+    assert leader.send(failed).refused
+    later = leader.order(upload(leader, 0, state))
+    if then:
+        later = anew(leader, upload(leader, 0, state), then)
+    assert leader.send(later).refused is None
+    assert "which is completed" in str(leader.send(failed).refused)
+    assert leader.ledger.orders.load_standing_keys(leader.run)[-1] == later.key
+
+
+def test_every_going_back_is_kept_and_its_line_is_noticed_where_it_is_changed(
+    leader: Leader,
+) -> None:
+    state = train_cycle(leader)
+    send_and_count(leader, anew(leader, upload(leader, 1, state), 1))
+    leader.again()
+    assert leader.ledger.orders.times_back(leader.run) == 1
+    assert leader.ledger.orders.is_taken_back(leader.run, "0/train/1/0")
+
+
+def test_with_secure_sums_a_run_goes_back_to_its_newest_exchange_alone(
+    tmp_path: Path,
+) -> None:
+    """Two sums of one step among other sites would tell the part of those that differ."""
+    agreed = agreement("strategy=entropy", "privacy.secure_sum=true")
+    leader = Leader(folder(tmp_path, agreed, brought=range(6)))
+
+    def keys(turn: int) -> Request:
+        masked = Masked(f"0/train/0/{turn}", 0, None)
+        step = Step("each", KEYS, {}, masked=masked)
+        return Request(f"0/train/0/{turn}", "training", 0, 0, (step,))
+
+    first = send_and_count(leader, leader.order(keys(0)))
+    again = send_and_count(leader, anew(leader, keys(0), 1))
+    assert torch.equal(first.answer["key"], again.answer["key"])
+    send_and_count(leader, leader.order(keys(1)))
+    said = "with secure sums nothing but the newest exchange is asked anew"
+    assert said in str(leader.send(anew(leader, keys(0), 2)).refused)
+    wrong = replace(keys(1), steps=(replace(keys(1).steps[0], masked=None),))
+    assert leader.send(anew(leader, wrong, 2)).refused  # and so the newest stands no more
+    assert leader.ledger.orders.times_back(leader.run) == 2
+    assert said in str(leader.send(anew(leader, keys(0), 3)).refused)
+    leader.ledger.close()

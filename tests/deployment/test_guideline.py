@@ -1,0 +1,88 @@
+"""The guideline of a study: hostile text at worst, read by people beside each sample."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fallow.deployment.study_file import agreement_text, read_agreement, write_agreement
+from tests.deployment.agreed import agreed
+from tests.deployment.desks import enter, make_desk
+
+TEXT = 'Ill: half a vessel or more.\n\nElse "healthy"; \\ and """ are letters, as is ä.'
+MARKUP = '<script>alert(1)</script></p><img src=x onerror="alert(2)"> {{ desk.site }} **b**'
+
+
+def test_an_agreement_without_a_guideline_keeps_its_digest_and_its_file() -> None:
+    about = agreed()
+    assert about.guideline is None
+    assert about.digest == "a6da9d800a12bd54485ab48a2c3d96fe"
+    assert "guideline" not in agreement_text(about)
+
+
+def test_a_guideline_is_agreed_on_and_comes_back_from_its_file(tmp_path: Path) -> None:
+    details = agreed(guideline=TEXT)
+    write_agreement(tmp_path / "study.toml", details)
+    again = read_agreement(tmp_path / "study.toml")
+    assert again == details and again.guideline == TEXT
+    digests = {agreed(guideline=text).digest for text in (TEXT, TEXT + "!", None)}
+    assert len(digests) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "is empty or has space around it"),
+        (" \n", "is empty or has space around it"),
+        ("a" * 4001, "has 4001 characters, more than 4000"),
+        ("a\x1b[31mb", "the character '\\x1b'"),
+        ("a\u202eb", "the character '\\u202e'"),
+        ("a\rb", "the character '\\r'"),
+    ],
+)
+def test_a_guideline_that_is_not_fit_to_be_shown_is_refused(
+    tmp_path: Path, text: str, why: str
+) -> None:
+    with pytest.raises(ValueError, match=r"federation\.guideline") as refused:
+        agreed(guideline=text)
+    assert why in str(refused.value)
+
+    file = tmp_path / "study.toml"
+    quoted = "".join(f"\\u{ord(letter):04x}" for letter in text)
+    line = f'[federation]\nguideline = "{quoted}"\n'
+    written = agreement_text(agreed()).replace("[federation]\n", line)
+    assert tomllib.loads(written)["federation"]["guideline"] == text
+    file.write_text(written, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"federation\.guideline"):
+        read_agreement(file)
+
+
+def test_a_guideline_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "study.toml"
+    written = agreement_text(agreed()).replace(
+        "[federation]\n", "[federation]\nguideline = 3\n"
+    )
+    file.write_text(written, encoding="utf-8")
+    with pytest.raises(ValueError, match="federation: 3 is no text"):
+        read_agreement(file)
+
+
+def test_a_guideline_stands_beside_the_sample_as_text_whatever_is_in_it(
+    tmp_path: Path,
+) -> None:
+    browser = enter(replace(make_desk(tmp_path), guideline=MARKUP))
+    browser.get()
+    page = browser.shown.text
+    assert "Labeling guideline" in page
+    assert "<script>alert" not in page and "<img" not in page and 'onerror="' not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;&lt;/p&gt;&lt;img src=x" in page
+    assert "{{ desk.site }} **b**" in page
+
+
+def test_without_a_guideline_there_is_no_box_for_one(tmp_path: Path) -> None:
+    browser = enter(make_desk(tmp_path))
+    browser.get()
+    assert "uideline" not in browser.shown.text

@@ -1,0 +1,414 @@
+"""A site at work: which orders it performs, once each, and what it does when something is wrong."""
+
+from __future__ import annotations
+
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.core.messages import Request, Step
+from fallow.core.training_config import TrainingConfig
+from fallow.core.types import Answer, Value
+from fallow.storage.errors import Failed
+from fallow.transport.envelope import open_reply, sign_message
+from tests.deployment.hosts import (
+    ASK,
+    CLOSE,
+    NUMBERS,
+    ROWS,
+    RUN,
+    SECOND,
+    SECRET,
+    STRANGER,
+    Leader,
+    about,
+    agreement,
+    folder,
+    keep,
+    order_picks,
+)
+
+pytest.importorskip("cryptography")
+
+# -- who may order what ---------------------------------------------------------------------
+
+
+def test_a_site_says_what_it_has(leader: Leader) -> None:
+    output = leader.people("hello", "0/hello")
+    assert (output["rows"], output["test"], output["labeled"], output["pool"]) == (
+        ROWS,
+        12,
+        6,
+        ROWS - 6,
+    )
+    assert output["schema"] == leader.site.agreement.schema.digest
+    assert isinstance(output["seal"], torch.Tensor)
+    assert output["seal"].tolist() == list(leader.site.keys.seal_public)
+
+
+def test_orders_that_another_key_signed_are_refused(leader: Leader) -> None:
+    reply = leader.send(leader.order(about("hello", "0/hello")), STRANGER)
+    assert "not signed with its key" in str(reply.refused) and reply.key == ""
+
+
+def test_bytes_that_are_no_order_are_refused_and_the_site_goes_on(leader: Leader) -> None:
+    assert leader.host.handle(b"") and leader.host.handle(bytes(200))
+    assert leader.people("hello", "0/hello")["rows"] == ROWS
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"site": "south"}, "an order to site south came to site north"),
+        ({"study": "another"}, "site north has agreed on study .* and not on another"),
+        ({"counted": "9/train/0/0"}, "knows nothing of exchange 9/train/0/0"),
+        ({"counted": "9/train/0/0", "errand": "progress"}, "its ledger is older"),
+        ({"body": {"request": 3}}, "has not \\['request', 'to'\\]"),
+        ({"body": None}, "has not \\['request', 'to'\\]"),
+        ({"key": "0/other/0"}, "0/other/0' belongs to no exchange of this study"),
+        ({"key": "0/query/0"}, "the order 0/query/0 carries the request 0/hello/0"),
+    ],
+)
+def test_an_order_that_does_not_fit_is_refused_in_a_sentence(
+    leader: Leader, changed: dict[str, Any], why: str
+) -> None:
+    reply = leader.send(replace(leader.order(about("hello", "0/hello")), **changed))
+    assert reply.refused is not None
+    with pytest.raises(ValueError, match=why):
+        raise ValueError(reply.refused)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        keep("0/query/0", "fit"),
+        keep("0/query/0", "__init__"),
+        Request("0/x/0", "nobody", 0, 0, (Step("each", "hello", {}),)),
+        Request("0/x/0", "people", 0, 0, (Step("fit", "_outputs", {}),)),
+        Request("0/x/0", "people", 0, 0, (Step("fit", "contract", {}),)),
+        Request("0/x/0", "people", 0, 0, (Step("relay", "hello", {}),)),
+        Request("0/x/0", "people", 0, 0, ()),
+    ],
+)
+def test_nothing_but_verbs_of_the_study_runs(leader: Leader, request_: Request) -> None:
+    assert leader.send(leader.order(request_)).refused
+
+
+@pytest.mark.parametrize(
+    ("owner", "kind", "verb", "why"),
+    [
+        ("training", "each", "upload", "FedAvg allows it by sum alone"),
+        ("query", "each", "select", "Entropy sampling allows it by keep alone"),
+        ("query", "sum", "upload", "Entropy sampling allows select by keep; nothing else"),
+        ("plain", "sum", "upload", "by its key it would be of 'training'"),
+        ("retention", "keep", "best", "is of 'retention'; this study has"),
+        ("people", "sum", "hello", "People and scores allows it by each alone"),
+    ],
+)
+def test_a_verb_that_is_asked_in_another_way_is_refused_before_anything_is_trained(
+    leader: Leader, owner: str, kind: Any, verb: str, why: str
+) -> None:
+    fit = Step("fit", "local", dict(leader.first_model()), TrainingConfig())
+    keys = {
+        "query": "0/query/0",
+        "retention": "0/train/0/best/0",
+        "people": "0/hello/0",
+    }
+    key = keys.get(owner, "0/train/0/0")
+    order = leader.order(Request(key, owner, 0, 0, (fit, Step(kind, verb, {}))))
+    assert why in str(leader.send(order).refused)
+    assert leader.ledger.store.load_states("north") == {} and leader.ledger.traffic() == []
+
+
+def test_the_arguments_of_people_are_looked_at(leader: Leader) -> None:
+    for wrong in ({"allowed": -1}, {"allowed": 1, "more": 2}, {}):
+        asked = about("ask", "0/query", step="0/query", cycle=0, **wrong)
+        assert leader.send(leader.order(asked)).refused
+    assert leader.ledger.questions() == []
+
+
+# -- once -----------------------------------------------------------------------------------
+
+
+def test_an_order_twice_has_one_answer_and_is_performed_once(leader: Leader) -> None:
+    order = order_picks(leader)
+    first = leader.send(order)
+    assert (
+        first == leader.send(replace(order, place=order.place + 1))
+        and first.refused is None
+    )
+    assert (
+        len(leader.ledger.traffic()) == 2
+    )  # "select", and the flush that brought the model
+
+
+def test_a_new_process_gives_the_stored_answer(leader: Leader) -> None:
+    order = leader.order(about("hello", "0/hello"))
+    first = leader.send(order)
+    leader.again()
+    again = leader.send(order)
+    assert first.answer.keys() == again.answer.keys()
+    assert torch.equal(first.answer["seal"], again.answer["seal"])
+
+
+def test_a_stored_answer_with_a_changed_byte_is_not_sent(leader: Leader) -> None:
+    order = leader.order(about("hello", "0/hello"))
+    assert leader.send(order).refused is None
+    tables = leader.ledger._tables
+    answer = bytearray(tables.read("SELECT answer FROM exchange")[0][0])
+    answer[-1] ^= 1
+    tables.write("UPDATE exchange SET answer = ?", bytes(answer))
+    refused = str(leader.send(order).refused)
+    assert "its ledger is damaged" in refused
+    log = (leader.site.path / "errors.log").read_text()
+    assert "the reply to 0/hello/0 has another checksum" in log
+
+
+def test_one_key_with_other_contents_is_refused(leader: Leader) -> None:
+    order = order_picks(leader)
+    other = leader.order(keep("0/query/0", "select", n=2), counted=order.counted)
+    assert "with other content" in str(leader.send(other).refused)
+    assert leader.ledger.questions() == []
+
+
+def test_an_answer_that_has_counted_is_not_given_again(leader: Leader) -> None:
+    order = order_picks(leader)
+    leader.people("ask", "0/query", **ASK)
+    assert "which is completed: this is a replay" in str(leader.send(order).refused)
+
+
+def test_an_order_of_an_earlier_place_is_refused(leader: Leader) -> None:
+    order_picks(leader)
+    late = replace(leader.order(about("ask", "0/query", **ASK)), place=0)
+    assert "is number 0: this is a replay" in str(leader.send(late).refused)
+
+
+def test_an_order_that_fails_changes_nothing_and_the_run_goes_on(tmp_path: Path) -> None:
+    agreed = agreement("strategy=entropy", "training=perfedavg")
+    leader = Leader(folder(tmp_path, agreed, brought=range(6)))
+    state = leader.first_model()
+    training_config = replace(
+        agreed.recipe.training_config, batch_size=8, start="common"
+    )  # pairs of batches
+    wrong = Request(
+        "0/train/0/0",
+        "training",
+        0,
+        0,
+        (
+            Step("fit", "local", {}, training_config),
+            Step("sum", "upload", {}),
+        ),
+    )
+    refused = str(leader.send(leader.order(wrong)).refused)
+    assert "could not do PerFedAvg.upload (error " in refused
+    assert "has no model 'common'" in (leader.site.path / "errors.log").read_text()
+    assert leader.ledger.store.load_states("north") == {} and leader.ledger.traffic() == []
+    leader.round(1, state)
+    assert "local" in leader.ledger.store.load_states("north")
+    leader.ledger.close()
+
+
+def test_what_an_order_did_before_it_failed_is_not_written_with_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It trained; then what it was to send could not be made."""
+    leader = Leader(folder(tmp_path, agreement("strategy=random"), brought=range(6)))
+
+    def fails(*given: Any, **fields: Any) -> Any:
+        raise ValueError("this cannot be computed")
+
+    state = leader.first_model()
+    training = type(leader.host._made.methods["training"])
+    with monkeypatch.context() as broken:
+        broken.setattr(training, "upload", fails)
+        with pytest.raises(RuntimeError, match=r"could not do FedAvg\.upload"):
+            leader.round(0, state)
+    assert leader.ledger.store.load_states("north") == {}
+    leader.query(state)
+    assert "global" in leader.ledger.store.load_states("north")
+    assert "local" not in leader.ledger.store.load_states("north")
+    leader.ledger.close()
+
+
+def test_questions_are_asked_once_however_often_the_order_comes(leader: Leader) -> None:
+    order_picks(leader)
+    order = leader.order(about("ask", "0/query", **ASK))
+    assert leader.send(order).answer == {"asked": 3}
+    leader.again()
+    assert leader.send(order).answer == {"asked": 3}
+    leader.count(order)
+    assert len(leader.ledger.questions()) == 3
+    more = about("ask", "0/query", **{**ASK, "allowed": 9})
+    later = leader.order(replace(more, key="0/query/ask/1"))
+    assert "and there are at most" in str(leader.send(later).refused)
+    assert len(leader.ledger.questions()) == 3
+
+
+def test_a_close_that_comes_twice_enters_each_label_once(leader: Leader) -> None:
+    order_picks(leader)
+    leader.people("ask", "0/query", **ASK)
+    leader.label()
+    order = leader.order(about("close", "0/query", **CLOSE))
+    first = leader.send(order).answer
+    assert leader.send(order).answer == first
+    assert (first["asked"], first["answered"], first["labeled"]) == (3, 3, 9)
+    assert len(leader.ledger.store.load_labels("north")) == 9
+
+
+# -- late -----------------------------------------------------------------------------------
+
+
+def test_work_that_came_too_late_leaves_no_trace_in_what_comes_next(tmp_path: Path) -> None:
+    result = []
+    for name in ("undisturbed", "late"):
+        (tmp_path / name).mkdir()
+        leader = Leader(folder(tmp_path / name, brought=range(6)))
+        state = leader.round(0, leader.first_model())
+        if name == "late":
+            model: dict[str, Value] = {
+                "w": torch.ones_like(state["w"]),
+                "stats": state["stats"],
+            }
+            step = Step("fit", "local", model, leader.site.agreement.recipe.training_config)
+            missed = Request(
+                "0/train/1/0", "training", 0, 1, (step, Step("sum", "upload", {}))
+            )
+            order = leader.order(missed)
+            assert leader.send(order).refused is None  # and nobody counts it
+            leader.miss(order)
+        leader.query(state)
+        leader.people("ask", "0/query", **ASK)
+        memory = leader.ledger.store.load_states("north")
+        result.append((memory, [question.row for question in leader.ledger.questions()]))
+        leader.ledger.close()
+    (one, rows), (other, others) = result
+    assert rows == others and one.keys() == other.keys()
+    for name in one:
+        assert all(torch.equal(one[name][part], other[name][part]) for part in one[name]), (
+            name
+        )
+
+
+def test_questions_that_were_asked_too_late_stay_and_their_labels_count(
+    leader: Leader,
+) -> None:
+    order_picks(leader)
+    late = leader.order(about("ask", "0/query", **ASK))
+    assert leader.send(late).answer == {"asked": 3}
+    leader.miss(late)
+    leader.label()
+    assert leader.people("close", "0/query", **CLOSE)["labeled"] == 9
+
+
+def test_a_close_that_came_too_late_has_closed(leader: Leader) -> None:
+    order_picks(leader)
+    leader.people("ask", "0/query", **ASK)
+    leader.label()
+    late = leader.order(about("close", "0/query", **CLOSE))
+    assert leader.send(late).refused is None
+    leader.miss(late)
+    leader.round(0, leader.first_model(), 1)
+    assert len(leader.host._here().labeled) == 9
+    assert "picks" not in leader.ledger.store.load_states("north")
+
+
+# -- runs -----------------------------------------------------------------------------------
+
+
+def test_a_new_run_starts_with_the_labels_of_the_one_before(leader: Leader) -> None:
+    order_picks(leader)
+    leader.people("ask", "0/query", **ASK)
+    leader.label()
+    leader.people("close", "0/query", **CLOSE)
+    second = Leader(leader.site, run=SECOND)
+    assert second.people("hello", "0/hello")["labeled"] == 9
+    assert {label.cycle for label in second.ledger.store.load_labels("north")} == {-1}
+    assert second.ledger.questions() == []
+    reply = leader.send(leader.order(about("ask", "0/query", **ASK)))
+    assert f"has left run {leader.run} for {SECOND}" in str(reply.refused)
+    second.ledger.close()
+
+
+def test_a_run_that_began_before_the_newest_one_is_a_replay(leader: Leader) -> None:
+    leader.people("hello", "0/hello")
+    earlier = "0000000000-" + 16 * "e"
+    order = replace(leader.order(about("hello", "0/hello")), run=earlier)
+    reply = leader.send(order)
+    assert f"is in run {RUN}, and run {earlier} began before it" in str(reply.refused)
+    assert leader.ledger.orders.newest_run() == RUN
+
+
+def test_news_without_a_request_are_few_and_of_the_run_that_is_on(leader: Leader) -> None:
+    """Whoever writes them with the right key must not fill the ledger by them."""
+    asking = leader.order(about("hello", "0/hello"), "progress")
+    leader.send(replace(asking, body={"news": "too early"}))
+    assert leader.ledger.orders.load_news() == []
+    leader.exchange({"north": about("hello", "0/hello")})
+    for number in range(60):
+        order = replace(asking, key=f"progress/{number}", body={"news": f"news {number}"})
+        assert leader.send(order).refused is None
+    leader.send(replace(asking, run=SECOND, body={"news": "of another run"}))
+    assert leader.ledger.orders.load_news() == [f"news {number}" for number in range(50)]
+
+
+def test_people_who_are_asked_about_first_change_no_secret_draw(leader: Leader) -> None:
+    """A restart in the middle of a query draws the same again, whatever the site is asked first."""
+    state = leader.first_model()
+    leader.round(0, state)
+    before = leader.host._here().parts.secret
+    leader.again()
+    assert leader.send(leader.order(about("hello", "0/hello"), "progress")).refused is None
+    leader.round(1, state)
+    assert leader.host._here().parts.secret == before
+
+
+# -- trouble --------------------------------------------------------------------------------
+
+
+def test_a_ledger_that_cannot_be_written_is_a_refusal_and_the_site_goes_on(
+    tmp_path: Path,
+) -> None:
+    leader = Leader(folder(tmp_path, agreement("strategy=random", schema=NUMBERS)))
+    tables = leader.ledger._tables
+    pages = tables.read("PRAGMA page_count")[0][0]
+    tables.read(f"PRAGMA max_page_count = {pages}")
+    big: dict[str, Value] = {"mean": torch.zeros(40_000), "std": torch.ones(40_000)}
+    request = Request("0/train/targets/0", "scaling", 0, 0, (Step("keep", "targets", big),))
+    order = leader.order(request)
+    assert "free some space" in str(leader.send(order).refused)
+    tables.read("PRAGMA max_page_count = 1000000")
+    assert leader.send(order).refused is None
+    leader.ledger.close()
+
+
+def test_a_ledger_of_other_rows_is_refused(leader: Leader) -> None:
+    with pytest.raises(Failed, match="number of rows is 18, not 17"):
+        leader.ledger.orders.check_rows(ROWS - 1)
+
+
+def test_a_message_above_what_the_study_leads_to_is_refused_before_it_is_unpacked(
+    tmp_path: Path,
+) -> None:
+    """100 MiB of one argument took 400 MiB more when they were unpacked and compared."""
+    leader = Leader(folder(tmp_path, brought=range(6)))
+    state: Answer = {
+        **leader.first_model(),
+        "w": torch.ones(100 << 17, dtype=torch.float64),
+    }
+    request = Request("0/train/0/0", "training", 0, 0, (Step("fit", "global", state),))
+    blob = sign_message(SECRET, leader.order(request))
+    tracemalloc.start()  # sees the copies of the message, not those of torch
+    try:
+        reply = open_reply(leader.site.keys.verify, leader.host.handle(blob), "north")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < len(blob) / 10
+    assert reply.refused is not None
+    assert f"a message of {len(blob)} bytes to site north is not opened" in reply.refused
+    leader.ledger.close()

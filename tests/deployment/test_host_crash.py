@@ -1,0 +1,90 @@
+"""A site that dies at any moment goes on as if it had not: each order is performed once."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fallow.core.types import Value
+from fallow.deployment.site.folder import SiteFolder
+from fallow.engine import Stacked
+from fallow.experiment.journal import Journal
+from fallow.storage.database import Database
+from fallow.storage.files import digest_of
+from tests.deployment.hosts import Leader, folder
+from tests.experiment.crash import KILLED, WELL, Points, start_child, wait_for_child
+
+pytest.importorskip("cryptography")
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a site holds when all is done."""
+
+    labels: list[Any]
+    questions: list[Any]
+    memory: str
+    sent: list[Any]
+
+
+def describe_end(site: SiteFolder) -> Left:
+    ledger = site.open_ledger()
+    try:
+        questions = [
+            (q.row, q.cycle, q.place, dict(q.why), q.state) for q in ledger.questions()
+        ]
+        memory = digest_of(ledger.store.load_states("north"))
+        return Left(ledger.store.load_labels("north"), questions, memory, ledger.traffic())
+    finally:
+        ledger.close()
+
+
+def life(site: SiteFolder, deadly: int | None = None) -> int:
+    """A process that does whatever is left to do, and dies at a point: before or after a commit of
+    the ledger, or before or after local training."""
+
+    def act() -> None:
+        points = Points(site.path, deadly)
+        # in the process that dies
+        Database.commit = points.around(Database.commit)  # type: ignore[method-assign]
+        Stacked.fit = points.around(Stacked.fit)  # type: ignore[method-assign]
+        leader = Leader(site, journal=Journal(site.path / "journal.sqlite"))
+        state = leader.round(0, leader.first_model())
+        leader.query(state)
+        details: dict[str, Value] = {"step": "0/query", "cycle": 0}
+        leader.people("ask", "0/query", **details, allowed=3)
+        leader.label()
+        leader.people("close", "0/query", **details)
+        leader.round(0, state, cycle=1)
+        (site.path / "points").write_text(str(points.seen))
+
+    return wait_for_child(start_child(act))
+
+
+def check(tmp_path: Path, every: int) -> None:
+    template = folder(tmp_path, brought=range(6)).path
+    warm = Leader(SiteFolder.open(shutil.copytree(template, tmp_path / "warm")))
+    warm.round(0, warm.first_model())  # what children need is imported once, here
+    warm.ledger.close()
+    whole = SiteFolder.open(shutil.copytree(template, tmp_path / "whole"))
+    assert life(whole) == WELL
+    expected, points = describe_end(whole), int((whole.path / "points").read_text())
+    assert points > 20 and len(expected.labels) == 9 and len(expected.sent) == 4
+    for deadly in range(0, points, every):
+        site = SiteFolder.open(shutil.copytree(template, tmp_path / f"point {deadly}"))
+        assert life(site, deadly) == KILLED
+        assert life(site) == WELL
+        assert describe_end(site) == expected, deadly
+
+
+def test_a_site_that_dies_ends_as_one_that_never_did(tmp_path: Path) -> None:
+    check(tmp_path, every=5)
+
+
+@pytest.mark.soak
+def test_a_site_that_dies_at_any_point_ends_as_one_that_never_did(tmp_path: Path) -> None:
+    check(tmp_path, every=1)

@@ -1,0 +1,183 @@
+"""A site at work for its people: questions, labels, withdrawals, and scores on its own rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fallow.core.messages import Request, Step
+from fallow.core.types import Answer
+from fallow.transport.envelope import Order
+from tests.deployment.hosts import (
+    ASK,
+    CLOSE,
+    ROWS,
+    RUN,
+    Leader,
+    about,
+    agreement,
+    folder,
+    order_picks,
+    truth,
+)
+
+pytest.importorskip("cryptography")
+
+# -- questions ------------------------------------------------------------------------------
+
+
+def test_a_question_says_why_its_row_was_chosen(leader: Leader) -> None:
+    order_picks(leader)
+    leader.people("ask", "0/query", **ASK)
+    questions = leader.ledger.questions()
+    assert [question.place for question in questions] == [0, 1, 2]
+    scores = [question.why["score"] for question in questions]
+    assert scores == sorted(scores, reverse=True)  # entropies, the largest first
+    assert all(question.why["by"] == "local" for question in questions)
+    assert all(question.why["predicted"] in (0, 1, 2) for question in questions)
+    assert all(1 / 3 <= question.why["probability"] <= 1 for question in questions)
+
+
+def test_the_first_questions_say_only_their_place(tmp_path: Path) -> None:
+    leader = Leader(folder(tmp_path))
+    leader.host._made.methods["initial"].query(
+        leader.ask("0/initial", "initial"), {"north": 4}, {}
+    )
+    told: Answer = {"step": "0/initial", "cycle": -1, "allowed": 4}
+    assert leader.people("ask", "0/initial", -1, **told) == {"asked": 4}
+    assert [question.why for question in leader.ledger.questions(-1)] == 4 * [{}]
+    leader.ledger.close()
+
+
+def test_a_site_asks_no_more_than_its_own_limit(tmp_path: Path) -> None:
+    leader = Leader(folder(tmp_path, brought=range(6), limit=2))
+    order_picks(leader)
+    assert leader.people("ask", "0/query", **ASK) == {"asked": 2}
+    leader.ledger.close()
+
+
+def test_progress_changes_nothing_and_needs_no_turn(leader: Leader) -> None:
+    order_picks(leader)
+    leader.people("ask", "0/query", **ASK)
+    leader.ledger.answer(leader.ledger.questions()[0].row, 1, "ann")
+    sent = leader.ledger.traffic()
+    order = Order(leader.site.agreement.digest, RUN, "north", "progress/7", 0, "progress")
+    found = leader.send(order).answer
+    assert found == {"asked": 3, "answered": 1, "declined": 0, "open": 2, "conflicts": 0}
+    assert leader.send(replace(order, run="another")).answer["asked"] == 0
+    assert leader.ledger.traffic() == sent
+
+
+def test_labels_train_from_the_close_on(leader: Leader) -> None:
+    order_picks(leader)
+    leader.people("ask", "0/query", **ASK)
+    leader.label()
+    before = len(leader.host._here().labeled)
+    after = leader.people("close", "0/query", **CLOSE)
+    assert (before, after["labeled"], after["pool"]) == (6, 9, ROWS - 9)
+    values = {label.row: label.value for label in leader.ledger.store.load_labels("north")}
+    assert all(value == truth(row) for row, value in values.items())
+
+
+def test_the_memory_of_a_cycle_ends_with_it(leader: Leader) -> None:
+    order_picks(leader)
+    leader.people("close", "0/query", **CLOSE)
+    assert leader.ledger.store.load_states("north") == {}
+
+
+def test_a_withdrawn_sample_leaves_at_the_next_round_and_not_in_the_middle_of_one(
+    leader: Leader,
+) -> None:
+    state = leader.first_model()
+    leader.people("hello", "0/hello")
+    leader.ledger.withdraw(0, "ann")  # which has a label
+    leader.ledger.withdraw(9, "ann")  # which has none
+    training_config = leader.site.agreement.recipe.training_config
+    middle = Request(
+        "0/train/0/1",
+        "training",
+        0,
+        0,
+        (Step("fit", "local", dict(state), training_config), Step("sum", "upload", {})),
+    )
+    assert leader.exchange({"north": middle}).answers["north"]["n"] == 6.0
+    first = replace(middle, key="0/train/1/0", round=1)
+    assert leader.exchange({"north": first}).answers["north"]["n"] == 5.0
+    site = leader.host._here()
+    assert (len(site.labeled), len(site.pool)) == (5, ROWS - 6 - 1)
+    leader.again()
+    assert leader.send(leader.orders[-1]).refused is None
+    assert len(leader.host._here().labeled) == 5
+
+
+def test_brought_labels_cost_nothing_and_are_held_back_like_others(tmp_path: Path) -> None:
+    agreed = agreement("strategy=entropy", "validation=0.34")
+    leader = Leader(folder(tmp_path, agreed, brought=range(9), limit=0))
+    told = leader.people("hello", "0/hello")
+    assert (told["labeled"], told["held"]) == (6, 3)
+    assert {label.cycle for label in leader.ledger.store.load_labels("north")} == {-1}
+    leader.ledger.close()
+
+
+# -- scores ---------------------------------------------------------------------------------
+
+
+def score(leader: Leader, **more: Any) -> Any:
+    state = {**leader.first_model(), "retained": False, **more}
+    return leader.people("score", "0/train/0", **state)
+
+
+def test_a_score_counts_rows_and_hits_in_all_and_by_class(leader: Leader) -> None:
+    output = score(leader)
+    assert output["rows"] == 12 and 0 <= output["hits"] <= 12
+    assert output["class_rows"].tolist() == [
+        0.0,
+        0.0,
+        0.0,
+    ]  # 4 rows of each class are too few
+    assert output["class_hits"].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_a_score_over_too_few_rows_leaves_no_site(tmp_path: Path) -> None:
+    agreed = agreement("strategy=entropy", smallest=13)
+    leader = Leader(folder(tmp_path, agreed))
+    told = score(leader)
+    assert (told["rows"], told["hits"]) == (0.0, 0.0)
+    leader.ledger.close()
+
+
+def test_a_site_without_test_rows_says_nothing(tmp_path: Path) -> None:
+    leader = Leader(folder(tmp_path, test=None))
+    assert score(leader)["rows"] == 0.0
+    leader.ledger.close()
+
+
+def test_a_model_that_diverged_is_refused_by_name(leader: Leader) -> None:
+    state = leader.first_model()
+    huge = {**state, "w": state["w"] + 1e308}
+    request = about("score", "0/train/0", **huge, retained=False)
+    assert "training diverged" in str(leader.send(leader.order(request)).refused)
+
+
+def test_under_secure_sums_a_score_leaves_masked_or_not_at_all(tmp_path: Path) -> None:
+    agreed = agreement("strategy=entropy", "privacy.secure_sum=true")
+    leader = Leader(folder(tmp_path, agreed))
+    single = about("score", "0/train/0", **leader.first_model(), retained=False)
+    bare = replace(single, steps=(replace(single.steps[0], kind="sum"),))
+    for request, why in (
+        (single, "allows it by sum alone"),
+        (bare, "only masked parts of sums"),
+    ):
+        assert why in str(leader.send(leader.order(request)).refused)
+    leader.ledger.close()
+
+
+def test_the_end_leaves_a_model_and_its_card_at_the_site(leader: Leader) -> None:
+    state = leader.round(0, leader.first_model())
+    ask = leader.ask("model/finish", "people", 2)
+    assert ask.keep("finish", None, **state) == 0  # the common model, none of its own
+    assert (leader.site.path / "model.safetensors").exists()
+    assert "Model card" in (leader.site.path / "model-card.md").read_text()

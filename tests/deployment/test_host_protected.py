@@ -1,0 +1,290 @@
+"""What protects people at a real site: noise drawn once, sealed letters, a ledger that is whole."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.core.messages import KEYS, Masked, Request, Step
+from fallow.core.training_config import TrainingStage
+from fallow.privacy.masks import new_secret, public_half
+from fallow.privacy.sealed import decrypt
+from fallow.storage.packing import unpack
+from fallow.transport.envelope import Order
+from fallow.transport.gathering import EPSILON
+from fallow.transport.relays import (
+    DELIVER,
+    delivery_body,
+    request_body,
+    seal_letters,
+    tensor_to_bytes,
+)
+from tests.deployment.hosts import RUN, SECOND, Leader, about, agreement, folder, keep
+
+pytest.importorskip("cryptography")
+
+SHARE = Request("0/query/0", "query", 0, 0, (Step("sum", "share", {}),))
+
+
+def noisy(path: Path, **chosen: Any) -> Leader:
+    pytest.importorskip("opendp")
+    agreed = agreement("strategy=ahfal", "privacy.epsilon=0.5")
+    return Leader(folder(path, agreed, brought=range(9), **chosen))
+
+
+# -- noise ----------------------------------------------------------------------------------
+
+
+def test_noise_is_drawn_once_and_says_what_it_cost(tmp_path: Path) -> None:
+    leader = noisy(tmp_path)
+    order = leader.order(SHARE)
+    first = leader.send(order).answer
+    leader.again()
+    again = leader.send(order).answer
+    assert first[EPSILON] == 0.5 and torch.equal(first["share"], again["share"])
+    assert leader.ledger.store.sum_spent() == 0.5
+    leader.ledger.close()
+
+
+def test_a_new_run_is_not_answered_from_the_book_of_the_last_one(tmp_path: Path) -> None:
+    leader = noisy(tmp_path)
+    first = leader.send(leader.order(SHARE)).answer
+    second = Leader(leader.site, run=SECOND)
+    other = second.send(second.order(SHARE)).answer
+    assert other[EPSILON] == 0.5 and not torch.equal(first["share"], other["share"])
+    assert second.ledger.store.sum_spent() == 1.0
+    for one in (leader, second):
+        one.ledger.close()
+
+
+def test_a_site_spends_no_more_than_it_allows_and_says_so(tmp_path: Path) -> None:
+    leader = noisy(tmp_path, epsilon=0.6)
+    assert leader.send(leader.order(SHARE)).refused is None
+    second = Leader(leader.site, run=SECOND)
+    refused = second.send(second.order(SHARE)).refused
+    assert "has spent epsilon 0.5 of the 0.6 that it allows over all runs" in str(refused)
+    assert second.ledger.store.sum_spent() == 0.5
+    for one in (leader, second):
+        one.ledger.close()
+
+
+def test_noise_that_came_too_late_is_spent_all_the_same(tmp_path: Path) -> None:
+    leader = noisy(tmp_path)
+    late = leader.order(SHARE)
+    leader.send(late)
+    leader.miss(late)
+    assert leader.people("ask", "0/query", step="0/query", cycle=0, allowed=0)["asked"] == 0
+    assert leader.ledger.store.sum_spent() == 0.5
+    leader.ledger.close()
+
+
+def test_noise_that_was_drawn_is_spent_also_where_its_order_fails(tmp_path: Path) -> None:
+    """A masked sum fails or not by a bound of the order: one bit about noisy counts.  Drawn anew
+    under key after key at no cost, such bits would average the noise away."""
+    pytest.importorskip("opendp")
+    agreed = agreement(
+        "strategy=ahfal",
+        "privacy.epsilon=0.5",
+        "privacy.total=1.0",
+        "privacy.secure_sum=true",
+    )
+    leader = Leader(folder(tmp_path, agreed, brought=range(9)))
+    spent, why = [], []
+    for turn in (0, 2, 4):
+        shown = Masked(f"0/query/{turn}", 0, None)
+        step = Step("each", KEYS, {}, masked=shown)
+        asked = Request(f"0/query/{turn}", "query", 0, 0, (step,))
+        leader.exchange({"north": asked})
+        # without the site's own key, so that it fails whatever was drawn
+        share = Step("sum", "share", {}, masked=shown)
+        failing = Request(f"0/query/{turn + 1}", "query", 0, 0, (share,))
+        order = leader.order(failing)
+        for _ in range(2):  # the same order again costs nothing more
+            why.append(str(leader.send(order).refused))
+        spent.append(leader.ledger.store.sum_spent())
+    assert spent == [0.5, 1.0, 1.0], why
+    assert "adds nothing to a secure sum" in why[0]
+    assert "releases nothing more" in why[-1]
+    leader.again()
+    assert leader.ledger.store.sum_spent() == 1.0
+    leader.ledger.close()
+
+
+# -- letters --------------------------------------------------------------------------------
+
+
+def relaying(path: Path) -> tuple[Leader, Order, bytes]:
+    """A site, the order to train and pass its model on to "south", and south's secret."""
+    leader = Leader(
+        folder(path, agreement("training=dpfl", "validation=0.3"), brought=range(9))
+    )
+    training_config = replace(
+        leader.site.agreement.recipe.training_config, stages=(TrainingStage(4),)
+    )  # the first
+    secret = new_secret()
+    fit = Step("fit", "local", dict(leader.first_model()), training_config)
+    request = Request("0/train/0/0", "training", 0, 0, (fit, Step("relay", "model", {})))
+    body = request_body(request, {"south": public_half(secret)})
+    return leader, leader.order(request, body=body), secret
+
+
+def test_what_a_site_passes_on_is_for_its_receiver_alone(tmp_path: Path) -> None:
+    leader, order, secret = relaying(tmp_path)
+    answer = leader.send(order).answer
+    assert set(answer) == {"letter/south", "bytes"}
+    letter = tensor_to_bytes(answer["letter/south"], "a letter")
+    model = unpack(decrypt(secret, letter, repr((RUN, order.key, "north", "south"))))
+    assert torch.equal(model["w"], leader.ledger.store.load_states("north")["local"]["w"])
+    with pytest.raises(ValueError, match="seal does not open"):
+        decrypt(leader.site.keys.seal, letter, repr((RUN, order.key, "north", "south")))
+    leader.ledger.close()
+
+
+def test_the_legs_of_a_relay_are_one_exchange(tmp_path: Path) -> None:
+    leader, order, _ = relaying(tmp_path)
+    first = leader.send(order).answer
+    brought = {name: value + 1 for name, value in leader.first_model().items()}
+    sealed = seal_letters(
+        Order(order.study, order.run, "south", order.key, order.place),
+        dict(brought),
+        {"north": leader.site.keys.seal_public},
+    )
+    body = delivery_body("model", {"south": torch.as_tensor(sealed["letter/north"])})
+    second = Order(
+        order.study,
+        order.run,
+        "north",
+        f"{order.key}{DELIVER}",
+        order.place + 1,
+        "deliver",
+        order.key,
+        body,
+    )
+    assert leader.send(second).answer == {"refused": ""}
+    kept = leader.ledger.store.load_states("north")
+    assert torch.equal(kept["model/south"]["w"], brought["w"]) and "local" in kept
+    leader.again()  # neither leg has counted: a coordinator that died asks both again
+    assert torch.equal(leader.send(order).answer["letter/south"], first["letter/south"])
+    assert leader.send(second).answer == {"refused": ""}
+    leader.miss(second)  # it never counts
+    leader.people("score", "0/train/0", retained=True, **leader.first_model())
+    assert leader.ledger.store.load_states("north") == {}
+    leader.ledger.close()
+
+
+def test_a_letter_that_does_not_open_is_refused_by_its_sender(tmp_path: Path) -> None:
+    leader, order, _ = relaying(tmp_path)
+    leader.send(order)
+    body = delivery_body("model", {"south": torch.zeros(60, dtype=torch.uint8)})
+    second = Order(
+        order.study,
+        order.run,
+        "north",
+        f"{order.key}{DELIVER}",
+        order.place + 1,
+        "deliver",
+        order.key,
+        body,
+    )
+    assert "site south passed on in 'model'" in str(leader.send(second).refused)
+    leader.ledger.close()
+
+
+def test_letters_that_open_a_cycle_are_not_forgotten_with_the_one_before(
+    tmp_path: Path,
+) -> None:
+    leader, first, _ = relaying(tmp_path)
+    leader.send(first)  # of a cycle whose end the site does not hear of
+    leader.count(first)
+    key = f"1/train/0/0{DELIVER}"
+    sealed = seal_letters(
+        Order(first.study, first.run, "south", key, 2),
+        {"w": leader.first_model()["w"]},
+        {"north": leader.site.keys.seal_public},
+    )
+    body = delivery_body(
+        "model", {"south": torch.as_tensor(sealed["letter/north"])}, cycle=1
+    )
+    brought = leader.order(about("hello", key), "deliver", key=key, body=body)
+    assert leader.send(brought).answer == {"refused": ""}
+    leader.count(brought)
+    fit = Step("fit", "local", dict(leader.first_model()))
+    leader.exchange({"north": Request("1/train/0/1", "training", 1, 0, (fit,))})
+    assert leader.ledger.store.load_states("north").keys() == {
+        "cycle",
+        "local",
+        "model/south",
+    }
+    leader.ledger.close()
+
+
+# -- the ledger -----------------------------------------------------------------------------
+
+
+def test_a_damaged_ledger_is_a_refusal_with_the_way_out(tmp_path: Path) -> None:
+    leader = Leader(folder(tmp_path, brought=range(3)))
+    leader.people("hello", "0/hello")
+    leader.ledger.close()
+    db = sqlite3.connect(leader.site.ledger_path)
+    db.execute("UPDATE label SET value = 2.0 WHERE row = 1")
+    db.commit()
+    db.close()
+    leader.start()
+    for _ in range(2):
+        reply = leader.send(leader.order(keep("0/query/0", "select", n=1)))
+        assert "is damaged" in str(reply.refused)
+        log = (leader.site.path / "errors.log").read_text()
+        assert "copy ledger-backup.sqlite" in log
+    leader.ledger.close()
+
+
+def test_a_ledger_put_back_from_a_backup_says_that_it_is_older(tmp_path: Path) -> None:
+    leader = Leader(folder(tmp_path, brought=range(6)))
+    state = leader.cycle(leader.first_model())
+    leader.round(0, state, 1)
+    leader.ledger.close()
+    copy = leader.site.path / "ledger-backup.sqlite"
+    leader.site.ledger_path.write_bytes(copy.read_bytes())
+    for leftover in ("-wal", "-shm"):
+        Path(f"{leader.site.ledger_path}{leftover}").unlink(missing_ok=True)
+    leader.start()
+    upload = (Step("sum", "upload", {}),)
+    reply = leader.send(leader.order(Request("1/train/1/0", "training", 1, 1, upload)))
+    assert "its ledger is older, perhaps from a backup" in str(reply.refused)
+    second = Leader(leader.site, run=SECOND)
+    assert (
+        second.people("hello", "0/hello")["labeled"] == 9
+    )  # labels are those of the close
+    for one in (leader, second):
+        one.ledger.close()
+
+
+# -- a new run ------------------------------------------------------------------------------
+
+
+def test_a_run_whose_first_order_was_refused_begins_without_memory_of_the_last_one(
+    tmp_path: Path,
+) -> None:
+    """A look at how labeling goes in between must not bring that memory back."""
+    first = Leader(folder(tmp_path, brought=range(6)))
+    first.round(0, first.first_model())
+    second = Leader(first.site, run=SECOND)
+    second.host, second.ledger = first.host, first.ledger
+    hello = second.order(about("hello", "0/hello"))
+    assert "its ledger is older" in str(
+        second.send(replace(hello, counted="0/train/0/0")).refused
+    )
+    look = replace(hello, key="progress", errand="progress", body=None)
+    assert second.send(look).refused is None
+    assert second.send(hello).refused is None
+    site = second.host._site
+    assert (
+        site is not None
+        and site.memory.keys() == second.ledger.store.load_states("north").keys()
+    )
+    first.ledger.close()

@@ -1,0 +1,410 @@
+"""What one hostile or broken site can say, and how little of it counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.core.messages import Request, Step
+from fallow.core.types import Answer
+from fallow.core.weights import cap_weights
+from fallow.deployment.agreement import Waits as AgreedWaits
+from fallow.settings.spec import Spec
+from fallow.strategies import AHFAL
+from fallow.transport.checks import ResponseCheck
+from fallow.transport.envelope import Order
+from fallow.transport.plausible import Bounds, cut_weights, find_too_far
+from tests.deployment.hostile import turn
+from tests.deployment.hosts import agreement
+from tests.deployment.remotes import Federation, Waits, federation
+from tests.deployment.worlds import tiny
+from tests.privacy.federation import Asker
+from tests.worlds import tables
+
+FOUR = tables(sites=4)
+QUORUM = Waits(10.0, quorum=3, patience=100.0)
+ONE_AWAY = AgreedWaits(timeout=5.0, quorum=2, patience=60.0, deadline=3600.0)
+
+
+def train_round(there: Federation) -> Any:
+    """The state after a round of FedAvg."""
+    site = there.world.members["a"]
+    state = site.memory["global"]
+    return site.parts.methods["training"].round(state, there.ask("0/train/0", "training"))
+
+
+def says(there: Federation, site: str, **changes: Any) -> None:
+    there.signing[site].change = lambda order, answer: {**answer, **changes}
+
+
+def model_of(there: Federation, size: float) -> torch.Tensor:
+    d = there.world.members["a"].parts.layout.d
+    return torch.full((d,), size, dtype=torch.float64)
+
+
+# -- numbers that are finite and still too large -------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1e300, 5e40, 1e19, 1e7])
+def test_one_finite_number_of_a_site_neither_ends_nor_steers_a_round(size: float) -> None:
+    honest = train_round(federation(AHFAL(), FOUR, QUORUM, link={"down": {"d"}}))
+    there = federation(AHFAL(), FOUR, QUORUM)
+    says(there, "d", w=model_of(there, size))
+    values = train_round(there)
+    assert values["w"].float().square().sum().isfinite()
+    torch.testing.assert_close(values, honest)
+    assert there.refusals.keys() == {"d"}
+    assert "w has the norm" in there.refusals["d"]
+
+
+def test_a_model_without_statistics_is_refused_also_where_it_is_the_first_of_two(
+    tmp_path: Path,
+) -> None:
+    """Of two forms that are as frequent the first site's holds: the honest one was refused, and
+    the method stopped on what was missing."""
+    recipe = replace(tiny(tmp_path / "x").agreement.recipe, training=Spec("ditto"))
+    world = tiny(tmp_path / "y", recipe, waits=ONE_AWAY)
+
+    def halve(key: str, answer: dict[str, Any]) -> dict[str, Any]:
+        if key.startswith("0/train/"):
+            return {name: part for name, part in answer.items() if name != "stats"}
+        return answer
+
+    for site in ("basel", "chur"):
+        turn(world, site, halve)
+    with pytest.raises(RuntimeError) as stopped:
+        world.program().go()
+    for site in ("basel", "chur"):
+        assert f"site {site}: stats is missing beside w" in str(stopped.value)
+    refused = {event["site"] for event in world.said("refused")}
+    assert refused == {"basel", "chur"}
+
+
+def test_a_refusal_of_a_far_model_names_the_bound_and_the_setting() -> None:
+    there = federation(AHFAL(), FOUR, QUORUM)
+    says(there, "d", w=model_of(there, 1e7))
+    train_round(there)
+    for word in ("beyond 1000 times", "median over sites", "federation.farthest"):
+        assert word in there.refusals["d"]
+
+
+def test_a_study_may_allow_models_that_are_farther_away() -> None:
+    there = federation(AHFAL(), FOUR, QUORUM)
+    there.remote.border.bounds = Bounds(farthest=float("inf"))
+    there.remote.border.dtype = torch.float64
+    says(there, "d", w=model_of(there, 1e7))
+    assert float(train_round(there)["w"].norm()) > 1e4
+    assert there.refusals == {}
+
+
+def test_a_site_without_labels_adds_nothing_to_a_model() -> None:
+    there = federation(AHFAL(), FOUR, QUORUM)
+    says(there, "d", n=0.0, w=model_of(there, 5.0))
+    train_round(there)
+    assert "w is not 0 although n is 0" in there.refusals["d"]
+
+
+def test_a_column_whose_square_no_number_holds_is_refused_before_sites_compute_with_it() -> (
+    None
+):
+    there = federation(Asker(), FOUR, QUORUM)
+    says(there, "b", x=torch.full((6,), 1e300, dtype=torch.float64))
+    assert float(there.ask().sum("plain")["sites"]) == 3
+    assert "x has values up to 1e+300, whose squares" in there.refusals["b"]
+
+
+def test_where_two_sites_differ_too_much_the_larger_one_does_not_count() -> None:
+    details = {site: of_sum(w=torch.ones(4)) for site in "ab"}
+    answers: dict[str, Answer] = {
+        "a": {"w": torch.ones(4)},
+        "b": {"w": torch.ones(4) * 1e9},
+    }
+    assert find_too_far(answers, details, torch.float32, Bounds()).keys() == {"b"}
+
+
+def test_large_numbers_that_all_sites_have_are_no_reason_to_refuse() -> None:
+    about = dict.fromkeys("abc", of_sum())
+    answers: dict[str, Answer] = {site: {"w": torch.ones(4) * 1e9} for site in "abc"}
+    assert find_too_far(answers, about, torch.float32, Bounds()) == {}
+    none_yet: dict[str, Answer] = {
+        **answers,
+        "b": {"w": torch.zeros(4)},
+        "c": {"w": torch.zeros(4)},
+    }
+    assert find_too_far(none_yet, about, torch.float32, Bounds()) == {}
+
+
+def of_sum(verb: str = "upload", **args: Any) -> Request:
+    steps = (Step("fit", "local", args), Step("sum", verb, {}))
+    return Request("0/train/0/0", "training", 0, 0, steps)
+
+
+# -- how much a site weighs ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("weights", "bounds", "counted"),
+    [
+        ([8.0, 8.0, 8.0], Bounds(), [8.0, 8.0, 8.0]),
+        ([4.0, 4.0, 4.0, 4.0, 1e9], Bounds(), [4.0, 4.0, 4.0, 4.0, 16.0]),
+        ([4.0] * 30 + [1e9], Bounds(), [4.0] * 30 + [40.0]),
+        ([4.0] * 30 + [1e9], Bounds(largest_ratio=float("inf")), [4.0] * 30 + [120.0]),
+        ([0.0, 4.0, 1e9], Bounds(), [0.0, 4.0, 1e9]),  # two that count: nobody can say
+        ([1.0, 1.0, 1e3], Bounds(1.0, 1.0, float("inf")), [1.0, 1.0, 1e3]),
+        ([], Bounds(), []),
+    ],
+)
+def test_no_site_weighs_more_than_its_share(
+    weights: list[float], bounds: Bounds, counted: list[float]
+) -> None:
+    outcome = cap_weights(weights, bounds.largest_share, bounds.largest_ratio)
+    assert outcome == pytest.approx(counted)
+
+
+def test_a_site_that_weighs_too_much_is_cut_and_its_model_stays_what_it_is() -> None:
+    about = dict.fromkeys("abc", of_sum())
+    answers: dict[str, Any] = {
+        site: {"n": n, "w": n * torch.ones(2)}
+        for site, n in (("a", 4.0), ("b", 4.0), ("c", 100.0))
+    }
+    found, words = cut_weights(answers, about, Bounds())
+    assert found["c"]["n"] == pytest.approx(8.0)
+    torch.testing.assert_close(found["c"]["w"], 8.0 * torch.ones(2))
+    assert found["a"] is answers["a"]
+    assert "weighs by 100 rows and counts as 8" in words["c"]
+
+
+def test_a_site_cannot_claim_more_labels_than_it_brought_or_was_asked_for() -> None:
+    there = federation(AHFAL(), FOUR, QUORUM)
+    there.remote.border.labels = dict.fromkeys(FOUR, 8)
+    says(there, "c", n=9.0)
+    train_round(there)
+    assert there.refusals == {"c": "n is 9, and the site brought or was asked for 8 labels"}
+
+
+def test_what_weighs_too_much_is_said_and_the_round_goes_on() -> None:
+    there = federation(AHFAL(), FOUR, QUORUM)
+
+    def claim(order: Order, answer: Any) -> Answer:
+        mean = answer["w"] / answer["n"]
+        return {**answer, "n": 1e6, "w": mean * 1e6}
+
+    there.signing["c"].change = claim
+    train_round(there)
+    (event,) = [event for event in there.said if event["event"] == "weighed"]
+    assert event["site"] == "c"
+    assert there.refusals == {}
+
+
+@pytest.mark.parametrize(
+    ("owner", "verb", "fields"),
+    [
+        ("scaling", "columns", ("rows", "columns")),
+        ("scaling", "spread", ("squares", "varies")),
+        ("scaling", "labeled", ("rows", "targets")),
+        ("training", "normal", ("rows", "weight", "products")),
+    ],
+)
+def test_units_and_least_squares_weigh_a_site_by_what_it_registered(
+    owner: str, verb: str, fields: tuple[str, ...]
+) -> None:
+    step = Step("sum", verb, {})
+    details = {site: Request("0", owner, 0, 0, (step,)) for site in "abc"}
+    many = {"a": 10, "b": 10, "c": 10_000}
+    border = ResponseCheck(dict(many), labels=dict(many))
+    answers: dict[str, Any] = {
+        site: {name: torch.tensor(float(n)) for name in fields} for site, n in many.items()
+    }
+    found, words = border.limit_weights(details, answers)
+    counted = {name: float(torch.as_tensor(value)) for name, value in found["c"].items()}
+    assert counted == dict.fromkeys(fields, pytest.approx(20.0))
+    assert found["a"] is answers["a"]
+    assert words.keys() == {"c"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ({"squares": torch.tensor(-1.0)}, "squares is below 0"),
+        ({"varies": torch.tensor([-1.0])}, "varies is below 0"),
+        (
+            {"one": 1.0, "share": torch.tensor([7.0]), "square": torch.tensor([0.5])},
+            "share is above 1",
+        ),
+    ],
+)
+def test_counts_below_0_and_shares_above_1_are_refused(
+    answer: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ValueError, match=why):
+        ResponseCheck({"a": 9}).check("a", of_sum("spread"), answer)
+
+
+TALLY = {
+    **{"chosen": 3.0, "wrong": 1.0, "left": 6.0, "doubt": 1.5},
+    **{"drawn": 2.0, "beyond": 4.0, "squares": 8.0},
+}
+
+
+@pytest.mark.parametrize("kind", ["sum", "each"])
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"drawn": -1.0}, "drawn is -1, which is below 0"),
+        ({"wrong": -9.0}, "wrong is -9, which is below 0"),
+        ({"left": 7.0}, "chosen and left are 10 together, and there are 9 rows"),
+        ({"doubt": 7.0}, "doubt is 7, more than left, 6"),
+        ({"drawn": 5.0}, "drawn is 5, and there are 4 labels at most"),
+        ({"beyond": 5.0}, "beyond is more than its squares allow"),
+        ({"beyond": 1e300}, "beyond is more than its squares allow"),
+        ({"chosen": torch.tensor([3.0])}, "chosen is no single number"),
+    ],
+)
+def test_a_tally_that_cannot_be_is_refused(
+    kind: Any, changes: dict[str, Any], why: str
+) -> None:
+    request = Request("1/audit/0", "audit", 1, 0, (Step(kind, "tally", {}),))
+    border = ResponseCheck({"a": 9}, labels={"a": 4})
+    assert border.check("a", request, TALLY) == TALLY
+    with pytest.raises(ValueError, match=why):
+        border.check("a", request, {**TALLY, **changes})
+
+
+# -- what a site says of itself ------------------------------------------------------------------
+
+HELLO = {
+    **{"rows": 9, "test": 4, "labeled": 2, "held": 1, "pool": 6},
+    **{"schema": "digest", "fallow": "0", "seal": torch.zeros(32, dtype=torch.uint8)},
+}
+CLOSE = {"asked": 3, "answered": 2, "declined": 1, "labeled": 4, "held": 0, "pool": 5}
+SCORE = {
+    **{"rows": 4.0, "hits": 3.0},
+    **{"class_rows": torch.tensor([2.0, 2.0]), "class_hits": torch.tensor([2.0, 1.0])},
+}
+
+
+def people(verb: str) -> Request:
+    return Request(f"0/{verb}/0", "people", 0, 0, (Step("each", verb, {}),))
+
+
+KNOWN = ResponseCheck(
+    {"a": 9}, labels={"a": 4}, tests={"a": 4}, allowed={"a": 3}, schema="digest"
+)
+
+
+@pytest.mark.parametrize(
+    ("verb", "answer"), [("hello", HELLO), ("close", CLOSE), ("score", SCORE)]
+)
+def test_honest_counts_are_taken(verb: str, answer: dict[str, Any]) -> None:
+    assert KNOWN.check("a", people(verb), answer).keys() == answer.keys()
+
+
+@pytest.mark.parametrize(
+    ("verb", "answer", "why"),
+    [
+        (
+            "hello",
+            {**HELLO, "rows": 0, "pool": 0},
+            "are 3 together, and rows is 0|rows is 0",
+        ),
+        ("hello", {**HELLO, "pool": 7}, "are 10 together, and rows is 9"),
+        ("hello", {**HELLO, "schema": "other"}, "schema is 'other' and not 'digest'"),
+        ("hello", {**HELLO, "more": "words"}, "it answers with"),
+        ("close", {**CLOSE, "asked": 4}, "asked is 4, .* and 3 questions were allowed"),
+        ("close", {**CLOSE, "answered": 3}, "answered and declined are 4 together"),
+        ("close", {**CLOSE, "labeled": 5}, "are 5 together, and the site brought or was"),
+        ("close", {**CLOSE, "pool": 6}, "labeled, held and pool are 10 together"),
+        ("score", {**SCORE, "hits": 5.0}, r"hits is \[5.0\], and rows is \[4.0\]"),
+        ("score", {**SCORE, "hits": -1.0}, "hits is -1.0, and the site has 9 rows"),
+        ("score", {**SCORE, "rows": 3.0}, "rows is 3, and the site has 4 test rows"),
+        (
+            "score",
+            {**SCORE, "class_hits": torch.tensor([3.0, 0.0])},
+            r"class_hits is \[3.0, 0.0\]",
+        ),
+        (
+            "score",
+            {**SCORE, "class_rows": torch.tensor([9.0, 2.0])},
+            "class_rows is 11 together, and rows is 4",
+        ),
+        ("score", {"rows": 4.0, "squares": -1.0}, "squares is -1.0, which is below 0"),
+        (
+            "score",
+            {"rows": 4.0, "squares": torch.ones(2)},
+            "squares is .* no single number",
+        ),
+    ],
+)
+def test_counts_that_cannot_be_are_refused(
+    verb: str, answer: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ValueError, match=why):
+        KNOWN.check("a", people(verb), answer)
+
+
+def test_more_answers_than_questions_are_no_progress() -> None:
+    assert ResponseCheck().check_progress("a", {"asked": 3, "answered": 2, "open": 1})
+    with pytest.raises(ValueError, match="are 4 together, and asked is 3"):
+        ResponseCheck().check_progress("a", {"asked": 3, "answered": 4})
+
+
+def test_a_site_that_claims_far_more_rows_than_the_others_does_not_count() -> None:
+    about = dict.fromkeys("abc", people("hello"))
+    answers: dict[str, Any] = {site: {**HELLO, "rows": 9} for site in "abc"}
+    answers["b"] = {**HELLO, "rows": 10**9}
+    refused = KNOWN.refusals(about, answers)
+    assert refused.keys() == {"b"}
+    assert "rows is 1e+09, beyond 1000 times the median site" in refused["b"]
+
+
+def test_a_shared_budget_is_never_asked_for_twice() -> None:
+    about = dict.fromkeys("abc", people("ask"))
+    answers: dict[str, Any] = {"a": {"asked": 3}, "b": {"asked": 10}, "c": {"asked": 4}}
+    shared = replace(KNOWN, shared=10)
+    assert shared.refusals(about, answers).keys() == {"b"}
+    assert KNOWN.refusals(about, answers) == {}
+
+
+def test_an_error_far_beyond_the_others_is_no_score() -> None:
+    details = dict.fromkeys("abc", people("score"))
+    answers: dict[str, Any] = {site: {"rows": 4.0, "squares": 2.0} for site in "abc"}
+    answers["c"] = {"rows": 4.0, "squares": 1e300}
+    assert KNOWN.refusals(details, answers).keys() == {"c"}
+
+
+# -- the agreement -------------------------------------------------------------------------------
+
+
+def test_bounds_that_nobody_changed_keep_the_digest_of_an_agreement() -> None:
+    usual = agreement("strategy=entropy")
+    assert usual.digest == replace(usual, bounds=Bounds()).digest
+    assert usual.digest != replace(usual, bounds=Bounds(farthest=5.0)).digest
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"farthest": 0.5}, {"largest_share": 0.0}, {"largest_ratio": 0.0}]
+)
+def test_bounds_that_cannot_be_are_refused_by_name(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=f"federation.{next(iter(wrong))} is"):
+        Bounds(**wrong)
+
+
+# -- a whole study -------------------------------------------------------------------------------
+
+
+def test_a_study_ends_well_with_a_site_whose_model_is_infinite_in_float32(
+    tmp_path: Path,
+) -> None:
+    world = tiny(tmp_path, waits=ONE_AWAY)
+
+    def poison(key: str, answer: dict[str, Any]) -> dict[str, Any]:
+        return {**answer, "w": answer["w"] * 0 + 5e40} if "w" in answer else answer
+
+    turn(world, "chur", poison)
+    assert world.program().go()
+    assert world.records()[-1]["accuracy"] is not None
+    assert {event["site"] for event in world.said("refused")} == {"chur"}

@@ -1,0 +1,187 @@
+"""Secure sums with one hostile site: a total that cannot be never counts, and nobody sees whose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.core.ask import Ask
+from fallow.core.messages import Masked
+from fallow.core.refusal import Halted
+from fallow.privacy import Privacy, SecureSum
+from fallow.privacy.signing import sign
+from fallow.strategies import AHFAL
+from fallow.transport import sum_keys
+from fallow.transport.checks import ResponseCheck
+from fallow.transport.plausible_sums import PlausibleSums
+from fallow.transport.relays import bytes_to_tensor, read_request
+from fallow.transport.sum_keys import SIGNED, find_shown, sign_sum_key
+from tests.deployment.hostile import turn
+from tests.deployment.remotes import RUN, STUDY, Federation, Waits, federation
+from tests.deployment.worlds import TINY, tiny
+from tests.privacy.federation import SECURE
+from tests.worlds import tables
+
+FOUR = tables(sites=4)
+FAR = 2**62  # added to a masked number: a quarter of all there are
+
+
+def asking(there: Federation) -> Ask:
+    ask = there.ask("0/train/0", "training")
+    ask.masking = PlausibleSums(SecureSum(), there.remote.border, there.said.append)
+    return ask
+
+
+def train_round(there: Federation) -> Any:
+    site = there.world.members["a"]
+    return site.parts.methods["training"].round(site.memory["global"], asking(there))
+
+
+def adds(there: Federation, site: str, times: int, **more: int) -> None:
+    """The next ``times`` parts of a site are not what they should be."""
+    left = [times]
+
+    def change(order: Any, answer: Any) -> Any:
+        if not answer.keys() >= more.keys() or left[0] == 0:
+            return answer
+        left[0] -= 1
+        return {**answer, **{name: answer[name] + value for name, value in more.items()}}
+
+    there.signing[site].change = change
+
+
+@pytest.mark.parametrize("more", [{"w": FAR}, {"n": FAR}, {"n": -FAR}], ids=str)
+def test_a_total_that_cannot_be_is_asked_for_again_and_does_not_count(
+    more: dict[str, int],
+) -> None:
+    honest = train_round(federation(AHFAL(), FOUR, privacy=SECURE))
+    there = federation(AHFAL(), FOUR, privacy=SECURE)
+    there.remote.border.labels = dict.fromkeys(FOUR, 8)
+    adds(there, "c", 1, **more)
+    torch.testing.assert_close(train_round(there), honest, rtol=0, atol=1e-9)
+    (event,) = [event for event in there.said if event["event"] == "implausible"]
+    assert "cannot be" in event["why"]
+
+
+def test_a_key_that_gives_no_secret_is_held_against_its_site_and_the_sum_goes_on() -> None:
+    """All others would fail to mask their parts, and be left out in its place."""
+    there = federation(AHFAL(), FOUR, Waits(2.0, quorum=3), privacy=SECURE)
+
+    def change(order: Any, answer: Any) -> Any:
+        if "key" not in answer:
+            return answer
+        return {"key": torch.zeros(32, dtype=torch.uint8)}
+
+    there.signing["c"].change = change
+    assert bool(train_round(there)["w"].isfinite().all())
+    assert set(there.refusals) == {"c"}
+    assert "with which nobody can share a secret" in there.refusals["c"]
+
+
+@pytest.mark.parametrize("wrong", ["none", "another sum's", "longer"])
+def test_a_key_that_is_not_signed_is_held_against_its_site_and_the_sum_goes_on(
+    wrong: str,
+) -> None:
+    """All others would refuse to add, and be left out in its place."""
+    there = federation(AHFAL(), FOUR, Waits(2.0, quorum=3), privacy=SECURE)
+    hostile = there.signing["c"]
+
+    def change(order: Any, answer: Any) -> Any:
+        if SIGNED not in answer:
+            return answer
+        if wrong == "none":
+            return {"key": answer["key"]}
+        masked = Masked("0/train/9", 0, None)
+        signed = sign_sum_key(hostile.secret, order, "c", masked, answer["key"])
+        if wrong == "longer":
+            # signed as it is read, with a byte before it
+            shown = find_shown(read_request(order)[0])
+            assert shown is not None
+            statement = sum_keys._state(STUDY, RUN, "c", shown, answer["key"])
+            signed = bytes_to_tensor(sign(hostile.secret, b"x" + statement)[:65])
+        return {**answer, SIGNED: signed}
+
+    hostile.change = change
+    assert bool(train_round(there)["w"].isfinite().all())
+    assert set(there.refusals) == {"c"}
+
+
+def test_signatures_outlive_the_process_that_collected_them() -> None:
+    """A coordinator may be started again between the keys of a sum and its parts."""
+    honest = train_round(federation(AHFAL(), FOUR, privacy=SECURE))
+    there = federation(AHFAL(), FOUR, Waits(2.0, patience=3.0), privacy=SECURE)
+    away = there.signing["c"]
+
+    def change(order: Any, answer: Any) -> Any:
+        if SIGNED in answer:
+            return answer
+        return {}
+
+    away.change = change
+    with pytest.raises(Halted):
+        train_round(there)
+    away.change = None
+    life = replace(there.remote, life="another")
+    there.remote = life
+    torch.testing.assert_close(train_round(there), honest, rtol=0, atol=1e-9)
+
+
+def test_a_total_that_is_never_one_ends_in_a_sentence_and_is_never_journaled() -> None:
+    there = federation(AHFAL(), FOUR, privacy=SECURE)
+    adds(there, "c", 10**6, w=FAR)
+    for _ in range(2):  # again after a restart
+        with pytest.raises(RuntimeError, match="3 times, and masks hide whose part it is"):
+            train_round(there)
+    adds(there, "c", 0, w=FAR)
+    assert bool(train_round(there)["w"].isfinite().all())
+
+
+def test_the_same_attempts_are_replayed_after_a_restart() -> None:
+    there = federation(AHFAL(), FOUR, privacy=SECURE)
+    adds(there, "c", 1, w=FAR)
+    first = train_round(there)
+    asked = len(there.link.delivered)
+    torch.testing.assert_close(train_round(there), first, rtol=0, atol=0)
+    assert len(there.link.delivered) == asked
+
+
+@pytest.mark.parametrize(
+    ("total", "why"),
+    [
+        ({"hits": 5.0, "rows": 4.0}, "hits is more than rows"),
+        ({"rows": -4.0}, "rows is below 0"),
+        ({"n": 9.0}, "n is 9, and these sites can have 8 labels"),
+        ({"x": 7.0}, "x is beyond 2 times the bound 3"),
+        ({"n": 2.0, "w": torch.ones(4) * 1e30}, "w cannot be held squared"),
+        ({"n": 2.0, "w": torch.ones(4) * 1e7}, "w has the norm 1e.07, beyond 1000 times 2"),
+    ],
+)
+def test_what_totals_cannot_be(total: dict[str, Any], why: str) -> None:
+    border = ResponseCheck(labels={"a": 4, "b": 4}, last={"w": 2.0})
+    sums = PlausibleSums(SecureSum(), border, lambda event: None)
+    bound = 3.0 if "x" in total else None
+    fault = sums._find_fault(total, ["a", "b"], bound)
+    assert fault is not None
+    with pytest.raises(ValueError, match=why):
+        raise ValueError(fault)
+
+
+def test_a_study_with_secure_sums_goes_on_after_one_bad_part(tmp_path: Path) -> None:
+    recipe = replace(TINY, rounds=2, privacy=Privacy(secure_sum=True))
+    world = tiny(tmp_path, recipe)
+    spoiled: list[str] = []
+
+    def poison(key: str, answer: dict[str, Any]) -> dict[str, Any]:
+        if key.startswith("0/train/1/") and "w" in answer and not spoiled:
+            spoiled.append(key)
+            return {**answer, "w": answer["w"] + FAR}
+        return answer
+
+    turn(world, "chur", poison)
+    assert world.program().go()
+    assert len(world.said("implausible")) == 1
+    assert world.records()[-1]["accuracy"] is not None

@@ -1,0 +1,238 @@
+"""A study over HTTPS, also by way of NVFlare, from the folders and commands of its parties: what
+is written, shown, refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fallow.cli.app import app
+from fallow.deployment.coordinator.folder import CoordinatorFolder
+from fallow.deployment.links.table import connect
+from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.site.terms import describe_study
+from fallow.deployment.study_file import read_agreement
+from fallow.transport.tls import Tls, new_tls
+
+pytest.importorskip("httpx")
+
+
+def run(*words: object) -> str:
+    """What a command says; it must end well."""
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == 0, done.output + str(done.exception)
+    return done.output
+
+
+def refuse(*words: object) -> str:
+    """The sentence with which a command refuses."""
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code != 0
+    return re.sub(r"\s+", " ", done.output + str(done.exception))
+
+
+def init(folder: Path, *more: object, link: str = "https") -> tuple[object, ...]:
+    example = folder / "example.csv"
+    if not example.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        example.write_text("age,ill\n1,no\n2,yes\n3,no\n4,yes\n")
+    details = ("--recipe", "demo", "--sites", "north,south", "--example", example)
+    return (
+        "coordinate",
+        "init",
+        folder / "office",
+        *details,
+        "--label",
+        "ill",
+        "--link",
+        link,
+        *more,
+    )
+
+
+def join(folder: Path, *more: object) -> tuple[object, ...]:
+    study = folder / "office" / "study.toml"
+    data = folder / "rows.csv"
+    data.write_text("age,ill\n" + "".join(f"{n},\n" for n in range(20)))
+    digest = read_agreement(study).digest
+    details = ("--study", study, "--name", "north", "--data", data, "--digest", digest)
+    return ("site", "init", folder / "north", *details, *more)
+
+
+def made(folder: Path) -> Tls:
+    return new_tls(folder, ["127.0.0.1"])
+
+
+def test_the_link_is_part_of_what_is_agreed_on_and_is_shown(tmp_path: Path) -> None:
+    over_https = run(*init(tmp_path / "a", "--host", "fallow.example.org"))
+    assert "--address fallow.example.org:9092" in over_https
+    over_flower = run(*init(tmp_path / "b", "--host", "fallow.example.org", link="flower"))
+    assert "--superlink fallow.example.org:9092" in over_flower
+    office = CoordinatorFolder.open(tmp_path / "a" / "office")
+    assert 'link = "https"' in (office.path / "study.toml").read_text()
+    assert 'link = "flower"' in (tmp_path / "b" / "office" / "study.toml").read_text()
+    run(*join(tmp_path / "a", "--address", "fallow.example.org:443"))
+    site = SiteFolder.open(tmp_path / "a" / "north")
+    assert "link: HTTPS; this site calls, nobody calls it" in describe_study(site)
+    assert site.settings.address == "fallow.example.org:443"
+    assert site.authority is not None
+
+
+def test_a_study_goes_over_https_unless_somebody_chooses(tmp_path: Path) -> None:
+    words = init(tmp_path)
+    at = words.index("--link")
+    run(*words[:at], *words[at + 2 :])
+    assert read_agreement(tmp_path / "office" / "study.toml").link == "https"
+
+
+def test_the_link_is_part_of_the_digest_and_a_file_without_one_is_refused(
+    tmp_path: Path,
+) -> None:
+    run(*init(tmp_path))
+    file = tmp_path / "office" / "study.toml"
+    text = file.read_text()
+    over_https = read_agreement(file).digest
+    file.write_text(text.replace('link = "https"', 'link = "flower"'))
+    assert read_agreement(file).digest != over_https
+    file.write_text(text.replace('link = "https"\n', ""))
+    with pytest.raises(
+        ValueError, match=r"federation\.link is missing; ask the coordinator"
+    ):
+        read_agreement(file)
+
+
+def test_a_link_that_is_unknown_is_refused_with_those_that_are_known(
+    tmp_path: Path,
+) -> None:
+    output = refuse(*init(tmp_path, link="htps"))
+    assert "federation.link is 'htps'" in output
+    assert "flower, https" in output
+
+
+def test_a_site_that_gives_the_address_of_another_link_is_told(tmp_path: Path) -> None:
+    run(*init(tmp_path))
+    output = refuse(*join(tmp_path, "--superlink", "a:1"))
+    assert "goes over HTTPS: give --address instead of --superlink" in output
+    assert not (tmp_path / "north").exists()
+
+
+def test_a_site_notes_its_proxy_and_its_own_certificate(tmp_path: Path) -> None:
+    own = made(tmp_path / "own")
+    run(*init(tmp_path))
+    more = ("--proxy", "http://proxy.example:3128", "--address", "a.example:443")
+    pair = ("--own-certificate", own.certificate, "--own-key", own.key)
+    assert "belong together" in refuse(*join(tmp_path, *more, *pair[:2]))
+    assert "proxy is 'proxy:1'" in refuse(*join(tmp_path, "--proxy", "proxy:1"))
+    run(*join(tmp_path, *more, *pair))
+    settings = SiteFolder.open(tmp_path / "north").settings
+    assert settings.proxy == "http://proxy.example:3128"
+    assert settings.own_key == str(own.key)
+
+
+def test_a_coordinator_with_a_certificate_of_its_own_pins_its_authority(
+    tmp_path: Path,
+) -> None:
+    own = made(tmp_path / "own")
+    pair = ("--certificate", own.certificate, "--certificate-key", own.key)
+    run(
+        *init(tmp_path / "pinned", *pair, "--ca", own.authority, "--clients", own.authority)
+    )
+    office = CoordinatorFolder.open(tmp_path / "pinned" / "office")
+    assert office.agreement.authority == own.authority.read_text().strip()
+    assert (office.tls.certificate, office.tls.key) == (own.certificate, own.key)
+    assert office.server.clients == own.authority
+    assert not (office.path / "keys" / "server.key").exists()
+    office.check_machine()
+
+    run(*init(tmp_path / "trusted", *pair))
+    office = CoordinatorFolder.open(tmp_path / "trusted" / "office")
+    assert office.agreement.authority is None
+    office.check_machine()
+    shutil.rmtree(tmp_path / "own")
+    with pytest.raises(Exception, match="is missing: restore it from a backup"):
+        office.check_machine()
+
+
+def test_behind_a_proxy_the_coordinator_listens_on_this_machine_alone(
+    tmp_path: Path,
+) -> None:
+    output = refuse(*init(tmp_path, "--behind-proxy"))
+    assert "0.0.0.0:9092 is open to others" in output
+    run(*init(tmp_path, "--behind-proxy", "--address", "127.0.0.1:9092"))
+    details = json.loads((tmp_path / "office" / "coordinator.json").read_text())
+    assert details["behind_proxy"] is True
+    office = CoordinatorFolder.open(tmp_path / "office")
+    assert office.agreement.authority is None
+    details["address"] = "0.0.0.0:9092"  # by hand, later
+    (tmp_path / "office" / "coordinator.json").write_text(json.dumps(details))
+    from fallow.deployment.links.table import open_link
+
+    with pytest.raises(ValueError, match="without a certificate nothing is served"):
+        open_link(office, lambda event: None)
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (("--certificate", "server.pem"), "belong together"),
+        (("--ca", "authority.pem"), "belongs to a certificate of yours"),
+        (("--behind-proxy", "--clients", "a.pem"), "no certificate is used here"),
+        (("--clients", "nothing.pem"), "cannot be read"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused_before_anything_is_written(
+    more: tuple[str, ...], why: str, tmp_path: Path
+) -> None:
+    assert why in refuse(*init(tmp_path, *more))
+    assert not (tmp_path / "office").exists()
+
+
+def test_over_flower_no_certificate_of_ones_own_is_taken(tmp_path: Path) -> None:
+    own = made(tmp_path / "own")
+    pair = ("--certificate", own.certificate, "--certificate-key", own.key)
+    assert "choose --link https" in refuse(*init(tmp_path, *pair, link="flower"))
+
+
+def test_a_certificate_with_another_key_is_refused(tmp_path: Path) -> None:
+    own = made(tmp_path / "own")
+    other = made(tmp_path / "other")
+    pair = ("--certificate", own.certificate, "--certificate-key", other.key)
+    assert "two PEM files that belong together" in refuse(*init(tmp_path, *pair))
+
+
+def test_over_nvflare_a_job_is_written_and_no_address_need_be_known(tmp_path: Path) -> None:
+    output = run(*init(tmp_path, link="nvflare"))
+    office = CoordinatorFolder.open(tmp_path / "office")
+    assert office.address == "127.0.0.1:9092"
+    assert "keep.py" in output
+    assert "--address" not in output
+    assert "No --host was given" not in output
+    meta = json.loads((office.path / "nvflare" / "job" / "meta.json").read_bytes())
+    assert meta["name"] == f"fallow-{office.agreement.digest[:12]}"
+    assert meta["deploy_map"] == {"app": ["server", "north", "south"]}
+
+    assert "goes over NVFlare" in refuse(*join(tmp_path, "--superlink", "a:1"))
+    proxy = ("--proxy", "http://proxy.example:3128")
+    assert "no proxy and no certificate" in refuse(*join(tmp_path, *proxy))
+    run(*join(tmp_path))
+    site = SiteFolder.open(tmp_path / "north")
+    assert site.settings.address == "127.0.0.1:9093"
+    assert "proxy" not in (site.path / "site.toml").read_text()
+    assert "link: NVFlare; this site calls, nobody calls it" in describe_study(site)
+
+
+def test_over_nvflare_a_site_without_an_address_is_told_which_one_is_usual(
+    tmp_path: Path,
+) -> None:
+    run(*init(tmp_path, link="nvflare"))
+    run(*join(tmp_path))
+    file = tmp_path / "north" / "site.toml"
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join(line for line in lines if not line.startswith("address")))
+    with pytest.raises(ValueError, match=r'write address = "127\.0\.0\.1:9093"'):
+        connect(SiteFolder.open(file.parent), bytes)

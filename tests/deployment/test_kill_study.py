@@ -1,0 +1,330 @@
+"""Forty random kills in one live study, which ends bit for bit as one that nobody disturbed.
+
+Three hospitals, a coordinator and people are processes of this machine, over HTTPS.  At
+moments drawn from a seed some of them are killed (SIGKILL) and started again, as a service of the
+system would.  ``make soak`` runs it first, and prints what was killed when; `FALLOW_KILLS` changes
+how often, `FALLOW_KILL_SEED` when and whom.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fallow.privacy import Privacy
+from fallow.settings.spec import Spec
+from fallow.storage.files import load_tree
+from tests.deployment.children import REPOSITORY, wait_until
+from tests.deployment.labeler import GIVEN, TRUTH
+from tests.deployment.real import LEADER, SHORT, Real, asked, real, records
+from tests.deployment.worlds import NAMES
+
+pytest.importorskip("uvicorn")
+pytest.importorskip("opendp")
+pytestmark = [pytest.mark.processes, pytest.mark.soak]
+
+KILLS = int(os.environ.get("FALLOW_KILLS", "40"))
+SEED = int(os.environ.get("FALLOW_KILL_SEED", "0"))
+SITES = NAMES[:3]
+PEOPLE = "people"
+PATIENCE = 900.0  # seconds for the next exchange; a busy machine takes minutes after a kill
+EPSILON, CYCLES, INITIAL, PER_CYCLE = 0.5, 3, 4, 3
+STUDY = replace(
+    SHORT,
+    # Noise is drawn by the operating system and differs from run to run.  AHFAL releases noisy
+    # counts; with toggle="always" they decide no pick, so that runs can be compared bit for bit.
+    strategy=Spec("ahfal", {"toggle": "always"}),
+    privacy=Privacy(epsilon=EPSILON),
+    initial=INITIAL,
+    per_cycle=PER_CYCLE,
+    cycles=CYCLES,
+    rounds=2,
+)
+NOISY = "sigma"
+"""The note of a record that shows the noise itself: the spread of noisy counts."""
+PHASES = {
+    "hello": "meeting",
+    "ask": "asking people",
+    "close": "people label",
+    "finish": "last model",
+    "score": "scoring",
+    "evaluate": "scoring",
+    "train": "training",
+    "strategy": "choosing rows",
+    "initial": "choosing rows",
+}
+"""What is going on until an exchange is answered, by the first of these words in its key."""
+WHO = {  # who is killed at one moment, and how often that is drawn
+    "the coordinator": 0.30,
+    "a site": 0.35,
+    "the coordinator and a site": 0.15,
+    "two sites": 0.10,
+    "the people": 0.10,
+}
+
+
+@dataclass(frozen=True)
+class Kill:
+    """after: how many exchanges were answered before; ``late``: seconds from then; ``away``:
+    seconds until the processes are started again."""
+
+    after: int
+    late: float
+    away: float
+    who: str
+    victims: tuple[str, ...]
+
+
+@dataclass
+class Told:
+    """What happened to a study that was killed again and again."""
+
+    phases: Counter[str] = field(default_factory=Counter)
+    who: Counter[str] = field(default_factory=Counter)
+    processes: int = 0
+
+
+def timetable(exchanges: int, kills: int, seed: int) -> list[Kill]:
+    """Kills anywhere in a study of so many exchanges, in their order."""
+    draw = np.random.default_rng(seed)
+    result = []
+    for after in sorted(draw.integers(0, exchanges - 1, kills).tolist()):
+        who = str(draw.choice(list(WHO), p=list(WHO.values())))
+        sites = draw.permutation(SITES).tolist()
+        victims = {
+            "the coordinator": (LEADER,),
+            "a site": (sites[0],),
+            "the coordinator and a site": (LEADER, sites[0]),
+            "two sites": (sites[0], sites[1]),
+            "the people": (PEOPLE,),
+        }[who]
+        late = float(draw.uniform(0, 2))
+        away = float(draw.uniform(0, 2))
+        result.append(Kill(after, late, away, who, victims))
+    return result
+
+
+def answered(study: Real) -> list[str]:
+    """The exchanges that some site has answered, in their order, each once."""
+    result: dict[str, None] = {}
+    for site in SITES:
+        keys = re.findall(r"^answered (\S+) ", study.text(site), re.MULTILINE)
+        result |= dict.fromkeys(keys)
+    return list(result)
+
+
+def phase(key: str) -> str:
+    """What goes on until the exchange of a key is answered."""
+    words = re.split("[/#]", key)
+    return next((what for word, what in PHASES.items() if word in words), words[0])
+
+
+# -- processes ------------------------------------------------------------------------------------
+
+
+def start(study: Real, name: str) -> None:
+    if name != PEOPLE:
+        study.start(name)
+        return
+    with study.log(PEOPLE).open("ab") as out:
+        study.running[PEOPLE] = subprocess.Popen(
+            [sys.executable, "-m", "tests.deployment.labeler", str(study.folder)],
+            cwd=REPOSITORY,
+            stdout=out,
+            stderr=out,
+            stdin=subprocess.DEVNULL,
+        )
+
+
+@contextmanager
+def hospitals(folder: Path) -> Iterator[Real]:
+    """Everybody is there, and people know what to answer; nothing runs yet."""
+    with real(folder, STUDY, len(SITES), people=False) as study:
+        truth = {
+            site: [int(study.alike.truth(site, row)) for row in range(len(details.rows.x))]
+            for site, details in study.sites.items()
+        }
+        (folder / TRUTH).write_text(json.dumps(truth))
+        yield study
+
+
+def run_through(study: Real, kills: list[Kill], order: list[str]) -> Told:
+    """A study from its beginning to its end, killed as the timetable says.
+
+    order: the exchanges of an undisturbed run, by which a moment is known.
+    """
+    output = Told()
+    place = {key: at for at, key in enumerate(order)}
+    for name in (LEADER, *SITES, PEOPLE):
+        start(study, name)
+
+    def reached() -> int:
+        """How many exchanges are behind us; a key that only some site saw counts as well."""
+        return 1 + max((place[key] for key in answered(study) if key in place), default=-1)
+
+    def has_reached(exchanges: int) -> bool:
+        return reached() >= exchanges
+
+    for number, kill in enumerate(kills, 1):
+        wait_until(
+            partial(has_reached, kill.after),
+            PATIENCE,
+            f"kill {number} after {kill.after} exchanges: {study.told()}",
+        )
+        time.sleep(kill.late)
+        going_on = phase(order[min(reached(), len(order) - 1)])
+        output.phases[going_on] += 1
+        output.who[kill.who] += 1
+        output.processes += len(kill.victims)
+        for name in kill.victims:
+            assert study.running[name].poll() is None, f"{name} has ended: {study.told()}"
+        study.kill(*kill.victims)
+        print(
+            f"kill {number}: {kill.who} ({', '.join(kill.victims)}), {going_on}", flush=True
+        )
+        time.sleep(kill.away)
+        for name in kill.victims:
+            start(study, name)
+    study.finish(PATIENCE)
+    return output
+
+
+# -- what a study leaves --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Left:
+    """models: every tree of tensors that was written, by its place; ``questions``: row and cycle;
+    ``labels``: what stands in each ledger; ``spent``: ε; ``bought``: questions that cost."""
+
+    models: dict[str, Any]
+    records: list[dict[str, Any]]
+    questions: dict[str, list[tuple[int, int]]]
+    labels: dict[str, list[Any]]
+    spent: dict[str, float]
+    bought: dict[str, int]
+
+
+def left(study: Real) -> Left:
+    place = study.office.path / study.alike.program().cell.folder(Path())
+    files = {str(file.relative_to(place)): file for file in place.rglob("*.safetensors")}
+    files |= {name: study.folder / name / "model.safetensors" for name in SITES}
+    spent = {}
+    bought = {}
+    for name, site in study.sites.items():
+        with closing(site.open_ledger()) as ledger:
+            spent[name] = ledger.store.sum_spent()
+            bought[name] = ledger.purchases.asked
+    return Left(
+        models={name: load_tree(file, file.parent) for name, file in sorted(files.items())},
+        records=[without_noise(record) for record in records(place)],
+        questions=asked(study.sites),
+        labels=study.labels(),
+        spent=spent,
+        bought=bought,
+    )
+
+
+def without_noise(record: dict[str, Any]) -> dict[str, Any]:
+    notes = {name: note for name, note in record["notes"].items() if name != NOISY}
+    return {**record, "notes": notes}
+
+
+def different(one: Any, other: Any, where: str) -> Iterator[str]:
+    """Where two trees differ in a bit."""
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        is_same = one.dtype == other.dtype and torch.equal(one, other)
+        if not is_same:
+            yield where
+    elif isinstance(one, dict) and isinstance(other, dict):
+        if one.keys() != other.keys():
+            yield f"{where}: {sorted(one)} and {sorted(other)}"
+            return
+        for name in one:
+            yield from different(one[name], other[name], f"{where}/{name}")
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for at, pair in enumerate(zip(one, other, strict=True)):
+            yield from different(*pair, f"{where}/{at}")
+    elif one != other:
+        yield f"{where}: {one!r:.60} and {other!r:.60}"
+
+
+def acknowledged(study: Real) -> list[tuple[str, int, float]]:
+    """Answers of which somebody was told that they are safe: site, row, label."""
+    lines = (study.folder / GIVEN).read_text().splitlines()
+    result = [line.split() for line in lines]
+    return [(site, int(row), float(value)) for site, row, value in result]
+
+
+def missing(study: Real) -> list[tuple[str, int, float]]:
+    """Acknowledged answers that no ledger has."""
+    lost = []
+    for name, site in study.sites.items():
+        with closing(site.open_ledger()) as ledger:
+            for owner, row, value in acknowledged(study):
+                output = [given.value for given in ledger.history(row)]
+                if owner == name and value not in output:
+                    lost.append((owner, row, value))
+    return lost
+
+
+def test_a_study_killed_at_forty_moments_ends_bit_for_bit_as_one_that_nobody_disturbed(
+    tmp_path: Path,
+) -> None:
+    begun = time.monotonic()
+    with hospitals(tmp_path / "whole") as whole:
+        run_through(whole, [], [])
+        order = answered(whole)
+        expected = left(whole)
+    undisturbed = time.monotonic() - begun
+    print(f"undisturbed: {len(order)} exchanges, {undisturbed:.0f} s", flush=True)
+    print(*order, flush=True)
+
+    begun = time.monotonic()
+    with hospitals(tmp_path / "killed") as killed:
+        through = run_through(killed, timetable(len(order), KILLS, SEED), order)
+        result = left(killed)
+        lost = missing(killed)
+        value = len(acknowledged(killed))
+    seconds = time.monotonic() - begun
+
+    print(
+        f"killed: {sum(through.who.values())} times, {through.processes} processes, {seconds:.0f} s"
+    )
+    print(f"who: {dict(through.who)}")
+    print(f"while: {dict(through.phases)}")
+    print(f"models compared: {len(result.models)}; records: {len(result.records)}")
+    print(f"answers acknowledged: {value}; lost: {len(lost)}", flush=True)
+
+    assert not lost
+    assert sum(through.who.values()) == KILLS
+    assert list(different(expected.models, result.models, "models")) == []
+    assert list(different(expected.records, result.records, "records")) == []
+    assert result.questions == expected.questions
+    assert result.labels == expected.labels
+    allowed = INITIAL + CYCLES * PER_CYCLE
+    assert result.bought == expected.bought == dict.fromkeys(SITES, allowed)
+    agreed = pytest.approx(CYCLES * EPSILON)
+    assert result.spent == expected.spent == dict.fromkeys(SITES, agreed)
+
+
+def test_a_timetable_is_the_same_for_the_same_seed_and_stays_within_the_study() -> None:
+    kills = timetable(30, 40, seed=1)
+    assert kills == timetable(30, 40, seed=1) != timetable(30, 40, seed=2)
+    assert len(kills) == 40
+    assert all(0 <= kill.after < 29 for kill in kills)

@@ -1,0 +1,208 @@
+"""Federations of real processes in which everything is killed end as if nothing had happened.
+
+A site or a coordinator that was killed is started again by the test, as a service of the system
+would; what they started themselves they have to start again.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from fallow.transport.links import FLOWER, HTTPS, NVFLARE
+from tests.deployment.children import wait_until
+from tests.deployment.real import LEADER, LONGER, Real, assert_as_undisturbed, real
+from tests.deployment.test_links_agree import left_by, tensors_alike
+from tests.transport.flower.federation import below, kill, processes
+from tests.transport.nvflare.federation import SERVER, needs_nvflare
+
+pytest.importorskip("flwr")
+pytestmark = pytest.mark.processes
+
+LONG = 600.0  # seconds; a machine that is busy with other things takes minutes
+BACK = 120.0  # seconds in which a site that was killed answers again
+SITE = "basel"
+PHASES = {
+    "hello": "0/hello",
+    "first query": "0/initial/0",
+    "training": "0/train/0/0",
+    "choosing": "0/query/0",
+    "people label": "0/query/ask",
+    "close": "0/query/close",
+    "last model": "model/finish",
+}
+"""The exchange that a site has just answered; the coordinator may not have heard of it yet."""
+
+
+def restart(*names: str) -> Callable[[Real], None]:
+    def act(study: Real) -> None:
+        study.kill(*names)
+        study.start(*names)
+
+    return act
+
+
+def kill_below(name: str, of: str) -> Callable[[Real], None]:
+    """Kill a process of Flower below the coordinator or a site; it may be away just then."""
+
+    def act(study: Real) -> None:
+        try:
+            kill(below(study.running[of].pid, name))
+        except (AssertionError, ProcessLookupError):
+            assert study.running[of].poll() in (None, 0), study.told()
+
+    return act
+
+
+VICTIMS = {
+    "the coordinator": restart(LEADER),
+    "a site": restart(SITE),
+    "the coordinator and a site": restart(LEADER, SITE),
+    "the SuperLink": kill_below("flower-superlink", LEADER),
+    "the ServerApp": kill_below("flwr-serverapp", LEADER),
+    "a SuperNode": kill_below("flower-supernode", SITE),
+    "a ClientApp": kill_below("flwr-clientapp", SITE),
+}
+
+
+@pytest.mark.parametrize("link", [HTTPS, pytest.param(FLOWER, marks=pytest.mark.soak)])
+def test_a_coordinator_and_a_site_killed_at_once_in_training_end_as_if_nothing_had_happened(
+    link: str,
+    tmp_path: Path,
+) -> None:
+    with real(tmp_path, link=link) as study:
+        study.start(LEADER, *study.sites)
+        study.until_answered("0/train/0", SITE, LONG)
+        VICTIMS["the coordinator and a site"](study)
+        study.finish(LONG)
+        assert_as_undisturbed(study)
+        assert left_by(study)["tensors"] == tensors_alike(study)  # every bit
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_killed_in_every_phase_of_one_study_it_ends_as_if_nothing_had_happened(
+    victim: str, tmp_path: Path
+) -> None:
+    with real(tmp_path, link=FLOWER) as study:
+        study.start(LEADER, *study.sites)
+        for key in PHASES.values():
+            study.until_answered(key, SITE, LONG)
+            VICTIMS[victim](study)
+        study.finish(LONG)
+        assert_as_undisturbed(study)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("names", [(LEADER,), (SITE,), (LEADER, SITE)], ids="+".join)
+def test_over_https_killed_between_and_amid_exchanges_it_ends_as_if_nothing_had_happened(
+    names: tuple[str, ...], tmp_path: Path
+) -> None:
+    kill_them = restart(*names)
+    with real(tmp_path, link=HTTPS) as study:
+        study.start(LEADER, *study.sites)
+        for key in PHASES.values():
+            study.until_answered(key, SITE, LONG)
+            kill_them(study)
+        study.finish(LONG)
+        assert_as_undisturbed(study)
+    folder = tmp_path / "amid"
+    with real(folder, LONGER, link=HTTPS) as study:
+        study.start(LEADER, *study.sites)
+        for key in (PHASES["hello"], PHASES["first query"], PHASES["training"]):
+            study.until_answered(key, SITE, LONG)
+            # an order is on its way to the site, or at work there
+            wait_until(partial(is_awaited, study), LONG, study.told())
+            kill_them(study)
+        study.finish(LONG)
+        assert_as_undisturbed(study)
+
+
+@needs_nvflare
+@pytest.mark.soak
+def test_over_nvflare_whoever_is_killed_it_ends_as_if_nothing_had_happened(
+    tmp_path: Path,
+) -> None:
+    """The coordinator, a site, and each process of NVFlare between them."""
+    with real(tmp_path, LONGER, link=NVFLARE) as study:
+        parties = study.flare
+        assert parties is not None
+        study.start(LEADER, *study.sites)
+
+        study.until_answered(PHASES["hello"], SITE, LONG)
+        restart(SITE)(study)
+        study.until_answered(PHASES["first query"], SITE, LONG)
+        parties.kill_job_of(SITE)
+        study.until_answered(PHASES["training"], SITE, LONG)
+        restart(LEADER, SITE)(study)
+        parties.kill_job_of(SERVER)
+        study.until_answered(PHASES["choosing"], SITE, LONG)
+        parties.kill(SERVER, SITE)
+        parties.start(SERVER, SITE)
+        study.until_answered(PHASES["people label"], SITE, LONG)
+        restart(LEADER)(study)
+
+        study.finish(LONG)
+        assert_as_undisturbed(study)
+
+
+@pytest.mark.soak
+def test_killed_again_while_they_recover_they_end_as_if_nothing_had_happened(
+    tmp_path: Path,
+) -> None:
+    with real(tmp_path, link=FLOWER) as study:
+        study.start(LEADER, *study.sites)
+        for key in (PHASES["training"], PHASES["people label"]):
+            study.until_answered(key, SITE, LONG)
+            VICTIMS["the coordinator and a site"](study)
+            pid = study.running[LEADER].pid
+            wait_until(partial(has, pid, "flwr-serverapp"), LONG, "Flower's app starts")
+            VICTIMS["the coordinator and a site"](study)
+        study.finish(LONG)
+        assert_as_undisturbed(study)
+
+
+@pytest.mark.soak
+def test_a_site_that_was_killed_answers_again_within_two_minutes(tmp_path: Path) -> None:
+    with real(tmp_path) as study:
+        study.start(LEADER, *study.sites)
+        study.until_answered(PHASES["first query"], SITE, LONG)
+        before = study.text(SITE).count("answered")
+        VICTIMS["a site"](study)
+        wait_until(lambda: study.text(SITE).count("answered") > before, BACK, study.told())
+        study.finish(LONG)
+        assert_as_undisturbed(study)
+
+
+@pytest.mark.soak
+def test_a_stopped_site_is_not_waited_for_beyond_the_timeout_and_takes_part_again(
+    tmp_path: Path,
+) -> None:
+    timeout = 30.0
+    with real(tmp_path, LONGER, timeout=timeout, quorum=1) as study:
+        study.start(LEADER, *study.sites)
+        study.until_answered("0/train/0/", SITE, LONG)
+        study.signal(SITE, signal.SIGSTOP)
+        waited = study.waited_for(SITE, LONG)
+        assert timeout - 2 <= waited <= timeout + 5
+        study.signal(SITE, signal.SIGCONT)
+        study.until_answered("model/finish", SITE, LONG)
+        study.finish(LONG)
+
+
+def is_awaited(study: Real) -> bool:
+    """Whether the coordinator waits for an answer of the site just now."""
+    value = study.live().get("sites", {}).get(SITE, {})
+    return study.live().get("state") == "running" and bool(value.get("awaited"))
+
+
+def has(pid: int, name: str) -> bool:
+    """Whether a process has started one of that name, itself or through others."""
+    try:
+        return below(pid, name) in processes()
+    except AssertionError:
+        return False

@@ -1,0 +1,458 @@
+"""Labels in and out as files."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fallow.deployment.labeling_page import LabelQueue
+from fallow.deployment.ledger.questions import Reasons
+from fallow.deployment.site.labels_io import (
+    Imported,
+    export_labels,
+    export_questions,
+    import_labels,
+)
+from tests.deployment.desks import (
+    DIGITS,
+    DOSE,
+    HEART,
+    close,
+    make_desk,
+    picture_rows,
+    table_rows,
+)
+
+WHY: Reasons = {"predicted": 1, "probability": 0.62, "by": "global", "score": 0.66}
+
+
+def about(desk: LabelQueue) -> tuple[Any, Any, Any]:
+    return desk.ledger, desk.schema, desk.rows
+
+
+def take(desk: LabelQueue, path: Path, lines: Iterable[str], **more: Any) -> Imported:
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return import_labels(*about(desk), path, "Ann", **more)
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_open_questions_are_exported_with_their_features_and_no_guess(
+    tmp_path: Path,
+) -> None:
+    desk, path = make_desk(tmp_path, asked={3: WHY, 1: WHY}), tmp_path / "ask.csv"
+    desk.ledger.answer(1, 1.0, "Bo")
+    assert export_questions(*about(desk), path) == 1
+    assert read_csv(path) == [
+        {
+            "id": "patient-3",
+            "row": "3",
+            "cycle": "0",
+            "place": "0",
+            "label": "",
+            "who": "",
+            "at": "",
+            "state": "open",
+            "feature:age (years)": "43",
+            "feature:sex": "male",
+            "feature:chol (mg/dl)": "209",
+        }
+    ]
+    export_questions(*about(desk), path, guess=True)
+    (line,) = read_csv(path)
+    assert (line["guess"], line["probability"], line["guess_by"]) == (
+        "ill",
+        "0.62",
+        "global",
+    )
+
+
+def test_labels_are_exported_with_who_gave_them(tmp_path: Path) -> None:
+    desk, path = make_desk(tmp_path, DOSE), tmp_path / "labels.json"
+    desk.ledger.answer(3, 1 / 3, "Ann")
+    desk.ledger.answer(3, 2.0, "Bo")
+    desk.ledger.answer(1, None, "Ann")
+    assert export_labels(*about(desk), path) == 3
+    lines = json.loads(path.read_text(encoding="utf-8"))
+    result = [(line["id"], line["label"], line["who"], line["state"]) for line in lines]
+    assert result == [
+        ("patient-3", repr(1 / 3), "Ann", "conflict"),
+        ("patient-3", "2", "Bo", "conflict"),
+        ("patient-1", "cannot tell", "Ann", "declined"),
+    ]
+
+
+def test_pictures_are_exported_as_paths(tmp_path: Path) -> None:
+    desk, path = make_desk(tmp_path, DIGITS, picture_rows(tmp_path)), tmp_path / "ask.csv"
+    export_questions(*about(desk), path)
+    assert read_csv(path)[0]["file"] == str(tmp_path / "scan-3.png")
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_what_was_exported_comes_back_as_the_same_labels(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    first, second = make_desk(tmp_path / "a", DOSE), make_desk(tmp_path / "b", DOSE)
+    for row, value, who in ((3, 1 / 3, "Bo"), (1, None, "Ann"), (4, -1e-9, "Bo")):
+        first.ledger.answer(row, value, who)
+    path = tmp_path / f"labels.{kind}"
+    export_labels(*about(first), path)
+    assert import_labels(*about(second), path, "Cy") == Imported(3, 0, 0, ())
+    assert import_labels(*about(second), path, "Cy") == Imported(0, 3, 0, ())
+    for row in (3, 1, 4):
+        (then,), (now,) = first.ledger.history(row), second.ledger.history(row)
+        assert (then.who, then.value, now.kind) == (now.who, now.value, "imported")
+
+
+def test_every_bad_line_is_refused_with_its_number_and_nothing_is_kept(
+    tmp_path: Path,
+) -> None:
+    desk = make_desk(tmp_path, asked=(3, 1, 4, 0, 5))
+    desk.ledger.answer(1, 1.0, "Bo")
+    desk.ledger.withdraw(5, "Bo", "consent")
+    output = "3,ill 44,ill 4,iII 1,healthy 7,ill 0,ill 0,healthy 5,ill 4,"
+    lines = ["id,label", *(f"patient-{line}" for line in output.split())]
+    found = take(desk, tmp_path / "in.csv", lines)
+    assert (found.recorded, found.same, found.empty) == (0, 0, 1)
+    why = [
+        "line 3: sample 'patient-44' is none of this site; did you mean 'patient-4'?",
+        "line 4: label 'iII' is not one of the agreed classes",
+        "line 5: sample 'patient-1' has the label 'ill' by Bo, not 'healthy'; correct it on",
+        "line 6: sample 'patient-7' was never asked",
+        "line 7: sample 'patient-0' is 'ill' in line 7 and 'healthy' in line 8; keep one",
+        "line 8: sample 'patient-0' is 'ill' in line 7 and 'healthy' in line 8; keep one",
+        "line 9: sample 'patient-5' was withdrawn",
+    ]
+    assert len(found.refused) == len(why)
+    for sentence, start in zip(found.refused, why, strict=True):
+        assert sentence.startswith(start)
+    assert not desk.ledger.history(3)
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_the_studys_own_names_of_columns_are_read(tmp_path: Path, kind: str) -> None:
+    desk = make_desk(tmp_path, replace(HEART, ids="patient"))
+    lines = [{"patient": "patient-3", "disease": "ill", "note": "x"}]
+    path = tmp_path / f"in.{kind}"
+    if kind == "json":
+        path.write_text(json.dumps(lines), encoding="utf-8")
+    else:
+        path.write_text("patient,disease,note\npatient-3,ill,x\n", encoding="utf-8")
+    assert import_labels(*about(desk), path, "Ann") == Imported(1, 0, 0, ())
+    (answer,) = desk.ledger.history(3)
+    assert answer.value == 1.0
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_label_under_two_names_is_refused(tmp_path: Path, kind: str) -> None:
+    desk = make_desk(tmp_path)
+    path = tmp_path / f"in.{kind}"
+    if kind == "json":
+        line = {"id": "patient-3", "disease": "ill", "label": "healthy"}
+        path.write_text(json.dumps([line]), encoding="utf-8")
+    else:
+        path.write_text("id,disease,label\npatient-3,ill,healthy\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="'label', which may also be called 'disease'"):
+        import_labels(*about(desk), path, "Ann")
+
+
+def test_a_study_whose_label_is_called_as_a_written_column_keeps_its_exports(
+    tmp_path: Path,
+) -> None:
+    desk = make_desk(tmp_path, replace(HEART, label="state"))
+    desk.ledger.answer(3, 1.0, "Ann")
+    path = tmp_path / "labels.csv"
+    export_labels(*about(desk), path)
+    assert import_labels(*about(desk), path, "Ann") == Imported(0, 1, 0, ())
+
+
+def test_a_file_without_a_label_is_told_both_names(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path)
+    with pytest.raises(ValueError, match=r"no 'label' \(or 'disease'\), only 'id', 'x'"):
+        take(desk, tmp_path / "in.csv", ["id,x", "patient-3,ill"])
+
+
+@pytest.mark.parametrize("line", ["patient-44,,yes", "patient-3,,ilk"])
+def test_a_file_of_many_wrong_lines_is_not_compared_with_all_names_for_each(
+    line: str, tmp_path: Path
+) -> None:
+    """It would take hours: somebody else's file has any number of lines."""
+    desk = make_desk(tmp_path)
+    lines = ["id,row,label", *([line] * 100)]
+    refused = take(desk, tmp_path / "labels.csv", lines).refused
+    assert len(refused) == 100
+    hinted = ["did you mean" in item or "known:" in item for item in refused]
+    assert hinted == [True] * 20 + [False] * 80
+
+
+def test_a_name_of_many_letters_is_compared_with_none(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path)
+    lines = ["id,row,label", f"{'patient-4' * 100},,ill"]
+    (refused,) = take(desk, tmp_path / "labels.csv", lines).refused
+    assert "did you mean" not in refused
+
+
+def test_good_lines_are_kept_where_that_is_wanted(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path)
+    lines = [
+        "id,label,who",
+        "patient-3,ill,Zoe",
+        "patient-9,ill,",
+        "patient-1,cannot tell,",
+    ]
+    found = take(desk, tmp_path / "in.csv", lines, partial=True)
+    assert (found.recorded, len(found.refused)) == (2, 1)
+    assert [(g.who, g.value) for row in (3, 1) for g in desk.ledger.history(row)] == [
+        ("Zoe", 1.0),
+        ("Ann", None),
+    ]
+
+
+def test_a_dry_run_says_the_same_and_keeps_nothing(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path)
+    lines = ["id,label", "patient-3,ill", "patient-3,ill", "patient-7,ill"]
+    found = take(desk, tmp_path / "in.csv", lines, dry_run=True)
+    assert (found.recorded, found.same, len(found.refused)) == (1, 1, 1)
+    assert not desk.ledger.history(3)
+
+
+def test_labels_for_a_cycle_that_was_closed_are_refused(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path)
+    close(desk.ledger)
+    values = take(desk, tmp_path / "in.csv", ["id,label", "patient-3,ill"])
+    assert "expired when cycle 0 closed" in values.refused[0]
+
+
+def test_a_tool_that_numbers_samples_anew_is_found_out_and_has_a_way(
+    tmp_path: Path,
+) -> None:
+    ids = tuple(
+        str(row + 1) for row in range(12)
+    )  # names that look like another tool's numbers
+    desk = make_desk(tmp_path, rows=table_rows(ids))
+    path = tmp_path / "tool.json"
+    path.write_text(json.dumps([{"id": 2, "row": 3, "label": "ill", "annotator": 1}]))
+    values = import_labels(*about(desk), path, "Ann")
+    assert (
+        "entry 1: sample '2' is row 1 of this site, and the line says row 3"
+        in values.refused[0]
+    )
+    assert import_labels(*about(desk), path, "Ann", by="row").recorded == 1
+    assert desk.ledger.history(3)[0].value == 1.0
+    path.write_text(json.dumps([{"row": 12, "label": "ill"}]))
+    assert (
+        "row '12' is none of this site"
+        in import_labels(*about(desk), path, "Ann", by="row").refused[0]
+    )
+
+
+def test_a_spreadsheet_of_a_country_with_decimal_commas_is_read(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path, DOSE)
+    found = take(
+        desk, tmp_path / "in.csv", ["\ufeffid;label", "patient-3;2,5", '"patient-1";3']
+    )
+    assert found == Imported(2, 0, 0, ())
+    assert [desk.ledger.history(row)[0].value for row in (3, 1)] == [2.5, 3.0]
+
+
+def task(row: int, *annotations: Any, **data: Any) -> dict[str, Any]:
+    """As Label Studio's full JSON has it, with a number of its own in ``id``."""
+    return {
+        "id": 40 + row,
+        "data": {"id": f"patient-{row}", "row": row, **data},
+        "annotations": list(annotations),
+        "predictions": [],
+        "meta": {},
+    }
+
+
+def annotate(value: dict[str, Any], by: Any = None, tag: str = "label", **more: Any) -> Any:
+    part = {
+        "from_name": tag,
+        "to_name": "sample",
+        "type": next(iter(value)),
+        "value": value,
+    }
+    return {"result": [part], "completed_by": by, "was_cancelled": False, **more}
+
+
+def test_the_full_json_of_label_studio_is_taken(tmp_path: Path) -> None:
+    desk, path = make_desk(tmp_path, asked=(3, 1, 4, 0, 5)), tmp_path / "tasks.json"
+    comment = {"from_name": "note", "type": "textarea", "value": {"text": ["see scan"]}}
+    with_note = annotate({"choices": ["healthy"]}, 7)
+    with_note["result"].append(comment)
+    path.write_text(
+        json.dumps(
+            [
+                task(
+                    3, annotate({"choices": ["ill"]}, {"id": 1, "email": "ann@h.example"})
+                ),
+                task(1, with_note),
+                task(
+                    4,
+                    annotate(
+                        {"choices": ["cannot tell"]},
+                        {"id": 2, "first_name": "Bo"},
+                        tag="any",
+                    ),
+                ),
+                task(0, annotate({"choices": ["ill"]}, was_cancelled=True)),
+                task(5),
+            ]
+        )
+    )
+    assert import_labels(*about(desk), path, "Cy") == Imported(3, 0, 2, ())
+    outcome = [(g.who, g.value) for row in (3, 1, 4) for g in desk.ledger.history(row)]
+    assert outcome == [("ann@h.example", 1.0), ("annotator 7", 0.0), ("Bo", None)]
+
+
+@pytest.mark.parametrize("value", [{"number": 2.5}, {"text": ["2.5"]}, {"text": "2,5"}])
+def test_numbers_of_label_studio_are_taken(value: dict[str, Any], tmp_path: Path) -> None:
+    desk, path = make_desk(tmp_path, DOSE), tmp_path / "tasks.json"
+    path.write_text(json.dumps([task(3, annotate(value))]))
+    assert import_labels(*about(desk), path, "Cy").recorded == 1
+    assert [(g.who, g.value) for g in desk.ledger.history(3)] == [("Cy", 2.5)]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "said"),
+    [
+        (
+            annotate({"rectanglelabels": ["ill"], "x": 1}),
+            "entry 1: an annotation holds 'rectangl",
+        ),
+        (
+            {
+                "result": [
+                    annotate({"choices": ["ill"]}, tag="a")["result"][0],
+                    annotate({"choices": ["ill"]}, tag="b")["result"][0],
+                ]
+            },
+            "entry 1: an annotation fills in 2 tags; name the one that counts 'label'",
+        ),
+    ],
+)
+def test_an_annotation_that_is_no_label_is_named(
+    annotation: Any, said: str, tmp_path: Path
+) -> None:
+    desk, path = make_desk(tmp_path), tmp_path / "tasks.json"
+    path.write_text(json.dumps([task(3, annotation)]))
+    with pytest.raises(ValueError, match=said):
+        import_labels(*about(desk), path, "Cy")
+
+
+def test_two_choices_for_one_sample_are_refused_with_their_line(tmp_path: Path) -> None:
+    desk, path = make_desk(tmp_path), tmp_path / "tasks.json"
+    path.write_text(json.dumps([task(3, annotate({"choices": ["ill", "healthy"]}))]))
+    found = import_labels(*about(desk), path, "Cy")
+    assert found.refused[0].startswith(
+        "entry 1: label 'ill, healthy' is not one of the agreed"
+    )
+
+
+@pytest.mark.parametrize("schema", [HEART, DOSE])
+def test_tasks_of_label_studio_go_out_with_features_and_come_back_with_labels(
+    schema: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    first, second = make_desk(tmp_path / "a", schema), make_desk(tmp_path / "b", schema)
+    path = tmp_path / "tasks.json"
+    assert export_questions(*about(first), path, as_tasks=True) == 3
+    data = json.loads(path.read_text())[0]["data"]
+    assert (data["id"], data["row"]) == ("patient-3", 3)
+    assert data["features"] == {"age (years)": "43", "sex": "male", "chol (mg/dl)": "209"}
+    assert import_labels(*about(second), path, "Cy") == Imported(0, 0, 3, ())
+    first.ledger.answer(3, 1.0, "Bo")
+    first.ledger.answer(1, None, "Bo")
+    assert export_labels(*about(first), path, as_tasks=True) == 2
+    assert import_labels(*about(second), path, "Cy") == Imported(2, 0, 0, ())
+    values = [(g.who, g.value) for row in (3, 1) for g in second.ledger.history(row)]
+    assert values == [("Bo", 1.0), ("Bo", None)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("in.txt", "id,label", "ends neither in .csv nor in .json"),
+        ("in.csv", "name,label\npatient-3,ill", "in.csv has no 'id', only 'name', 'label'"),
+        ("in.csv", "id,class\npatient-3,ill", "in.csv has no 'label'"),
+        ("in.csv", "id,Label,LABEL\npatient-3,ill,well", "in.csv has no 'label'"),
+        ("in.csv", "id,label\npatient-3", "line 2: 1 cells, and the header has 2"),
+        ("in.csv", 'id,label\n"patient-3', "line 2: unexpected end of data"),
+        ("in.json", "{", "in.json is not JSON"),
+        ("in.json", '{"id": 1}', "is not a list of objects"),
+        ("in.json", "[1]", "is not a list of objects"),
+        ("in.json", "[" * 100_000, "in.json is not JSON"),
+    ],
+)
+def test_a_file_that_is_no_list_of_labels_is_refused(
+    tmp_path: Path, name: str, content: str, said: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(ValueError, match=said):
+        import_labels(*about(make_desk(tmp_path)), path, "Ann")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("in.csv", "id,label,label\npatient-3,ill,healthy", "two columns 'label'"),
+        (
+            "in.json",
+            '[{"id": "patient-3", "label": "ill", "label": "healthy"}]',
+            "'label' twice",
+        ),
+    ],
+)
+def test_a_file_that_says_two_things_of_one_sample_at_once_is_refused(
+    tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    desk = make_desk(tmp_path, HEART)
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=said):
+        import_labels(*about(desk), tmp_path / name, "Ann")
+    assert len(desk.ledger.questions(state="open")) == 3
+
+
+def test_a_name_in_a_file_is_one_line_of_bounded_length(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path, HEART)
+    who = "Eve\n\x1b[2J" + "e" * 9999
+    entry = {"id": "patient-3", "label": "ill", "who": who}
+    (tmp_path / "in.json").write_text(json.dumps([entry]))
+    import_labels(*about(desk), tmp_path / "in.json", "Ann")
+    (given,) = desk.ledger.history(3)
+    assert given.who.startswith("Eve [2Jeee")
+    assert given.who.isprintable()
+    assert len(given.who) == 200
+
+
+def test_a_file_that_is_not_there_or_not_in_utf8_is_said(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path)
+    with pytest.raises(ValueError, match=r"none\.csv cannot be read"):
+        import_labels(*about(desk), tmp_path / "none.csv", "Ann")
+    (tmp_path / "in.csv").write_bytes(b"id,label\npatient-3,\xff")
+    with pytest.raises(ValueError, match=r"in\.csv is not in UTF-8"):
+        import_labels(*about(desk), tmp_path / "in.csv", "Ann")
+
+
+def test_capitals_in_a_header_do_not_matter(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text("ID,Label\npatient-3,ill\n")
+    assert import_labels(*about(make_desk(tmp_path)), path, "Ann").recorded == 1
+
+
+def test_an_empty_list_is_exported_with_a_header_and_imported(tmp_path: Path) -> None:
+    desk, path = make_desk(tmp_path, asked=()), tmp_path / "none.csv"
+    assert export_questions(*about(desk), path) == 0
+    assert import_labels(*about(desk), path, "Ann") == Imported(0, 0, 0, ())

@@ -1,0 +1,172 @@
+"""How questions end in a site's ledger: cannot tell, taken back, withdrawn, expired, closed."""
+
+from __future__ import annotations
+
+import pytest
+
+from fallow.deployment.ledger.purchases import ChosenRow
+from fallow.sites.store import Label
+from tests.deployment.ledgers import RUN, STEP, Open, close, state
+
+
+def test_cannot_tell_costs_leaves_the_pool_and_is_not_replaced(open_ledger: Open) -> None:
+    ledger = open_ledger(limit=3)
+    assert ledger.answer(2, None, "ann").state == "declined"
+    closed = ledger.purchases.close(RUN, STEP, lambda labels: labels)
+    assert (closed.asked, closed.answered, closed.declined) == (3, 0, 1)
+    assert ledger.store.load_labels(
+        "north"
+    ) == [] and ledger.purchases.find_excluded_rows() == [2]
+    lines = [ChosenRow(row) for row in (2, 4, 9, 1)]
+    assert (
+        ledger.purchases.ask(RUN, "1/query", cycle=1, allowed=3, deadline=None, rows=lines)
+        == 2
+    )  # of 3 one is spent
+
+
+def test_a_row_that_nobody_could_tell_comes_back_with_a_label(open_ledger: Open) -> None:
+    ledger = open_ledger()
+    ledger.answer(2, None, "ann")
+    close(ledger)
+    ledger.answer(2, 1, "ann")
+    assert (
+        close(ledger, "1/query") == [Label(2, 1.0, 0)]
+        and ledger.purchases.find_excluded_rows() == []
+    )
+
+
+def test_a_label_becomes_cannot_tell_and_trains_no_more(open_ledger: Open) -> None:
+    ledger = open_ledger()
+    ledger.answer(2, 1, "ann")
+    close(ledger)
+    ledger.answer(2, None, "ann")
+    assert close(ledger, "1/query") == [] and ledger.purchases.find_excluded_rows() == [2]
+
+
+def test_a_person_takes_back_their_latest_answer_and_then_the_one_before(
+    open_ledger: Open,
+) -> None:
+    ledger = open_ledger()
+    ledger.answer(4, 1, "ann")
+    ledger.answer(2, 1, "ann")
+    ledger.answer(2, 0, "bob")
+    back = ledger.take_back("ann")
+    assert back is not None and (back.row, back.state, back.value) == (2, "answered", 0.0)
+    again = ledger.take_back("ann")
+    assert again is not None and (again.row, again.state) == (4, "open")
+    assert ledger.take_back("ann") is None
+    assert [given.kind for given in ledger.history(4)] == ["answer", "taken back"]
+
+
+def test_an_answer_that_has_entered_training_is_not_taken_back(open_ledger: Open) -> None:
+    ledger = open_ledger()
+    ledger.answer(2, 1, "ann")
+    close(ledger)
+    assert ledger.take_back("ann") is None
+    ledger.answer(2, 0, "ann")  # a correction that has not entered is
+    back = ledger.take_back("ann")
+    assert back is not None and back.value == 1.0
+
+
+def test_a_withdrawn_sample_takes_no_labels_and_is_never_asked_again(
+    open_ledger: Open,
+) -> None:
+    ledger = open_ledger()
+    ledger.answer(4, 1, "ann")
+    for row in (4, 2, 7):
+        ledger.withdraw(row, "ann", "consent withdrawn")
+    assert (state(ledger, 4), state(ledger, 2)) == ("withdrawn", "withdrawn")
+    with pytest.raises(ValueError, match="row 2 of site north was withdrawn"):
+        ledger.answer(2, 1, "ann")
+    assert close(ledger) == []
+    assert (
+        ledger.purchases.ask(
+            RUN,
+            "1/query",
+            cycle=1,
+            allowed=9,
+            deadline=None,
+            rows=[ChosenRow(4), ChosenRow(2), ChosenRow(7)],
+        )
+        == 0
+    )
+
+
+def test_a_withdrawn_sample_has_left_once_it_was_let_go(open_ledger: Open) -> None:
+    ledger = open_ledger()
+    ledger.withdraw(2, "ann")
+    assert ledger.purchases.find_excluded_rows() == []
+    ledger.purchases.apply_withdrawals()
+    assert ledger.purchases.find_excluded_rows() == [2]
+
+
+def test_only_rows_of_the_site_are_withdrawn(open_ledger: Open) -> None:
+    ledger = open_ledger()
+    ledger.orders.check_rows(10)
+    with pytest.raises(ValueError, match="no row 10"):
+        ledger.withdraw(10, "ann")
+
+
+# -- ends -----------------------------------------------------------------------------------
+
+
+def test_an_open_question_expires_at_the_close_and_is_given_back(open_ledger: Open) -> None:
+    ledger = open_ledger(limit=3)
+    ledger.answer(4, 1, "ann")
+    close(ledger)
+    assert state(ledger, 2) == "expired"
+    with pytest.raises(
+        ValueError, match="row 2 of site north expired at the end of cycle 0"
+    ):
+        ledger.answer(2, 1, "ann")
+    lines = [ChosenRow(row) for row in (2, 9, 1)]
+    assert (
+        ledger.purchases.ask(RUN, "1/query", cycle=1, allowed=3, deadline=None, rows=lines)
+        == 2
+    )
+
+
+def test_a_close_twice_enters_nothing_twice(open_ledger: Open) -> None:
+    ledger = open_ledger()
+    ledger.answer(2, 1, "ann")
+    assert close(ledger) == close(ledger) == [Label(2, 1.0, 0)]
+
+
+def test_labels_enter_in_the_order_in_which_rows_were_chosen(open_ledger: Open) -> None:
+    ledger = open_ledger()
+    for row in (9, 4, 2):
+        ledger.answer(row, 1, "ann")
+    order: list[int] = []
+
+    def hold(labels: list[Label]) -> list[Label]:
+        order.extend(label.row for label in labels)
+        return labels
+
+    ledger.purchases.close(RUN, STEP, hold)
+    assert order == [4, 2, 9]
+
+
+def test_what_was_answered_in_a_step_that_was_never_closed_enters_later(
+    open_ledger: Open,
+) -> None:
+    ledger = open_ledger(rows=(2, 4))
+    ledger.answer(2, 1, "ann")
+    lines = [ChosenRow(row) for row in (2, 4, 5)]
+    assert (
+        ledger.purchases.ask(RUN, "1/query", cycle=1, allowed=3, deadline=None, rows=lines)
+        == 1
+    )  # 5 alone
+    ledger.answer(5, 0, "ann")
+    assert close(ledger, "1/query") == [Label(2, 1.0, 0), Label(5, 0.0, 1)]
+
+
+def test_progress_counts_each_kind_of_the_newest_cycle(open_ledger: Open) -> None:
+    ledger = open_ledger(rows=(1, 2, 3, 4))
+    ledger.answer(1, 1, "ann")
+    ledger.answer(2, None, "ann")
+    ledger.answer(3, 1, "ann")
+    ledger.answer(3, 2, "bob")
+    values = ledger.progress()
+    assert (values.asked, values.answered, values.declined) == (4, 1, 1)
+    assert (values.conflicts, values.open) == (1, 1)
+    assert ledger.cycles() == [0] and ledger.progress(7).asked == 0

@@ -1,0 +1,131 @@
+"""Every line of a ledger carries a checksum: nothing that was changed is read as if it were whole."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from fallow.deployment.ledger import Ledger
+from fallow.deployment.ledger.purchases import ChosenRow
+from fallow.deployment.ledger.tables import MARKED
+from fallow.privacy import Released
+from fallow.storage.errors import Failed
+from tests.deployment.ledgers import close, values
+
+RUN, STEP = "run", "0/query"
+
+
+def fill_ledger(folder: Path) -> Ledger:
+    """A ledger with a line in every table that has checksums."""
+    ledger = Ledger(folder / "ledger.sqlite", "north", 3, 9)
+    if ledger.orders.newest_run() is None:
+        ledger.orders.begin(RUN)
+        ledger.purchases.ask(
+            RUN,
+            STEP,
+            cycle=0,
+            allowed=3,
+            deadline=None,
+            rows=[ChosenRow(row) for row in range(3)],
+        )
+        for row in range(3):
+            ledger.answer(row, 1, "ann")
+        ledger.withdraw(2, "ann", "consent")
+        ledger.store.run = RUN
+        ledger.store.spend("north", "0/query/0", Released(0.5, "laplace", {}))
+        ledger.orders.note_score(RUN, "0/train/0", "digest")
+        ledger.orders.leave("an earlier one")
+    return ledger
+
+
+def damage(path: Path, sql: str) -> None:
+    """What a disk does: the file has other bytes, and no rule of the tables was asked."""
+    db = sqlite3.connect(path, isolation_level=None)
+    names = db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
+    saved = db.execute("SELECT sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+    for (name,) in names:
+        db.execute(f"DROP TRIGGER {name}")
+    db.execute(sql)
+    for (trigger,) in saved:
+        db.execute(trigger)
+    db.close()
+
+
+CHANGES = {
+    "given": ("value = 2.0", "who = 'bob'", "question = 2", "kind = 'imported'"),
+    "question": (
+        "row = 7",
+        "state = 'expired'",
+        "weight = 2.0",
+        "entered = 99",
+        "why = '[]'",
+    ),
+    "purchase": ("allowed = 9", "closed = 1", "step = '1/query'"),
+    "purse": ("most = 8", "asked = 2"),
+    "attention": ("shown = 0", "most = 99"),
+    "spent": ("epsilon = 0.25", "key = '0/query/1'"),
+    "gone": ("row = 1", "applied = 1", "note = ''"),
+    "scored": ("digest = 'another'", "step = '0/train/1'"),
+    "run": ("place = 7", "id = 'rum'"),
+    "left_run": ("id = 'run'",),
+    "about": ("value = '4'",),
+}
+
+
+@pytest.mark.parametrize(
+    "sql", [f"{t} SET {c}" for t, some in CHANGES.items() for c in some]
+)
+def test_a_changed_line_is_noticed_when_the_ledger_is_opened(
+    tmp_path: Path, sql: str
+) -> None:
+    fill_ledger(tmp_path).close()
+    table = sql.split()[0]
+    only = f" WHERE rowid = (SELECT min(rowid) FROM {table})"
+    damage(tmp_path / "ledger.sqlite", f"UPDATE {sql}{only}")
+    with pytest.raises(Failed, match=f"of its table {table} was changed"):
+        fill_ledger(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "sql", ["given SET value = 2.0 WHERE id = 1", "question SET row = 5 WHERE id = 1"]
+)
+def test_a_changed_answer_never_becomes_a_label(tmp_path: Path, sql: str) -> None:
+    """Also where it changes while the site is at work."""
+    ledger = fill_ledger(tmp_path)
+    damage(ledger.path, f"UPDATE {sql}")
+    with pytest.raises(Failed, match="was changed"):
+        close(ledger)
+    assert ledger.store.load_labels("north") == []
+    ledger.close()
+
+
+def test_a_changed_cost_of_noise_is_noticed_before_more_is_spent(tmp_path: Path) -> None:
+    ledger = fill_ledger(tmp_path)
+    damage(ledger.path, "UPDATE spent SET epsilon = 0.0")
+    with pytest.raises(Failed, match="of its table spent was changed"):
+        ledger.store.spend("north", "1/query/0", Released(0.5, "laplace", {}))
+    ledger.close()
+
+
+def test_every_table_has_checksums_or_holds_what_has_its_own(tmp_path: Path) -> None:
+    ledger = fill_ledger(tmp_path)
+    sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    found = {name for (name,) in ledger._tables.read(sql)}
+    assert found - MARKED.keys() == {"kept", "undo", "secret", "label", "contribution"}
+    for table, columns in MARKED.items():
+        there = {line[1] for line in ledger._tables.read(f"PRAGMA table_info({table})")}
+        assert there - {*columns, "mark"} <= {"answer", "line"}  # sealed by themselves
+    ledger.close()
+
+
+def test_lines_that_change_as_they_may_are_whole(tmp_path: Path) -> None:
+    ledger = fill_ledger(tmp_path)
+    ledger.take_back("ann")
+    ledger.answer(1, 2, "ann")
+    close(ledger)
+    ledger.close()
+    again = fill_ledger(tmp_path)
+    assert values(again) == {0: 1.0, 1: 2.0}
+    again.close()

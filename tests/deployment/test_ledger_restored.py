@@ -1,0 +1,460 @@
+"""What a site released since its ledger was copied counts as spent, however it is put back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.core.messages import Request, Step
+from fallow.deployment.ledger import Ledger
+from fallow.deployment.ledger.releases import NAME
+from fallow.privacy import Released
+from fallow.storage.errors import Failed
+from tests.deployment.hosts import RUN, SECOND, Leader, agreement, folder
+from tests.experiment.crash import KILLED, start_child, wait_for_child
+
+pytest.importorskip("cryptography")
+pytest.importorskip("opendp")
+
+LIMIT, EACH = 3.0, 0.5
+
+
+def noisy(path: Path, **chosen: Any) -> Leader:
+    """A site that may spend 3 in a run of six releases of 0.5, and no more in all."""
+    agreed = agreement(
+        "strategy=ahfal", f"privacy.epsilon={EACH}", "cycles=6", "per_cycle=1"
+    )
+    about = {"epsilon": LIMIT, **chosen}
+    return Leader(folder(path, agreed, brought=range(9), **about))
+
+
+def share(cycle: int) -> Request:
+    return Request(f"{cycle}/query/0", "query", cycle, 0, (Step("sum", "share", {}),))
+
+
+def release(leader: Leader, cycle: int) -> torch.Tensor:
+    """One release that counts."""
+    order = leader.order(share(cycle))
+    reply = leader.send(order)
+    assert reply.refused is None, reply.refused
+    leader.count(order)
+    return torch.as_tensor(reply.answer["share"])
+
+
+def put_in_place(leader: Leader, file: Path) -> None:
+    """The process ends, a file takes the place of the ledger, the process starts."""
+    leader.ledger.close()
+    for end in ("", "-wal", "-shm"):
+        (leader.site.path / f"ledger.sqlite{end}").unlink(missing_ok=True)
+    shutil.copyfile(file, leader.site.ledger_path)
+    leader.start()
+
+
+def hand_copy(leader: Leader, name: str = "by-hand.sqlite") -> Path:
+    """What somebody copies who ends the process first, as everybody should."""
+    leader.ledger.close()
+    copy = leader.site.path / name
+    shutil.copyfile(leader.site.ledger_path, copy)
+    leader.start()
+    return copy
+
+
+def own_copy(leader: Leader) -> Path:
+    """The copy that the site makes every hour."""
+    leader.ledger.backup()
+    return leader.site.path / "ledger-backup.sqlite"
+
+
+COPIES = pytest.mark.parametrize("copied", [hand_copy, own_copy])
+
+
+@COPIES
+def test_four_releases_since_the_copy_are_charged_all_four(
+    tmp_path: Path, copied: Any
+) -> None:
+    leader = noisy(tmp_path)
+    release(leader, 0)
+    file = copied(leader)
+    for cycle in range(1, 5):
+        release(leader, cycle)
+    put_in_place(leader, file)
+    assert leader.ledger.store.sum_spent() == 5 * EACH
+    second = Leader(leader.site, run=SECOND)  # the first one goes on without this site
+    release(second, 0)
+    assert second.ledger.store.sum_spent() == LIMIT
+    refused = str(second.send(second.order(share(1))).refused)
+    assert "has spent epsilon 3 of the 3" in refused
+    for one in (leader, second):
+        one.ledger.close()
+
+
+@COPIES
+def test_the_same_question_has_the_same_answer_after_a_ledger_was_put_back(
+    tmp_path: Path, copied: Any
+) -> None:
+    leader = noisy(tmp_path)
+    file = copied(leader)
+    order = leader.order(share(0))  # it is answered, and the answer is lost on its way
+    first = leader.send(order).answer["share"]
+    put_in_place(leader, file)
+    assert torch.equal(
+        torch.as_tensor(leader.send(order).answer["share"]), torch.as_tensor(first)
+    )
+    assert leader.ledger.store.sum_spent() == EACH
+    leader.ledger.close()
+
+
+@COPIES
+@pytest.mark.parametrize("lost", ["gone", "damaged"])
+def test_where_nobody_knows_what_was_released_all_that_was_left_is_spent(
+    tmp_path: Path, copied: Any, lost: str
+) -> None:
+    leader = noisy(tmp_path)
+    release(leader, 0)
+    file = copied(leader)
+    release(leader, 1)
+    book = leader.site.path / NAME
+    if lost == "gone":
+        book.unlink()
+    else:
+        book.write_bytes(book.read_bytes().replace(b'"epsilon": 0.5', b'"epsilon": 0.1'))
+    put_in_place(leader, file)
+    assert leader.ledger.store.sum_spent() == LIMIT
+    output = str(leader.ledger.store.describe_put_back())
+    assert "ε 2.5, the rest of its limit of 3, counts as spent" in output
+    assert "raise the limit under [privacy] in site.toml" in output
+    second = Leader(leader.site, run=SECOND)
+    refused = str(second.send(second.order(share(0))).refused)
+    assert "(2.5 of it because its ledger was put back from a copy)" in refused
+    for one in (leader, second):
+        one.ledger.close()
+
+
+def test_a_folder_that_was_put_back_as_a_whole_with_its_own_copy_is_in_doubt(
+    tmp_path: Path,
+) -> None:
+    """Its second book is as old as the ledger: it has another number on the disk."""
+    leader = noisy(tmp_path)
+    release(leader, 0)
+    own_copy(leader)
+    saved = tmp_path / "saved"
+    shutil.copytree(leader.site.path, saved)
+    for cycle in range(1, 4):
+        release(leader, cycle)
+    shutil.copyfile(saved / NAME, tmp_path / "book")
+    (leader.site.path / NAME).unlink()
+    os.replace(tmp_path / "book", leader.site.path / NAME)
+    put_in_place(leader, saved / "ledger-backup.sqlite")
+    assert leader.ledger.store.sum_spent() == LIMIT
+    leader.ledger.close()
+
+
+def test_a_second_book_whose_content_was_put_back_is_in_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same file, with the same number on the disk: but changed long after its last line."""
+    leader = noisy(tmp_path)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now - 100)
+    release(leader, 0)
+    own_copy(leader)
+    book = leader.site.path / NAME
+    before = book.read_bytes()
+    release(leader, 1)
+    monkeypatch.setattr(time, "time", lambda: now)
+    book.write_bytes(before)
+    put_in_place(leader, leader.site.path / "ledger-backup.sqlite")
+    assert leader.ledger.store.sum_spent() == LIMIT
+    leader.ledger.close()
+
+
+def test_a_second_book_that_knows_less_than_its_ledger_is_in_doubt(tmp_path: Path) -> None:
+    leader = noisy(tmp_path)
+    release(leader, 0)
+    book = leader.site.path / NAME
+    before = book.read_bytes()
+    release(leader, 1)
+    book.write_bytes(before)
+    leader.again()
+    assert leader.ledger.store.sum_spent() == LIMIT
+    leader.ledger.close()
+
+
+@COPIES
+def test_a_ledger_that_is_put_back_twice_is_charged_no_less(
+    tmp_path: Path, copied: Any
+) -> None:
+    leader = noisy(tmp_path)
+    file = tmp_path / "kept"
+    shutil.copyfile(copied(leader), file)
+    spent = []
+    for cycle in range(3):
+        reply = leader.send(leader.order(share(cycle), counted=None))
+        assert reply.refused is None
+        put_in_place(leader, file)
+        spent.append(leader.ledger.store.sum_spent())
+    assert spent == [EACH, 2 * EACH, 3 * EACH]
+    (leader.site.path / NAME).unlink()
+    for _ in range(3):
+        put_in_place(leader, file)
+        assert leader.ledger.store.sum_spent() == LIMIT
+    leader.ledger.close()
+
+
+def test_an_older_ledger_in_the_place_of_one_that_is_open_lets_nothing_out(
+    tmp_path: Path,
+) -> None:
+    leader = noisy(tmp_path)
+    file = hand_copy(leader)
+    release(leader, 0)
+    os.replace(file, leader.site.ledger_path)  # while the process runs
+    for _ in range(2):
+        refused = str(leader.send(leader.order(share(1))).refused)
+        assert "was moved away or replaced while the site was running" in refused
+    leader.again()
+    assert leader.ledger.store.sum_spent() == EACH
+    leader.ledger.close()
+
+
+def test_an_older_ledger_written_over_one_that_is_open_is_charged(tmp_path: Path) -> None:
+    leader = noisy(tmp_path)
+    file = hand_copy(leader)
+    release(leader, 0)
+    leader.ledger._tables.read("PRAGMA wal_checkpoint(TRUNCATE)")
+    leader.site.ledger_path.write_bytes(file.read_bytes())  # while the process runs
+    reply = leader.send(leader.order(share(1), counted=None))
+    left = 1 if reply.refused else 2
+    put_in_place(leader, file)
+    assert leader.ledger.store.sum_spent() == left * EACH
+    leader.ledger.close()
+
+
+def test_a_copy_of_a_ledger_that_was_put_back_is_a_copy_like_any_other(
+    tmp_path: Path,
+) -> None:
+    leader = noisy(tmp_path)
+    put_in_place(leader, own_copy(leader))
+    kept, book = tmp_path / "kept", tmp_path / "book"
+    shutil.copyfile(own_copy(leader), kept)
+    shutil.copyfile(leader.site.path / NAME, book)
+    release(leader, 0)
+    os.replace(book, leader.site.path / NAME)  # put back too: nobody knows of the release
+    put_in_place(leader, kept)
+    assert leader.ledger.store.sum_spent() == LIMIT
+    leader.ledger.close()
+
+
+def test_a_ledger_that_was_deleted_takes_its_releases_with_it_nowhere(
+    tmp_path: Path,
+) -> None:
+    leader = noisy(tmp_path)
+    release(leader, 0)
+    leader.ledger.close()
+    for end in ("", "-wal", "-shm"):
+        (leader.site.path / f"ledger.sqlite{end}").unlink(missing_ok=True)
+    leader.start()
+    assert leader.ledger.store.sum_spent() == EACH
+    leader.ledger.close()
+
+
+@pytest.mark.parametrize("dies", ["before", "after"])
+def test_a_process_that_dies_beside_the_second_book_loses_no_release(
+    tmp_path: Path, dies: str
+) -> None:
+    """kill -9 before the second book has the release: nothing left.  After it: it is spent, and
+    the question has that answer from then on."""
+    leader = noisy(tmp_path)
+    order = leader.order(share(0))
+    leader.ledger.close()
+
+    def act() -> None:
+        leader.start()
+        books = leader.ledger.store._releases
+        add = books.add
+
+        def deadly(line: Any) -> None:
+            if dies == "after":
+                add(line)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        object.__setattr__(books, "add", deadly)
+        leader.send(order)
+
+    assert wait_for_child(start_child(act)) == KILLED
+    leader.start()
+    assert leader.ledger.store.sum_spent() == (EACH if dies == "after" else 0)
+    assert leader.ledger.store.describe_put_back() is None  # nobody put anything back
+    first = leader.send(order).answer["share"]
+    assert leader.ledger.store.sum_spent() == EACH
+    leader.again()
+    assert torch.equal(
+        torch.as_tensor(first), torch.as_tensor(leader.send(order).answer["share"])
+    )
+    leader.ledger.close()
+
+
+def test_a_line_that_was_being_written_when_the_power_went_is_none(tmp_path: Path) -> None:
+    leader = noisy(tmp_path)
+    release(leader, 0)
+    with (leader.site.path / NAME).open("ab") as file:
+        file.write(b"0123 {half a li")
+    release(leader, 1)
+    leader.again()
+    assert leader.ledger.store.sum_spent() == 2 * EACH
+    leader.ledger.close()
+
+
+# -- what the coordinator says --------------------------------------------------------------
+
+
+def roll_back(path: Path) -> Leader:
+    """A site whose folder went back as a whole, so that nothing in it says so."""
+    leader = noisy(path)
+    release(leader, 0)
+    leader.ledger.close()
+    saved = {
+        name: (leader.site.path / name).read_bytes() for name in ("ledger.sqlite", NAME)
+    }
+    leader.start()
+    release(leader, 1)
+    leader.ledger.close()
+    for name, content in saved.items():
+        (leader.site.path / name).write_bytes(content)
+    for end in ("-wal", "-shm"):
+        (leader.site.path / f"ledger.sqlite{end}").unlink(missing_ok=True)
+    leader.start()
+    return leader
+
+
+def test_a_coordinator_that_counted_what_the_site_forgot_proves_that_it_is_older(
+    tmp_path: Path,
+) -> None:
+    leader = roll_back(tmp_path)
+    assert leader.ledger.store.sum_spent() == EACH
+    for _ in range(2):
+        refused = str(leader.send(leader.order(share(2))).refused)
+        assert "its ledger is older" in refused
+    assert leader.ledger.store.sum_spent() == LIMIT
+    leader.ledger.close()
+
+
+def test_a_site_whose_loss_is_known_is_not_charged_for_it_again(tmp_path: Path) -> None:
+    leader = noisy(tmp_path)
+    file = own_copy(leader)
+    release(leader, 0)
+    release(leader, 1)
+    put_in_place(leader, file)
+    assert "its ledger is older" in str(leader.send(leader.order(share(2))).refused)
+    assert leader.ledger.store.sum_spent() == 2 * EACH
+    leader.ledger.close()
+
+
+def test_what_a_coordinator_keeps_silent_about_is_charged_all_the_same(
+    tmp_path: Path,
+) -> None:
+    """It says that nothing has counted, and asks again: the site does not need its word."""
+    leader = noisy(tmp_path)
+    file = own_copy(leader)
+    lying = [leader.order(share(cycle), counted=None) for cycle in range(4)]
+    for order in lying:
+        assert leader.send(order).refused is None
+    put_in_place(leader, file)
+    assert leader.ledger.store.sum_spent() == 4 * EACH
+    answers = [leader.send(replace(order, counted=None)) for order in lying]
+    assert all(reply.refused is None for reply in answers)
+    assert leader.ledger.store.sum_spent() == 4 * EACH  # the same answers as before
+    leader.ledger.close()
+
+
+# -- the file -------------------------------------------------------------------------------
+
+
+def test_a_ledger_without_noise_has_no_second_book(tmp_path: Path) -> None:
+    Ledger(tmp_path / "ledger.sqlite", "north", 3, None).close()
+    assert not (tmp_path / NAME).exists()
+
+
+def test_the_second_book_is_read_by_its_owner_alone(tmp_path: Path) -> None:
+    Ledger(tmp_path / "ledger.sqlite", "north", 3, None, epsilon=1.0).close()
+    assert (tmp_path / NAME).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_second_book_that_cannot_be_written_lets_nothing_out(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.sqlite", "north", 3, None, epsilon=1.0)
+    (tmp_path / NAME).unlink()
+    (tmp_path / NAME).mkdir()
+    with pytest.raises(Failed, match="nothing was released"):
+        ledger.store.spend("north", "0/query/0", Released(0.5, "d", {}))
+    assert ledger.store.sum_spent() == 0
+    ledger.close()
+
+
+def test_a_ledger_of_an_earlier_version_begins_a_second_book(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    earlier = Ledger(path, "north", 3, None)  # without a second book
+    earlier.orders.begin(RUN)
+    earlier.store.run = RUN
+    earlier.store.spend("north", "0/query/0", Released(0.5, "d", {}))
+    earlier.close()
+    for _ in range(2):
+        now = Ledger(path, "north", 3, None, epsilon=LIMIT)
+        assert (now.store.sum_spent(), now.store.describe_put_back()) == (0.5, None)
+        now.close()
+    assert (tmp_path / NAME).exists()
+
+
+def test_a_copy_holds_no_key_of_a_sum(tmp_path: Path) -> None:
+    """A key that masked one part since would mask a second one, and both tell the difference."""
+    ledger = Ledger(tmp_path / "ledger.sqlite", "north", 3, None)
+    secret = b"a secret of a sum has 32 bytes.."
+    hidden = torch.tensor(list(secret), dtype=torch.uint8)
+    ledger.store.hide("north", {"name": "0/query/0|0", "secret": hidden})
+    ledger.store.keep("north", "own/w", {"w": torch.zeros(10_000)})
+    ledger.store.keep("north", "own/w", None)
+    ledger.store.settle(0)
+    assert ledger._tables.read("PRAGMA freelist_count") != [(0,)]
+    ledger.backup()
+    ledger.close()
+    assert secret in (tmp_path / "ledger.sqlite").read_bytes()
+    assert secret not in (tmp_path / "ledger-backup.sqlite").read_bytes()
+    os.replace(tmp_path / "ledger-backup.sqlite", tmp_path / "ledger.sqlite")
+    restored = Ledger(tmp_path / "ledger.sqlite", "north", 3, None)
+    assert restored.store.load_secret("north") is None
+    assert restored._tables.read("PRAGMA freelist_count") == [(0,)]  # nor anything deleted
+    restored.close()
+
+
+def test_what_is_spent_at_a_site_survives_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FULL: a commit has reached the disk.  With NORMAL the last ones may be gone, and what they
+    spent with them."""
+    monkeypatch.undo()
+    full = 2
+    leader = noisy(tmp_path)
+    assert leader.ledger._tables.read("PRAGMA synchronous") == [(full,)]
+    leader.ledger.close()
+
+
+def test_the_second_book_is_on_the_disk_before_the_ledger_has_a_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(tmp_path / "ledger.sqlite", "north", 3, None, epsilon=1.0)
+    seen = []
+
+    def watch_fsync(file: int) -> None:
+        seen.append((os.fstat(file).st_size, ledger.store.sum_spent()))
+
+    monkeypatch.setattr(os, "fsync", watch_fsync)
+    before = (tmp_path / NAME).stat().st_size
+    ledger.store.spend("north", "0/query/0", Released(0.5, "d", {}))
+    assert [(size > before, spent) for size, spent in seen] == [(True, 0.0)]
+    ledger.close()

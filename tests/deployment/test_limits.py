@@ -1,0 +1,596 @@
+"""What a hostile coordinator cannot have of a site: each order is signed with the right key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.core.messages import Request, Step
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
+from fallow.core.types import State, Value
+from tests.deployment.hosts import (
+    ASK,
+    CLOSE,
+    ROWS,
+    RUN,
+    SECOND,
+    Leader,
+    about,
+    agreement,
+    folder,
+    keep,
+    order_picks,
+)
+
+pytest.importorskip("cryptography")
+LATER = tuple(f"{at:010x}-" + 16 * "c" for at in range(3, 10))
+
+
+@pytest.fixture
+def leader(tmp_path: Path) -> Iterator[Leader]:
+    result = Leader(folder(tmp_path, brought=range(6)))
+    yield result
+    result.ledger.close()
+
+
+def expect_refusal(leader: Leader, request: Request) -> str:
+    """Why the site does not do it; it has done nothing then."""
+    before = leader.ledger.traffic()
+    reply = leader.send(leader.order(request))
+    assert reply.refused is not None, request
+    assert leader.ledger.traffic() == before
+    return reply.refused
+
+
+def fit(name: str, state: State, training_config: TrainingConfig | None = None) -> Step:
+    return Step("fit", name, dict(state), training_config)
+
+
+def training(*steps: Step, cycle: int = 0, r: int = 0, turn: int = 0) -> Request:
+    return Request(f"{cycle}/train/{r}/{turn}", "training", cycle, r, steps)
+
+
+def score(
+    leader: Leader, model: State, r: int = 1, cycle: int = 0, turn: int = 0
+) -> Request:
+    args: dict[str, Value] = {"retained": False, **model}
+    key = f"{cycle}/train/{r}/score/{turn}"
+    return Request(key, "people", cycle, r, (Step("each", "score", args),))
+
+
+# -- labels ---------------------------------------------------------------------------------
+
+
+def test_more_questions_than_the_agreement_has_are_refused_with_both_numbers(
+    leader: Leader,
+) -> None:
+    order_picks(leader)
+    why = expect_refusal(leader, about("ask", "0/query", **{**ASK, "allowed": 12}))
+    assert "asks site north for 12 labels and the agreement allows 3 in 0/query" in why
+    assert leader.ledger.questions() == []
+
+
+def test_more_picks_than_the_agreement_has_are_refused_before_anything_is_chosen(
+    leader: Leader,
+) -> None:
+    state = leader.first_model()
+    leader.round(0, state)
+    steps = (fit("global", state), Step("keep", "select", {"n": 4}))
+    why = expect_refusal(leader, Request("0/query/0", "query", 0, 0, steps))
+    assert "asks site north for 4 labels and the agreement allows 3" in why
+    assert "picks" not in leader.ledger.store.load_states("north")
+
+
+def test_the_first_labels_have_a_budget_of_their_own(leader: Leader) -> None:
+    request = Request("0/initial/0", "initial", 0, 0, (Step("keep", "select", {"n": 5}),))
+    assert "for 5 labels and the agreement allows 4 in 0/initial" in expect_refusal(
+        leader, request
+    )
+
+
+@pytest.mark.parametrize("wrong", [-1, 2.0, True, "3", None])
+def test_a_number_of_labels_that_is_none_is_refused(leader: Leader, wrong: Any) -> None:
+    order_picks(leader)
+    why = expect_refusal(leader, about("ask", "0/query", **{**ASK, "allowed": wrong}))
+    assert "labels; it is a whole number, 0 or more" in why
+
+
+def test_a_part_of_a_cycle_has_its_part_of_the_budget(tmp_path: Path) -> None:
+    agreed = agreement("strategy=entropy", "queries_per_cycle=2")
+    leader = Leader(folder(tmp_path, agreed, brought=range(6)))
+    leader.round(0, leader.first_model())
+    first: dict[str, Value] = {"step": "0/query", "cycle": 0, "allowed": 2}
+    assert "allows 1 in 0/query" in expect_refusal(leader, about("ask", "0/query", **first))
+    second: dict[str, Value] = {"step": "0/query-1", "cycle": 0, "allowed": 3}
+    assert "allows 2 in 0/query-1" in expect_refusal(
+        leader, about("ask", "0/query-1", **second)
+    )
+    leader.ledger.close()
+
+
+def test_questions_are_asked_for_the_step_that_the_key_names(leader: Leader) -> None:
+    """Else each key would open a budget of its own."""
+    order_picks(leader)
+    for output in ({"step": "1/query"}, {"cycle": 1}, {"step": "anything"}):
+        assert "is for step" in expect_refusal(
+            leader, about("ask", "0/query", **{**ASK, **output})
+        )
+    assert leader.ledger.questions() == []
+
+
+@pytest.mark.parametrize(
+    "deadline",
+    [
+        "soon",
+        3,
+        "x" * 5000,
+        torch.zeros(1),
+        "2026-02-30T10:00:00+00:00",
+        # without a local time in some time zone, so that no page could be shown there
+        "9999-12-31T23:59:59-23:59",
+        "9999-12-31T23:59:59+00:00",
+        "0001-01-01T00:00:00+23:59",
+        "0001-01-01T00:00:00+00:00",
+        # with a sign that a terminal obeys
+        "2026-11-23\x1b10:00:00+00:00",
+    ],
+)
+def test_a_deadline_is_a_time_of_day(leader: Leader, deadline: Any) -> None:
+    order_picks(leader)
+    request = about("ask", "0/query", **ASK, deadline=deadline)
+    assert "which is no time of day" in expect_refusal(leader, request)
+
+
+def test_runs_begun_again_do_not_ask_for_the_budget_again(tmp_path: Path) -> None:
+    """The study is worth 4 labels at first and 3 in each of 2 cycles, however often it begins."""
+    site, asked = folder(tmp_path), 0
+    for run in (RUN, SECOND, *LATER):
+        leader = Leader(site, run=run)
+        leader.initial()
+        asked = leader.ledger.purchases.asked
+        leader.ledger.close()
+    assert asked == 4 + 2 * 3
+
+
+def test_a_limit_of_the_site_holds_over_all_runs_and_for_what_people_see(
+    tmp_path: Path,
+) -> None:
+    """Questions that expire are given back, and people have seen them all the same."""
+    site, seen = folder(tmp_path, limit=3), 0
+    for run in (RUN, SECOND, *LATER):
+        leader = Leader(site, run=run)
+        leader.host._made.methods["initial"].query(
+            leader.ask("0/initial", "initial"), {"north": 4}, {}
+        )
+        first: dict[str, Value] = {"step": "0/initial", "cycle": -1}
+        asked = leader.people("ask", "0/initial", -1, **first, allowed=4)["asked"]
+        assert isinstance(asked, int)
+        seen += asked
+        leader.people("close", "0/initial", -1, **first)
+        assert leader.ledger.purchases.asked == 0  # nobody has answered in time
+        leader.ledger.close()
+    assert seen == 2 * 3
+
+
+def test_people_set_how_many_questions_they_ever_see(tmp_path: Path) -> None:
+    site = folder(tmp_path, shown=2)
+    leader = Leader(site)
+    leader.initial()
+    assert leader.ledger.purchases.shown == 2
+    leader.ledger.close()
+
+
+@pytest.mark.parametrize("policy", ["equal", "proportional"])
+def test_a_share_of_all_rows_is_a_number_of_the_site_from_the_first_order_on(
+    tmp_path: Path, policy: str
+) -> None:
+    """Of how many rows all sites have, a site knows what the first number says, for good."""
+    agreed = agreement(
+        "strategy=entropy", "initial=0.1", "per_cycle=0.1", f"budget={policy}"
+    )
+    leader = Leader(folder(tmp_path, agreed))
+    share = 2  # of 18 rows, as if each site had as many
+    leader.initial(share)
+    leader.round(0, leader.first_model())
+    more = about("ask", "0/query", step="0/query", cycle=0, allowed=3)
+    assert "for 3 labels and the agreement allows 2" in expect_refusal(leader, more)
+    leader.query(leader.first_model(), n=share)
+    output: dict[str, Value] = {"step": "0/query", "cycle": 0, "allowed": share}
+    assert leader.people("ask", "0/query", **output) == {"asked": share}
+    leader.ledger.close()
+
+
+def test_one_budget_of_all_sites_is_that_of_the_agreement(tmp_path: Path) -> None:
+    agreed = agreement("strategy=fale", "initial_by=query", "protocol=one_pass", "cycles=1")
+    leader = Leader(folder(tmp_path, agreed))
+    output: dict[str, Value] = {"step": "0/query", "cycle": 0, "allowed": 3 * (4 + 3) + 1}
+    why = expect_refusal(leader, about("ask", "0/query", **output))
+    assert "for 22 labels and the agreement allows 21 in 0/query" in why
+    leader.ledger.close()
+
+
+# -- memory ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["picks", "picked in", "cycle", "features", "targets", "best", "own/w", "average", ""],
+)
+def test_an_order_writes_only_models_of_the_study_into_a_sites_memory(
+    leader: Leader, name: str
+) -> None:
+    leader.round(0, leader.first_model())
+    before = leader.ledger.store.load_states("north").keys()
+    planted = {"rows": torch.arange(6, 18)}
+    for args in (planted, leader.first_model()):
+        step = Step("fit", name, dict(args))
+        upload = Step("sum", "upload", {})
+        assert expect_refusal(leader, training(step, upload, r=1))
+        steps = (step, Step("keep", "select", {"n": 3}))
+        assert expect_refusal(leader, Request("0/query/0", "query", 0, 0, steps))
+    assert leader.ledger.store.load_states("north").keys() == before
+
+
+def test_parts_of_models_that_no_model_has_are_refused(leader: Leader) -> None:
+    state = {**leader.first_model(), "a/b": torch.zeros(3)}
+    steps = (
+        fit("local", state, leader.site.agreement.recipe.training_config),
+        Step("sum", "upload", {}),
+    )
+    assert "no name of a part" in expect_refusal(leader, training(*steps))
+
+
+# -- training configurations
+# ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"stages": (TrainingStage(3),)},
+        {"stages": (TrainingStage(2), TrainingStage(2))},
+        {"batch_size": 1},
+        {"optimizer": Optimizer(lr=5.0)},
+        {"start": "scratch"},
+        {"start": "best"},
+        {"mix": 0.5},
+        {"patience": 1},
+        {"stop_at": 0.5},
+    ],
+)
+def test_a_site_trains_by_the_agreed_training_config_alone(
+    leader: Leader, changed: dict[str, Any]
+) -> None:
+    training_config = replace(leader.site.agreement.recipe.training_config, **changed)
+    steps = (fit("local", leader.first_model(), training_config), Step("sum", "upload", {}))
+    assert "by a training configuration that is not the agreed one" in expect_refusal(
+        leader, training(*steps)
+    )
+    assert leader.ledger.store.load_states("north") == {}
+
+
+def test_an_order_brings_few_models(leader: Leader) -> None:
+    one = fit("local", leader.first_model(), leader.site.agreement.recipe.training_config)
+    steps = (*[one] * 7, Step("sum", "upload", {}))
+    assert "brings 7 models; a site takes 6" in expect_refusal(leader, training(*steps))
+
+
+# -- what the recipe leads to ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("request_", "why"),
+    [
+        (training(r=2), "a cycle has 2 rounds"),
+        (training(cycle=3), "it trains in cycles 0 to 2, and not in 3"),
+        (keep("2/query/0", "select", n=3), "it queries in cycles 0 to 1, and not in 2"),
+        (keep("0/query-1/0", "select", n=3), "a cycle has 1 queries"),
+        (keep("0/query/audit/0", "draw", n=3), "no rows are drawn by chance"),
+        (keep("0/audit/0", "tally"), "no rows are drawn by chance"),
+        (keep("0/train/0/0", "select", n=3), "by its key it would be of 'training'"),
+        (keep("0/extra/0", "select", n=3), "belongs to no exchange of this study"),
+        (keep("00/query/0", "select", n=3), "belongs to no exchange of this study"),
+        (keep("0/query/9999999999", "select", n=3), "belongs to no exchange"),
+        (keep("0/query/7", "select", n=3), "and there are at most"),
+        (keep("0/query/0/deliver", "select", n=3), "which its key denies"),
+        (
+            replace(keep("0/query/0", "select", n=3), cycle=1),
+            "of 'query' in cycle 0, round 0",
+        ),
+        (replace(keep("0/query/0", "select", n=3), round=1), "in cycle 0, round 0"),
+    ],
+)
+def test_an_order_that_the_recipe_does_not_lead_to_is_refused(
+    leader: Leader, request_: Request, why: str
+) -> None:
+    assert why in expect_refusal(leader, request_)
+
+
+def test_a_run_goes_back_where_something_is_asked_anew_alone(leader: Leader) -> None:
+    order_picks(leader)
+    upload = Step("sum", "upload", {})
+    again = training(upload, r=1)
+    assert "a run only rolls back to repeat an exchange" in expect_refusal(leader, again)
+    first = Request("0/initial/0", "initial", 0, 0, (Step("keep", "select", {"n": 4}),))
+    assert "a run only rolls back to repeat an exchange" in expect_refusal(leader, first)
+
+
+def test_a_verb_is_asked_as_often_as_its_method_asks_it(leader: Leader) -> None:
+    """Each answer is a function of rows that nobody else sees, of what the order brings."""
+    state = leader.first_model()
+    leader.round(0, state)
+    again = training(
+        fit("local", state, leader.site.agreement.recipe.training_config),
+        Step("sum", "upload", {}),
+        turn=1,
+    )
+    assert "and the agreed method asks 1 times at most" in expect_refusal(leader, again)
+
+
+@pytest.mark.parametrize("more", [{"m": 1}, {"n": 3, "gen": 1}, {}])
+def test_a_verb_is_given_what_it_takes(leader: Leader, more: dict[str, Any]) -> None:
+    leader.round(0, leader.first_model())
+    steps = (fit("global", leader.first_model()), Step("keep", "select", more))
+    assert "the order 0/query/0 to select" in expect_refusal(
+        leader, Request("0/query/0", "query", 0, 0, steps)
+    )
+
+
+def test_a_number_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
+    agreed = agreement("strategy=fale", "initial_by=query", "protocol=one_pass", "cycles=1")
+    leader = Leader(folder(tmp_path, agreed))
+    step = Step("relay", "rotation", {"size": 10**7})
+    why = expect_refusal(leader, Request("0/query/0", "query", 0, 0, (step,)))
+    assert "says size=10000000, and it is a whole number of at most 5" in why
+    leader.ledger.close()
+
+
+def test_seats_that_would_fill_the_memory_are_refused(tmp_path: Path) -> None:
+    """A pivotal sample has a seat for each site, and no more."""
+    agreed = agreement(
+        "strategy=pivotal", "initial_by=query", "protocol=one_pass", "cycles=1"
+    )
+    leader = Leader(folder(tmp_path, agreed))
+    args: dict[str, Value] = {"factor": 1.0, "mass": 1.0, "rows": 9, "seat": 0}
+    step = Step("keep", "draw", {**args, "seats": 2**40})
+    why = expect_refusal(leader, Request("0/query/0", "query", 0, 0, (step,)))
+    assert "says seats=1099511627776, and it is a whole number of at most 3" in why
+    leader.ledger.close()
+
+
+def test_letters_of_a_verb_that_nobody_relays_are_refused(leader: Leader) -> None:
+    """A delivery takes the place of what stood under the name of its verb."""
+    from fallow.transport.relays import DELIVER, delivery_body
+
+    key = f"0/train/0/0{DELIVER}"
+    body = delivery_body("own", {})
+    order = leader.order(about("hello", "0/hello"), "deliver", key=key, body=body)
+    assert "and the contract of FedAvg relays nothing" in str(leader.send(order).refused)
+
+
+# -- scores ---------------------------------------------------------------------------------
+
+
+def test_a_model_of_a_round_is_scored_once(leader: Leader) -> None:
+    state = leader.first_model()
+    order = leader.order(score(leader, state))
+    output = leader.send(order)
+    again = leader.send(order)
+    assert output.refused is None and output.answer["hits"] == again.answer["hits"]
+    other = {**state, "w": state["w"] + 1}
+    assert "with other content" in str(
+        leader.send(leader.order(score(leader, other))).refused
+    )
+    leader.count(order)
+    assert "there are at most 1" in expect_refusal(leader, score(leader, other, turn=1))
+
+
+def test_a_round_that_has_no_score_in_the_agreement_gives_none(tmp_path: Path) -> None:
+    leader = Leader(folder(tmp_path, agreement("strategy=entropy", "score_rounds=1")))
+    why = expect_refusal(leader, score(leader, leader.first_model(), r=0))
+    assert "models are scored from round 1 on" in why
+    leader.ledger.close()
+
+
+@pytest.mark.parametrize("missing", ["w", "stats"])
+def test_a_common_model_without_one_of_its_parts_is_refused_by_that_part(
+    leader: Leader, missing: str
+) -> None:
+    state = leader.first_model()
+    rest = {name: part for name, part in state.items() if name != missing}
+    output = f"brings site north a model without {missing!r}"
+    training_config = leader.site.agreement.recipe.training_config
+    upload = Step("sum", "upload", {})
+    assert output in expect_refusal(
+        leader, training(fit("local", rest, training_config), upload)
+    )
+    assert output in expect_refusal(
+        leader, training(fit("local", rest, training_config), upload, r=1)
+    )
+    assert output in expect_refusal(leader, score(leader, rest))
+    handed = (fit("global", rest), Step("keep", "select", {"n": 3}))
+    assert output in expect_refusal(leader, Request("0/query/0", "query", 0, 0, handed))
+    left = Step("keep", "finish", dict(rest))
+    assert output in expect_refusal(
+        leader, Request("model/finish/0", "people", 2, 0, (left,))
+    )
+
+
+def test_a_query_is_handed_no_local_model(leader: Leader) -> None:
+    """What a site trained itself is what a query calls local: one that is handed over would be a
+    second model of the coordinator's choice."""
+    state = leader.first_model()
+    other = {**state, "w": state["w"] + 1}
+    leader.exchange({"north": score(leader, state, r=1)})
+    steps = (fit("global", state), fit("local", other), Step("keep", "select", {"n": 3}))
+    assert "which is trained at the site" in expect_refusal(
+        leader, Request("0/query/0", "query", 0, 0, steps)
+    )
+
+
+def test_where_models_validate_the_retained_one_is_scored(tmp_path: Path) -> None:
+    agreed = agreement("strategy=entropy", "validation=0.34")
+    leader = Leader(folder(tmp_path, agreed, brought=range(9)))
+    args: dict[str, Value] = {**leader.first_model(), "retained": False}
+    request = Request("0/train/0/score/0", "people", 0, 0, (Step("each", "score", args),))
+    assert "says retained=False, and by the agreement it is True" in expect_refusal(
+        leader, request
+    )
+    leader.ledger.close()
+
+
+def test_scores_are_counted_over_all_runs(tmp_path: Path) -> None:
+    """A run has 3 cycles with 2 rounds each; as many again are for a run that begins anew."""
+    site = folder(tmp_path)
+    output: list[str | None] = []
+    for run in (RUN, SECOND, *LATER):
+        leader = Leader(site, run=run)
+        state = leader.first_model()
+        for cycle in range(3):
+            for r in range(2):
+                crafted = {**state, "w": state["w"] + len(output)}
+                reply = leader.send(leader.order(score(leader, crafted, r, cycle)))
+                output.append(reply.refused)
+        leader.ledger.close()
+    assert output[:12] == [None] * 12 and None not in output[12:]
+    assert "has scored 12 models and allows 12 over all runs" in str(output[12])
+
+
+def test_a_site_says_itself_how_often_models_are_scored(tmp_path: Path) -> None:
+    leader = Leader(folder(tmp_path, scores=0))
+    why = expect_refusal(leader, score(leader, leader.first_model()))
+    assert "has scored 0 models and allows 0 over all runs" in why
+    leader.ledger.close()
+
+
+def test_a_score_brings_a_model_and_nothing_else(leader: Leader) -> None:
+    state = leader.first_model()
+    bare = Request("0/train/1/score/0", "people", 0, 1, (Step("each", "score", {}),))
+    assert expect_refusal(leader, bare)
+    assert "brings no model" in expect_refusal(leader, score(leader, {}))
+    assert "to be scored" in expect_refusal(
+        leader, score(leader, {**state, "a/b": state["w"]})
+    )
+
+
+def test_scores_are_not_asked_as_something_else(leader: Leader) -> None:
+    state = leader.first_model()
+    step = Step("each", "score", {"retained": False, **state})
+    request = Request("0/query/ask/0", "people", 0, 0, (step,))
+    assert "asks for 'score', and its key is of ask" in expect_refusal(leader, request)
+    assert ROWS and CLOSE
+
+
+def test_what_makes_an_order_fail_cannot_be_searched_for(leader: Leader) -> None:
+    """Whether a model overflows depends on the largest value among the test rows."""
+    state = leader.first_model()
+    huge = {**state, "w": state["w"] + 1e308}
+    for _ in range(2):
+        assert "training diverged" in expect_refusal(leader, score(leader, huge))
+    leader.again()
+    other = {**state, "w": state["w"] + 1e307}
+    assert expect_refusal(leader, score(leader, other))
+    assert leader.ledger.orders.scores() == 1
+    steps = (
+        fit("local", {}, leader.site.agreement.recipe.training_config),
+        Step("sum", "upload", {}),
+    )
+    first = training(*steps, r=0, cycle=1)
+    expect_refusal(leader, first)
+    second = training(
+        fit("local", state, leader.site.agreement.recipe.training_config),
+        *steps[1:],
+        r=0,
+        cycle=1,
+    )
+    assert "has tried exchange 1/train/0/0 with other content" in expect_refusal(
+        leader, second
+    )
+
+
+def test_a_relay_goes_to_sites_of_the_study(tmp_path: Path) -> None:
+    from fallow.transport.relays import request_body
+
+    leader = Leader(
+        folder(tmp_path, agreement("training=dpfl", "validation=0.3"), brought=range(9))
+    )
+    training_config = replace(
+        leader.site.agreement.recipe.training_config, stages=(TrainingStage(4),)
+    )
+    steps = (
+        fit("local", leader.first_model(), training_config),
+        Step("relay", "model", {}),
+    )
+    body = request_body(training(*steps), {"mallory": bytes(32)})
+    reply = leader.send(leader.order(training(*steps), body=body))
+    assert "is to relay to 'mallory', which is no site of this study" in str(reply.refused)
+    leader.ledger.close()
+
+
+@pytest.mark.parametrize(
+    "changed", [{"exchange": "0/train/1/0"}, {"exchange": "x"}, {"attempt": 3}]
+)
+def test_a_masked_sum_belongs_to_its_step(tmp_path: Path, changed: dict[str, Any]) -> None:
+    from fallow.core.messages import KEYS, Masked
+
+    agreed = agreement("strategy=entropy", "privacy.secure_sum=true")
+    leader = Leader(folder(tmp_path, agreed, brought=range(6)))
+    about_it = replace(Masked("0/train/0/0", 0, None), **changed)
+    step = Step("each", KEYS, {}, masked=about_it)
+    assert "which does not belong to it" in expect_refusal(leader, training(step))
+    leader.ledger.close()
+
+
+def test_a_masked_sum_names_keys_of_sites_of_the_study_alone(tmp_path: Path) -> None:
+    """Of a sum with keys of its own the coordinator could take all masks away but one's."""
+    from fallow.core.messages import KEYS, Masked
+
+    agreed = agreement("strategy=entropy", "privacy.secure_sum=true")
+    leader = Leader(folder(tmp_path, agreed, brought=range(6)))
+    key = torch.zeros(32, dtype=torch.uint8)
+    about_it = Masked("0/train/0/0", 0, None, {"north": key, "mallory": key})
+    step = Step("each", KEYS, {}, masked=about_it)
+    why = expect_refusal(leader, training(step))
+    assert "has a key of 'mallory', which is no site of this study" in why
+    leader.ledger.close()
+
+
+# -- runs -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run", ["zzz", "", "9" * 10, "0000000001-" + 16 * "A", "x" * 500])
+def test_a_run_with_a_name_that_says_no_time_is_refused(leader: Leader, run: str) -> None:
+    """It would sort behind all others, and lock them out."""
+    reply = leader.send(leader.order(about("hello", "0/hello"), run=run))
+    assert "is no name of a run" in str(reply.refused)
+    assert leader.ledger.orders.newest_run() is None
+
+
+def test_a_run_from_a_day_that_has_not_come_is_refused_at_once(leader: Leader) -> None:
+    from fallow.deployment.site.host import Host
+
+    host = Host(leader.site, leader.ledger, clock=lambda: 1e9)
+    leader.host = host
+    for ahead, is_taken in ((90_000, False), (80_000, True)):
+        run = f"{int(1e9) + ahead:010x}-" + 16 * "a"
+        reply = leader.send(leader.order(about("hello", "0/hello"), run=run))
+        assert (reply.refused is None) is is_taken
+        if not is_taken:
+            assert "wrong by more than a day" in str(reply.refused)
+            assert leader.ledger.orders.newest_run() is None
+
+
+def test_a_study_begins_only_so_often(tmp_path: Path) -> None:
+    """Each run can ask all its verbs anew."""
+    site, output = folder(tmp_path, runs=2), []
+    for run in (RUN, SECOND, LATER[0]):
+        leader = Leader(site, run=run)
+        output.append(leader.send(leader.order(about("hello", "0/hello"))).refused)
+        leader.ledger.close()
+    assert output[:2] == [None, None]
+    assert "has taken part in 2 runs of this study and allows 2" in str(output[2])

@@ -1,0 +1,98 @@
+"""One small study over each link and in one process: the same picks, and the same bits.
+
+`test_killed.py` does so over HTTPS with parties that are killed, in every run of the tests.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.storage.files import load_tree
+from fallow.transport.links import FLOWER, HTTPS, NVFLARE
+from tests.deployment.real import (
+    LEADER,
+    Real,
+    asked,
+    assert_as_undisturbed,
+    real,
+    records,
+)
+from tests.transport.nvflare.federation import needs_nvflare
+
+pytest.importorskip("flwr")
+pytest.importorskip("httpx")
+pytestmark = pytest.mark.processes
+
+LONG = 600.0  # seconds; a machine that is busy with other things takes minutes
+
+
+def left_by(study: Real) -> dict[str, Any]:
+    """All that a study leaves: records, questions, labels, and every tensor that was written."""
+    place = study.office.path / study.alike.program().cell.folder(Path())
+    files = {str(file.relative_to(place)): file for file in place.rglob("*.safetensors")}
+    files |= {name: study.folder / name / "model.safetensors" for name in study.sites}
+    tensors = {name: flatten(load_tree(file, file.parent)) for name, file in files.items()}
+    return {
+        "records": records(place),
+        "asked": asked(study.sites),
+        "labels": study.labels(),
+        "tensors": {name: tensors[name] for name in sorted(tensors)},
+    }
+
+
+def flatten(tree: Any) -> Any:
+    """A tree in which each tensor is its bytes: equal where every bit is."""
+    if isinstance(tree, dict):
+        return {name: flatten(value) for name, value in tree.items()}
+    if isinstance(tree, list):
+        return [flatten(value) for value in tree]
+    if isinstance(tree, torch.Tensor):
+        return (str(tree.dtype), tuple(tree.shape), tree.numpy().tobytes())
+    return tree
+
+
+def tensors_alike(study: Real) -> dict[str, Any]:
+    """The same tensors of the study in one process."""
+    path = study.alike.place / study.alike.program().cell.folder(Path())
+    files = {str(file.relative_to(path)): file for file in path.rglob("*.safetensors")}
+    sites = study.alike.sites
+    files |= {name: study.alike.folder / name / "model.safetensors" for name in sites}
+    return {name: flatten(load_tree(files[name], files[name].parent)) for name in files}
+
+
+def run(folder: Path, link: str) -> dict[str, Any]:
+    """A study over a link, which ends as the one in one process does."""
+    with real(folder, link=link) as study:
+        study.start(LEADER, *study.sites)
+        study.finish(LONG)
+        assert_as_undisturbed(study)
+        left = left_by(study)
+        assert left["tensors"] == tensors_alike(study)
+        return left
+
+
+@pytest.mark.soak
+def test_over_https_and_in_one_process_a_study_leaves_the_same_bits(tmp_path: Path) -> None:
+    assert run(tmp_path, HTTPS)["tensors"]
+
+
+@needs_nvflare
+@pytest.mark.soak
+def test_over_nvflare_and_in_one_process_a_study_leaves_the_same_bits(
+    tmp_path: Path,
+) -> None:
+    assert run(tmp_path, NVFLARE)["tensors"]
+
+
+@pytest.mark.soak
+def test_over_flower_and_over_https_a_study_leaves_the_same_bits(
+    tmp_path: Path,
+) -> None:
+    over_https = run(tmp_path / HTTPS, HTTPS)
+    over_flower = run(tmp_path / FLOWER, FLOWER)
+    assert over_https["tensors"]
+    assert over_https == over_flower

@@ -1,0 +1,227 @@
+"""A site contributes new statistics of labeled examples only after a minimum number of new labels
+(``privacy.min_new_labels``); until then the former contribution stands, bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.deployment.site.terms import (
+    describe_small_budgets,
+    describe_study,
+    list_disclosures,
+)
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import world_of
+from fallow.privacy import Privacy
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.sites.store import Contribution, Label, MemoryStore
+from tests.deployment.loopback import Faults
+from tests.deployment.test_closed_form import CLOSED, add_up, listen
+from tests.deployment.test_closed_form_killed import RECIPE, check
+from tests.deployment.worlds import NAMES, Federation, federation, rows
+
+pytest.importorskip("cryptography")
+OPEN = Spec("closed-form", {"shown": "parts"})
+
+
+def study(
+    folder: Path, privacy: Privacy, training: Spec = OPEN, **settings: Any
+) -> Federation:
+    """Three hospitals that solve for a head; ``more`` of it is for `federation`."""
+    faults = settings.pop("faults", Faults())
+    recipe = Recipe(
+        "hospitals", **{**CLOSED, **settings}, training=training, privacy=privacy
+    )
+    return federation(folder, recipe, rows(NAMES[:3], classes=3), faults=faults)
+
+
+def sent(
+    heard: dict[str, dict[str, Any]], site: str, cycles: int
+) -> list[dict[str, torch.Tensor]]:
+    """What one site contributed in each cycle, where sums are plain."""
+    answers = [heard[f"{cycle}/train/0/0"][site] for cycle in range(cycles)]
+    return [
+        {name: torch.as_tensor(value) for name, value in answer.items()}
+        for answer in answers
+    ]
+
+
+def count_rows(contributions: list[dict[str, torch.Tensor]]) -> list[float]:
+    return [float(part["rows"]) for part in contributions]
+
+
+def check_same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> None:
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert torch.equal(second[name], value), name
+
+
+def test_each_site_waits_for_new_labels_of_its_own(tmp_path: Path) -> None:
+    world = study(tmp_path, Privacy(min_new_labels=10), initial=10, per_cycle=4, cycles=4)
+    heard = listen(world)
+    assert world.program().go()
+    parts = sent(heard, "basel", 5)
+    assert count_rows(parts) == [10, 10, 10, 22, 22]
+    check_same(parts[0], parts[1])
+    check_same(parts[0], parts[2])
+    check_same(parts[3], parts[4])
+    assert world.bought(0) == {
+        "basel": 4,
+        "chur": 4,
+        "davos": 4,
+    }  # they were bought all the same
+    world.close()
+
+
+def test_a_site_with_fewer_labels_than_that_contributes_nothing(tmp_path: Path) -> None:
+    world = study(tmp_path, Privacy(min_new_labels=10), initial=5, per_cycle=4)
+    heard = listen(world)
+    assert world.program().go()
+    assert count_rows(sent(heard, "basel", 2)) == [0, 0]
+    assert not bool(sent(heard, "basel", 1)[0]["features"].any())
+    world.close()
+
+
+@pytest.mark.parametrize(("per_cycle", "expected"), [(4, [15, 27, 39]), (3, [15, 15, 33])])
+def test_with_secure_aggregation_labels_of_all_sites_are_counted(
+    per_cycle: int, expected: list[float], tmp_path: Path
+) -> None:
+    """12 new labels of three sites are enough, and 9 wait for the next cycle."""
+    privacy = Privacy(secure_sum=True, min_new_labels=10)
+    training = Spec("closed-form")
+    world = study(tmp_path, privacy, training, per_cycle=per_cycle, cycles=2)
+    heard = listen(world)
+    assert world.program().go()
+    totals = [add_up(heard[f"{cycle}/train/0/1"]) for cycle in range(3)]
+    assert [round(float(total["rows"])) for total in totals] == expected
+    counted = add_up(
+        heard["1/train/new/1"]
+    )  # by a secure sum, before anything is contributed
+    assert round(float(counted["labels"])) == 3 * per_cycle
+
+    simulated = world_of(world.agreement.recipe, 0, world.data, Journal())
+    theirs = Run(simulated, Journal()).go()
+    scores = [record["accuracy"] for record in world.records()]
+    # of all test examples together, and there the mean over sites
+    assert [record["accuracy"] for record in theirs] == pytest.approx(scores, abs=0.01)
+    world.close()
+
+
+def test_lost_messages_and_restarts_give_the_same_bits(tmp_path: Path) -> None:
+    privacy = Privacy(secure_sum=True, min_new_labels=10)
+    faults = Faults(lost=0.05, twice=0.05, dies_before=0.05, dies_after=0.05)
+    contributed = []
+    for name, kind in (("calm", Faults()), ("disturbed", faults)):
+        world = study(
+            tmp_path / name,
+            privacy,
+            Spec("closed-form"),
+            per_cycle=3,
+            cycles=2,
+            faults=kind,
+        )
+        assert world.program().go()
+        stores = [world.ledgers[site].store for site in sorted(world.ledgers)]
+        contributed.append(
+            (
+                [store.load_contribution("").labels for store in stores],
+                [record["accuracy"] for record in world.records()],
+            )
+        )
+        if kind is faults:
+            assert world.link.deaths > 3
+        world.close()
+    assert contributed[0] == contributed[1]
+    assert sum(len(labels) for labels in contributed[0][0]) == 33
+
+
+def test_a_site_killed_while_it_decides_ends_with_the_same_bits(tmp_path: Path) -> None:
+    recipe = replace(RECIPE, privacy=Privacy(secure_sum=True, min_new_labels=10))
+    deaths = check(tmp_path, ("0/train/new", "1/train/new"), recipe)
+    assert {"0/train/new/1", "0/train/new/2", "1/train/new/2"} <= set(deaths)
+
+
+def test_a_withdrawal_between_two_attempts_at_one_decision_waits() -> None:
+    """Otherwise a repeated instruction would contribute all but the withdrawn example."""
+    labels = [Label(row, 1.0, -1) for row in range(4)]
+    store = MemoryStore(labels={"basel": labels})
+    recipe = Recipe(
+        "hospitals",
+        model=Spec("linear"),
+        partition=Spec("natural"),
+        sites=3,
+        privacy=Privacy(secure_sum=True, min_new_labels=2),
+    )
+    site = world_of(recipe, 0, rows(NAMES[:3]), store).members["basel"]
+    assert site.count_new_labels() == 4
+    site.contribute("0/train/new", 4)
+    site.leave([2])
+    site.contribute("0/train/new", 4)
+    assert store.load_contribution("basel") == Contribution("0/train/new", tuple(labels))
+    assert site.count_new_labels() == 0
+    site.contribute("1/train/new", 1)
+    assert len(store.load_contribution("basel").labels) == 4  # withdrawals wait too
+    former = site.as_contributed()
+    assert former.labeled.tolist() == [0, 1, 2, 3]
+    site.contribute("2/train/new", 2)
+    assert [label.row for label in store.load_contribution("basel").labels] == [0, 1, 3]
+
+
+def test_a_new_run_does_not_forget_what_was_contributed(tmp_path: Path) -> None:
+    world = study(tmp_path, Privacy(min_new_labels=2))
+    store = world.ledgers["basel"].store
+    labels = (Label(0, 1.0, 0), Label(3, 2.0, 0, 1.5, 0.25, held=True))
+    store.run = "first"
+    store.contribute("basel", Contribution("2/train/new", labels))
+    store.clear()
+    store.run = "second"
+    assert store.load_contribution("basel") == Contribution("", labels)
+    world.close()
+
+
+def test_the_terms_state_the_minimum(tmp_path: Path) -> None:
+    world = study(tmp_path, Privacy(min_new_labels=7))
+    shown = describe_study(world.sites["basel"])
+    assert any("after 7 new labels of a site" in line for line in shown)
+    listed = {verb: what for _, verb, what, _ in list_disclosures(world.sites["basel"])}
+    assert listed["totals"].endswith("; new ones after 7 new labels")
+    assert "new labels" not in listed["columns"]  # of all examples
+    parts = {part for part, *_ in list_disclosures(world.sites["basel"])}
+    assert "minimum number of new labels" not in parts  # each site counts its own
+    world.close()
+
+
+def test_a_study_agreement_has_ten_where_nothing_is_given(tmp_path: Path) -> None:
+    from fallow.deployment.agreement import at_sites
+
+    recipe = Recipe("a", strategy=Spec("ahfal"))
+    real = at_sites(recipe, "a", 3, study(tmp_path, Privacy()).agreement.schema)
+    assert real.privacy.min_new_labels == 10
+    assert recipe.privacy.waits_for == 1
+    assert "min_new_labels = 1" in (tmp_path / "study.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("least", "secure", "per_cycle", "budget"),
+    [(10, True, 3, 9), (10, True, 4, None), (10, False, 4, 4), (1, False, 4, None)],
+)
+def test_a_cycle_budget_below_the_minimum_is_stated(
+    least: int, secure: bool, per_cycle: int, budget: int | None, tmp_path: Path
+) -> None:
+    """`fallow coordinate init` prints it."""
+    privacy = Privacy(secure_sum=secure, min_new_labels=least)
+    agreement = study(tmp_path, privacy, per_cycle=per_cycle).agreement
+    lines = describe_small_budgets(agreement)
+    if budget is None:
+        assert lines == []
+    else:
+        (line,) = lines
+        assert f"is {budget} labels of" in line
+        assert f"privacy.min_new_labels = {least}" in line

@@ -1,0 +1,324 @@
+"""What goes wrong while a study runs: disks, clocks, two at once, files of labels."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from contextlib import closing
+from datetime import datetime, timedelta, tzinfo
+from pathlib import Path
+from threading import Timer
+from typing import Self
+
+import pytest
+
+from fallow.core.events import Event
+from fallow.deployment.address import find_bind_problem
+from fallow.deployment.coordinator.live import Control
+from fallow.deployment.labeling_page.desk import NOTHING, LabelQueue
+from fallow.deployment.ledger import Ledger, questions
+from fallow.deployment.site.folder import SiteFolder
+from fallow.storage.errors import Failed
+from fallow.storage.files import only_one
+from tests.deployment.agreed import TABLE
+from tests.deployment.desks import RUN, ask
+from tests.deployment.mistakes import Said, edited, full_disk, read_only, refused
+from tests.deployment.worlds import tiny
+
+pytest.importorskip("cryptography")
+pytest.importorskip("flwr")
+STATUS, START = ("site", "status", "north"), ("site", "start", "north")
+IMPORT = ("site", "import", "north")
+
+
+def open_once() -> Ledger:
+    return SiteFolder.open("north").open_ledger()
+
+
+def labels() -> dict[int, list[float | None]]:
+    """What was said about the rows that were asked for."""
+    with closing(open_once()) as ledger:
+        return {q.row: [answer.value for answer in q.answers] for q in ledger.questions()}
+
+
+# -- labels from files ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((*IMPORT, "nowhere.csv"), "nowhere.csv cannot be read"),
+        ((*IMPORT, "list.json"), "list.json is not a list of objects"),
+        ((*IMPORT, "nothing.csv"), "nothing.csv is empty"),
+        ((*IMPORT, "study"), "ends neither in .csv nor in .json"),
+        ((*IMPORT, "rows.csv"), "2 lines of rows.csv cannot be imported"),
+        (
+            ("site", "export", "north", "asked.txt"),
+            "asked.txt ends neither in .csv nor in .json",
+        ),
+        (
+            ("site", "export", "north", "asked.csv", "--label-studio"),
+            "does not end in .json",
+        ),
+        (("label", "north", "--no-open", "--port", "65536"), "65536 is not in the range"),
+        (
+            ("label", "north", "--no-open", "--port", "0", "--who", ""),
+            "'' is not a valid name",
+        ),
+    ],
+)
+def test_a_file_of_labels_that_is_none_is_named(
+    words: tuple[str, ...], said: str, command: Said
+) -> None:
+    refused(command(*words), said)
+    assert labels() == {2: [], 3: []}
+
+
+def test_a_limit_below_what_was_asked_is_said_and_takes_nothing_away(command: Said) -> None:
+    assert command(*IMPORT, "labels.csv")[0] == 0
+    edited(Path("north/site.toml"), "# limit = 100", "limit = 1")
+    assert "2 asked of 1 at most; no more labels are requested" in command(*STATUS)[1]
+    with closing(open_once()) as ledger:
+        ledger.purchases.close(RUN, "0/query", lambda found: found)
+        ask(ledger, (0,), cycle=1)
+        assert ledger.questions(cycle=1) == []
+    assert labels() == {2: [1.0], 3: [0.0]}
+
+
+# -- disks ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 4096, 20_000])
+def test_labels_on_a_full_disk_are_all_taken_or_none(size: int, command: Said) -> None:
+    shutil.copy("north/ledger.sqlite", "before.sqlite")
+    with full_disk(size):
+        done = command(*IMPORT, "labels.csv")
+    if done[0]:
+        refused(done, "free some space", code=1)
+        assert labels() == {2: [], 3: []}
+    assert command(*IMPORT, "labels.csv")[0] == 0
+    assert labels() == {2: [1.0], 3: [0.0]}
+
+
+@pytest.mark.parametrize("size", [0, 100, 300, 1000])
+@pytest.mark.parametrize("place", ["site", "coordinate"])
+def test_a_folder_on_a_full_disk_is_made_when_there_is_space(
+    place: str, size: int, command: Said
+) -> None:
+    words = {
+        "site": (
+            "site",
+            "init",
+            "new",
+            "--study",
+            "study/study.toml",
+            "--name",
+            "north",
+            "--data",
+            "rows.csv",
+        ),
+        "coordinate": (
+            "coordinate",
+            "init",
+            "new",
+            "--recipe",
+            "demo",
+            "--sites",
+            "a,b",
+            "--label",
+            "disease",
+            "--example",
+            "rows.csv",
+        ),
+    }[place]
+    with full_disk(size):
+        refused(command(*words), "free some space, make it writable", code=1)
+    assert command(*words)[0] == 0
+    done = command(place, "status", "new")
+    assert (done[0], done[2]) == (0, "")
+
+
+def test_an_export_on_a_full_disk_leaves_the_file_that_was_there(command: Said) -> None:
+    assert command("site", "export", "north", "open.csv")[0] == 0
+    before = Path("open.csv").read_bytes()
+    with full_disk(10):
+        refused(command("site", "export", "north", "open.csv"), "free some space", code=1)
+    assert Path("open.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize("size", [2000, 60_000])
+@pytest.mark.parametrize("when", ["met", "labels", "round", "scored"])
+def test_a_full_disk_ends_a_run_in_one_sentence_and_it_goes_on_when_there_is_space(
+    when: str, size: int, tmp_path: Path
+) -> None:
+    world = tiny(tmp_path / "a", seed=3)
+    whole = tiny(tmp_path / "b", seed=3)
+    assert whole.program().go()
+    full = full_disk(size)
+
+    def say(event: Event) -> None:
+        world.label(event)
+        if event["event"] == when and len(world.said(when)) == 1:
+            full.__enter__()
+
+    try:
+        world.program(say).go()
+    except (Failed, RuntimeError) as error:
+        assert "cannot be written" in str(error) or "cannot be read or written" in str(
+            error
+        )
+        assert "free some space" in str(error)
+    finally:
+        full.__exit__(None, None, None)
+    world.close()
+    again = world.again(tmp_path / "again")  # new processes, whose disks have space
+    assert again.program().go()
+    assert again.labels() == whole.labels()
+    model = again.program().place / "model.safetensors"
+    assert model.read_bytes() == (whole.program().place / model.name).read_bytes()
+
+
+def test_a_damaged_page_of_the_ledger_has_a_way_out(command: Said) -> None:
+    with closing(open_once()) as ledger:
+        ledger.backup()
+    file = Path("north/ledger.sqlite")
+    blob = bytearray(file.read_bytes())
+    blob[100:4096] = bytes(3996)
+    file.write_bytes(blob)
+    refused(command(*STATUS), "copy ledger-backup.sqlite", code=1)
+    for old in file.parent.glob("ledger.sqlite*"):  # as the sentence says
+        old.unlink()
+    shutil.copy("north/ledger-backup.sqlite", file)
+    assert command(*STATUS)[0] == 0
+    assert labels() == {2: [], 3: []}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (STATUS, "make the folder writable"),
+        ((*IMPORT, "labels.csv"), "make the folder writable"),
+        (START, "north/site.lock cannot be written (Permission denied)"),
+        (("site", "export", "north", "out.csv"), "make the folder writable"),
+        (
+            ("coordinate", "admit", "study", "north/join.json"),
+            "sites.lock cannot be written",
+        ),
+        (("coordinate", "start", "study"), "coordinator.lock cannot be written"),
+        (
+            (
+                "site",
+                "init",
+                "new",
+                "--study",
+                "study/study.toml",
+                "--name",
+                "north",
+                "--data",
+                "rows.csv",
+            ),
+            "new cannot be written (Permission denied)",
+        ),
+        (
+            (
+                "coordinate",
+                "init",
+                "new",
+                "--recipe",
+                "demo",
+                "--sites",
+                "a,b",
+                "--label",
+                "disease",
+                "--example",
+                "rows.csv",
+            ),
+            "new cannot be written (Permission denied)",
+        ),
+    ],
+)
+def test_a_folder_that_is_read_only_is_said(
+    words: tuple[str, ...], said: str, command: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert command(*words[:2], "--help")[0] == 0
+    command("coordinate", "admit", "study", "south/join.json")
+    if words[:2] == ("coordinate", "start"):
+        command("coordinate", "admit", "study", "north/join.json")
+    with read_only(Path.cwd()) as copy:
+        monkeypatch.chdir(copy)
+        refused(command(*words), said, code=1)
+
+
+# -- two at once ------------------------------------------------------------------------------
+
+
+def test_a_port_that_another_program_uses_is_waited_for_and_then_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert find_bind_problem("127.0.0.1", port) == "another program uses this port"
+        Timer(0.2, other.close).start()
+        assert find_bind_problem("127.0.0.1", port, patience=30.0) is None
+
+
+def test_what_runs_already_is_not_started_again_nor_disturbed(command: Said) -> None:
+    command("coordinate", "admit", "study", "north/join.json", "south/join.json")
+    with only_one(Path("study/coordinator.lock")):
+        refused(
+            command("coordinate", "start", "study"), "is running in study already", code=1
+        )
+        assert "Now: starting" in command("coordinate", "status", "study")[1]
+    assert not Path("study/flower").exists()
+    with only_one(Path("north/site.lock")):
+        refused(command(*START), "a process serves site north already", code=1)
+        assert command(*START)[1] == ""  # it is said before the terms
+        assert "was just started" in command(*STATUS)[1]
+
+
+# -- clocks -----------------------------------------------------------------------------------
+
+
+class Yesterday(datetime):
+    """A clock that is a day late."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Self:
+        return super().now(tz) - timedelta(days=1)
+
+
+def test_a_site_whose_clock_is_set_back_a_day_loses_no_answer_and_can_undo_the_last(
+    command: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(open_once()) as ledger:
+        desk = LabelQueue("study", "north", TABLE, SiteFolder.open("north").rows, ledger)
+        desk.answer(2, 1.0, "Ann", NOTHING)
+        monkeypatch.setattr(questions, "datetime", Yesterday)
+        desk.answer(3, 0.0, "Ann", NOTHING)
+        last = desk.undoable("Ann")
+        assert last is not None and last[0].row == 3
+        assert desk.take_back(3, "Ann", "1").row == 3
+        times = [ledger.history(row)[0].at for row in (2, 3)]
+    assert times[1] < times[0]
+    assert labels() == {2: [1.0], 3: []}
+    assert command(*IMPORT, "labels.csv", "--who", "Ann")[0] == 0
+    assert labels() == {2: [1.0], 3: [0.0]}
+
+
+def test_a_deadline_that_passed_while_nobody_ran_closes_the_cycle_with_the_labels_there_are(
+    tmp_path: Path,
+) -> None:
+    now = [1e9]
+    world = tiny(tmp_path, away={"davos"})
+
+    def say(event: Event) -> None:
+        world.label(event)
+        if event["event"] == "labels":
+            Control(world.place / "control").tell("stop")
+
+    while not world.program(say, clock=lambda: now[0]).go():
+        now[0] += 86400.0 * 30
+    assert {event["why"] for event in world.said("labeled")} == {"deadline"}
+    assert world.records()[0]["labeled_per_site"] == {
+        "basel": [4],
+        "chur": [4],
+        "davos": [0],
+    }

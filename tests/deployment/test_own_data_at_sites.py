@@ -1,0 +1,131 @@
+"""What a site's people see of their own rows, and that the coordinator sees none of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fallow.cli import main
+from fallow.data.facts import format_facts
+from fallow.deployment.card import CARD
+from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.site.own_data import describe_own_data
+from fallow.privacy import Privacy
+from tests.deployment.worlds import TINY, federation, photos, ward
+
+pytest.importorskip("cryptography")
+
+
+def test_a_site_sees_how_its_own_rows_were_read(tmp_path: Path) -> None:
+    world = federation(tmp_path, TINY, ward())
+    site = world.sites["chur"]
+    assert site.tests is not None
+    n_rows, n_tests = len(site.rows.x), len(site.tests.x)
+    facts = describe_own_data(site)
+    assert (facts["read"], facts["kept"], facts["left_out"]) == (32, 32, [])
+    (here,) = facts["sites"]
+    assert (here["site"], here["train"], here["test"]) == ("chur", n_rows, n_tests)
+    assert sum(facts["classes"].values()) == n_tests  # people label the others later
+    assert facts["warnings"] == []
+    holes = {column["name"]: column["missing"] for column in facts["columns"]}
+    marks = [int(part.x[:, 6].sum()) for part in (site.rows, site.tests)]
+    assert holes["x1"] == sum(marks) > 0
+    assert holes["x0"] == 0
+    kinds = {column["name"]: column["kind"] for column in facts["columns"]}
+    assert kinds == {"x0": "number", "x1": "number", "x2": "number", "kind": "category"}
+    text = "\n".join(format_facts(facts))
+    assert text.startswith("Your data: chur-rows.csv and chur-test.csv")
+    assert f"chur: {n_rows} training and {n_tests} test rows" in text
+    assert "categories: kind (a, b and c)" in text
+    world.close()
+
+
+def test_rows_that_were_left_out_are_counted(tmp_path: Path) -> None:
+    world = federation(tmp_path, replace(TINY, drop_rows=True))
+    file = tmp_path / "basel-rows.csv"
+    text = file.read_text(encoding="utf-8").splitlines()
+    first = text[1].split(",")
+    twice = text[2]
+    file.write_text(
+        "\n".join([text[0], ",".join(["", *first[1:]]), *text[2:], twice]) + "\n",
+        encoding="utf-8",
+    )
+    site = SiteFolder.create(
+        tmp_path / "again",
+        tmp_path / "study.toml",
+        name="basel",
+        data=str(file),
+        test=str(tmp_path / "basel-test.csv"),
+    )
+    facts = describe_own_data(site)
+    assert facts["read"] == facts["kept"] + 1
+    assert facts["left_out"] == [
+        {"why": "a feature is missing or infinite", "rows": {"basel": 1}}
+    ]
+    assert facts["duplicates"] == 1 and facts["crossing"] == 0
+    world.close()
+
+
+def test_pictures_have_no_columns_and_are_counted_all_the_same(tmp_path: Path) -> None:
+    world = federation(tmp_path, TINY, photos())
+    facts = describe_own_data(world.sites["basel"])
+    assert (facts["kept"], facts["columns"], facts["duplicates"]) == (20, [], 0)
+    world.close()
+
+
+@pytest.fixture
+def status(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """What ``fallow site status`` writes."""
+
+    def called(*words: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["fallow", "site", "status", *words])
+        with pytest.raises(SystemExit) as left:
+            main()
+        assert left.value.code == 0
+        return capsys.readouterr().out
+
+    return called
+
+
+def test_status_shows_the_box_and_why_where_there_is_none(
+    status: Callable[..., str], tmp_path: Path
+) -> None:
+    world = federation(tmp_path, TINY, ward())
+    world.close()
+    folder = str(world.sites["chur"].path)
+    output = status(folder)
+    assert "Your data: chur-rows.csv and chur-test.csv" in output
+    assert "missing cells: " in output
+    told = json.loads(status(folder, "--json"))
+    assert told["data"]["read"] == 32
+    (tmp_path / "chur-rows.csv").unlink()
+    assert "which is not there; put it back" in " ".join(status(folder).split())
+
+
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_the_coordinator_keeps_nothing_of_a_sites_own_box(
+    is_masked: bool, tmp_path: Path
+) -> None:
+    """What it has are numbers of rows and, of cells, what the study agreed to tell."""
+    recipe = replace(TINY, privacy=Privacy(secure_sum=is_masked))
+    world = federation(tmp_path, recipe, ward())
+    assert world.program(pages=True).go()
+    facts = describe_own_data(world.sites["chur"])
+    assert facts["columns"][1]["missing"] > 0
+    kept = [file for file in world.place.rglob("*") if file.is_file()]
+    assert {"report.html", "study.json"} <= {file.name for file in kept}
+    assert not {"data.json"} & {file.name for file in kept}
+    for file in kept:
+        content = file.read_bytes()
+        assert b"chur-rows" not in content, file
+        assert b"missing_at" not in content, file
+        assert b"duplicates" not in content, file
+    assert "x1 (mg, cells may be empty)" in (world.place / CARD).read_text(encoding="utf-8")
+    world.close()

@@ -1,0 +1,130 @@
+"""The page in a real browser, by the keyboard alone, as wide as a desk and as a telephone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.deployment.browser import NEEDS, chromium
+from tests.deployment.desks import DOSE, HEART, ask, close, make_desk, running
+
+WIDTHS = [1200, 360]
+pytestmark = NEEDS
+
+
+@pytest.fixture(scope="module", name="chromium")
+def one_browser() -> Iterator[Any]:
+    with chromium() as browser:
+        yield browser
+
+
+def page_of(chromium: Any, width: int, address: str, **more: Any) -> tuple[Any, list[str]]:
+    """A page, and what goes wrong in it."""
+    page = chromium.new_context(viewport={"width": width, "height": 740}, **more).new_page()
+    page.set_default_timeout(30_000)
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on(
+        "console", lambda said: wrong.append(said.text) if said.type == "error" else None
+    )
+    page.goto(address)
+    page.wait_for_url("**/")
+    page.wait_for_load_state()
+    return page, wrong
+
+
+def press(page: Any, key: str) -> None:
+    """Press a key that leads to another page."""
+    with page.expect_navigation():
+        page.keyboard.press(key)
+
+
+def fits(page: Any) -> bool:
+    """Whether nothing sticks out to the right."""
+    return bool(page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_three_samples_are_labeled_by_the_keyboard_alone(
+    chromium: Any, tmp_path: Path, width: int
+) -> None:
+    desk = make_desk(tmp_path, HEART, asked={3: {"predicted": 1.0}, 1: {}, 4: {}})
+    with running(desk, "Ann") as door:
+        page, wrong = page_of(chromium, width, door.address)
+        page.screenshot(path=tmp_path / f"sample-{width}.png", full_page=True)
+        assert fits(page)
+        page.keyboard.press("w")
+        assert page.locator("details.why").evaluate("it => it.open")
+        press(page, "ArrowRight")  # skip
+        assert page.locator("h1").inner_text() == "Example patient-1"
+        press(page, "ArrowLeft")
+        press(page, "2")
+        press(page, "u")  # undo
+        assert page.locator("h1").inner_text() == "Example patient-3"
+        for key in ("1", "x", "2"):
+            press(page, key)
+        assert page.locator("h1").inner_text() == "All done for now"
+        page.screenshot(path=tmp_path / f"done-{width}.png", full_page=True)
+        assert fits(page) and wrong == []
+        page.context.close()
+    found = {
+        question.row: question.answers[0].value for question in desk.ledger.questions()
+    }
+    assert found == {3: 0.0, 1: None, 4: 1.0}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_number_is_typed_and_letters_in_its_field_are_no_keys(
+    chromium: Any, tmp_path: Path, width: int
+) -> None:
+    desk = make_desk(tmp_path, DOSE, asked=(3, 1))
+    with running(desk, "Ann") as door:
+        page, wrong = page_of(chromium, width, door.address)
+        page.keyboard.type("x2,5")
+        press(page, "Enter")
+        assert "is not a number" in page.locator("[role=alert]").inner_text()
+        page.locator("#value").fill("")
+        page.keyboard.type("2,5")
+        press(page, "Enter")
+        page.locator("#value:focus").wait_for()
+        page.keyboard.press("Escape")
+        press(page, "x")  # out of the field, keys are keys
+        assert fits(page) and [line for line in wrong if "409" not in line] == []
+        page.context.close()
+    assert [q.answers[0].value for q in desk.ledger.questions()] == [2.5, None]
+
+
+def test_without_scripts_the_tab_key_reaches_every_answer(
+    chromium: Any, tmp_path: Path
+) -> None:
+    desk = make_desk(tmp_path, asked=(3,))
+    with running(desk, "Ann") as door:
+        page, _ = page_of(chromium, 1200, door.address, java_script_enabled=False)
+        for _ in range(20):
+            page.keyboard.press("Tab")
+            if page.locator("button:focus").all_inner_texts()[:1] == ["2\nill"]:
+                break
+        press(page, "Enter")
+        assert page.locator("h1").inner_text() == "All done for now"
+        page.context.close()
+    assert desk.ledger.history(3)[0].value == 1.0
+
+
+def test_an_open_page_hears_of_the_end_of_a_cycle_and_of_new_samples(
+    chromium: Any, tmp_path: Path
+) -> None:
+    desk = make_desk(tmp_path, asked=(3,))
+    with running(desk, "Ann") as door:
+        page, _ = page_of(chromium, 1200, door.address)
+        close(desk.ledger)
+        page.get_by_text("this labeling task has expired").wait_for()
+        press(page, "1")
+        assert "expired" in page.locator("[role=alert]").inner_text()
+        page.goto(f"http://{door.hosts[0]}/")
+        ask(desk.ledger, (5,), cycle=1)
+        page.get_by_role("heading", name="Example patient-5").wait_for()
+        page.context.close()
+    assert not desk.ledger.history(3)

@@ -1,0 +1,187 @@
+"""What the page says from features: rows like the one that is shown, and a guess on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fallow.core.events import Event
+from fallow.deployment.labeling_page import LabelQueue
+from fallow.deployment.site.feature_space import FeatureSpace, open_feature_space
+from fallow.privacy import Privacy
+from fallow.settings.spec import Spec
+from tests.deployment.browser import NEEDS, chromium
+from tests.deployment.desks import enter, running
+from tests.deployment.hosts import agreement, folder
+from tests.deployment.test_encoders import PICTURES
+from tests.deployment.worlds import NAMES, Federation, federation, photos, rows
+
+pytest.importorskip("cryptography")
+SITE = "basel"
+CLOSED = replace(
+    PICTURES,
+    training=Spec("closed-form"),
+    model=Spec("linear"),
+    strategy=Spec("margin"),
+    privacy=Privacy(secure_sum=True),
+)
+
+
+class Asked(Exception):
+    """People are asked for the labels of the first query."""
+
+
+def until_asked(folder: Path, **world: Any) -> Federation:
+    """A federation that waits for people in cycle 0: they have the model of its training."""
+    found = federation(folder, **world)
+
+    def say(event: Event) -> None:
+        cycles = found.ledgers[SITE].cycles()
+        if event["event"] == "labels" and max(cycles, default=-1) >= 0:
+            raise Asked
+        found.label(event)
+
+    with pytest.raises(Asked):
+        found.program(say).go()
+    return found
+
+
+def desk_of(world: Federation) -> LabelQueue:
+    site = world.sites[SITE]
+    ledger = world.ledgers[SITE]
+    return LabelQueue(
+        study="hospitals",
+        site=SITE,
+        schema=site.agreement.schema,
+        rows=site.rows,
+        ledger=ledger,
+        space=open_feature_space(site, ledger),
+    )
+
+
+@pytest.fixture(params=["pictures", "a table"])
+def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LabelQueue]:
+    recipe, data = CLOSED, photos()
+    if request.param == "a table":
+        recipe = replace(CLOSED, encoder=Spec("fourier", {"features": 24}))
+        data = rows(NAMES[:3])
+    world = until_asked(tmp_path, recipe=recipe, data=data)
+    yield desk_of(world)
+    world.close()
+
+
+def test_the_nearest_labeled_rows_stand_beside_a_row(desk: LabelQueue) -> None:
+    space = desk.space
+    assert isinstance(space, FeatureSpace)
+    (asked, *_) = desk.ledger.questions(state="open")
+    labels = {label.row: label.value for label in desk.ledger.store.load_labels(SITE)}
+    site = space._read_site()
+    assert site is not None
+    z = site.seen[:].double()
+    distance = {row: float((z[row] - z[asked.row]).norm()) for row in labels}
+    expected = sorted(labels, key=distance.__getitem__)[:3]
+    assert desk.list_similar(asked.row) == [(row, labels[row]) for row in expected]
+    browser = enter(desk)
+    browser.get(f"/sample/{asked.row}")
+    shown = browser.shown.text.split('<section class="similar"')[1].split("</section>")[0]
+    places = [shown.index(f">{desk.rows.ids[row]}</span>") for row in expected]
+    assert places == sorted(places)
+    assert [shown.count(f"<strong>{name}</strong>") for name in desk.schema.classes] == [
+        sum(labels[row] == c for row in expected) for c in range(len(desk.schema.classes))
+    ]
+    is_picture = desk.rows.x.dim() == 4
+    assert all((f'src="/picture/{row}"' in shown) == is_picture for row in expected)
+
+
+def test_an_answer_counts_among_similar_rows_and_what_is_undecided_or_left_does_not(
+    desk: LabelQueue,
+) -> None:
+    first, second, *_ = desk.ledger.questions(state="open")
+    before = {row for row, _ in desk.list_similar(first.row)}
+    assert second.row not in desk._settled_labels()
+    desk.ledger.answer(second.row, 1.0, "Ann")
+    assert desk._settled_labels()[second.row] == 1.0
+    desk.ledger.answer(second.row, 0.0, "Bea")
+    assert desk.question(second.row).state == "conflict"  # type: ignore[union-attr]
+    assert second.row not in desk._settled_labels()
+    removed = next(iter(before))
+    desk.ledger.withdraw(removed, "Ann")
+    assert removed not in {row for row, _ in desk.list_similar(first.row)}
+
+
+def test_the_guess_of_the_model_is_made_when_somebody_asks_for_it(desk: LabelQueue) -> None:
+    space = desk.space
+    assert space is not None
+    (asked, *_) = desk.ledger.questions(state="open")
+    guess = space.guess(asked.row)
+    assert guess is not None and guess.probability is not None
+    assert guess.predicted == asked.why["predicted"]
+    assert guess.probability == pytest.approx(asked.why["probability"])
+    sentence = (
+        "The global model predicts "
+        f"“{desk.label(guess.predicted)}” with {100 * guess.probability:.0f} % probability."
+    )
+    browser = enter(desk)
+    browser.get(f"/sample/{asked.row}")
+    before = browser.shown.text.split('<details class="why"')[0]
+    assert "predicts “" not in before
+    assert f'href="/sample/{asked.row}?guess=yes#guess" data-key="g"' in before
+    assert "Choose a label before you look" in before
+    browser.get(f"/sample/{asked.row}?guess=yes")
+    assert sentence in browser.shown.text.split('<details class="why"')[0]
+
+
+def test_a_page_writes_nothing_into_the_ledger(desk: LabelQueue) -> None:
+    (asked, *_) = desk.ledger.questions(state="open")
+    store = desk.ledger.store
+    before = (store.load_labels(SITE), sorted(store.load_states(SITE)))
+    enter(desk).get(f"/sample/{asked.row}?guess=yes")
+    assert (store.load_labels(SITE), sorted(store.load_states(SITE))) == before
+
+
+def test_a_study_without_an_encoder_has_neither(tmp_path: Path) -> None:
+    site = folder(tmp_path, agreement("strategy=entropy"))
+    with closing(site.open_ledger()) as ledger:
+        assert open_feature_space(site, ledger) is None
+        with pytest.raises(ValueError, match="has no encoder"):
+            FeatureSpace(site, ledger)
+
+
+def test_before_the_first_run_nothing_is_known(tmp_path: Path) -> None:
+    site = folder(tmp_path, agreement("strategy=entropy", "encoder=fourier:features=8"))
+    with closing(site.open_ledger()) as ledger:
+        space = open_feature_space(site, ledger)
+        assert space is not None
+        assert space.find_nearest(0, [1, 2], 3) == []
+        assert space.guess(0) is None and not space.has_model
+
+
+class TestInABrowser:
+    pytestmark = NEEDS
+
+    @pytest.mark.parametrize("width", [1200, 360])
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_the_key_g_shows_the_guess_and_nothing_sticks_out(
+        self, desk: LabelQueue, tmp_path: Path, width: int, scheme: str
+    ) -> None:
+        with chromium() as browser, running(desk, "Ann") as door:
+            page = browser.new_context(
+                viewport={"width": width, "height": 740}, color_scheme=scheme
+            ).new_page()
+            page.goto(door.address)
+            page.wait_for_url("**/")
+            page.wait_for_load_state()
+            assert page.locator(".similar").count() == 1
+            assert page.evaluate(
+                "document.documentElement.scrollWidth <= window.innerWidth"
+            )
+            page.screenshot(path=tmp_path / "before.png", full_page=True)
+            with page.expect_navigation():
+                page.keyboard.press("g")
+            assert "predicts" in page.locator("#guess").inner_text()
+            page.screenshot(path=tmp_path / "after.png", full_page=True)

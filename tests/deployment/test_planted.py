@@ -1,0 +1,171 @@
+"""What leaves a site, byte by byte: a planted row, planted names and labels are looked for."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fallow.core.names import BUILT_IN, NamePolicy
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
+from fallow.privacy import Privacy
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.storage.packing import pack
+from tests.deployment.planted import (
+    AT,
+    CLASSES,
+    FOLDER,
+    LEAKY,
+    NUMBERS,
+    PLANTED,
+    ROW,
+    SITES,
+    WHO,
+    Wire,
+    hidden_in,
+    install_leaky,
+    labels_of,
+    people,
+    planted,
+    rows_of,
+)
+from tests.deployment.worlds import Federation
+
+pytest.importorskip("cryptography")
+COMMON: dict[str, Any] = {
+    "model": Spec("linear"),
+    "training_config": TrainingConfig((TrainingStage(2),), 8, Optimizer(lr=0.05)),
+    "strategy": Spec("entropy"),
+    "initial": 6,
+    "per_cycle": 5,
+    "rounds": 1,
+    "cycles": 1,
+    "score_rounds": 1,
+    "dtype": "float64",
+}
+NUMBER: dict[str, Any] = {"training": Spec("server-solve"), "initial_by": "query"}
+STUDIES: dict[str, dict[str, Any]] = {
+    "random": {"strategy": Spec("random"), "dtype": "float32"},
+    "entropy": {"validation": 0.3},
+    "ahfal": {"strategy": Spec("ahfal")},
+    "ahfal with secure sums": {
+        "strategy": Spec("ahfal"),
+        "privacy": Privacy(secure_sum=True),
+    },
+    "ahfal with noise": {"strategy": Spec("ahfal"), "privacy": Privacy(epsilon=1.0)},
+    "badge": {"strategy": Spec("badge")},
+    "logo": {"strategy": Spec("logo"), "model": Spec("mlp", {"hidden": [6]})},
+    "dpfl": {
+        "training": Spec("dpfl", {"budget": 2}),
+        "validation": 0.4,
+        "restart": "continue",
+    },
+    "numbers: fale": {**NUMBER, "strategy": Spec("fale")},
+    "numbers: pivotal": {**NUMBER, "strategy": Spec("pivotal")},
+    "numbers: masked fale and a masked solution": {
+        **NUMBER,
+        "strategy": Spec("fale", {"mode": "fedsvd"}),
+        "training": Spec("masked-solve"),
+    },
+}
+
+
+def tap_study(
+    folder: Path, study: dict[str, Any], policy: NamePolicy = BUILT_IN
+) -> tuple[Federation, Wire]:
+    """A federation, of which every message is recorded."""
+    recipe = Recipe("alps", **{**COMMON, **study})
+    world = planted(folder, recipe, "initial_by" not in study, policy=policy)
+    return world, tap_sites(world)
+
+
+def tap_sites(world: Federation) -> Wire:
+    """Every message of a federation from now on."""
+    wire = Wire()
+    for site, handle in world.link.alive.items():
+        world.link.alive[site] = wire.tap(site, handle)
+    return wire
+
+
+def run_study(
+    folder: Path, study: dict[str, Any], policy: NamePolicy = BUILT_IN
+) -> tuple[Federation, Wire]:
+    """A study from its beginning to its end."""
+    world, wire = tap_study(folder, study, policy)
+    assert world.program(people(world)).go()
+    return world, wire
+
+
+def found(world: Federation, wire: Wire) -> list[str]:
+    """What of the planted site was in some message."""
+    ledger = world.ledgers[PLANTED]
+    return wire.found(rows_of(world.sites[PLANTED], ledger), labels_of(ledger))
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_no_message_has_a_row_a_name_or_a_label(name: str, tmp_path: Path) -> None:
+    world, wire = run_study(tmp_path, STUDIES[name])
+    assert AT in {label.row for label in world.labels()[PLANTED]}, "the row took no part"
+    assert found(world, wire) == []
+    world.close()
+
+
+def test_a_site_that_trains_a_linear_model_on_one_row_alone_sends_that_row(
+    tmp_path: Path,
+) -> None:
+    """This attack succeeds: nothing hides what one row does to a model, but sums over sites."""
+    recipe = Recipe("alps", **{**COMMON, "initial": 0, "per_cycle": 8})
+    world = planted(tmp_path, recipe, names=SITES[1:])
+    wire = tap_sites(world)
+    assert world.program(people(world)).go()
+    assert found(world, wire) == ["row in (18,) of 0/train/0/0"]
+    world.close()
+
+
+@pytest.mark.parametrize("what", ["rows", "columns", "labels"])
+def test_what_a_method_should_not_send_is_found(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = install_leaky(tmp_path / "installed", monkeypatch)
+    leaky = Spec(f"{LEAKY}:Leaky", {"what": what})
+    world, wire = run_study(tmp_path, {"strategy": leaky}, policy)
+    seen = found(world, wire)
+    assert any(line.startswith("labels" if what == "labels" else "row") for line in seen)
+    assert not any(
+        line.startswith("row" if what == "labels" else "labels") for line in seen
+    )
+    world.close()
+
+
+@pytest.mark.parametrize("kind", ["<f4", ">f4", "<f8", ">f8"])
+def test_planted_numbers_are_found_in_every_order_of_bytes_and_in_base64(kind: str) -> None:
+    raw = np.array([0.5, *NUMBERS], kind).tobytes()
+    assert hidden_in(b"x" + raw + b"y")
+    assert kind != "<f4" or hidden_in(b"{" + base64.b64encode(raw) + b"}")
+
+
+@pytest.mark.parametrize("text", [ROW, WHO, FOLDER, CLASSES[1]])
+def test_planted_texts_are_found_plain_and_in_base64(text: str) -> None:
+    assert hidden_in(pack({"a": [text]}))
+    for before in ("", "a", "ab"):
+        assert hidden_in(base64.b64encode(f"{before}{text} and more".encode()))
+    assert not hidden_in(pack({"a": [text[:3]], "b": torch.ones(99)}))
+
+
+def test_a_refusal_tells_nothing_of_folders(tmp_path: Path) -> None:
+    world, wire = tap_study(tmp_path, {"model": Spec("mlp", {"hidden": [400]})})
+    tables = world.ledgers[PLANTED]._tables
+    pages = tables.read("PRAGMA page_count")[0][0]
+    tables.read(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(RuntimeError, match=f"{PLANTED} .*free some space"):
+        world.program(people(world)).go()
+    refusals = [e["why"] for e in world.said("refused") if e["site"] == PLANTED]
+    assert refusals
+    assert not any(FOLDER in why or str(tmp_path) in why for why in refusals)
+    assert wire.found([], []) == []
+    world.close()

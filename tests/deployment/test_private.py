@@ -1,0 +1,248 @@
+"""Whatever is written for a study at real sites is its owner's alone, whatever the umask says."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from fallow.deployment.coordinator.folder import CoordinatorFolder, StudyPlan
+from fallow.deployment.coordinator.live import Control
+from fallow.deployment.folders import tighten
+from fallow.deployment.ledger.tables import copy_of
+from fallow.deployment.site.labels_files import write_lines
+from fallow.deployment.site.serve import serve
+from fallow.transport.flower import new_node_key, private_socket
+from fallow.transport.flower.launch import PARENT
+from fallow.transport.flower.processes import command as flower_command
+from fallow.transport.flower.sockets import listening
+from fallow.transport.flower.superlink import Superlink
+from fallow.transport.flower.supernode import Supernode
+from fallow.transport.links import FLOWER
+from fallow.transport.tls import new_tls
+from tests.deployment.agreed import table
+from tests.deployment.children import free_port, wait_until
+from tests.deployment.mistakes import Said
+from tests.deployment.real import LEADER, real
+from tests.deployment.test_serve import Wire, north
+from tests.deployment.worlds import TINY, schema_for, tiny
+
+pytest.importorskip("cryptography")
+pytest.importorskip("flwr")
+
+OPEN_UMASK = 0o022  # what most systems start with: others may read
+FINISHED = 300.0  # seconds in which a study of real processes ends
+PATIENT = 120.0  # seconds in which a real process should have ended
+
+
+@pytest.fixture(autouse=True)
+def others_may_read_by_default() -> Iterator[None]:
+    before = os.umask(OPEN_UMASK)
+    yield
+    os.umask(before)
+
+
+def open_to_others(folder: Path) -> dict[str, str]:
+    """What of a folder, itself included, others than its owner may read, write or run."""
+    values = {}
+    for path in (folder, *folder.rglob("*")):
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        if mode & 0o077 and not path.is_symlink():
+            values[str(path.relative_to(folder))] = oct(mode)
+    return values
+
+
+def loosen(folder: Path) -> None:
+    """As folders were made before: readable by everybody."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path) -> CoordinatorFolder:
+    world = tiny(tmp_path / "world")
+    world.close()
+    plan = StudyPlan("hospitals", TINY, schema_for(world.data), world.agreement.sites)
+    return CoordinatorFolder.create(tmp_path / "office", plan)
+
+
+def test_a_new_folder_of_a_coordinator_is_its_owners_alone(
+    coordinator: CoordinatorFolder,
+) -> None:
+    assert open_to_others(coordinator.path) == {}
+
+
+def test_all_that_a_whole_study_writes_is_its_owners_alone(tmp_path: Path) -> None:
+    world = tiny(tmp_path)
+    Control(world.place / "control").tell("advance")
+    assert world.program(pages=True).go()
+    for ledger in world.ledgers.values():
+        ledger.backup()
+    written = {path.name for path in tmp_path.rglob("*")}
+    assert {
+        "journal.sqlite",
+        "ledger.sqlite",
+        "ledger.sqlite-wal",
+        copy_of(Path("ledger.sqlite")).name,
+        "model.safetensors",
+        "records.jsonl",
+        "report.html",
+        "live.json",
+        "coordinator.lock",
+    } <= written
+    for folder in (world.place, *(site.path for site in world.sites.values())):
+        assert open_to_others(folder) == {}, folder.name
+    world.close()
+
+
+def test_a_coordinator_starts_by_tightening_an_open_folder(tmp_path: Path) -> None:
+    world = tiny(tmp_path)
+    assert world.program().go()
+    loosen(world.place)
+    assert world.program().go()
+    assert open_to_others(world.place) == {}
+    world.close()
+
+
+def test_tightening_says_how_many_were_open_and_keeps_the_owners_own_rights(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "bin").mkdir()
+    script = tmp_path / "bin" / "run"
+    notes = tmp_path / "notes"
+    script.touch()
+    notes.touch()
+    script.chmod(0o755)
+    notes.chmod(0o640)
+    tmp_path.chmod(0o700)
+    output = tighten(tmp_path)
+    assert output is not None
+    assert output == (
+        f"{tmp_path}: others had rights to 3 files and folders in it, and have none any more"
+    )
+    assert stat.S_IMODE(script.stat().st_mode) == 0o700
+    assert stat.S_IMODE(notes.stat().st_mode) == 0o600
+    assert tighten(tmp_path) is None
+
+
+def test_tightening_follows_no_link_out_of_the_folder(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    folder = tmp_path / "site"
+    elsewhere.mkdir()
+    (elsewhere / "rows.csv").touch(mode=0o644)
+    folder.mkdir(mode=0o700)
+    (folder / "rows.csv").symlink_to(elsewhere / "rows.csv")
+    (folder / "more").symlink_to(elsewhere)
+    assert tighten(folder) is None
+    assert stat.S_IMODE((elsewhere / "rows.csv").stat().st_mode) == 0o644
+    assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o755
+
+
+def test_what_is_exported_elsewhere_is_its_owners_alone(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o755)
+    for name in ("labels.csv", "labels.json"):
+        write_lines(shared / name, [{"id": "a", "label": "yes"}])
+        assert stat.S_IMODE((shared / name).stat().st_mode) == 0o600
+
+
+def test_a_socket_is_its_owners_alone(tmp_path: Path) -> None:
+    with private_socket(tmp_path / "site") as at, listening(at):
+        assert stat.S_IMODE(at.stat().st_mode) == 0o600
+
+
+def superlink(folder: Path) -> Superlink:
+    tls = new_tls(folder / "keys")
+    return Superlink(folder / "flower", f"127.0.0.1:{free_port()}", tls, folder / "socket")
+
+
+def supernode(folder: Path) -> Supernode:
+    """It need not reach a coordinator to write its files."""
+    new_node_key(folder / "key")
+    return Supernode(
+        folder / "flower", "north", "127.0.0.1:1", folder / "key", folder / "s"
+    )
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("make", "written"),
+    [(superlink, "superlink.sqlite*"), (supernode, "log/*.log")],
+)
+def test_what_flowers_processes_write_is_their_owners_alone(
+    make: Callable[[Path], Superlink | Supernode], written: str, tmp_path: Path
+) -> None:
+    flower = make(tmp_path)
+    flower.start()
+    try:
+        wait_until(
+            lambda: any(file.stat().st_size for file in flower_files(tmp_path, written)),
+            PATIENT,
+            f"Flower's process writes {written}",
+        )
+    finally:
+        flower.stop()
+    assert open_to_others(tmp_path / "flower") == {}
+
+
+def flower_files(folder: Path, pattern: str) -> list[Path]:
+    return list((folder / "flower").glob(pattern))
+
+
+@pytest.mark.processes
+def test_a_command_of_flower_writes_for_its_owner_whoever_starts_it(tmp_path: Path) -> None:
+    """The umask is set in the command itself too: Flower starts some of them, not we."""
+    line = flower_command("flwr", "config", "list")
+    env = {**os.environ, PARENT: str(os.getpid()), "FLWR_HOME": str(tmp_path / "home")}
+    done = subprocess.run(line, env=env, cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "home" / "config.toml").exists()
+    assert open_to_others(tmp_path / "home") == {}
+
+
+@pytest.mark.soak
+def test_a_study_of_real_processes_leaves_nothing_that_others_may_read(
+    tmp_path: Path,
+) -> None:
+    with real(tmp_path, link=FLOWER) as study:
+        study.start(LEADER, *study.sites)
+        study.finish(FINISHED)
+        assert (study.office.path / "flower" / "superlink.sqlite").exists()
+        places = [study.office.path, *(site.path for site in study.sites.values())]
+        for place in places:
+            assert open_to_others(place) == {}, place.name
+
+
+def test_the_commands_of_real_sites_write_for_their_owner_alone(
+    command: Said, tmp_path: Path
+) -> None:
+    for words in (("coordinate", "status", "study"), ("site", "status", "north")):
+        os.umask(OPEN_UMASK)
+        command(*words)
+        assert os.umask(OPEN_UMASK) == 0o077, words
+
+
+def test_a_site_that_starts_tightens_its_folder(tmp_path: Path) -> None:
+    folder = north(tmp_path)
+    with closing(folder.open_ledger()):
+        pass
+    loosen(folder.path)
+    stop = Event()
+    stop.set()
+    serve(folder, stop, lambda event: None, lambda folder, handle: Wire(folder.path))
+    assert open_to_others(folder.path) == {}
+
+
+def test_rows_beside_the_site_are_not_touched(tmp_path: Path) -> None:
+    data = table(tmp_path / "rows.csv")
+    data.chmod(0o644)
+    folder = tmp_path / "site"
+    folder.mkdir()
+    tighten(folder)
+    assert stat.S_IMODE(data.stat().st_mode) == 0o644

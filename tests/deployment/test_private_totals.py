@@ -1,0 +1,218 @@
+"""Totals with noise at real sites: sites agree to it and are told, what it costs stands in their
+ledgers whatever happens, and exact totals are refused."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.core.refusal import Refusal
+from fallow.deployment.building import build_study
+from fallow.deployment.ledger import Ledger
+from fallow.deployment.site.folder import SiteFolder, check_delta_of
+from fallow.deployment.site.terms import describe_study, list_disclosures
+from fallow.privacy import Privacy
+from fallow.privacy.gauss import costs_of
+from fallow.privacy.ledger import Released
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.training.parts.adassp import SENSITIVITY, ZEROS
+from tests.deployment.test_closed_form import listen
+from tests.deployment.test_closed_form_killed import VICTIM, Killed, answering
+from tests.deployment.test_serve import run_site_command
+from tests.deployment.worlds import NAMES, Federation, federation, rows
+
+pytest.importorskip("opendp")
+
+DELTA = 1e-5
+NOISY = Spec("closed-form", {"delta": DELTA})
+PRIVATE: dict[str, Any] = {
+    "model": Spec("linear"),
+    "training": NOISY,
+    "encoder": Spec("identity"),
+    "strategy": Spec("random"),
+    "privacy": Privacy(epsilon=1.0),
+    "initial": 5,
+    "per_cycle": 4,
+    "rounds": 1,
+    "score_rounds": 1,
+    "cycles": 1,
+    "dtype": "float64",
+}
+OF_TWO = sum(costs_of(2, 1.0, DELTA))
+
+
+def hospitals(folder: Path, **changed: Any) -> Federation:
+    recipe = Recipe("hospitals", **{**PRIVATE, **changed})
+    return federation(folder, recipe, rows(NAMES[:3], classes=3))
+
+
+def test_sites_agree_to_noise_without_secure_sums_and_are_told(tmp_path: Path) -> None:
+    world = hospitals(tmp_path)
+    study = describe_study(world.sites["basel"])
+    privacy = next(line for line in study if line.startswith("privacy:"))
+    assert "noise on counts and totals (δ 1e-05), ε 1 for each release" in privacy
+    assert not any("without secure sums" in line for line in study)
+    assert not any("two closes" in line for line in study)
+    training = [
+        verb for part, verb, *_ in list_disclosures(world.sites["basel"]) if "train" in part
+    ]
+    assert training == ["noisy_totals"]
+    world.close()
+
+
+def test_each_close_is_charged_what_it_adds(tmp_path: Path) -> None:
+    world = hospitals(tmp_path)
+    assert world.program().go()
+    for name in world.sites:
+        assert world.ledgers[name].store.sum_spent() == pytest.approx(OF_TWO, rel=1e-12)
+        assert world.ledgers[name].store.sum_spent_delta() == DELTA
+    records = world.records()
+    assert records[-1]["penalty"] > 0
+    noisy = [row for row in records[-1]["revealed"] if row["verb"] == "noisy_totals"]
+    assert noisy[0]["epsilon"] == pytest.approx(OF_TWO)
+    world.close()
+
+
+def test_the_limit_of_a_site_holds_for_totals_too(tmp_path: Path) -> None:
+    world = hospitals(tmp_path, privacy=Privacy(epsilon=1.0, total=1.2))
+    with pytest.raises(RuntimeError, match=r"spent epsilon 1 of .*1\.2|answered 'noisy"):
+        world.program().go()
+    for name in world.sites:
+        assert world.ledgers[name].store.sum_spent() == 1.0
+    world.close()
+
+
+def test_what_was_spent_on_totals_survives_a_kill_at_any_point(tmp_path: Path) -> None:
+    """The same close, asked again, is the same release: it has one price, and one answer."""
+    world = hospitals(tmp_path)
+    world.ledgers.pop(VICTIM).close()
+    killed = Killed(world.sites[VICTIM], ("0/train/0/",))
+    world.link.alive[VICTIM] = killed.handle
+    with closing(killed):
+        assert world.program(answering(world)).go()
+    assert sum(killed.deaths.values()) >= 4
+    world.close()
+    with closing(SiteFolder.open(world.sites[VICTIM].path).open_ledger()) as ledger:
+        assert ledger.store.sum_spent() == pytest.approx(OF_TWO, rel=1e-12)
+        assert ledger.store.sum_spent_delta() == DELTA
+
+
+def release(
+    key: str, *, epsilon: float = 0.1, delta: float = DELTA
+) -> tuple[str, Released]:
+    return key, Released(epsilon, "digest", {}, rho=0.01, delta=delta)
+
+
+def test_delta_is_limited_over_all_runs(tmp_path: Path) -> None:
+    """By default a site spends what the agreement allows one run; a second run needs its consent."""
+    ledger = Ledger(tmp_path / "ledger.sqlite", "north", 3, None, epsilon=5.0, delta=1.5e-5)
+    store = ledger.store
+    store.run = "first"
+    store.spend("north", *release("0/train/0/0"))
+    store.spend("north", *release("1/train/0/0", delta=0.0))
+    store.run = "second"
+    with pytest.raises(
+        Refusal, match=r"spent delta 1e-05 of the 1\.5e-05 .* over all runs"
+    ):
+        store.spend("north", *release("0/train/0/0"))
+    assert (store.sum_spent(), store.sum_spent_delta()) == (0.2, 1e-5)
+    ledger.close()
+
+
+def test_the_second_book_restores_delta_and_doubt_costs_all_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.sqlite"
+    limits: dict[str, Any] = {"epsilon": 5.0, "delta": 3e-5}
+    ledger = Ledger(file, "north", 3, None, **limits)
+    ledger.backup()
+    ledger.store.run = "first"
+    ledger.store.spend("north", *release("0/train/0/0"))
+    ledger.close()
+    (tmp_path / "ledger-backup.sqlite").replace(file)
+    restored = Ledger(file, "north", 3, None, **limits)
+    assert restored.store.sum_spent_delta() == 1e-5
+    restored.store.spend_the_rest()
+    assert restored.store.sum_spent_delta() == pytest.approx(3e-5, rel=1e-12)
+    restored.close()
+
+
+def test_a_site_refuses_a_delta_above_one_divided_by_its_examples(tmp_path: Path) -> None:
+    loose = Spec("closed-form", {"delta": 0.01})
+    with pytest.raises(ValueError, match=r"delta is 0\.01, above 1/1?\d\d"):
+        federation(
+            tmp_path,
+            Recipe("hospitals", **{**PRIVATE, "training": loose}),
+            rows(NAMES[:3], classes=3, each=200),
+        )
+
+
+def test_a_site_states_its_limit_of_delta(tmp_path: Path) -> None:
+    world = hospitals(tmp_path)
+    folder = world.sites["basel"]
+    assert folder.delta == DELTA
+    text = (folder.path / "site.toml").read_text()
+    (folder.path / "site.toml").write_text(text.replace("# delta = 1e-05", "delta = 3e-5"))
+    assert SiteFolder.open(folder.path).delta == 3e-5
+    status = run_site_command("status", folder.path)
+    assert "δ: 0 of 3e-05" in status
+    small = replace(folder.settings, delta=1e-6)
+    with pytest.raises(
+        ValueError, match=r"a run of this study costs delta 1e-05, and site basel"
+    ):
+        check_delta_of(small, world.agreement, 24)
+    world.close()
+
+
+def test_a_site_promised_noise_answers_no_order_for_exact_totals(tmp_path: Path) -> None:
+    world = hospitals(tmp_path)
+    methods = build_study(world.agreement).methods
+    contract = methods["training"].contract
+    for verb in ("totals", "left_out", "fitted", "class_counts", "center", "local"):
+        assert contract.refusal(verb, "sum") is not None
+    world.close()
+
+
+def test_without_delta_the_agreement_is_refused(tmp_path: Path) -> None:
+    agreed = hospitals(tmp_path).agreement
+    plain = replace(agreed, recipe=replace(agreed.recipe, training=Spec("closed-form")))
+    with pytest.raises(ValueError, match="set its delta"):
+        build_study(plain)
+
+
+def test_behind_masks_the_noise_of_all_sites_is_in_the_total(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    world = hospitals(tmp_path, privacy=Privacy(epsilon=1.0, secure_sum=True))
+    assert world.program().go()
+    for name in world.sites:
+        assert world.ledgers[name].store.sum_spent() == pytest.approx(OF_TWO, rel=1e-12)
+    world.close()
+
+
+def test_epsilon_follows_from_what_was_on_the_wire(tmp_path: Path) -> None:
+    """Each release has zeros at its end, which leave as noise alone: their spread is the scale of the
+    noise, and OpenDP proves of it the epsilon that the ledger has booked."""
+    dp = pytest.importorskip("opendp.prelude")
+    world = hospitals(tmp_path)
+    heard = listen(world)
+    assert world.program().go()
+    noise = []
+    for key in ("0/train/0/0", "1/train/0/0"):
+        noise += [reply["noisy"][-ZEROS:] for reply in heard[key].values()]
+    scale = float(torch.cat(noise).std())  # of 1,536 numbers: to 2 %
+
+    dp.enable_features("contrib")
+    domain = dp.vector_domain(dp.atom_domain(T=float, nan=False))
+    release = dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=scale)
+    both = dp.c.make_composition([release, release])
+    for measured, cycles in ((release, 1), (both, 2)):
+        profile = dp.c.make_zCDP_to_approxDP(measured).map(SENSITIVITY)
+        booked = sum(costs_of(cycles, 1.0, DELTA))
+        assert profile.epsilon(DELTA) == pytest.approx(booked, rel=0.08)
+    for name in world.sites:
+        assert world.ledgers[name].store.sum_spent() == pytest.approx(OF_TWO, rel=1e-9)
+    world.close()

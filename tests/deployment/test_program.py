@@ -1,0 +1,228 @@
+"""The coordinator's program waits for people and sites, never for ever, and says what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fallow.core.events import Event
+from fallow.deployment.agreement import Waits
+from fallow.deployment.coordinator.live import Control
+from fallow.deployment.coordinator.program import is_running
+from fallow.report.live import read_live
+from fallow.storage.errors import Failed
+from fallow.storage.files import only_one
+from tests.deployment.worlds import NAMES, TINY, Federation, tiny
+
+# -- people ---------------------------------------------------------------------------------
+
+
+def test_after_the_deadline_the_run_goes_on_with_the_labels_there_are(
+    tmp_path: Path,
+) -> None:
+    now = [1e9]
+    world = tiny(
+        tmp_path, away={"chur"}, waits=Waits(timeout=9.0, patience=9.0, deadline=100.0)
+    )
+
+    def say(event: Event) -> None:
+        world.label(event)
+        now[0] += 30.0 if event["event"] == "labels" else 0.0
+
+    assert world.program(say, clock=lambda: now[0]).go()
+    assert world.bought(0) == {"basel": 3, "chur": 0, "davos": 3}
+    assert [event["why"] for event in world.said("labeled")] == ["deadline", "deadline"]
+    assert len(world.said("labels")) == 8  # 0, 30, 60 and 90 seconds are not yet 100
+    assert world.records()[-1]["labeled_per_site"]["chur"] == [0]
+
+
+def test_unanswered_questions_are_given_back_and_may_be_asked_again(tmp_path: Path) -> None:
+    world = tiny(tmp_path, replace(TINY, cycles=2), away={"chur"})
+    answered = [0]
+
+    def say(event: Event) -> None:
+        if event["event"] == "labels":
+            world.away = {"chur"} if event["step"] != "1/query" else set()
+            Control(world.place / "control").tell("advance") if world.away else None
+            answered[0] += 1
+        world.label(event)
+
+    assert world.program(say).go()
+    assert {cycle: world.bought(cycle)["chur"] for cycle in (-1, 0, 1)} == {
+        -1: 0,
+        0: 0,
+        1: 3,
+    }
+
+
+def test_advance_cuts_the_wait_short(tmp_path: Path) -> None:
+    world = tiny(tmp_path, away={"davos"})
+
+    def say(event: Event) -> None:
+        world.label(event)
+        if len(world.said("labels")) in (3, 6):
+            Control(world.place / "control").tell("advance")
+
+    assert world.program(say).go()
+    assert [event["why"] for event in world.said("labeled")] == ["advance", "advance"]
+    assert world.bought(-1) == {"basel": 4, "chur": 4, "davos": 0}
+
+
+def test_an_answer_cannot_tell_costs_a_label_and_trains_nothing(tmp_path: Path) -> None:
+    world = tiny(tmp_path)
+    first: dict[str, int] = {}
+
+    def who(site: str, row: int) -> float | None:
+        is_hard = first.setdefault(site, row) == row
+        return None if is_hard else world.truth(site, row)
+
+    world.who = who
+    assert world.program().go()
+    assert world.bought(-1) == dict.fromkeys(NAMES[:3], 3)
+    assert world.records()[0]["labeled"] == 9
+    for site, row in first.items():
+        questions = world.ledgers[site].questions()
+        assert [q.cycle for q in questions if q.row == row] == [
+            -1
+        ]  # and is not asked again
+
+
+def test_a_clock_that_is_set_back_is_said_and_nobody_loses_time(tmp_path: Path) -> None:
+    now = [1e9]
+    world = tiny(tmp_path, away={"davos"})
+
+    def say(event: Event) -> None:
+        world.label(event)
+        if event["event"] == "labels":
+            now[0] += {1: 60.0, 2: 60.0, 3: -90_000.0}.get(
+                len(world.said("labels")), 50_000.0
+            )
+
+    assert world.program(say, clock=lambda: now[0]).go()
+    assert len(world.said("clock")) == 1
+    assert "deadline" in [event["why"] for event in world.said("labeled")]
+
+
+def test_labels_that_sites_bring_are_counted_and_cost_nothing(tmp_path: Path) -> None:
+    world = tiny(tmp_path, labeled={"basel": 5})
+    assert world.program().go()
+    assert world.records()[0]["labeled_per_site"] == {
+        "basel": [9],
+        "chur": [4],
+        "davos": [4],
+    }
+    assert len(world.ledgers["basel"].questions()) == 7
+
+
+# -- sites ----------------------------------------------------------------------------------
+
+
+def test_a_site_that_is_away_for_a_cycle_comes_back(tmp_path: Path) -> None:
+    waits = Waits(timeout=5.0, quorum=2, patience=60.0, deadline=3600.0)
+    world = tiny(tmp_path, replace(TINY, cycles=2), waits=waits)
+
+    def say(event: Event) -> None:
+        world.label(event)
+        if event["event"] == "query":
+            world.link.down = {"chur"} if event["cycle"] == 0 else set()
+        if event["event"] == "labels" and world.link.down:
+            world.link.down.clear()
+
+    assert world.program(say).go()
+    assert {cycle: world.bought(cycle)["chur"] for cycle in (-1, 0, 1)} == {
+        -1: 4,
+        0: 0,
+        1: 3,
+    }
+    assert {cycle: world.bought(cycle)["basel"] for cycle in (-1, 0, 1)} == {
+        -1: 4,
+        0: 3,
+        1: 3,
+    }
+    assert any("chur" in event["sites"] for event in world.said("missing"))
+
+
+def test_too_few_sites_end_the_program_with_their_names_and_it_goes_on_later(
+    tmp_path: Path,
+) -> None:
+    world = tiny(tmp_path, waits=Waits(timeout=5.0, patience=20.0, deadline=3600.0))
+
+    def say(event: Event) -> None:
+        world.label(event)
+        if event["event"] == "query":
+            world.link.down = {"davos"}
+
+    with pytest.raises(RuntimeError, match=r"missing: davos.*start again"):
+        world.program(say).go()
+    live = read_live(world.place)
+    assert live is not None and live["state"] == "failed" and "davos" in live["why"]
+    world.link.down.clear()
+    assert world.program().go()
+    assert world.bought(0) == dict.fromkeys(NAMES[:3], 3)
+
+
+def test_a_refusal_is_shown_with_its_reason(tmp_path: Path) -> None:
+    world = tiny(tmp_path)
+    world.agreement = replace(world.agreement, seed=5)  # sites have agreed on another one
+    with pytest.raises(RuntimeError, match="has agreed on study"):
+        world.program().go()
+    live = read_live(world.place)
+    assert live is not None and live["refusals"]
+    assert {line["site"] for line in live["refusals"]} <= set(NAMES[:3])
+
+
+# -- the folder -----------------------------------------------------------------------------
+
+
+def run_until(world: Federation, when: Callable[[Event], bool]) -> Callable[[Event], None]:
+    def say(event: Event) -> None:
+        world.label(event)
+        if when(event):
+            Control(world.place / "control").tell("stop")
+
+    return say
+
+
+@pytest.mark.parametrize("kind", ["met", "labels", "round", "query"])
+def test_stop_ends_in_order_and_start_goes_on(kind: str, tmp_path: Path) -> None:
+    world = tiny(tmp_path / "a", seed=3)
+    whole = tiny(tmp_path / "b", seed=3)
+    assert not world.program(run_until(world, lambda event: event["event"] == kind)).go()
+    live = read_live(world.place)
+    assert live is not None and live["state"] == "stopped"
+    assert world.program().go()
+    assert whole.program().go()
+    assert world.labels() == whole.labels()
+    for file in ("model.safetensors", "checkpoints/cycle-1.safetensors"):
+        assert (world.program().place / file).read_bytes() == (
+            whole.program().place / file
+        ).read_bytes()
+
+
+def test_a_second_coordinator_is_refused(tmp_path: Path) -> None:
+    world = tiny(tmp_path)
+    assert not is_running(world.place)
+    with only_one(world.place / "coordinator.lock"):
+        assert is_running(world.place)
+        with pytest.raises(Failed, match="coordinator is running"):
+            world.program().go()
+
+
+def test_a_changed_study_is_refused_and_other_waits_are_not(tmp_path: Path) -> None:
+    world = tiny(tmp_path)
+    assert not world.program(run_until(world, lambda event: event["event"] == "round")).go()
+    agreed = world.agreement
+    world.agreement = replace(agreed, recipe=replace(agreed.recipe, per_cycle=5))
+    with pytest.raises(ValueError, match=r"study.toml has changed"):
+        world.program().go()
+    world.agreement = replace(agreed, waits=replace(agreed.waits, timeout=7.0))
+    assert world.program().go()
+
+
+def test_a_study_without_a_query_is_trained_and_finished(tmp_path: Path) -> None:
+    world = tiny(tmp_path, replace(TINY, cycles=0))
+    assert world.program().go()
+    assert [record["cycle"] for record in world.records()] == [0]

@@ -1,0 +1,580 @@
+"""``fallow coordinate``: a study is written, sites are admitted, and it can be looked at."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from base64 import b64encode
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fallow.cli import main
+from fallow.deployment.coordinator.folder import CoordinatorFolder
+from fallow.deployment.coordinator.live import Control
+from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.study_file import read_agreement
+from fallow.privacy.signing import new_signing_key, verify_key
+from fallow.storage.files import only_one, write_json
+from tests.deployment.agreed import table
+from tests.deployment.children import free_port
+from tests.report.conftest import write_study
+
+Said = Callable[..., tuple[int, str, str]]
+INIT = (
+    "--recipe",
+    "demo",
+    "--sites",
+    "south,north",
+    "--label",
+    "disease",
+    "--set",
+    "cycles=1",
+)
+
+
+@pytest.fixture
+def fallow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Said:
+    """The command in a folder of its own: exit code, what it wrote, its error."""
+    monkeypatch.chdir(tmp_path)
+
+    def called(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fallow", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return called
+
+
+@pytest.fixture
+def begun(fallow: Said, tmp_path: Path) -> Said:
+    """A coordinator's folder ``study`` and the folders of its two sites."""
+    table(tmp_path / "example.csv")
+    code, _, err = fallow("coordinate", "init", "study", "--example", "example.csv", *INIT)
+    assert (code, err) == (0, "")
+    for site in ("north", "south"):
+        SiteFolder.create(
+            tmp_path / site,
+            tmp_path / "study" / "study.toml",
+            name=site,
+            data=str(tmp_path / "example.csv"),
+        )
+    return fallow
+
+
+def test_init_turns_on_the_secure_sums_that_a_study_needs_and_says_so(
+    fallow: Said, tmp_path: Path
+) -> None:
+    table(tmp_path / "example.csv")
+    (tmp_path / "real.toml").write_text('strategy = "margin"\n')
+    about = ["--recipe", "real.toml", "--example", "example.csv", "--label", "disease"]
+    sites = ["--sites", "east,north,south"]
+    code, out, err = fallow("coordinate", "init", "study", *about, *sites)
+    assert (code, err) == (0, "")
+    assert "Secure aggregation is on (privacy.secure_sum)" in out
+    assert "below privacy.min_new_labels" not in out
+    few = ["--set", "initial=4", "--set", "per_cycle=3"]
+    code, out, err = fallow("coordinate", "init", "few", *about, *sites, *few)
+    assert (code, err) == (0, "")
+    assert (
+        "a cycle is 9 labels of all sites together, below privacy.min_new_labels = 10"
+        in (" ".join(out.split()))
+    )
+    assert "--set privacy.secure_sum=false turns it off" in out
+    recipe = read_agreement(tmp_path / "study" / "study.toml").recipe
+    assert recipe.training.name == "closed-form"
+    assert recipe.privacy.secure_sum
+
+    plain = ["--set", "privacy.secure_sum=false"]
+    code, _, err = fallow("coordinate", "init", "plain", *about, *sites, *plain)
+    assert code != 0
+    assert 'agree to that with training = "closed-form:shown=parts"' in err
+
+    code, _, err = fallow("coordinate", "init", "two", *about, "--sites", "north,south")
+    assert code != 0
+    assert "set privacy.secure_sum = true (three sites or more)" in err
+
+
+def test_init_refuses_what_needs_single_replies_and_says_how_to_turn_sums_off(
+    fallow: Said, tmp_path: Path
+) -> None:
+    table(tmp_path / "example.csv")
+    about = ["--recipe", "demo", "--example", "example.csv", "--label", "disease"]
+    about += ["--sites", "east,north,south", "--set", "training=robust"]
+    code, _, err = fallow("coordinate", "init", "study", *about)
+    assert code == 2
+    assert "robust does not work under secure sums" in err
+    assert "set privacy.secure_sum=false" in err
+    assert not (tmp_path / "study").exists()
+    code, out, _ = fallow(
+        "coordinate", "init", "s", *about, "--set", "privacy.secure_sum=false"
+    )
+    assert code == 0
+    assert "Secure aggregation" not in out
+    assert not read_agreement(tmp_path / "s" / "study.toml").recipe.privacy.secure_sum
+
+
+def test_a_file_that_says_no_to_secure_sums_is_followed(
+    fallow: Said, tmp_path: Path
+) -> None:
+    table(tmp_path / "example.csv")
+    (tmp_path / "plain.toml").write_text(
+        'training = "fedavg"\nstrategy = "margin"\n[privacy]\nsecure_sum = false\n'
+    )
+    details = ["--recipe", "plain.toml", "--example", "example.csv", "--label", "disease"]
+    code, _, err = fallow(
+        "coordinate", "init", "study", *details, "--sites", "east,north,south"
+    )
+    assert (code, err) == (0, "")
+    assert not read_agreement(tmp_path / "study" / "study.toml").recipe.privacy.secure_sum
+
+
+def test_a_quorum_that_is_too_small_for_secure_sums_is_told_the_switch(
+    fallow: Said, tmp_path: Path
+) -> None:
+    table(tmp_path / "example.csv")
+    details = ["--recipe", "demo", "--example", "example.csv", "--label", "disease"]
+    sites = ["--sites", "east,north,south", "--quorum", "2"]
+    code, _, err = fallow("coordinate", "init", "study", *details, *sites)
+    assert code == 2
+    assert (
+        "secure sums need 3 sites; set privacy.secure_sum=false to go without them" in err
+    )
+
+
+def test_init_writes_an_agreement_that_names_this_coordinator(
+    begun: Said, tmp_path: Path
+) -> None:
+    agreed = read_agreement(tmp_path / "study" / "study.toml")
+    office = CoordinatorFolder.open(tmp_path / "study")
+    assert agreed.sites == ("north", "south")
+    assert agreed.schema.features == ("age", "sex=female", "sex=male", "chol")
+    assert agreed.coordinator == verify_key(office.secret)
+    for secret in ("coordinator.key", "server.key"):
+        mode = stat.S_IMODE((tmp_path / "study" / "keys" / secret).stat().st_mode)
+        assert mode == 0o600, secret
+
+
+def test_init_says_what_to_send_and_what_to_do_next(fallow: Said, tmp_path: Path) -> None:
+    table(tmp_path / "example.csv")
+    details = ("--example", "example.csv", "--host", "hub.example", *INIT)
+    _, out, _ = fallow("coordinate", "init", "study", *details)
+    for said in (
+        "study.toml",
+        "--address hub.example:9092",
+        "fallow coordinate admit study",
+        "fallow coordinate start study",
+    ):
+        assert said in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--sites", "north,north"), "name each site once"),
+        (
+            ("--sites", "north,south", "--set", "strategy=oracle-histogram"),
+            "only a simulator can",
+        ),
+        (("--sites", "north,south", "--address", "nowhere"), "give host:port"),
+        (("--sites", "north,south", "--quorum", "3"), "federation.quorum is 3"),
+        (("--sites", "north,south", "--deadline", "soon"), "deadline is 'soon'"),
+    ],
+)
+def test_a_study_that_cannot_be_leaves_no_folder(
+    words: tuple[str, ...], said: str, fallow: Said, tmp_path: Path
+) -> None:
+    table(tmp_path / "example.csv")
+    details = ("--recipe", "demo", "--example", "example.csv", "--label", "disease", *words)
+    code, _, err = fallow("coordinate", "init", "study", *details)
+    assert code == 2
+    assert said in err
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_folder_is_begun_once(begun: Said) -> None:
+    code, _, err = begun("coordinate", "init", "study", "--example", "example.csv", *INIT)
+    assert code == 2
+    assert "choose another one" in err
+
+
+def test_sites_are_admitted_by_what_they_send(begun: Said, tmp_path: Path) -> None:
+    code, out, _ = begun("coordinate", "admit", "study", "north/join.json")
+    assert code == 0
+    assert "missing: south" in out
+    _, out, _ = begun("coordinate", "admit", "study", "south/join.json", "north/join.json")
+    assert "next: fallow coordinate start study" in out
+    keys = CoordinatorFolder.open(tmp_path / "study").keys
+    for site in ("north", "south"):
+        own = SiteFolder.open(tmp_path / site).keys
+        assert (keys.sites[site], keys.seals[site]) == (own.verify, own.seal_public)
+
+
+def test_nobody_starts_before_all_sites_are_admitted(begun: Said) -> None:
+    begun("coordinate", "admit", "study", "north/join.json")
+    code, _, err = begun("coordinate", "start", "study")
+    assert code == 2
+    assert "south not admitted yet" in err
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"name": "sout"}, "did you mean 'south'"),
+        ({"study": "0" * 32}, "another version of the study"),
+        ({"verify": "c2hvcnQ="}, "verify is not 32 bytes"),
+        ({"seal": "%"}, "seal is not 32 bytes"),
+        # a key that shares no secret with any other: whoever seals for it would fail
+        ({"seal": 43 * "A" + "="}, "seal is a key that cannot encrypt"),
+        # a point of small order: anybody could sign for the site
+        ({"verify": "AQ" + 41 * "A" + "="}, "verify is a weak key"),
+        ({"node": 3}, "a value is not a text"),
+    ],
+)
+def test_what_is_wrong_with_a_join_file_is_said(
+    change: dict[str, object], said: str, begun: Said, tmp_path: Path
+) -> None:
+    file = tmp_path / "south" / "join.json"
+    write_json(file, json.loads(file.read_bytes()) | change)
+    code, _, err = begun("coordinate", "admit", "study", "south/join.json")
+    assert code == 2
+    assert said in " ".join(err.split())
+    assert CoordinatorFolder.open(tmp_path / "study").admitted == {}
+
+
+def test_other_keys_of_a_site_are_taken_only_where_that_is_meant(
+    begun: Said, tmp_path: Path
+) -> None:
+    begun("coordinate", "admit", "study", "south/join.json")
+    file = tmp_path / "south" / "join.json"
+    other = json.loads((tmp_path / "north" / "join.json").read_bytes()) | {"name": "south"}
+    write_json(file, other)
+    code, _, err = begun("coordinate", "admit", "study", "south/join.json")
+    assert code == 2
+    assert "--replace" in err
+    code, _, _ = begun("coordinate", "admit", "study", "south/join.json", "--replace")
+    assert code == 0
+    assert CoordinatorFolder.open(tmp_path / "study").admitted["south"] == other
+
+
+def test_a_coordinator_that_waited_too_long_says_so_and_nothing_else(
+    fallow: Said, tmp_path: Path
+) -> None:
+    pytest.importorskip("uvicorn")
+    table(tmp_path / "example.csv")
+    waits = ("--timeout", "1s", "--patience", "2s", "--address", f"127.0.0.1:{free_port()}")
+    details = ("--example", "example.csv", "--link", "https", *waits, *INIT)
+    assert fallow("coordinate", "init", "study", *details)[0] == 0
+    for site in ("north", "south"):
+        SiteFolder.create(
+            tmp_path / site,
+            tmp_path / "study" / "study.toml",
+            name=site,
+            data=str(tmp_path / "example.csv"),
+        )
+        assert fallow("coordinate", "admit", "study", f"{site}/join.json")[0] == 0
+    code, _, err = fallow("coordinate", "start", "study")
+    assert code == 1
+    assert "start again when they are there: the run goes on from here" in err
+    assert "should not happen" not in err
+
+
+def test_the_status_of_a_study_that_was_not_started(begun: Said) -> None:
+    _, out, _ = begun("coordinate", "status", "study")
+    assert "not admitted yet: north, south" in out
+    _, out, _ = begun("coordinate", "status", "study", "--json")
+    assert json.loads(out)["missing"] == ["north", "south"]
+
+
+LIVE = {
+    "state": "running",
+    "phase": "people label",
+    "cycle": 0,
+    "cycles": 1,
+    "deadline": "2030-01-01T00:00:00+00:00",
+    "sites": {
+        "north": {
+            "rows": 4,
+            "online": True,
+            "labels": {"asked": 3, "answered": 1, "declined": 0, "open": 2, "conflicts": 0},
+        }
+    },
+    "refusals": [
+        {
+            "at": "2030-01-01T07:00:00+00:00",
+            "site": "south",
+            "why": "its clock strikes thirteen",
+        }
+    ],
+}
+
+
+def test_the_status_of_a_study_that_runs(begun: Said, tmp_path: Path) -> None:
+    write_json(tmp_path / "study" / "live.json", LIVE)
+    with only_one(tmp_path / "study" / "coordinator.lock"):
+        _, out, _ = begun("coordinate", "status", "study")
+        _, raw, _ = begun("coordinate", "status", "study", "--json")
+    for output in ("people label", "1 Jan 2030", "north", "its clock strikes thirteen"):
+        assert output in out
+    assert json.loads(raw)["sites"]["north"]["labels"]["open"] == 2
+
+
+def test_the_status_says_what_more_labels_would_bring_and_why_a_run_has_ended(
+    begun: Said, tmp_path: Path
+) -> None:
+    """By the records in the coordinator's folder, as the command ``fallow forecast`` says it."""
+    study = tmp_path / "study"
+    write_study(study, strategies=("entropy",), seeds=1, cycles=6, reference=None)
+    path = study / "cells/entropy/seed-0/records.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[-1]["stopped"] = "another 100 labels bring less than 0.3 points"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json(study / "live.json", {**LIVE, "state": "finished"})
+    _, out, _ = begun("coordinate", "status", "study")
+    _, raw, _ = begun("coordinate", "status", "study", "--json")
+    _, forecast, _ = begun("forecast", "study")
+    output = json.loads(raw)["forecast"]
+    assert output[0].endswith(
+        "seed 0 stopped after cycle 5: another 100 labels bring less than 0.3 points."
+    )
+    assert "another 200 labels" in output[1].lower()
+    assert output[1] == " ".join(forecast.split())
+    for line in output:
+        assert line in " ".join(out.split())
+
+
+def test_the_status_of_labels_that_are_being_cut_short(begun: Said, tmp_path: Path) -> None:
+    write_json(tmp_path / "study" / "live.json", {**LIVE, "step": "0/query"})
+    with only_one(tmp_path / "study" / "coordinator.lock"):
+        begun("coordinate", "advance", "study")
+        _, out, _ = begun("coordinate", "status", "study")
+        assert "labels of cycle 0 are being closed at the coordinator's request" in out
+        assert "People have until" not in out
+        write_json(tmp_path / "study" / "live.json", {**LIVE, "phase": "training"})
+        assert "closed" not in begun("coordinate", "status", "study")[1]
+
+
+def test_the_status_of_a_study_whose_process_died(begun: Said, tmp_path: Path) -> None:
+    write_json(tmp_path / "study" / "live.json", LIVE)
+    _, out, _ = begun("coordinate", "status", "study")
+    assert "The process has ended" in out
+
+
+def test_a_running_coordinator_is_told_to_advance_and_to_stop(
+    begun: Said, tmp_path: Path
+) -> None:
+    control = Control(tmp_path / "study" / "control")
+    write_json(tmp_path / "study" / "live.json", LIVE)
+    with only_one(tmp_path / "study" / "coordinator.lock"):
+        assert begun("coordinate", "advance", "study")[0] == 0
+        assert begun("coordinate", "stop", "study")[0] == 0
+    assert control.take("advance") and control.take("stop")
+
+
+def test_there_is_nothing_to_tell_where_nothing_runs(begun: Said, tmp_path: Path) -> None:
+    for word in ("advance", "stop"):
+        code, _, err = begun("coordinate", word, "study")
+        assert code == 2
+        assert "no coordinator is running" in err
+    write_json(tmp_path / "study" / "live.json", {**LIVE, "phase": "training"})
+    with only_one(tmp_path / "study" / "coordinator.lock"):
+        _, _, err = begun("coordinate", "advance", "study")
+    assert "waits neither for labels nor" in err
+
+
+WAITING = {
+    "key": "0/initial/features/0",
+    "sites": ["south"],
+    "needed": 2,
+    "since": "2026-12-05T21:49:24+00:00",
+    "until": "2026-12-12T21:49:24+00:00",
+    "can_advance": True,
+    "is_of_all": True,
+}
+
+
+def test_status_and_advance_speak_of_sites_that_are_waited_for(
+    begun: Said, tmp_path: Path
+) -> None:
+    live = {**LIVE, "phase": "first labels", "deadline": None, "waiting": WAITING}
+    live["absent"] = [
+        {"site": "north", "what": "round 1 of cycle 0", "at": WAITING["since"]}
+    ]
+    write_json(tmp_path / "study" / "live.json", live)
+    with only_one(tmp_path / "study" / "coordinator.lock"):
+        _, out, _ = begun("coordinate", "status", "study")
+        assert "Waiting for south since 5 Dec 2026, 21:49 UTC, at the latest until" in out
+        assert "'fallow coordinate advance' goes on without them for the rest" in out
+        assert "Round 1 of cycle 0 goes on without north since 5 Dec 2026" in out
+        code, out, _ = begun("coordinate", "advance", "study")
+        assert (code, out) == (0, "the study proceeds without south within seconds\n")
+    assert Control(tmp_path / "study" / "control").take("advance")
+
+
+@pytest.mark.parametrize(
+    ("phase", "said"),
+    [
+        (
+            "meeting sites",
+            "a study begins with all its sites, and south did not answer yet",
+        ),
+        ("training", "0/initial/features/0 needs 2 answers and waits for south; too few"),
+    ],
+)
+def test_what_cannot_go_on_without_a_site_is_said_with_what_to_do(
+    phase: str, said: str, begun: Said, tmp_path: Path
+) -> None:
+    waiting = {**WAITING, "can_advance": False}
+    live = {**LIVE, "phase": phase, "waiting": waiting}
+    write_json(tmp_path / "study" / "live.json", live)
+    with only_one(tmp_path / "study" / "coordinator.lock"):
+        code, _, err = begun("coordinate", "advance", "study")
+    assert code == 2
+    assert said in err
+
+
+def test_a_folder_that_is_none_is_named(fallow: Said) -> None:
+    code, _, err = fallow("coordinate", "status", "nowhere")
+    assert code == 2
+    assert "fallow coordinate init nowhere" in err
+
+
+def test_a_copied_agreement_of_another_coordinator_is_refused(
+    begun: Said, tmp_path: Path
+) -> None:
+    key = tmp_path / "study" / "keys" / "coordinator.key"
+    key.write_bytes(b64encode(new_signing_key()))
+    code, _, err = begun("coordinate", "status", "study")
+    assert code == 2
+    assert "another coordinator" in err
+
+
+# -- for programs, and for nobody -----------------------------------------------------------------
+
+
+def test_init_tells_a_program_what_it_made(fallow: Said, tmp_path: Path) -> None:
+    table(tmp_path / "example.csv")
+    details = ("--example", "example.csv", *INIT)
+    code, out, _ = fallow("coordinate", "init", "study", *details, "--json")
+    output = json.loads(out)
+    assert code == 0
+    assert output["sites"] == ["north", "south"]
+    assert output["digest"] == read_agreement(Path(output["study"])).digest
+    assert fallow("coordinate", "init", "other", *details, "--quiet") == (0, "", "")
+
+
+def test_who_is_admitted_is_told_to_a_program(begun: Said) -> None:
+    code, out, _ = begun("coordinate", "admit", "study", "north/join.json", "--json")
+    told = json.loads(out)
+    assert code == 0
+    assert [item["site"] for item in told["admitted"]] == ["north"]
+    assert told["missing"] == ["south"] and not told["restart"]
+    assert begun("coordinate", "admit", "study", "south/join.json", "--quiet") == (
+        0,
+        "",
+        "",
+    )
+
+
+def test_stop_is_told_to_a_program(begun: Said, tmp_path: Path) -> None:
+    with only_one(tmp_path / "study" / "coordinator.lock"):
+        code, out, _ = begun("coordinate", "stop", "study", "--json")
+        assert code == 0 and json.loads(out) == {"folder": "study"}
+        assert begun("coordinate", "stop", "study", "--quiet") == (0, "", "")
+
+
+def test_a_site_that_joins_by_a_script_gives_the_digest(
+    begun: Said, tmp_path: Path
+) -> None:
+    words = ["site", "init", "again", "--study", "study/study.toml", "--name", "north"]
+    words += ["--data", "example.csv"]
+    code, _, err = begun(*words, "--json")
+    assert code == 2 and "--quiet and --json do not prompt" in err
+    assert not (tmp_path / "again").exists()
+    digest = read_agreement(tmp_path / "study" / "study.toml").digest
+    code, out, _ = begun(*words, "--digest", digest, "--json")
+    output = json.loads(out)
+    assert code == 0 and output["site"] == "north" and output["digest"] == digest
+    assert Path(output["join"]).exists() and output["rows"] > 0
+    words[2] = "quiet"
+    assert begun(*words, "--digest", digest, "--quiet") == (0, "", "")
+
+
+def test_a_script_that_gives_no_limit_takes_what_one_run_asks_for(
+    begun: Said, tmp_path: Path
+) -> None:
+    agreement = read_agreement(tmp_path / "study" / "study.toml")
+    table(
+        tmp_path / "many.csv",
+        *[f"q{n},60,male,200,{'' if n > 4 else 'no'}" for n in range(99)],
+    )
+    words = ["site", "init", "again", "--study", "study/study.toml", "--name", "north"]
+    words += ["--data", "many.csv", "--digest", agreement.digest]
+    code, out, err = begun(*words)
+    assert (code, err) == (0, "")
+    # 5 % of 2 x 99 examples at first and in the one cycle, in halves
+    line = "Label limit: 10, what one run of the study asks for if all sites have as many"
+    assert line in " ".join(out.split())
+    assert SiteFolder.open(tmp_path / "again").settings.limit == 10
+    words[2] = "limited"
+    code, out, _ = begun(*words, "--limit", "7")
+    assert code == 0 and "Label limit:" not in out
+    assert SiteFolder.open(tmp_path / "limited").settings.limit == 7
+
+
+def test_a_site_tells_a_program_what_it_wrote_and_took(begun: Said, tmp_path: Path) -> None:
+    code, out, _ = begun("site", "export", "north", "open.csv", "--json")
+    assert code == 0
+    assert json.loads(out) == {"file": "open.csv", "kind": "labeling tasks", "count": 0}
+    (tmp_path / "answers.csv").write_text("id,label\n1,yes\n")
+    code, out, err = begun("site", "import", "north", "answers.csv", "--json")
+    output = json.loads(out)
+    assert code == 2 and "1 line of answers.csv cannot be imported" in err
+    assert not output["taken"] and len(output["refused"]) == 1
+
+
+# -- the guideline --------------------------------------------------------------------------------
+
+
+def test_a_guideline_is_agreed_on_and_shown_before_a_site_joins(
+    fallow: Said, tmp_path: Path
+) -> None:
+    table(tmp_path / "example.csv")
+    long = "Where two readings differ, choose “Cannot tell”. " * 40
+    (tmp_path / "guide.txt").write_text(f"\nIll: half a vessel or more.\n{long}\n", "utf-8")
+    details = ("--example", "example.csv", *INIT, "--guideline", "guide.txt")
+    assert fallow("coordinate", "init", "study", *details)[0] == 0
+    agreed = read_agreement(tmp_path / "study" / "study.toml")
+    assert agreed.guideline == f"Ill: half a vessel or more.\n{long.strip()}"
+    words = ["site", "init", "north", "--study", "study/study.toml", "--name", "north"]
+    _, out, _ = fallow(*words, "--data", "example.csv", "--digest", "00000000")
+    assert "how to label, which people read beside each sample:" in out
+    assert "Ill: half a vessel or more." in out and long.strip() in out
+    assert not (tmp_path / "north").exists()  # it was shown before anything was made
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "the guideline guide.txt cannot be read"),
+        (b"\xff\xfe\xfa", "the guideline guide.txt is no text in UTF-8"),
+        (b" \n", "guide.txt: federation.guideline is empty"),
+        (b"a" * 4001, "guide.txt: federation.guideline has 4001 characters"),
+    ],
+)
+def test_a_guideline_that_cannot_be_shown_is_refused(
+    fallow: Said, tmp_path: Path, content: bytes | None, why: str
+) -> None:
+    table(tmp_path / "example.csv")
+    if content is not None:
+        (tmp_path / "guide.txt").write_bytes(content)
+    about = ("--example", "example.csv", *INIT, "--guideline", "guide.txt")
+    code, _, err = fallow("coordinate", "init", "study", *about)
+    assert code == 2 and why in err
+    assert not (tmp_path / "study").exists()

@@ -1,0 +1,146 @@
+"""A coordinator that is killed at any point goes on with the same command, and ends the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
+from fallow.deployment.card import CARD
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from tests.deployment.worlds import NAMES, Federation, federation, rows
+from tests.experiment.crash import KILLED, WELL, Points, start_child, wait_for_child
+
+IS_LONG = bool(os.environ.get("FALLOW_SOAK"))
+KILLS = {"tiny": 4, "personal": 2, "stopped": 1}
+"""At how many points, spread over its run, a study is killed; `make soak` takes strides."""
+
+STRIDES = {"tiny": 1, "personal": 2, "stopped": 10}
+RECIPE = Recipe(
+    "tiny",
+    model=Spec("linear"),
+    training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
+    strategy=Spec("ahfal"),
+    initial=4,
+    per_cycle=3,
+    rounds=1,
+    cycles=1,
+    score_rounds=1,
+    dtype="float64",
+)
+PERSONAL = Recipe(
+    "personal",
+    model=Spec("linear"),
+    training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
+    training=Spec("dpfl", {"budget": 1}),
+    strategy=Spec("entropy"),
+    initial=4,
+    per_cycle=3,
+    rounds=2,
+    cycles=1,
+    validation=0.4,
+    restart="continue",
+    dtype="float64",
+)
+
+
+STOPPED = Recipe(
+    "stopped",
+    model=Spec("linear"),
+    training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
+    strategy=Spec("entropy"),
+    initial=2,
+    per_cycle=2,
+    rounds=1,
+    cycles=6,
+    score_rounds=1,
+    audit=0.5,
+    stop="when another 1 labels bring less than 90 points with 50 % confidence",
+    dtype="float64",
+)
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a finished study left: labels, weights and records."""
+
+    labels: dict[str, list[Any]]
+    weights: dict[str, bytes]
+    records: list[dict[str, Any]]
+    steps: list[str]
+
+
+def read_left(world: Federation) -> Left:
+    place = world.program().place
+    files = [*world.place.rglob("*.safetensors"), *world.folder.glob("*/model.safetensors")]
+    weights = {str(p.relative_to(world.folder)): p.read_bytes() for p in sorted(files)}
+    left = [json.loads(row) for row in (place / "records.jsonl").read_text().splitlines()]
+    kept = [{k: v for k, v in row.items() if k != "seconds"} for row in left]
+    assert (world.place / CARD).exists()
+    assert not list(world.place.rglob("*.part"))
+    with sqlite3.connect(place / "journal.sqlite") as db:
+        steps = [step for (step,) in db.execute("SELECT step FROM finished ORDER BY step")]
+        assert db.execute("SELECT count(*) FROM exchange").fetchone() == (0,)
+    db.close()
+    reopened = Federation(
+        world.folder, world.agreement, world.data, world.secret, world.sites
+    )
+    labels = reopened.labels()
+    reopened.close()
+    return Left(labels, weights, kept, steps)
+
+
+def work(world: Federation, deadly: int | None = None) -> int:
+    """Run the study in a child that dies at a point; how it ended."""
+
+    def act() -> None:
+        points = Points(world.folder, deadly)
+        points.install()
+        live = Federation(
+            world.folder, world.agreement, world.data, world.secret, world.sites
+        )
+        live.program().go()
+        (world.folder / "points").write_text(str(points.seen))
+
+    return wait_for_child(start_child(act))
+
+
+def choose_points(recipe: Recipe, points: int) -> Iterable[int]:
+    """Where a study is killed: each in the middle of an equal part of its run."""
+    if IS_LONG:
+        return range(0, points, STRIDES[recipe.name])
+    kills = KILLS[recipe.name]
+    return [points * (2 * part + 1) // (2 * kills) for part in range(kills)]
+
+
+@pytest.mark.parametrize(
+    "recipe", [RECIPE, PERSONAL, STOPPED], ids=lambda recipe: recipe.name
+)
+def test_a_coordinator_killed_anywhere_ends_as_if_nothing_had_happened(
+    recipe: Recipe, tmp_path: Path
+) -> None:
+    fresh = federation(tmp_path / "fresh", recipe, rows(NAMES[:3]))
+    fresh.close()
+    untouched = fresh.again(tmp_path / "untouched")
+    untouched.close()
+    assert work(untouched) == WELL
+    whole = read_left(untouched)
+    points = int((untouched.folder / "points").read_text())
+    assert points > 100
+    for deadly in choose_points(recipe, points):
+        world = fresh.again(tmp_path / f"killed-{deadly}")
+        world.close()
+        assert work(world, deadly) == KILLED
+        assert work(world) == WELL
+        assert read_left(world) == whole, f"killed at point {deadly}"
+    if recipe.stop is not None:
+        assert "stopped" in whole.records[-1]
+        assert whole.records[-1]["cycle"] < recipe.cycles

@@ -1,0 +1,324 @@
+"""Exchanges with sites on other machines: who is waited for, what counts, what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.core.events import Event
+from fallow.privacy.signing import new_signing_key
+from fallow.sites.in_process import InProcess
+from fallow.strategies import AHFAL, FALE
+from fallow.transport.envelope import Reply, open_order, sign_message
+from fallow.transport.remote import GLANCE
+from tests.deployment.loopback import Faults
+from tests.deployment.remotes import RUN, Federation, Waits, federation
+from tests.privacy.federation import Asker
+from tests.worlds import tables, world
+
+FOUR = tables(sites=4)
+
+
+def picks(members: Any) -> dict[str, list[int]]:
+    return {name: site.memory["picks"]["rows"].tolist() for name, site in members.items()}
+
+
+@pytest.mark.parametrize(
+    "strategy", [AHFAL(), FALE(allot="site"), FALE(allot="federation")], ids=str
+)
+def test_a_query_over_a_link_picks_what_the_simulator_picks(strategy: Any) -> None:
+    there = federation(strategy, FOUR)
+    here = world(FOUR, strategy)
+    budget = dict.fromkeys(FOUR, 3)
+    strategy.query(there.ask(), budget, {})
+    strategy.query(here.ask(), budget, {})
+    assert picks(there.world.members) == picks(here.members)
+    assert there.world.shown.bytes_up == here.shown.bytes_up
+    assert there.world.shown.bytes_down == here.shown.bytes_down
+
+
+def test_training_over_a_link_ends_at_the_weights_of_the_simulator() -> None:
+    there = federation(Asker(), FOUR)
+    here = world(FOUR, Asker())
+    training = here.members["a"].parts.methods["training"]
+    state = here.members["a"].memory["global"]
+    result = training.round(state, there.ask("0/train/0", "training"))
+    expected = training.round(state, here.ask("training"))
+    torch.testing.assert_close(result, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_messages_that_are_lost_doubled_late_and_damaged_change_nothing(seed: int) -> None:
+    faults = Faults(lost=0.2, twice=0.3, damaged=0.1, late=4.0)
+    there = federation(AHFAL(), FOUR, Waits(500.0), link={"faults": faults, "seed": seed})
+    here = world(FOUR, AHFAL())
+    AHFAL().query(there.ask(), dict.fromkeys(FOUR, 3), {})
+    here.query(3)
+    assert picks(there.world.members) == picks(here.members)
+
+
+def test_a_site_that_is_silent_delays_an_exchange_by_the_timeout_and_is_missing_from_it() -> (
+    None
+):
+    there = federation(Asker(), FOUR, Waits(10.0, quorum=3), link={"down": {"b"}})
+    total = there.ask().sum("plain")
+    assert float(total["sites"]) == 3
+    assert 10.0 <= there.link.seconds < 15.0
+    assert [e for e in there.said if e["event"] == "missing"] == [
+        {"event": "missing", "sites": ["b"], "key": "0/query/0"}
+    ]
+    assert there.journal.read_note("counted/b") is None
+    assert there.journal.read_note("counted/a") == "0/query/0"
+
+
+def test_a_site_known_to_be_away_is_waited_for_once_and_again_when_it_is_back() -> None:
+    there = federation(Asker(), FOUR, Waits(10.0, quorum=3), link={"down": {"b"}})
+    ask = there.ask()
+    for _ in range(3):
+        ask.sum("plain")
+    assert there.link.seconds < 15.0
+    there.link.down.clear()
+    assert float(ask.sum("plain")["sites"]) == 4
+    assert there.journal.read_note("counted/b") == "0/query/3"
+    assert there.remote.absent == set()
+
+
+def test_too_few_sites_end_the_exchange_after_the_patience_with_who_is_missing() -> None:
+    waits = Waits(10.0, quorum=3, patience=60.0)
+    there = federation(Asker(), FOUR, waits, link={"down": {"b", "d"}})
+    with pytest.raises(
+        RuntimeError, match=r"2 of 4 sites .* 3 are needed; missing: b, d; .*goes on"
+    ):
+        there.ask().sum("plain")
+    assert 60.0 <= there.link.seconds < 65.0
+    assert there.journal.read_note("place") is None  # nothing of it counts
+    there.link.down.clear()
+    assert float(there.ask().sum("plain")["sites"]) == 4
+
+
+def test_a_quorum_that_comes_late_is_enough() -> None:
+    there = federation(
+        Asker(), FOUR, Waits(10.0, quorum=4, patience=100.0), link={"down": {"b"}}
+    )
+    seen: list[str] = []
+
+    def say(event: Event) -> None:
+        seen.append(event["event"])
+        if event["event"] == "waiting":
+            there.link.down.clear()
+
+    there.remote.say = say
+    assert float(there.ask().sum("plain")["sites"]) == 4
+    assert "waiting" in seen
+    assert there.link.seconds < 20.0
+
+
+@pytest.mark.parametrize(
+    ("quorum", "asked", "need"),
+    [
+        (None, 4, 4),
+        (None, 1, 1),
+        (3, 4, 3),
+        (3, 3, 2),
+        (3, 1, 1),
+        (1, 4, 1),
+    ],
+)
+def test_a_quorum_says_how_many_of_all_sites_may_be_missing(
+    quorum: int | None, asked: int, need: int
+) -> None:
+    assert (
+        federation(Asker(), FOUR, Waits(quorum=quorum)).remote._find_quorum(asked) == need
+    )
+
+
+def test_fifty_rounds_with_a_third_of_the_sites_away_end_and_none_waits_longer_than_it_may() -> (
+    None
+):
+    there = federation(Asker(), FOUR, Waits(10.0, quorum=2, patience=200.0))
+
+    def wake_when_waited_for(event: Event) -> None:
+        if event["event"] == "waiting":
+            there.link.down.clear()
+
+    there.remote.say = wake_when_waited_for
+    draw = torch.Generator().manual_seed(0)
+    counted = []
+    for r in range(50):
+        away = (torch.rand(4, generator=draw) < 0.3).tolist()
+        there.link.down = {s for s, removed in zip(FOUR, away, strict=True) if removed}
+        before = there.link.seconds
+        counted.append(int(there.ask(f"0/train/{r}").sum("plain")["sites"]))
+        assert there.link.seconds - before < 20.0
+    assert there.journal.read_note("place") == "50"
+    assert set(counted) == {2, 3, 4}
+
+
+# -- refusals -----------------------------------------------------------------------------------
+
+
+def one_is(there: Federation, site: str, **changes: Any) -> None:
+    """The site answers other things than it should."""
+    there.signing[site].change = lambda order, answer: {**answer, **changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"x": torch.full((6,), torch.nan)}, "x is NaN or infinite"),
+        (
+            {"x": torch.zeros(5)},
+            r"x is a tensor of shape \(5,\), and .* a tensor of shape \(6,\)",
+        ),
+        ({"x": torch.zeros(6, dtype=torch.int64)}, "x is of torch.int64"),
+        ({"y": 1.0}, r"it answers with \['n', 'x', 'y'\], others with \['n', 'x'\]"),
+        ({"n": -1.0}, "n is -1.0, and the site has 20 rows"),
+        ({"n": 21.0}, "n is 21.0, and the site has 20 rows"),
+        ({"x": "much"}, "x is 'much', and only numbers"),
+        ({"x": [1.0]}, r"x is \[1.0\], and only numbers"),
+        ({"#epsilon": -1.0}, "#epsilon is -1.0"),
+    ],
+)
+def test_a_bad_answer_is_refused_by_site_and_field_and_the_round_goes_on(
+    changes: dict[str, Any], why: str
+) -> None:
+    there = federation(Asker(), FOUR, Waits(quorum=3))
+    there.remote.border.rows = dict.fromkeys(FOUR, 20)
+    one_is(there, "c", **changes)
+    assert float(there.ask().sum("plain")["sites"]) == 3
+    assert there.refusals.keys() == {"c"}
+    with pytest.raises(ValueError, match=why):
+        raise ValueError(there.refusals["c"])
+    assert there.link.seconds < 1.0  # nobody waits for a site that has answered
+
+
+def test_refusals_that_make_a_quorum_impossible_end_the_exchange_at_once() -> None:
+    there = federation(Asker(), FOUR, Waits(quorum=3))
+    for site in "bc":
+        one_is(there, site, n=torch.tensor(torch.inf))
+    with pytest.raises(
+        RuntimeError, match=r"3 of 4 sites, and 2 refuse .* site b: n is NaN"
+    ):
+        there.ask().sum("plain")
+    assert there.link.seconds < 1.0
+
+
+def test_a_verb_that_fails_at_a_site_is_a_refusal_with_its_sentence() -> None:
+    there = federation(Asker(), FOUR, Waits(quorum=3))
+    none: Any = {}  # a site without the methods of the study
+    site = there.signing["b"].site
+    site.parts = replace(site.parts, methods=none)
+    there.ask().sum("plain")
+    assert there.refusals["b"] == "the order 0/query/0 is of 'query'; this study has []"
+
+
+def test_a_message_that_another_site_signed_is_never_the_sites_own() -> None:
+    there = federation(Asker(), FOUR, Waits(quorum=3))
+    there.signing["b"].secret = new_signing_key()
+    assert float(there.ask().sum("plain")["sites"]) == 3
+    assert "was not signed with its key" in there.refusals["b"]
+    assert there.remote.absent == {
+        "b"
+    }  # it may still answer: the refused message was not its own
+
+
+@pytest.mark.parametrize(("run", "key"), [("other run", "0/query/0"), (RUN, "0/query/1")])
+def test_an_answer_under_another_key_or_of_another_run_is_not_one(
+    run: str, key: str
+) -> None:
+    there = federation(Asker(), FOUR, Waits(quorum=3))
+    liar = there.signing["d"]
+
+    def handle(blob: bytes) -> bytes:
+        order = open_order(liar.public, blob)
+        answer = liar.answer(order)  # a good one, to something else
+        return sign_message(liar.secret, Reply(run, "d", key, answer))
+
+    there.link.alive["d"] = handle
+    assert float(there.ask().sum("plain")["sites"]) == 3
+    assert there.refusals == {}
+
+
+@pytest.mark.parametrize(("life", "answers"), [("earlier", 4), ("now", 3)])
+def test_a_refusal_of_what_an_earlier_process_asked_does_not_count(
+    life: str, answers: int
+) -> None:
+    there = federation(Asker(), FOUR, Waits(quorum=3))
+    there.remote.life = "now"
+    late = Reply(RUN, "b", "0/query/0", refused="the disk is full", life=life)
+    there.link.comes_late("b", sign_message(there.signing["b"].secret, late))
+    assert float(there.ask().sum("plain")["sites"]) == answers
+
+
+def test_an_order_that_no_site_can_read_is_refused_in_the_end() -> None:
+    there = federation(Asker(), FOUR, Waits(quorum=None))
+    there.signing["a"].public = there.signing["b"].public[::-1]
+    with pytest.raises(
+        RuntimeError, match=r"site a: a message that says it is from the coordinat"
+    ):
+        there.ask().sum("plain")
+
+
+# -- the journal --------------------------------------------------------------------------------
+
+
+def test_what_counted_and_the_place_are_noted_with_the_exchange_or_not_at_all() -> None:
+    there = federation(Asker(), FOUR)
+    with pytest.raises(ZeroDivisionError), there.journal.transaction():
+        there.ask().sum("plain")
+        raise ZeroDivisionError
+    assert there.journal.read_note("place") is None
+    assert there.journal.read_note("counted/a") is None
+    there.ask().sum("plain")
+    ask = there.ask()
+    ask.sum("plain")  # recalled
+    assert there.journal.read_note("place") == "1"
+    ask.sum("plain")
+    assert (there.journal.read_note("place"), there.journal.read_note("counted/a")) == (
+        "2",
+        "0/query/1",
+    )
+
+
+def test_an_order_names_the_exchange_that_counted_last_and_a_place_that_grows() -> None:
+    there = federation(Asker(), FOUR, Waits(10.0, quorum=3))
+    ask = there.ask()
+    ask.sum("plain")
+    there.link.down = {"b"}
+    ask.sum("plain")
+    there.link.down = set()
+    ask.sum("plain")
+    public = there.signing["b"].public
+    orders = [
+        open_order(public, blob) for site, blob in there.link.delivered if site == "b"
+    ]
+    assert [(o.key, o.place, o.counted) for o in orders] == [
+        ("0/query/0", 1, None),
+        ("0/query/2", 3, "0/query/0"),
+    ]
+
+
+def test_progress_is_told_by_the_sites_that_are_there_and_changes_nothing() -> None:
+    there = federation(Asker(), FOUR, Waits(600.0), link={"down": {"c"}})
+    values = there.remote.progress()
+    assert values == {site: {"asked": 3, "open": 1} for site in "abd"}
+    assert GLANCE <= there.link.seconds < GLANCE + 5.0
+    assert there.journal.read_note("place") is None
+    there.remote.progress()
+    assert there.link.seconds < GLANCE + 6.0
+
+
+def test_a_journal_forgets_no_note_and_keeps_the_newest() -> None:
+    there = federation(Asker(), FOUR)
+    assert there.journal.read_note("a") is None
+    there.journal.note("a", "1")
+    there.journal.note("a", "2")
+    assert there.journal.read_note("a") == "2"
+
+
+def test_in_process_and_remote_are_the_same_kind_of_carrier() -> None:
+    there = federation(Asker(), FOUR)
+    assert there.remote.sites == InProcess(there.world.members, None).sites  # type: ignore[arg-type]

@@ -1,0 +1,271 @@
+"""Relays over a link: sealed from site to site, and what a receiver does with a bad letter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from fallow.core.contract import Contract
+from fallow.core.types import Answer
+from fallow.core.view import View
+from fallow.privacy import Privacy
+from fallow.privacy.masks import new_secret, public_half
+from fallow.sites.store import RelayedMessage
+from fallow.transport.envelope import Order, open_order, open_reply
+from fallow.transport.relays import (
+    Delivery,
+    bytes_to_tensor,
+    delivery_body,
+    limit_claims,
+    read_delivery,
+    seal_letters,
+    tensor_to_bytes,
+)
+from tests.deployment.remotes import RUN, Federation, Waits, federation
+from tests.worlds import tables, world
+
+THREE = tables(sites=3)
+ALL = {to: [site for site in THREE if site != to] for to in THREE}
+RING = {"a": ["c"], "b": ["a"], "c": ["b"]}
+
+
+@dataclass(frozen=True)
+class Passing:
+    """Sites pass on the mean of their rows, then add up what they got."""
+
+    contract: ClassVar[Contract] = Contract(
+        "Passing",
+        "-",
+        0,
+        sum={"total": "totals over sites of what was passed on"},
+        relay={"model": "nothing"},
+    )
+
+    def query(self, ask: Any, budget: Any, memo: Any) -> Any:
+        raise NotImplementedError
+
+    def model(self, view: View) -> Answer:
+        return {"w": view.model("global")["w"] + len(view.labels), "labels": 2.0}
+
+    def total(self, view: View) -> Answer:
+        held = [
+            kept["w"] for name, kept in view.memory.items() if name.startswith("model/")
+        ]
+        return {"x": torch.stack(held).sum()}
+
+
+def brought(there: Any) -> dict[str, dict[str, torch.Tensor]]:
+    return {
+        name: {k: v["w"] for k, v in site.memory.items() if k.startswith("model/")}
+        for name, site in there.members.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "routes", [ALL, RING, {"a": ["a", "b"]}], ids=["all", "ring", "itself"]
+)
+def test_receivers_hold_what_those_of_the_simulator_hold(
+    routes: dict[str, list[str]],
+) -> None:
+    there = federation(Passing(), THREE)
+    here = world(THREE, Passing())
+    sizes = [federated.ask().relay("model", routes) for federated in (there, here)]
+    assert sizes[0] == sizes[1]
+    torch.testing.assert_close(brought(there.world), brought(here), rtol=0, atol=0)
+    assert there.world.shown.bytes_up == here.shown.bytes_up
+    assert there.world.shown.bytes_down == here.shown.bytes_down
+
+
+def list_passing(there: Federation) -> Iterator[bytes]:
+    """Everything that the coordinator can read of what crosses the link."""
+    public = there.signing["a"].public
+    for site, blob in there.link.delivered:
+        signing = there.signing[site]
+        order = open_order(public, blob)
+        reply = open_reply(there.remote.keys.sites[site], signing.handle(blob), site)
+        yield repr(order.body).encode()
+        for value in reply.answer.values():
+            yield (
+                tensor_to_bytes(value, "")
+                if isinstance(value, torch.Tensor)
+                else repr(value).encode()
+            )
+
+
+def test_the_coordinator_sees_no_model_that_is_passed_on() -> None:
+    there = federation(Passing(), THREE)
+    there.ask().relay("model", ALL)
+    models = [there.world.members[s].memory["model/b"]["w"].numpy().tobytes() for s in "ac"]
+    crossed = b"".join(list_passing(there))
+    assert len(crossed) > 1000
+    assert not any(model[:16] in crossed for model in models)
+
+
+def test_a_relay_counts_both_legs_and_is_asked_again_after_a_crash_in_between() -> None:
+    there = federation(Passing(), THREE, Waits(10.0, patience=20.0))
+    there.signing["b"].change = lambda order, answer: {"late": 1.0, "n": -1.0}
+    with pytest.raises(RuntimeError, match="site b"):
+        there.ask().relay("model", {"a": ["b"]})
+    assert there.journal.read_note("place") is None
+    there.signing["b"].change = None
+    there.ask().relay("model", {"a": ["b"], "b": ["c"]})
+    noted = {site: there.journal.read_note(f"counted/{site}") for site in "abc"}
+    assert noted == {"a": "0/query/0/deliver", "b": "0/query/0/deliver", "c": "0/query/0"}
+    assert there.journal.read_note("place") == "2"
+
+
+def test_a_relay_waits_for_all_its_sites_whatever_the_quorum() -> None:
+    waits = Waits(10.0, quorum=1, patience=30.0)
+    there = federation(Passing(), THREE, waits, link={"down": {"b"}})
+    with pytest.raises(RuntimeError, match=r"2 of 3 sites answered .*missing: b"):
+        there.ask().relay("model", ALL)
+
+
+def test_a_relay_passes_under_secure_sums_and_sums_of_it_are_masked() -> None:
+    there = federation(Passing(), THREE, privacy=Privacy(secure_sum=True))
+    plain = world(THREE, Passing())
+    totals = []
+    for ask in (there.ask(), plain.ask()):
+        ask.relay("model", {to: ["a"] for to in THREE})
+        totals.append(float(ask.sum("total")["x"]))
+    assert totals[0] == pytest.approx(totals[1], abs=1e-5)
+    assert there.world.shown.entries["sum", "total"]["masked"]
+    with pytest.raises(RuntimeError, match=r"asks for 'model' by each: .* by relay alone"):
+        there.ask("0/other").each("model")
+
+
+def test_a_receiver_without_a_seal_key_is_named() -> None:
+    there = federation(Passing(), THREE)
+    del there.remote.keys.seals["c"]  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError, match="site c has no seal key"):
+        there.ask().relay("model", ALL)
+
+
+# -- bad letters --------------------------------------------------------------------------------
+
+SECRET = new_secret()
+TO_B = {"b": public_half(SECRET)}
+SIZES = {"w": 3, "stats": 0}
+
+
+def letter(sender: str, key: str = "0/0", **state: Any) -> torch.Tensor:
+    order = Order("s", RUN, sender, key, 1)
+    return torch.as_tensor(seal_letters(order, state, TO_B)["letter/b"])
+
+
+def order_to_b(**letters: Any) -> Order:
+    return Order(
+        "s", RUN, "b", "0/0/deliver", 2, "deliver", None, delivery_body("model", letters)
+    )
+
+
+GOOD = torch.tensor([1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (
+            letter("a", w=torch.tensor([1.0, torch.nan, 3.0]), labels=1.0),
+            "w is NaN or infinite",
+        ),
+        (letter("a", w=GOOD[:2], labels=1.0), r"w has the shape \(2,\) and not \(3,\)"),
+        (letter("c", w=GOOD, labels=1.0), "its seal does not open"),
+        (letter("a", key="0/1", w=GOOD, labels=1.0), "its seal does not open"),
+        (bytes_to_tensor(b"short"), "its seal does not open"),
+        (3.0, "its seal does not open"),
+    ],
+)
+def test_a_bad_letter_is_refused_by_name_and_no_average_uses_what_stands_for_it(
+    bad: Any, why: str
+) -> None:
+    delivery = read_delivery(
+        order_to_b(a=bad, c=letter("c", w=GOOD, labels=4.0)), SECRET, SIZES
+    )
+    assert delivery.refused.keys() == {"a"}
+    with pytest.raises(
+        ValueError, match=f"site b refuses what site a passed on in 'model': {why}"
+    ):
+        raise ValueError(delivery.refused["a"])
+    assert torch.equal(delivery.letters["c"].state["w"], GOOD)
+    stands_for_it = delivery.letters["a"].state
+    assert stands_for_it["w"].shape == (3,)
+    assert bool(stands_for_it["w"].isnan().all())
+    assert not float(stands_for_it["labels"]) > 0
+
+
+def test_a_delivery_of_nothing_that_can_be_read_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match="site a passed on in 'model': its seal does not open"
+    ):
+        read_delivery(order_to_b(a=bytes_to_tensor(b"short")), SECRET, SIZES)
+
+
+def test_a_diverged_model_of_a_peer_is_said_and_the_others_arrive() -> None:
+    there = federation(Passing(), THREE)
+    spoiled = there.world.members["b"]
+    nan = {k: torch.full_like(v, torch.nan) for k, v in spoiled.memory["global"].items()}
+    spoiled.remember("global", nan)
+    there.ask().relay("model", ALL)
+    assert there.refusals.keys() == {"a", "c"}
+    assert there.refusals["c"].startswith(
+        "site c refuses what site b passed on in 'model': w is"
+    )
+    assert bool(brought(there.world)["a"]["model/c"].isfinite().all())
+
+
+def test_a_sender_that_answers_with_no_sealed_letters_is_refused() -> None:
+    there = federation(Passing(), THREE)
+    there.signing["b"].change = lambda order, answer: {
+        "letter/a": bytes_to_tensor(b"x"),
+        "bytes": 1,
+    }
+    with pytest.raises(RuntimeError, match="letter/a has 1 bytes and is no sealed letter"):
+        there.ask().relay("model", {"a": ["b"]})
+
+
+# -- what a hostile sender can do ----------------------------------------------------------------
+
+
+def pass_on(content: dict[str, torch.Tensor]) -> Delivery:
+    """What a receiver makes of one letter."""
+    secret = new_secret()
+    order = Order("study", RUN, "b", "0/query/0/deliver", 1, "deliver")
+    details = {"b": public_half(secret)}
+    sent = replace(order, site="a", key="0/query/0")
+    letters = seal_letters(sent, dict(content), details)
+    body = delivery_body("model", {"a": letters["letter/b"]})
+    return read_delivery(replace(order, body=body), secret, {"w": 3})
+
+
+@pytest.mark.parametrize("size", [1e300, 5e40, 1e20])
+def test_a_model_that_no_average_can_hold_is_kept_out(size: float) -> None:
+    w = torch.full((3,), size, dtype=torch.float64)
+    result = pass_on({"w": w, "labels": torch.tensor(4.0)})
+    assert (
+        "w has the norm" in result.refused["a"] or "NaN or infinite" in result.refused["a"]
+    )
+
+
+def test_a_model_with_less_than_no_labels_is_kept_out() -> None:
+    result = pass_on({"w": torch.ones(3), "labels": torch.tensor(-4.0)})
+    assert "labels is below 0" in result.refused["a"]
+
+
+def test_a_model_that_is_passed_on_weighs_ten_times_the_usual_one_at_most() -> None:
+    states = {
+        site: RelayedMessage({"w": torch.ones(3), "labels": torch.tensor(n)})
+        for site, n in (("a", 4.0), ("b", 1e9), ("c", 39.0))
+    }
+    brought = Delivery("model", states, {}, 0)
+    few = limit_claims(brought, 1, 10.0)
+    many = limit_claims(brought, 500, 10.0)
+    assert [float(letter.state["labels"]) for letter in few.letters.values()] == [
+        *(4.0, 390.0, 39.0)
+    ]
+    assert float(many.letters["b"].state["labels"]) == 5000.0
+    assert few.letters["a"] is states["a"]

@@ -1,0 +1,272 @@
+"""What a replay, a hostile site, a new run or a site that was away must not be able to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.core.messages import Request, Step
+from fallow.core.types import Answer
+from fallow.deployment.agreement import Waits
+from fallow.deployment.coordinator.program import name_run, open_journal
+from fallow.deployment.site.rows import read_rows
+from fallow.deployment.site.terms import describe_rows
+from fallow.experiment.journal import Journal
+from fallow.strategies import AHFAL
+from fallow.transport.checks import ResponseCheck
+from tests.deployment.agreed import TABLE, table
+from tests.deployment.hosts import ASK, CLOSE, Leader, about, agreement, folder, order_picks
+from tests.deployment.remotes import federation
+from tests.deployment.worlds import NAMES, tiny
+
+pytest.importorskip("cryptography")
+
+SHARE = Request("0/query/0", "query", 0, 0, (Step("sum", "share", {}),))
+
+# -- replays --------------------------------------------------------------------------------
+
+
+def test_an_order_of_an_earlier_run_that_never_arrived_begins_nothing(
+    leader: Leader,
+) -> None:
+    """The coordinator began a run, began anew, and somebody kept an order of the first."""
+    late = leader.order(about("hello", "0/hello"), run=name_run(1e9))
+    leader.run = name_run(1.5e9)
+    order_picks(leader)
+    memory = leader.ledger.store.load_states("north").keys()
+    assert "this is a replay, or the coordinator's clock" in str(leader.send(late).refused)
+    assert leader.ledger.store.load_states("north").keys() == memory != set()
+    assert leader.people("ask", "0/query", **ASK) == {"asked": 3}  # the run goes on
+
+
+def test_runs_that_begin_in_one_second_are_taken_in_their_order(leader: Leader) -> None:
+    runs = [name_run(1.5e9 + eighth / 8) for eighth in range(8)]
+    assert runs == sorted(runs)
+    for run in runs:
+        begun = leader.send(leader.order(about("hello", "0/hello"), run=run))
+        assert not begun.refused
+    assert len(set(runs)) == 8
+
+
+def test_two_runs_of_one_moment_have_different_names() -> None:
+    assert name_run(1.5e9) != name_run(1.5e9)
+
+
+def test_a_replayed_ask_of_a_finished_cycle_asks_nobody(leader: Leader) -> None:
+    order_picks(leader)
+    leader.people("ask", "0/query", **ASK)
+    ask = leader.orders[-1]
+    leader.people("close", "0/query", **CLOSE)
+    for order in (ask, replace(ask, place=99), replace(ask, place=99, counted=None)):
+        assert "which is completed" in str(leader.send(order).refused)
+    assert leader.ledger.questions(state="open") == []
+
+
+# -- a site that was away -------------------------------------------------------------------
+
+
+def test_picks_of_a_cycle_that_a_site_missed_are_not_asked_in_a_later_one(
+    leader: Leader,
+) -> None:
+    """The site picked, then was away for ask, close and training, and is chosen nothing from."""
+    order_picks(leader)
+    output: Answer = {"step": "1/query", "cycle": 1, "allowed": 3}
+    assert leader.people("ask", "1/query", 1, **output) == {"asked": 0}
+
+
+@pytest.mark.parametrize("restart", ["fresh", "continue"])
+def test_a_site_that_missed_the_end_of_a_cycle_begins_the_next_one_like_the_others(
+    tmp_path: Path, restart: str
+) -> None:
+    agreed = agreement("strategy=entropy", "training=ditto", f"restart={restart}")
+    after = []
+    kept = []
+    for name, misses in (("there", False), ("away", True)):
+        (tmp_path / name).mkdir()
+        leader = Leader(folder(tmp_path / name, agreed, brought=range(6)))
+        order_picks(leader)
+        leader.people("ask", "0/query", **ASK)
+        if not misses:
+            leader.people("close", "0/query", **CLOSE)  # nobody has answered
+        after.append(leader.round(0, leader.first_model(), cycle=1))
+        kept.append(leader.ledger.store.load_states("north"))
+        leader.ledger.close()
+    assert kept[0].keys() == kept[1].keys() >= {"own/v"}
+    torch.testing.assert_close(after[0], after[1], rtol=0, atol=0)
+    torch.testing.assert_close(kept[0]["own/v"], kept[1]["own/v"], rtol=0, atol=0)
+
+
+# -- what people answer, in the coordinator's hands -----------------------------------------
+
+W = torch.ones(2).double()
+TOLD: Answer = {"rows": 9.0, "hits": 3.0, "class_rows": W, "class_hits": W}
+STANDING = {"labeled": 1, "held": 0, "pool": 8}
+
+
+@pytest.mark.parametrize(
+    ("verb", "args", "answer", "why"),
+    [
+        ("ask", {"allowed": 3}, {"asked": 4}, "asked is 4, and 3 questions are allowed"),
+        ("ask", {"allowed": 3}, {}, "asked is None, which is no whole number"),
+        (
+            "hello",
+            {},
+            {"rows": "nine", "test": 0, **STANDING},
+            "rows is 'nine', which is no whole",
+        ),
+        ("hello", {}, {"rows": 9, **STANDING}, "test is None, which is no whole number"),
+        (
+            "close",
+            {},
+            {"asked": 1, "answered": "1", "declined": 0, **STANDING},
+            "answered is '1'",
+        ),
+        ("close", {}, {"asked": 1, "answered": 1, "declined": 0}, "labeled is None"),
+        ("score", {}, {"rows": 9.0}, r"it answers with \['rows'\]"),
+        ("score", {}, {**TOLD, "hits": "all"}, "hits is 'all', and only numbers"),
+    ],
+)
+def test_an_answer_that_would_end_the_program_for_ever_is_refused(
+    verb: str, args: Any, answer: Any, why: str
+) -> None:
+    request = about(verb, "0/query", **args)
+    with pytest.raises(ValueError, match=why):
+        ResponseCheck({"a": 9}).check("a", request, answer)
+
+
+def test_progress_in_words_is_refused() -> None:
+    assert ResponseCheck().check_progress("a", {"open": 1}) == {"open": 1}
+    with pytest.raises(ValueError, match="open is 'one', which is no whole number"):
+        ResponseCheck().check_progress("a", {"open": "one"})
+
+
+def test_a_score_of_another_number_of_classes_is_refused_by_the_others() -> None:
+    result = federation(AHFAL())
+    answers: dict[str, Answer] = dict.fromkeys(result.remote.sites, TOLD)
+    first = result.remote.sites[0]
+    answers[first] = {**TOLD, "class_rows": torch.ones(3).double()}
+    for site, signing in result.signing.items():
+        signing.told["0/query/score/0"] = answers[site]
+    result.remote.waits = Waits(result.remote.waits.timeout, quorum=2)
+    asked = {site: about("score", "0/query") for site in result.remote.sites}
+    assert set(result.remote.exchange(asked).answers) == set(result.remote.sites) - {first}
+
+
+# -- spending -------------------------------------------------------------------------------
+
+
+def test_runs_begun_again_do_not_average_noise_away(tmp_path: Path) -> None:
+    pytest.importorskip("opendp")
+    agreed = agreement("strategy=ahfal", "privacy.epsilon=0.5")  # of 2 cycles
+    site = folder(tmp_path, agreed, brought=range(9))
+    assert site.settings.epsilon is None and site.epsilon == 1.0
+    refused = []
+    for run in (f"000000000{at}-" + 16 * "a" for at in (1, 2, 3)):
+        leader = Leader(site, run=run)
+        refused.append(leader.send(leader.order(SHARE)).refused)
+        leader.ledger.close()
+    assert refused[:2] == [None, None]
+    assert "has spent epsilon 1 of the 1 that it allows over all runs" in str(refused[2])
+
+
+def test_a_row_withdrawn_after_it_was_picked_is_not_asked(leader: Leader) -> None:
+    order_picks(leader)
+    row = int(leader.ledger.store.load_states("north")["picks"]["rows"][0])
+    leader.ledger.withdraw(row, "ann")
+    assert leader.people("ask", "0/query", **ASK) == {"asked": 2}
+    assert row not in {question.row for question in leader.ledger.questions()}
+
+
+# -- files ----------------------------------------------------------------------------------
+
+
+def test_nobody_else_reads_a_ledger_or_its_copy(leader: Leader) -> None:
+    order_picks(leader)
+    leader.people("close", "0/query", **CLOSE)
+    files = sorted(leader.site.path.glob("ledger*"))
+    assert {file.name for file in files} >= {"ledger.sqlite", "ledger-backup.sqlite"}
+    assert [file.name for file in files if file.stat().st_mode & 0o077] == []
+
+
+@pytest.mark.parametrize("is_old", [False, True], ids=["new", "of an earlier version"])
+def test_nobody_else_reads_what_sites_answered_in_a_coordinators_journal(
+    tmp_path: Path, is_old: bool
+) -> None:
+    file = tmp_path / "journal.sqlite"
+    if is_old:
+        file.touch(mode=0o644)
+    with open_journal(tmp_path, agreement("strategy=entropy")) as journal:
+        journal.note("a", "1")
+        files = sorted(tmp_path.glob("journal*"))
+        assert {result.name for result in files} >= {file.name, f"{file.name}-wal"}
+        assert [values.name for values in files if values.stat().st_mode & 0o077] == []
+
+
+def test_rows_that_are_trained_and_tested_on_are_told(tmp_path: Path) -> None:
+    table(tmp_path / "rows.csv")
+    table(tmp_path / "test.csv", "t1,63,male,233,yes", "t2,64,male,233,no")
+    rows, tests = (read_rows(tmp_path / name, TABLE) for name in ("rows.csv", "test.csv"))
+    assert describe_rows(rows, tests)[-1] == (
+        "test rows: 1 of them equal a row to train on in every feature; scores say too much then"
+    )
+    assert not [line for line in describe_rows(rows, None) if "equal" in line]
+
+
+def test_a_refusal_names_no_folder_of_the_site(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def report_damage(*about: object) -> None:
+        raise leader.ledger._tables.damage_error("a page")
+
+    monkeypatch.setattr(leader.ledger.orders, "find_position", report_damage)
+    refused = str(leader.send(leader.order(about("hello", "0/hello"))).refused)
+    assert "its ledger is damaged" in refused and str(leader.site.path) not in refused
+    assert "ledger.sqlite" in (leader.site.path / "errors.log").read_text()
+
+
+def test_a_coordinators_journal_survives_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    full = 2
+    normal = 1
+
+    def read_durability(journal: Journal) -> int:
+        return int(journal._file.read("PRAGMA synchronous")[0][0])
+
+    with open_journal(tmp_path, agreement("strategy=entropy")) as journal:
+        assert read_durability(journal) == full
+    assert read_durability(Journal(tmp_path / "simulated.sqlite")) == normal
+
+
+# -- the coordinator's program --------------------------------------------------------------
+
+
+def test_a_study_begins_with_all_its_sites_and_says_so(tmp_path: Path) -> None:
+    waits = Waits(timeout=5.0, quorum=2, patience=20.0, deadline=3600.0)
+    world = tiny(tmp_path, waits=waits)
+    world.link.down = {"davos"}
+    with pytest.raises(RuntimeError, match=r"begins with all its sites.*missing: davos"):
+        world.program().go()
+    assert world.link.clock() >= 20.0  # it was patient
+    world.link.down.clear()
+    assert world.program().go()
+
+
+def test_handing_over_the_last_model_is_among_what_left_each_site(tmp_path: Path) -> None:
+    world = tiny(tmp_path)
+    assert world.program().go()
+
+    def list_finishes() -> list[Any]:
+        return [row for row in world.records()[-1]["revealed"] if row["verb"] == "finish"]
+
+    (row,) = list_finishes()
+    assert (row["kind"], row["sites"], row["exchanges"]) == ("keep", len(NAMES[:3]), 1)
+    (world.place / "model-card.md").unlink()  # killed before its very last file
+    assert world.program().go()
+    assert list_finishes() == [row]
+    assert "finish (keep)" in (world.place / "model-card.md").read_text()

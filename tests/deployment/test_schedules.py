@@ -1,0 +1,305 @@
+"""Random schedules of crashes, lost, doubled, late and damaged messages over the real coordinator
+and real sites with their ledgers: all end where an undisturbed run ends.
+
+6 schedules; 1,000 where FALLOW_SOAK is set.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fallow.core.events import Event
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
+from fallow.core.types import SiteId
+from fallow.deployment.agreement import Waits
+from fallow.deployment.building import BuiltStudy, build_study
+from fallow.deployment.coordinator.labels import LabelWait
+from fallow.deployment.coordinator.live import Control
+from fallow.deployment.coordinator.sites import RealSites, greet_sites
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.transport.envelope import open_order
+from fallow.transport.remote import Remote
+from tests.deployment.loopback import Faults, Handle, Loopback
+from tests.deployment.worlds import Federation, federation, rows
+
+TIMES = 168 if os.environ.get("FALLOW_SOAK") else 1
+CALM = Faults()
+STORM = Faults(
+    lost=0.1, twice=0.2, damaged=0.02, dies_before=0.06, dies_after=0.06, late=8.0
+)
+CONFIG = TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05, momentum=0.9))
+COMMON: dict[str, Any] = {
+    "model": Spec("linear"),
+    "training_config": CONFIG,
+    "initial": 3,
+    "per_cycle": 2,
+    "rounds": 1,
+    "cycles": 1,
+    "score_rounds": 1,
+    "dtype": "float64",
+    "standardize": "none",
+}
+SUMS = Recipe("storm", strategy=Spec("ahfal"), training=Spec("fedavg"), **COMMON)
+RELAYS = Recipe(
+    "storm",
+    strategy=Spec("random"),
+    training=Spec("dpfl", {"budget": 2}),
+    validation=0.4,
+    **COMMON,
+)
+STUDIES = {"sums": (SUMS, 4), "relays": (RELAYS, 2)}  # and so many schedules
+RUN, LIVES = "0000000001-" + 16 * "a", 60
+
+
+class Killed(BaseException):
+    """The coordinator's process is gone."""
+
+
+@dataclass
+class Fate:
+    """When the coordinator dies: with a small chance whenever it sends, receives or says anything,
+    a few times in all; and how quick people are."""
+
+    draw: np.random.Generator
+    deaths: int = 3
+
+    def strike(self) -> None:
+        if self.deaths > 0 and self.draw.random() < 0.02:
+            self.deaths -= 1
+            raise Killed
+
+    def hesitates(self) -> bool:
+        return bool(self.draw.random() < 0.5)
+
+
+@dataclass
+class Mortal:
+    """A link whose caller may die before and after it."""
+
+    link: Loopback
+    fate: Fate
+
+    def send(self, messages: Mapping[SiteId, bytes]) -> None:
+        self.fate.strike()
+        self.link.send(messages)
+        self.fate.strike()
+
+    def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
+        self.fate.strike()
+        return self.link.receive(seconds)
+
+    def online(self) -> set[SiteId]:
+        return self.link.online()
+
+    def close(self) -> None:
+        self.link.close()
+
+
+@dataclass
+class Coordinator:
+    """One life after the other of a coordinator, over what its journal holds."""
+
+    world: Federation
+    parts: BuiltStudy
+    path: Path
+    link: Loopback
+    fate: Fate
+    say: Callable[[Event], None]
+    lives: int = 0
+    said: list[Event] = field(default_factory=list)
+
+    def go(self) -> Any:
+        while True:
+            self.lives += 1
+            assert self.lives < LIVES, self.said[-5:]
+            journal = Journal(self.path)
+            try:
+                return self._life(journal)
+            except Killed:
+                self.link.close()  # what was on its way is lost with the process
+            finally:
+                journal.close()
+
+    def _life(self, journal: Journal) -> Any:
+        agreed = self.world.agreement
+        details = (agreed.digest, RUN, agreed.waits, self.tell)
+        link = Mortal(self.link, self.fate)
+        remote = Remote(link, journal, self.world.keys, *details, clock=self.link.clock)
+        greeted = greet_sites(self.parts, remote, journal)
+        clock, control = self.link.clock, Control(self.path.parent / "control")
+        label_wait = LabelWait(remote, journal, control, 1e9, self.tell, clock, 0.0)
+        run = Run(
+            RealSites(agreed, self.parts, remote, journal, label_wait, greeted), journal
+        )
+        run.go()
+        return journal.load_step(f"{agreed.recipe.cycles}/train")
+
+    def tell(self, event: Event) -> None:
+        self.said.append(event)
+        self.fate.strike()
+        self.say(event)
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a study leaves behind."""
+
+    model: dict[str, torch.Tensor]
+    labels: dict[SiteId, list[Any]]
+    lives: int
+    deaths: int
+
+
+class Weather:
+    """A federation that is used again for every schedule, from the beginning."""
+
+    def __init__(self, folder: Path, recipe: Recipe, quorum: int | None = None) -> None:
+        sites = ("basel", "chur", "davos")
+        waits = Waits(timeout=60.0, patience=1e9, quorum=quorum)
+        self.world = federation(folder, recipe, rows(sites, each=12), waits)
+        self.parts, self.folder, self.numbers = (
+            build_study(self.world.agreement),
+            folder,
+            count(),
+        )
+
+    def clear(self) -> None:
+        self.world.close()
+        self.world.ledgers.clear()
+        for site in self.world.sites.values():
+            for file in site.path.glob("ledger*"):
+                file.unlink()
+
+    def study(
+        self, seed: int, faults: Faults = CALM, deaths: int = 0, shy: Shy | None = None
+    ) -> Left:
+        """One schedule."""
+        self.clear()
+        world, fate = self.world, Fate(np.random.default_rng([seed, 1]), deaths)
+
+        def host(site: SiteId) -> Handle:
+            return shy(site, world.host(site)) if shy else world.host(site)
+
+        link = Loopback(
+            {site: host(site) for site in world.sites}, faults, seed, restart=host
+        )
+        path = self.folder / f"journal-{next(self.numbers)}.sqlite"
+        coordinator = Coordinator(world, self.parts, path, link, fate, self.people(fate))
+        done = coordinator.go()
+        self.check_ledgers()
+        return Left(done["state"], world.labels(), coordinator.lives, link.deaths)
+
+    def people(self, fate: Fate) -> Callable[[Event], None]:
+        """They answer by and by, some twice."""
+
+        def answer(event: Event) -> None:
+            if event["event"] != "labels":
+                return
+            for site, ledger in self.world.ledgers.items():
+                for question in ledger.questions(state="open"):
+                    if not (fate.deaths and fate.hesitates()):
+                        ledger.answer(
+                            question.row, self.world.truth(site, question.row), "Ann"
+                        )
+                        ledger.answer(
+                            question.row, self.world.truth(site, question.row), "Ann"
+                        )
+
+        return answer
+
+    def check_ledgers(self) -> None:
+        """No row was asked twice, nobody was asked too often, nothing was performed twice."""
+        for site in self.world.sites.values():
+            with sqlite3.connect(site.path / "ledger.sqlite") as db:
+                (twice,) = db.execute(
+                    "SELECT count(*) - count(DISTINCT row) FROM question"
+                ).fetchone()
+                beyond = db.execute(
+                    "SELECT * FROM purchase WHERE asked > allowed"
+                ).fetchall()
+                places = db.execute("SELECT place FROM exchange ORDER BY id").fetchall()
+            db.close()
+            assert twice == 0
+            assert beyond == []
+            assert places == sorted(places)
+            assert len(set(places)) == len(places)
+
+
+@pytest.fixture(scope="module", params=STUDIES)
+def weather(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weather]:
+    values = Weather(tmp_path_factory.mktemp(request.param), STUDIES[request.param][0])
+    yield values
+    values.world.close()
+
+
+def check_same(found: Left, expected: Left, schedule: int) -> None:
+    assert found.labels == expected.labels, schedule
+    for name in ("w", "stats"):
+        assert torch.equal(found.model[name], expected.model[name]), schedule
+
+
+def test_every_schedule_ends_where_an_undisturbed_run_ends(
+    weather: Weather, request: Any
+) -> None:
+    schedules = TIMES * STUDIES[request.node.callspec.params["weather"]][1]
+    calm = weather.study(0)
+    assert (calm.lives, calm.deaths) == (1, 0)
+    assert all(len(labels) >= 5 for labels in calm.labels.values())
+    lives = deaths = 0
+    for seed in range(1, schedules + 1):
+        found = weather.study(seed, STORM, 3)
+        check_same(found, calm, seed)
+        lives, deaths = lives + found.lives - 1, deaths + found.deaths
+    assert min(lives, deaths) > schedules  # there was a storm
+
+
+@dataclass(frozen=True)
+class Shy:
+    """A site whose answers in some rounds of training never arrive.  performs: it does what it is
+    asked all the same, so that it has gone further than the coordinator knows."""
+
+    performs: bool
+    public: bytes
+    rounds: tuple[int, ...]
+
+    def __call__(self, site: SiteId, handle: Handle) -> Handle:
+        keys = {f"{cycle}/train/{r}/0" for cycle in (0, 1) for r in self.rounds}
+
+        def shy(blob: bytes) -> bytes | None:
+            if site != "chur" or open_order(self.public, blob).key not in keys:
+                return handle(blob)
+            if self.performs:
+                handle(blob)
+            return None
+
+        return shy
+
+
+@pytest.mark.parametrize("rounds", [(0, 2)], ids=str)
+def test_what_a_site_did_too_late_is_as_if_it_had_never_been_asked(
+    tmp_path: Path, rounds: tuple[int, ...]
+) -> None:
+    training_config = replace(CONFIG, optimizer=replace(CONFIG.optimizer, persist=True))
+    weather = Weather(
+        tmp_path, replace(SUMS, rounds=3, training_config=training_config), quorum=2
+    )
+    public = weather.world.agreement.coordinator
+    late, never = (
+        weather.study(0, shy=Shy(does, public, rounds)) for does in (True, False)
+    )
+    check_same(late, never, 0)
+    assert not torch.equal(late.model["w"], weather.study(0).model["w"])
+    weather.world.close()

@@ -1,0 +1,45 @@
+"""Secure aggregation where an agreement of three sites or more says nothing of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fallow.deployment.building import LARGE, with_secure_sums
+from fallow.privacy import Privacy
+from fallow.settings.recipe import Recipe, recipe_from
+
+SOLVED = recipe_from({"name": "trial", "training": "closed-form", "strategy": "margin"})
+
+
+@pytest.mark.parametrize(
+    ("recipe", "privacy"),
+    [
+        (SOLVED, Privacy(secure_sum=True, bound=LARGE)),
+        (Recipe("trial"), Privacy(secure_sum=True, bound=LARGE)),
+        (replace(SOLVED, privacy=Privacy(bound=5.0)), Privacy(secure_sum=True, bound=5.0)),
+        (
+            Recipe("trial", privacy=Privacy(epsilon=1.0)),
+            Privacy(epsilon=1.0, secure_sum=True, bound=LARGE),
+        ),
+        (
+            recipe_from({"name": "trial", "training": "nobodys:Training"}),
+            Privacy(secure_sum=True, bound=LARGE),
+        ),
+    ],
+    ids=["closed form", "FedAvg", "with a bound", "with noise", "not ours"],
+)
+def test_three_sites_have_it_and_all_else_stays(recipe: Recipe, privacy: Privacy) -> None:
+    secure_sums = with_secure_sums(recipe, 3)
+    assert secure_sums.privacy == privacy
+    assert replace(secure_sums, privacy=recipe.privacy) == recipe
+
+
+def test_who_agreed_to_show_parts_has_none() -> None:
+    recipe = recipe_from({"name": "trial", "training": "closed-form:shown=parts"})
+    assert with_secure_sums(recipe, 3) is recipe
+
+
+def test_two_sites_have_none() -> None:
+    assert with_secure_sums(SOLVED, 2) is SOLVED

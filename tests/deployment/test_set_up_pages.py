@@ -1,0 +1,100 @@
+"""The commands of docs/deployment.md and docs/transports.md set up a federation, as they stand."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fallow.cli.app import app
+from fallow.deployment.coordinator.folder import CoordinatorFolder
+from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.study_file import read_agreement
+from fallow.transport.links import HTTPS
+from tests.commands import commands_of
+
+pytest.importorskip("cryptography")
+pytest.importorskip("flwr")
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+SITES = ("basel", "bern", "zug")
+
+
+def commands(page: str) -> list[list[str]]:
+    """The commands of all bash blocks of a page, in order."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"^```bash\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [words for block in blocks for words in commands_of(block)]
+
+
+def run(words: list[str], typed: str | None = None) -> str:
+    done = CliRunner().invoke(app, words, input=typed)
+    assert done.exit_code == 0, f"{words}: {done.output} {done.exception}"
+    return done.output
+
+
+def write_files() -> None:
+    """What the pages suppose: an example at the coordinator, examples and tests at a site."""
+    head = "id,age,pressure,smoker,outcome\n"
+    lines = [
+        f"p{number},{30 + number},{110 + 7 * number % 50},{'yes' if number % 3 else 'no'}"
+        for number in range(40)
+    ]
+    labeled = [f"{line},{'ill' if n % 2 else 'well'}\n" for n, line in enumerate(lines)]
+    Path("example.csv").write_text(head + "".join(labeled[:8]))
+    Path("rows.csv").write_text(head + "".join(f"{line},\n" for line in lines[:30]))
+    Path("test.csv").write_text(head + "".join(labeled[30:]))
+
+
+def link_of(words: list[str]) -> str:
+    if "--link" not in words:
+        return HTTPS  # the default
+    return words[words.index("--link") + 1]
+
+
+def as_site(words: list[str], name: str) -> list[str]:
+    return [word.replace("basel", name) for word in words]
+
+
+def test_the_page_sets_up_a_federation_of_three_sites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_files()
+    pages = commands("deployment.md")
+    (init,) = [words for words in pages if words[:2] == ["coordinate", "init"]]
+    (join,) = [words for words in pages if words[:2] == ["site", "init"]]
+    (admit,) = [words for words in pages if words[:2] == ["coordinate", "admit"]]
+    run(init)
+    shutil.copy("heart/study.toml", "study.toml")
+    digest = read_agreement("study.toml").digest
+    assert digest in run(["coordinate", "status", "heart"])
+    for name in SITES:
+        run(as_site(join, name), typed=f"{digest[:8]}\n")
+        shutil.copy(f"{name}-site/join.json", f"{name}.json")
+    run(admit)
+    assert CoordinatorFolder.open("heart").missing == []
+    site = SiteFolder.open("basel-site")
+    assert site.settings.limit == 200
+    assert site.agreement.recipe.privacy.secure_sum  # as the page says of three sites
+    run(["site", "status", "basel-site"])
+
+
+@pytest.mark.parametrize("link", ["https", "flower", "nvflare"])
+def test_each_transport_is_set_up_by_its_commands(
+    link: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_files()
+    pages = commands("transports.md")
+    inits = [n for n, words in enumerate(pages) if words[:2] == ["coordinate", "init"]]
+    (at,) = [n for n in inits if link_of(pages[n]) == link]
+    init, join = pages[at : at + 2]
+    run(init)
+    shutil.copy("heart/study.toml", "study.toml")
+    digest = read_agreement("study.toml").digest
+    run(join, typed=f"{digest}\n\n")
+    assert SiteFolder.open("basel-site").agreement.link == link
+    assert (Path("heart/nvflare/keep.py").exists()) == (link == "nvflare")

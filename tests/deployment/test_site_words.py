@@ -1,0 +1,58 @@
+"""What a site's command says: tables that fit a page, and no more than what can leave."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fallow.cli import options
+from fallow.cli.tables import show_table
+from fallow.deployment.building import build_study
+from fallow.deployment.site.terms import list_disclosures
+from fallow.settings.spec import Spec
+from tests.deployment.worlds import TINY, Federation, federation, rows, tiny
+
+LONG = "totals over sites of rows and of weighted models, " * 4
+
+
+def test_a_table_is_no_wider_than_a_hundred_columns_where_nobody_knows_the_width(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    heads = ("part", "verb", "reveals", "seen by")
+    line = ("people and scores", "deviation", LONG, "coordinator, each site's part")
+    show_table(options.console(), "What leaves this site", heads, [line], whole=2)
+    told = capsys.readouterr().out.splitlines()
+    assert max(map(len, told)) <= 100
+    assert "people and scores  deviation" in told[2]  # names stand whole
+    assert " ".join(told).count("weighted") == 4
+
+
+def list_reveals(world: Federation) -> dict[str, str]:
+    return {verb: what for _, verb, what, _ in list_disclosures(world.sites["basel"])}
+
+
+def test_a_study_of_classes_says_nothing_of_numbers_and_its_sites_tell_none(
+    tmp_path: Path,
+) -> None:
+    world = tiny(tmp_path)
+    assert {"columns", "spread"} <= list_reveals(world).keys()
+    assert not {"labeled", "deviation"} & list_reveals(world).keys()
+    assert (
+        "hits" in list_reveals(world)["score"]
+        and "squared" not in list_reveals(world)["score"]
+    )
+    assert (
+        build_study(world.agreement).methods["scaling"].contract.refusal("labeled", "sum")
+    )
+
+
+def test_a_study_of_numbers_says_nothing_of_classes(tmp_path: Path) -> None:
+    recipe = replace(TINY, strategy=Spec("random"))
+    world = federation(tmp_path, recipe, rows(("basel", "chur"), 0))
+    assert {"columns", "spread", "labeled", "deviation"} <= list_reveals(world).keys()
+    assert (
+        "squared" in list_reveals(world)["score"]
+        and "hits" not in list_reveals(world)["score"]
+    )

@@ -1,0 +1,374 @@
+"""``fallow audit``: who labeled, what left and what noise cost, signed, and a change is found."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import sqlite3
+import subprocess
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from fallow.cli.coordinate_words import CoordinatorLines
+from fallow.cli.log_lines import LogLines
+from fallow.deployment.coordinator.arrivals import (
+    ARRIVALS,
+    Arrival,
+    add_arrival,
+    read_arrivals,
+)
+from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.trail.entries import FIELDS, read_trail
+from fallow.deployment.trail.signed import read_key, verify_audit, write_audit
+from fallow.privacy.signing import new_signing_key, verify_key
+from fallow.storage.errors import Failed
+from tests.deployment.hosts import Leader, agreement, folder
+from tests.deployment.test_program_cli import Said, begun, fallow
+from tests.deployment.worlds import Federation, federation, rows
+
+pytest.importorskip("cryptography")
+__all__ = ["begun", "fallow"]  # fixtures
+
+FILES = ("audit.html", "audit.csv", "audit.json")
+CLASSES = ("class 0", "class 1", "class 2")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    """A study that two sites have finished, with people who labeled."""
+    from tests.deployment.real import SHORT
+
+    made = federation(tmp_path_factory.mktemp("study"), SHORT, rows(("basel", "chur")))
+    try:
+        assert made.program().go()
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def audit(world: Federation, tmp_path: Path) -> Path:
+    """The audit trail of a site."""
+    write_audit(world.sites["basel"].path, tmp_path / "audit")
+    return tmp_path / "audit"
+
+
+def entries(audit: Path) -> list[dict[str, str]]:
+    with (audit / "audit.csv").open(newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def key_of(world: Federation) -> str:
+    return str(world.sites["basel"].path / "join.json")
+
+
+def test_the_trail_of_a_site_has_every_label_with_its_person_and_every_answer(
+    world: Federation, audit: Path
+) -> None:
+    site = world.sites["basel"]
+    values = entries(audit)
+    assert tuple(values[0]) == FIELDS
+    with closing(site.open_ledger()) as ledger:
+        asked = {question.row for question in ledger.questions()}
+        traffic = ledger.traffic()
+    labeled = [line for line in values if line["what"] == "answer"]
+    assert {int(line["row"]) for line in labeled} == asked
+    assert {line["who"] for line in labeled} != {""}
+    sent = [line for line in values if line["what"] == "sent"]
+    assert len(sent) == sum(line.exchanges for line in traffic)
+    assert sum(int(line["bytes"]) for line in sent) == sum(line.bytes for line in traffic)
+    times = [line["time"] for line in values]
+    assert times == sorted(times)
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", at) for at in times)
+
+
+def test_no_cell_of_a_row_and_no_label_stands_in_a_trail(
+    world: Federation, audit: Path
+) -> None:
+    site = world.sites["basel"]
+    cells = [cell for line in open_rows(site) for cell in line if "." in cell]
+    assert len(cells) > 50
+    for name in FILES:
+        text = (audit / name).read_text()
+        assert not [cell for cell in cells if cell in text]
+        assert not [word for word in CLASSES if word in text]
+
+
+def test_no_line_of_a_log_of_a_whole_study_has_a_cell_or_a_label(
+    world: Federation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = LogLines(form="json", study="hospitals", party="coordinator")
+    lines = CoordinatorLines(Console(file=StringIO()), world.agreement, log=log)
+    for event in world.events:
+        lines(event)
+    told = capsys.readouterr().out
+    assert len(told.splitlines()) > 10
+    assert all(json.loads(line)["study"] == "hospitals" for line in told.splitlines())
+    cells = [
+        cell for line in open_rows(world.sites["basel"]) for cell in line if "." in cell
+    ]
+    assert not [word for word in (*cells, *CLASSES) if word in told]
+
+
+def open_rows(site: SiteFolder) -> list[list[str]]:
+    """The lines of a site's own file."""
+    with (site.path / site.settings.data).open(newline="") as lines:
+        return list(csv.reader(lines))
+
+
+def test_a_trail_is_what_its_party_signed(world: Federation, audit: Path) -> None:
+    checked = verify_audit(audit, read_key(key_of(world)))
+    assert checked.faults == []
+    assert (checked.about["role"], checked.about["party"]) == ("site", "basel")
+    by_text = read_key(b64encode(world.sites["basel"].keys.verify).decode())
+    assert verify_audit(audit, by_text).faults == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_one_changed_line_is_found_and_named(
+    world: Federation, audit: Path, name: str
+) -> None:
+    lines = (audit / name).read_bytes().split(b"\n")
+    chosen = next(i for i, line in enumerate(lines) if b"answer" in line)
+    lines[chosen] = lines[chosen].replace(b"answer", b"Answer", 1)
+    (audit / name).write_bytes(b"\n".join(lines))
+    (fault,) = verify_audit(audit, read_key(key_of(world))).faults
+    assert fault == f"{name}: line {chosen + 1} is not what was signed"
+
+
+def test_a_line_that_was_taken_out_or_added_and_a_missing_file_are_found(
+    world: Federation, audit: Path
+) -> None:
+    table = (audit / "audit.csv").read_bytes()
+    last = table[: table[:-1].rindex(b"\n") + 1]
+    key = read_key(key_of(world))
+    (audit / "audit.csv").write_bytes(last)
+    assert "audit.csv" in verify_audit(audit, key).faults[0]
+    (audit / "audit.csv").write_bytes(table + b"another line\n")
+    assert "audit.csv" in verify_audit(audit, key).faults[0]
+    (audit / "audit.csv").unlink()
+    assert verify_audit(audit, key).faults == ["audit.csv is missing"]
+
+
+def test_a_manifest_that_was_changed_and_one_of_somebody_else_are_refused(
+    world: Federation, audit: Path
+) -> None:
+    manifest = audit / "manifest.json"
+    whole = manifest.read_bytes()
+    key = read_key(key_of(world))
+    manifest.write_bytes(whole.replace(b'"basel"', b'"chur"', 1))
+    with pytest.raises(ValueError, match="was not signed by the owner of that key"):
+        verify_audit(audit, key)
+    manifest.write_bytes(whole)
+    other = read_key(b64encode(verify_key(new_signing_key())).decode())
+    with pytest.raises(ValueError, match="was not signed by the owner of that key"):
+        verify_audit(audit, other)
+    of_another = read_key(str(world.sites["chur"].path / "join.json"))
+    with pytest.raises(ValueError, match="was not signed by the owner of that key"):
+        verify_audit(audit, of_another)
+
+
+def sign_again(world: Federation, audit: Path, change: Callable[[Any], None]) -> None:
+    """What a site signs that is not honest."""
+    from fallow.privacy.signing import SIGNATURE, sign
+
+    manifest = json.loads((audit / "manifest.json").read_bytes())
+    change(manifest)
+    content = json.dumps(manifest).encode()
+    (audit / "manifest.json").write_bytes(content)
+    signature = sign(world.sites["basel"].keys.sign, content)[:SIGNATURE]
+    (audit / "manifest.sig").write_bytes(signature)
+
+
+def test_a_site_cannot_sign_as_the_coordinator(world: Federation, audit: Path) -> None:
+    sign_again(world, audit, lambda found: found.update(role="coordinator"))
+    with pytest.raises(ValueError, match="of the coordinator, and the key is that of site"):
+        verify_audit(audit, read_key(key_of(world)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda found: found.pop("files"),
+        lambda found: found["files"].pop("audit.csv"),
+        lambda found: found["files"]["audit.csv"].update(sha256=7, lines=None),
+        lambda found: found.update(files=[], role="site"),
+        lambda found: found.update(role="somebody"),
+        lambda found: found.update(made={"a": ["b"]}),
+    ],
+)
+def test_a_manifest_that_its_own_party_made_odd_is_refused_in_a_sentence(
+    world: Federation, audit: Path, change: Callable[[Any], None]
+) -> None:
+    sign_again(world, audit, change)
+    with pytest.raises(ValueError, match="is no manifest of an audit trail"):
+        verify_audit(audit, read_key(key_of(world)))
+
+
+def test_no_message_of_a_party_passes_for_its_trail(world: Federation, audit: Path) -> None:
+    """A site signs replies with the same key; one of them as a manifest is none."""
+    from fallow.privacy.signing import SIGNATURE
+    from fallow.transport.envelope import Reply, sign_message
+
+    site = world.sites["basel"]
+    signed = sign_message(site.keys.sign, Reply("run", "basel", "0/hello"))
+    (audit / "manifest.sig").write_bytes(signed[:SIGNATURE])
+    (audit / "manifest.json").write_bytes(signed[SIGNATURE:])
+    with pytest.raises(ValueError, match="was not signed by the owner of that key"):
+        verify_audit(audit, read_key(key_of(world)))
+
+
+def test_openssl_alone_checks_the_signature(world: Federation, audit: Path) -> None:
+    """As docs/operating.md has it, for who has no Fallow."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("no openssl here")
+    details = json.loads((audit / "manifest.json").read_bytes())
+    head = bytes.fromhex("302a300506032b6570032100")
+    text = b64encode(head + b64decode(details["key"])).decode()
+    pem = audit / "key.pem"
+    pem.write_text(f"-----BEGIN PUBLIC KEY-----\n{text}\n-----END PUBLIC KEY-----\n")
+    words = ["pkeyutl", "-verify", "-pubin", "-inkey", str(pem), "-rawin"]
+    files = ["-in", str(audit / "manifest.json"), "-sigfile", str(audit / "manifest.sig")]
+    done = subprocess.run([openssl, *words, *files], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_ledger_of_which_a_line_was_changed_gives_no_trail(
+    world: Federation, tmp_path: Path
+) -> None:
+    copy = tmp_path / "basel"
+    shutil.copytree(world.sites["basel"].path, copy)
+    with closing(sqlite3.connect(copy / "ledger.sqlite")) as db, db:
+        db.execute("DROP TRIGGER history_stays")
+        db.execute("DROP TRIGGER given_is_marked_again")
+        db.execute("UPDATE given SET who = 'Eve' WHERE id = 1")
+    with pytest.raises(Failed, match="line 1 of its table given was changed"):
+        read_trail(copy)
+
+
+def test_every_release_of_noise_stands_there_with_its_time(tmp_path: Path) -> None:
+    pytest.importorskip("opendp")
+    from tests.deployment.test_host_protected import SHARE
+
+    agreed = agreement("strategy=ahfal", "privacy.epsilon=0.5")
+    leader = Leader(folder(tmp_path, agreed, brought=range(9)))
+    leader.send(leader.order(SHARE))
+    leader.ledger.close()
+    trail, _ = read_trail(leader.site.path)
+    (noise,) = [entry for entry in trail.entries if entry["what"] == "noise"]
+    assert (noise["epsilon"], noise["exchange"]) == (0.5, "0/query/0")
+    (sent,) = [entry for entry in trail.entries if entry["what"] == "sent"]
+    assert noise["time"] == sent["time"] != ""
+
+
+def test_a_name_of_a_person_is_no_markup_and_no_formula(
+    world: Federation, tmp_path: Path
+) -> None:
+    copy = tmp_path / "basel"
+    shutil.copytree(world.sites["basel"].path, copy)
+    site = SiteFolder.open(copy)
+    with closing(site.open_ledger()) as ledger:
+        row = ledger.questions()[0].row
+        ledger.withdraw(row, '=1+1<script>alert("x")</script>', "her reason")
+    write_audit(copy, tmp_path / "audit")
+    page = (tmp_path / "audit" / "audit.html").read_text()
+    assert "<script" not in page
+    assert "&lt;script" in page
+    table = (tmp_path / "audit" / "audit.csv").read_text()
+    assert "'=1+1" in table
+    for name in FILES:
+        assert "her reason" not in (tmp_path / "audit" / name).read_text()
+
+
+def test_the_trail_of_a_coordinator_has_who_was_let_in_and_what_arrived(
+    begun: Said, tmp_path: Path
+) -> None:
+    joined = [str(tmp_path / site / "join.json") for site in ("north", "south")]
+    assert begun("coordinate", "admit", "study", *joined)[0] == 0
+    arrival = Arrival(
+        "2026-11-22T10:00:00+00:00", "received", "north", "r1", "0/hello", 70, 0.5
+    )
+    add_arrival(tmp_path / "study" / ARRIVALS, arrival)
+    code, out, err = begun("audit", "write", "study", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["entries"] == 3
+    result = entries(tmp_path / "study" / "audit")
+    assert [line["what"] for line in result] == ["admitted", "admitted", "received"]
+    assert (result[2]["who"], result[2]["bytes"], result[2]["epsilon"]) == (
+        "north",
+        "70",
+        "0.5",
+    )
+    words = ("audit", "verify", "study/audit", "--key", "study/study.toml")
+    assert begun(*words)[0] == 0
+    (tmp_path / "study" / "audit" / "audit.csv").write_text("nothing\n")
+    code, _, err = begun(*words)
+    assert code == 1
+    assert "audit.csv: line 1 is not what was signed" in err
+
+
+def test_a_coordinator_notes_each_answer_as_it_arrives(world: Federation) -> None:
+    arrivals = list(read_arrivals(world.place / ARRIVALS))
+    assert {arrival.site for arrival in arrivals} == {"basel", "chur"}
+    assert {arrival.what for arrival in arrivals} == {"received"}
+    assert all(arrival.n_bytes > 0 and arrival.run and arrival.time for arrival in arrivals)
+    assert not [arrival for arrival in arrivals if arrival.key.startswith("progress/")]
+    trail, _ = read_trail(world.sites["chur"].path)
+    sent = {entry["exchange"] for entry in trail.entries if entry["what"] == "sent"}
+    assert {arrival.key for arrival in arrivals if arrival.site == "chur"} == sent
+
+
+def test_a_line_that_was_cut_short_costs_only_itself(tmp_path: Path) -> None:
+    file = tmp_path / ARRIVALS
+    arrival = Arrival("2026-11-22T10:00:00+00:00", "received", "north", "r1", "0/hello", 70)
+    add_arrival(file, arrival)
+    with file.open("ab") as half:
+        half.write(b'{"time": "2026-11')
+    add_arrival(file, arrival)
+    assert list(read_arrivals(file)) == [arrival, arrival]
+    assert file.stat().st_mode & 0o077 == 0
+    with file.open("ab") as more:
+        more.write(b'{"time": "2026"}\n')
+    with pytest.raises(Failed, match="line 4, was changed"):
+        list(read_arrivals(file))
+
+
+def test_a_folder_that_is_there_keeps_its_rights_and_a_file_is_none(
+    world: Federation, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o755)  # whatever the umask is
+    write_audit(world.sites["basel"].path, shared)
+    assert shared.stat().st_mode & 0o777 == 0o755
+    write_audit(world.sites["basel"].path, tmp_path / "new")
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    with pytest.raises(ValueError, match="is a file; give the name of a folder"):
+        write_audit(world.sites["basel"].path, shared / "audit.csv")
+
+
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        ("abc", "is no public key"),
+        ("AQ" + 41 * "A" + "=", "is a key with which anybody can sign"),
+        ("nothing.json", "give the join.json of the site"),
+        ("nothing.toml", "give the study.toml"),
+    ],
+)
+def test_what_is_no_key_is_refused_in_a_sentence(
+    fallow: Said, tmp_path: Path, key: str, why: str
+) -> None:
+    code, _, err = fallow("audit", "verify", str(tmp_path), "--key", key)
+    assert code in (1, 2)
+    assert why in err

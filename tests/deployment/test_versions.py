@@ -1,0 +1,79 @@
+"""A site and a coordinator of different versions of Fallow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fallow.transport.envelope import Reply, open_order, sign_message
+from fallow.transport.release import HERE
+from tests.deployment.hosts import Leader, about
+from tests.deployment.remotes import RUN, Federation, Waits, federation
+from tests.deployment.worlds import tiny
+from tests.privacy.federation import Asker
+from tests.worlds import tables
+
+pytest.importorskip("cryptography")
+
+FIX = f"{'.'.join(HERE.split('.')[:2])}.999"  # only mistakes were corrected
+NEXT = f"{HERE.split('.')[0]}.{int(HERE.split('.')[1]) + 1}.0"
+
+
+@pytest.mark.parametrize("version", ["9.9.0", NEXT])
+def test_a_site_refuses_a_coordinator_of_another_version_and_names_both(
+    leader: Leader, version: str
+) -> None:
+    order = leader.order(about("hello", "0/hello"), version=version)
+    assert leader.send(order).refused == (
+        f"the coordinator has Fallow {version} and site north {HERE}: what they compute may differ; "
+        "install one version everywhere"
+    )
+    assert leader.send(leader.order(about("hello", "0/hello"), version=FIX)).refused is None
+
+
+def of_version(there: Federation, site: str, version: str) -> None:
+    """The site has another version; else it is honest."""
+    honest = there.link.alive[site]
+    signing = there.signing[site]
+
+    def handle(blob: bytes) -> bytes | None:
+        honest(blob)
+        key = open_order(signing.public, blob).key
+        return sign_message(
+            signing.secret, Reply(RUN, site, key, signing.told[key], version=version)
+        )
+
+    there.link.alive[site] = handle
+
+
+def test_an_answer_of_another_version_does_not_count_and_is_named() -> None:
+    there = federation(Asker(), tables(sites=4), Waits(quorum=3))
+    of_version(there, "b", "9.9.0")
+    assert float(there.ask().sum("plain")["sites"]) == 3
+    assert f"site b has Fallow 9.9.0 and the coordinator {HERE}" in there.refusals["b"]
+
+
+def test_an_answer_of_a_version_with_corrections_counts_and_is_told_once() -> None:
+    there = federation(Asker(), tables(sites=4))
+    of_version(there, "b", FIX)
+    ask = there.ask()
+    assert [float(ask.sum("plain")["sites"]) for _ in range(2)] == [4, 4]
+    (output,) = [event for event in there.said if event["event"] == "version"]
+    assert (
+        output["site"] == "b"
+        and f"site b has Fallow {FIX} and the coordinator" in output["why"]
+    )
+
+
+def test_a_study_does_not_begin_with_a_site_of_another_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = tiny(tmp_path)
+    why = rf"the coordinator has Fallow {HERE} and site basel 9.9.0"
+    with monkeypatch.context() as patch:
+        patch.setattr("fallow.deployment.site.host.HERE", "9.9.0")
+        with pytest.raises(RuntimeError, match=why):
+            world.program().go()
+    world.link.close()  # what was still on its way
+    assert world.program().go()

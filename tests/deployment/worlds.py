@@ -1,0 +1,358 @@
+"""Hospitals in one process: folders of sites with tables, people who answer, and a coordinator."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fallow.core.events import Event
+from fallow.core.missing import Missing
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
+from fallow.data import Dataset
+from fallow.deployment.agreement import Agreement, Waits, at_sites
+from fallow.deployment.coordinator.program import Program
+from fallow.deployment.ledger import Ledger
+from fallow.deployment.schema import Column, Schema
+from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.site.host import Host
+from fallow.deployment.study_file import write_agreement
+from fallow.privacy.signing import new_signing_key, verify_key
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.study.reading import read_study
+from fallow.transport.gathering import Keys
+from tests.deployment.loopback import Faults, Loopback
+
+NAMES = ("basel", "chur", "davos", "genf")
+FEATURES = 5
+WAITS = Waits(timeout=30.0, patience=60.0, deadline=3600.0)
+Say = Callable[[Event], None]
+
+
+def rows(sites: tuple[str, ...] = NAMES, classes: int = 3, each: int = 24) -> Dataset:
+    """Rows that are not standardized, of some more at the first sites; a third are for tests."""
+    draw = np.random.default_rng(0)
+    group = np.concatenate(
+        [np.full(each + 3 * (len(sites) - i), i) for i in range(len(sites))]
+    )
+    y = draw.integers(0, max(classes, 2), len(group))
+    x = (
+        3 * draw.normal(size=(len(group), FEATURES))
+        + 4 * np.eye(max(classes, 2), FEATURES)[y]
+        + 7
+    )
+    x = x.astype(np.float32)
+    target = x @ np.arange(1, FEATURES + 1) + draw.normal(size=len(x))
+    labels = torch.from_numpy(y) if classes else torch.from_numpy(target.astype(np.float32))
+    test = np.arange(len(group)) % 3 == 2
+    features = torch.from_numpy(x)
+    groups = torch.from_numpy(group)
+    columns = tuple(f"x{i}" for i in range(FEATURES))
+    return Dataset(
+        "hospitals",
+        features[~test],
+        labels[~test],
+        features[test],
+        labels[test],
+        classes=tuple(f"class {c}" for c in range(classes)),
+        groups=groups[~test],
+        groups_test=groups[test],
+        group_names=sites,
+        columns=columns,
+    )
+
+
+def ward(sites: tuple[str, ...] = NAMES[:3], each: int = 32) -> Dataset:
+    """Three measurements and a text, of which some cells are empty; a third are for tests."""
+    draw = np.random.default_rng(3)
+    n = len(sites) * each
+    y = draw.integers(0, 2, n)
+    group = np.repeat(np.arange(len(sites)), each)
+    x = np.zeros((n, 8), dtype=np.float32)  # x0, x1, x2, kind=a, kind=b, kind=c, two marks
+    x[:, :3] = 3 * draw.normal(size=(n, 3)) + 4 * y[:, None] + 7
+    x[np.arange(n), 3 + draw.choice(3, n, p=(0.2, 0.5, 0.3))] = 1.0
+    # more is empty at later sites, as it is among hospitals
+    lacks_number = draw.random(n) < 0.1 + 0.2 * group
+    lacks_text = draw.random(n) < 0.2
+    x[lacks_number, 1] = np.nan
+    x[lacks_text, 3:6] = np.nan
+    x[:, 6] = lacks_number
+    x[:, 7] = lacks_text
+    test = np.arange(n) % 3 == 2
+    marks = (("x1_missing", "x1"), ("kind_missing", "kind"))
+    measured = ("x0", "x1", "x2", "kind=a", "kind=b", "kind=c")
+    return split_tests(
+        x,
+        y,
+        group,
+        test,
+        ("no", "yes"),
+        sites,
+        columns=(*measured, "x1_missing", "kind_missing"),
+        missing=Missing(levels=((3, 6),), marks=marks),
+    )
+
+
+def split_tests(
+    x: npt.NDArray[np.float32],
+    y: npt.NDArray[np.int64],
+    group: npt.NDArray[np.int64],
+    test: npt.NDArray[np.bool_],
+    classes: tuple[str, ...],
+    sites: tuple[str, ...],
+    columns: tuple[str, ...] = (),
+    missing: Missing | None = None,
+) -> Dataset:
+    """Rows of sites as a data set.  group: (n,) whose each row is; test: (n,) whether it tests."""
+    features = torch.from_numpy(x)
+    labels = torch.from_numpy(y)
+    groups = torch.from_numpy(group)
+    return Dataset(
+        "hospitals",
+        features[~test],
+        labels[~test],
+        features[test],
+        labels[test],
+        classes=classes,
+        groups=groups[~test],
+        groups_test=groups[test],
+        group_names=sites,
+        columns=columns,
+        missing=missing,
+    )
+
+
+def photos(sites: tuple[str, ...] = NAMES[:3], each: int = 20) -> Dataset:
+    """Small pictures with colors, brighter in one class than in the other; a third for tests."""
+    draw = np.random.default_rng(1)
+    y = np.arange(len(sites) * each) % 2
+    group = np.repeat(np.arange(len(sites)), each)
+    x = draw.normal(size=(len(y), 3, 8, 8)) + 0.8 * y[:, None, None, None]
+    x[:, :, 1:] += x[:, :, :-1]
+    test = np.arange(len(y)) % 3 == 2
+    return split_tests(x.astype(np.float32), y, group, test, ("dark", "light"), sites)
+
+
+def schema_for(data: Dataset) -> Schema:
+    task = data.task
+    if not data.columns:
+        return Schema("arrays", task, "y", data.classes, (), tuple(data.x.shape[1:]))
+    if data.missing is not None:
+        ward_columns = (
+            Column("x0", "mg"),
+            Column("x1", "mg", may_be_empty=True),
+            Column("x2", "mg"),
+            Column("kind", values=("a", "b", "c"), may_be_empty=True),
+        )
+        return Schema("table", task, "y", data.classes, ward_columns, (8,))
+    columns = tuple(Column(name, "mg") for name in data.columns)
+    return Schema("table", task, "y", data.classes, columns, (len(columns),))
+
+
+@dataclass
+class Federation:
+    """Real sites in one process, over a loopback.
+
+    ``who``: answers the question for a row of a site with a label, or None: cannot tell; by
+    default the truth.  ``away``: sites whose people do not answer.
+    """
+
+    folder: Path
+    agreement: Agreement
+    data: Dataset
+    secret: bytes
+    sites: dict[str, SiteFolder]
+    faults: Faults = Faults()
+    away: set[str] = field(default_factory=set)
+    who: Callable[[str, int], float | None] | None = None
+    ledgers: dict[str, Ledger] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.link = Loopback(
+            {s: self.host(s) for s in self.sites}, self.faults, restart=self.host
+        )
+
+    @property
+    def place(self) -> Path:
+        return self.folder / "coordinator"
+
+    def host(self, site: str) -> Callable[[bytes], bytes]:
+        """A new process of the site, with all that it knows in its ledger."""
+        if site in self.ledgers:
+            self.ledgers[site].close()
+        self.ledgers[site] = self.sites[site].open_ledger()
+        return Host(self.sites[site], self.ledgers[site]).handle
+
+    @property
+    def keys(self) -> Keys:
+        verify = {s: folder.keys.verify for s, folder in self.sites.items()}
+        seals = {s: folder.keys.seal_public for s, folder in self.sites.items()}
+        return Keys(self.secret, verify, seals)
+
+    def truth(self, site: str, row: int) -> float:
+        assert self.data.groups is not None
+        at = (self.data.groups == self.data.group_names.index(site)).nonzero().squeeze(1)
+        return float(self.data.y[at[row]])
+
+    def label(self, event: Event) -> None:
+        """People answer whatever is open when the coordinator looks."""
+        self.events.append(event)
+        if event["event"] == "labels":
+            for site in self.sites.keys() - self.away:
+                for question in self.ledgers[site].questions(state="open"):
+                    self.ledgers[site].answer(
+                        question.row, self.told(site, question.row), "Ann"
+                    )
+
+    def told(self, site: str, row: int) -> float | None:
+        return self.who(site, row) if self.who else self.truth(site, row)
+
+    def program(self, say: Say | None = None, **more: Any) -> Program:
+        details: dict[str, Any] = {
+            "poll": 0.0,
+            "ticks": self.link.clock,
+            "pages": False,
+            **more,
+        }
+        return Program(
+            self.place, self.agreement, self.link, self.keys, say or self.label, **details
+        )
+
+    def labels(self) -> dict[str, list[Any]]:
+        """The ledger of every site, as it stands."""
+        return {
+            site: ledger.store.load_labels(site)
+            for site, ledger in sorted(self.ledgers.items())
+        }
+
+    def bought(self, cycle: int) -> dict[str, int]:
+        """How many labels of a cycle each site has."""
+        labels = self.labels().items()
+        return {site: sum(label.cycle == cycle for label in own) for site, own in labels}
+
+    def records(self) -> list[dict[str, Any]]:
+        (cell,) = read_study(self.place).cells
+        return [dict(record) for record in cell.records]
+
+    def close(self) -> None:
+        for ledger in self.ledgers.values():
+            ledger.close()
+
+    def again(self, folder: Path) -> Federation:
+        """The same sites and coordinator in a copy of the folder."""
+        shutil.copytree(self.folder, folder)
+        sites = {name: SiteFolder.open(folder / name) for name in self.sites}
+        return Federation(folder, self.agreement, self.data, self.secret, sites)
+
+    def said(self, event: str) -> list[Event]:
+        return [result for result in self.events if result["event"] == event]
+
+
+def at_once(recipe: Recipe) -> Recipe:
+    """The recipe with statistics contributed after every label, where it says nothing else: what
+    waits for new labels is tested in `test_min_new_labels`."""
+    if recipe.privacy.min_new_labels is not None:
+        return recipe
+    return replace(recipe, privacy=replace(recipe.privacy, min_new_labels=1))
+
+
+def federation(
+    folder: Path,
+    recipe: Recipe,
+    data: Dataset | None = None,
+    waits: Waits = WAITS,
+    seed: int = 0,
+    labeled: Mapping[str, int] | None = None,
+    **more: Any,
+) -> Federation:
+    """Folders of sites and a coordinator's keys for ``recipe``; ``labeled``: how many of a site's
+    first rows come with a label."""
+    data = data or rows()
+    schema = schema_for(data)
+    names = data.group_names
+    secret = new_signing_key()
+    agreed = Agreement(
+        "hospitals",
+        at_sites(at_once(recipe), "hospitals", len(names), schema),
+        schema,
+        names,
+        verify_key(secret),
+        seed,
+        waits,
+        smallest=1,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    write_agreement(folder / "study.toml", agreed)
+    sites = {
+        name: _site(folder, data, name, (labeled or {}).get(name, 0)) for name in names
+    }
+    return Federation(folder, agreed, data, secret, sites, **more)
+
+
+TINY = Recipe(
+    "tiny",
+    model=Spec("linear"),
+    training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
+    strategy=Spec("entropy"),
+    initial=4,
+    per_cycle=3,
+    rounds=1,
+    cycles=1,
+    score_rounds=1,
+)
+
+
+def tiny(folder: Path, recipe: Recipe = TINY, **more: Any) -> Federation:
+    """Three sites and the shortest study there is."""
+    return federation(folder, recipe, rows(NAMES[:3]), **more)
+
+
+def _cells(data: Dataset, row: torch.Tensor) -> list[str]:
+    """A row (d,) as it stands in a file."""
+    if data.missing is None:
+        return [repr(value) for value in row.tolist()]
+    cells = ["" if np.isnan(value) else repr(value) for value in row[:3].tolist()]
+    kind = row[3:6]
+    return [*cells, "" if bool(kind.isnan().any()) else "abc"[int(kind.argmax())]]
+
+
+def _site(folder: Path, data: Dataset, name: str, labeled: int) -> SiteFolder:
+    files = []
+    parts = {
+        "rows": (data.x, data.y, data.groups),
+        "test": (data.x_test, data.y_test, data.groups_test),
+    }
+    for part, (x, y, groups) in parts.items():
+        assert groups is not None
+        at = (groups == data.group_names.index(name)).nonzero().squeeze(1).tolist()
+        known = len(at) if part == "test" else labeled
+        if not data.columns:
+            files.append(folder / f"{name}-{part}.npz")
+            words = [data.classes[int(y[row])] for row in at]
+            output = [word if i < known else "" for i, word in enumerate(words)]
+            np.savez(files[-1], x=x[at].numpy(), y=np.array(output))
+            continue
+        files.append(folder / f"{name}-{part}.csv")
+        with files[-1].open("w", newline="") as file:
+            lines = csv.writer(file)
+            names = [column.name for column in schema_for(data).columns]
+            lines.writerow([*names, "y"])
+            for i, row in enumerate(at):
+                word = data.classes[int(y[row])] if data.classes else repr(float(y[row]))
+                lines.writerow([*_cells(data, x[row]), word if i < known else ""])
+    return SiteFolder.create(
+        folder / name,
+        folder / "study.toml",
+        name=name,
+        data=str(files[0]),
+        test=str(files[1]),
+    )

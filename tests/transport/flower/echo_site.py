@@ -1,0 +1,39 @@
+"""A site that answers every message with its name and the message: run as a process by tests.
+
+``python -m tests.transport.flower.echo_site FOLDER NAME SUPERLINK AUTHORITY``.  A message that
+starts with ``slow`` takes three seconds.  What the SuperNode cannot do is written to ``problem``
+in the folder.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from threading import Event as Flag
+
+from fallow.core.events import Event
+from fallow.transport.flower import Supernode, private_socket, serve_socket
+
+
+def main() -> None:
+    folder, name, superlink, authority = sys.argv[1:]
+    home = Path(folder)
+
+    def handle(message: bytes) -> bytes:
+        (home / "handled").open("a").write(f"{message[:20].decode(errors='replace')}\n")
+        if message.startswith(b"slow"):
+            time.sleep(3)
+        return name.encode() + b":" + message
+
+    def say(event: Event) -> None:
+        (home / "problem").write_text(str(event["why"]))
+
+    with private_socket(home) as place:
+        node = Supernode(home, name, superlink, home / "node", place, Path(authority), say)
+        node.start()
+        serve_socket(place, handle, Flag())
+
+
+if __name__ == "__main__":
+    main()

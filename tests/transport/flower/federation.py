@@ -1,0 +1,132 @@
+"""A coordinator's link and echo sites, all real processes on this machine, for tests and bench."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fallow.core.events import Event
+from fallow.transport.flower import FlowerLink, new_node_key
+from fallow.transport.tls import Tls, new_tls
+from tests.deployment.children import REPOSITORY, free_port, wait_until
+
+
+@dataclass
+class Federation:
+    """``link`` with the processes of sites by name."""
+
+    root: Path
+    address: str
+    tls: Tls
+    link: FlowerLink
+    said: list[Event]
+    sites: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start_site(self, name: str, authority: Path | None = None) -> None:
+        trusted = str(authority or self.tls.authority)
+        line = [
+            sys.executable,
+            "-m",
+            "tests.transport.flower.echo_site",
+            str(self.root / name),
+            name,
+        ]
+        with (self.root / name / "out").open("ab") as out:
+            self.sites[name] = subprocess.Popen(
+                [*line, self.address, trusted], cwd=REPOSITORY, stdout=out, stderr=out
+            )
+
+    def stop_site(self, name: str) -> None:
+        """By force, as if its machine had died."""
+        process = self.sites.pop(name)
+        process.kill()
+        process.wait()
+
+    def ask(self, messages: Mapping[str, bytes], seconds: float) -> dict[str, bytes]:
+        """One exchange: the first answer of each site."""
+        self.link.send(messages)
+        return self.answers(set(messages), seconds)
+
+    def answers(self, sites: set[str], seconds: float) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        end = time.monotonic() + seconds
+        while set(found) != sites:
+            left = end - time.monotonic()
+            assert left > 0, (
+                f"only {sorted(found)} answered; {self.link.problem}; {self.said[-9:]}"
+            )
+            found |= self.link.receive(min(left, 1.0))
+        return found
+
+
+@contextmanager
+def federation(
+    root: Path, sites: Sequence[str], strangers: Sequence[str] = ()
+) -> Iterator[Any]:
+    """Sites that are admitted and run; strangers have a key that the coordinator never saw."""
+    tls = new_tls(root / "tls")
+    port = free_port()
+    lines = {name: new_node_key(root / name / "node") for name in (*sites, *strangers)}
+    address = f"127.0.0.1:{port}"
+    output = list[Event]()
+    nodes = {name: lines[name] for name in sites}
+    made = Federation(
+        root,
+        address,
+        tls,
+        FlowerLink(root / "link", address, tls, nodes, output.append),
+        output,
+    )
+    try:
+        made.link.start()
+        for name in sites:
+            made.start_site(name)
+        yield made
+    finally:
+        for name in list(made.sites):
+            made.stop_site(name)
+        made.link.close()
+        wait_until(lambda: not left_over(root), 20, "no process is left")
+
+
+def processes() -> dict[int, tuple[int, str]]:
+    """Parent and command line of each process of this machine."""
+    done = subprocess.run(
+        ["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+    )
+    rows = [line.split(None, 2) for line in done.stdout.splitlines()]
+    return {int(row[0]): (int(row[1]), row[2] if len(row) > 2 else "") for row in rows}
+
+
+def below(pid: int | None, name: str) -> int:
+    """The process called ``name`` that ``pid`` started, itself or through others."""
+    assert pid is not None
+    running = processes()
+    for child, (parent, line) in running.items():
+        while name in line and parent in running:
+            if parent == pid:
+                return child
+            parent = running[parent][0]
+    raise AssertionError(f"{pid} has no process {name}")
+
+
+def left_over(root: Path) -> list[str]:
+    """Processes of Flower that have to do with this folder."""
+    return [
+        line
+        for _, line in processes().values()
+        if str(root) in line and "launch.py" in line
+    ]
+
+
+def kill(pid: int | None) -> None:
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)

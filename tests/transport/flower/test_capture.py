@@ -1,0 +1,267 @@
+"""What leaves a site over the real wire: a planted row, planted names and labels are looked for.
+
+Over HTTPS in every run of the tests; over Flower, which starts a process for each message, in
+`make soak`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+from fallow.core.names import BUILT_IN, NamePolicy
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
+from fallow.deployment import coordinator
+from fallow.deployment.coordinator.folder import CoordinatorFolder
+from fallow.deployment.site.folder import SiteFolder
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.transport.envelope import Reply, open_reply
+from fallow.transport.links import FLOWER, HTTPS, LINKS
+from tests.deployment.children import free_port, wait_until
+from tests.deployment.planted import (
+    FOLDER,
+    LEAKY,
+    PLANTED,
+    found_in,
+    install_leaky,
+    label,
+    labels_of,
+    planted,
+    rows_of,
+)
+from tests.deployment.real import LEADER, PAUSE, Real
+from tests.transport.flower.capture import Tap, everything, messages, parts, tapped
+
+pytest.importorskip("flwr")
+
+OTHER, FIRST = "chur", 8  # rows that come labeled
+LONG = 900.0  # seconds; a machine that is busy with other things takes minutes
+STUDY = Recipe(
+    "alps",
+    model=Spec("linear"),
+    training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
+    strategy=Spec("entropy"),
+    initial=0,
+    per_cycle=5,
+    rounds=1,
+    cycles=1,
+    score_rounds=1,
+    dtype="float64",
+)
+
+REQUESTS = {
+    *("activate-node", "deactivate-node", "send-node-heartbeat", "get-run", "get-fab"),
+    *(
+        "pull-messages",
+        "pull-object",
+        "push-messages",
+        "push-object",
+        "confirm-message-received",
+    ),
+}
+FIELDS = {
+    *("host", "accept", "accept-encoding", "connection", "content-length", "content-type"),
+    *("user-agent", "flwr-package-name", "flwr-package-version", "flwr-component-name"),
+    *("flwr-public-key", "flwr-timestamp", "flwr-signature"),
+}
+"""All that a SuperNode asks of the SuperLink and says of itself: docs/what-leaves.md names it."""
+
+
+@dataclass
+class Captured:
+    """What was recorded of each site of a study, and where the sites are."""
+
+    taps: dict[str, Tap]
+    study: Real
+
+    @property
+    def site(self) -> SiteFolder:
+        return self.study.sites[PLANTED]
+
+    def told(self) -> list[Reply]:
+        """Every answer that the planted site sent, opened."""
+        known = self.site.keys.verify
+        sent = messages(everything(self.taps[PLANTED].up()))
+        return [open_reply(known, message, PLANTED) for message in sent]
+
+    def answered(self) -> set[str]:
+        """The exchanges that the planted site has answered; what is just on its way is none."""
+        with suppress(ValueError):
+            return {reply.key for reply in self.told()}
+        return set()
+
+    def has(self, key: str) -> bool:
+        """Whether the planted site has answered an exchange; the coordinator must be alive."""
+        assert self.study.running[LEADER].poll() is None, self.study.told()
+        return key in self.answered()
+
+    def found(self) -> list[str]:
+        """What of the planted site went over the wire, to or from whomever."""
+        streams = [
+            stream for tap in self.taps.values() for stream in (*tap.up(), *tap.down())
+        ]
+        told = [{"key": reply.key, "answer": reply.answer} for reply in self.told()]
+        with closing(self.site.open_ledger()) as ledger:
+            rows = rows_of(self.site, ledger)
+            labels = labels_of(ledger)
+        outside = b"".join(tap.outside() for tap in self.taps.values())
+        return found_in(everything(streams) + outside, told, rows, labels)
+
+
+@contextmanager
+def captured(
+    folder: Path,
+    recipe: Recipe,
+    until: str | None = None,
+    policy: NamePolicy = BUILT_IN,
+    link: str = FLOWER,
+) -> Iterator[Captured]:
+    """A study of two sites, each a process that reaches its coordinator through a tap.
+
+    until: the key of an exchange, after whose answer it is broken off.
+    """
+    folder = folder / FOLDER
+    (folder / "alike").mkdir(parents=True)
+    both = (OTHER, PLANTED)
+    alike = planted(folder / "alike", recipe, names=both, first=FIRST, policy=policy)
+    schema = alike.agreement.schema
+    port = free_port()
+    done = Event()
+    waits = replace(alike.agreement.waits, timeout=2 * LONG, patience=2 * LONG)
+    plan = coordinator.folder.StudyPlan(
+        "alps", recipe, schema, (OTHER, PLANTED), 0, waits, 1, link=link
+    )
+    office = CoordinatorFolder.create(
+        folder / LEADER, plan, f"127.0.0.1:{port}", ["127.0.0.1"]
+    )
+    study = Real(folder, alike, office, {})
+    people = Thread(target=label_all, args=(study, done), daemon=True)
+    with ExitStack() as stack:
+        taps = {name: stack.enter_context(tapped(office.tls, port)) for name in plan.sites}
+        for name, tap in taps.items():
+            study.sites[name] = joined(study, name, tap.address)
+        people.start()
+        found = Captured(taps, study)
+        try:
+            study.start(LEADER, *taps)
+            if until is None:
+                study.finish(LONG)
+            else:
+                wait_until(lambda: found.has(until), LONG, until)
+        finally:
+            study.close()
+            done.set()
+            people.join()
+            alike.close()
+        yield found
+
+
+def joined(study: Real, name: str, address: str) -> SiteFolder:
+    """The folder of a site with the rows of ``alike``, admitted."""
+    same = study.alike.sites[name]
+    data, test = (
+        str(same.path / str(file)) for file in (same.settings.data, same.settings.test)
+    )
+    calling: dict[str, Any] = {LINKS[study.office.agreement.link].setting: address}
+    site = SiteFolder.create(
+        study.folder / name,
+        study.office.path / "study.toml",
+        name=name,
+        data=data,
+        test=test,
+        allow=study.office.names.allowed,
+        **calling,
+    )
+    study.office.admit(site.path / "join.json")
+    return site
+
+
+def label_all(study: Real, done: Event) -> None:
+    while not done.wait(PAUSE):
+        for name, site in study.sites.items():
+            if site.ledger_path.exists():
+                with closing(site.open_ledger()) as ledger:
+                    label(name, ledger, study.alike.agreement.schema)
+
+
+@pytest.fixture(
+    scope="module", params=[HTTPS, pytest.param(FLOWER, marks=pytest.mark.soak)]
+)
+def quiet(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Captured]:
+    """One cycle, until its labels are entered: what comes then has come before."""
+    folder = tmp_path_factory.mktemp("capture")
+    with captured(folder, STUDY, "0/query/close/0", link=request.param) as found:
+        yield found
+
+
+@pytest.mark.processes
+def test_no_row_no_name_and_no_label_leaves_a_site_over_the_real_wire(
+    quiet: Captured,
+) -> None:
+    assert quiet.found() == []
+
+
+@pytest.mark.processes
+def test_every_answer_of_the_site_was_on_the_wire_and_nobody_outside_reads_it(
+    quiet: Captured,
+) -> None:
+    tap = quiet.taps[PLANTED]
+    output = quiet.told()
+    with closing(quiet.site.open_ledger()) as ledger:
+        answered = sum(line.exchanges for line in ledger.traffic())
+    lasting = {key for key in quiet.answered() if not key.startswith("progress/")}
+    assert (
+        answered - 1 <= len(lasting) <= answered
+    )  # the last one may not have been sent yet
+    assert all(reply.refused is None for reply in output)
+    assert PLANTED.encode() in everything(tap.up())
+    assert PLANTED.encode() not in tap.outside()
+    assert len(tap.outside()) > sum(map(len, (*tap.up(), *tap.down())))
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "quiet", [pytest.param(FLOWER, marks=pytest.mark.soak)], indirect=True
+)
+def test_flower_itself_says_of_a_site_what_the_documents_name(quiet: Captured) -> None:
+    sent = [part for stream in quiet.taps[PLANTED].up() for part in parts(stream)]
+    assert {part.line for part in sent} <= {
+        f"POST /v1/fleet/{name} HTTP/1.1" for name in REQUESTS
+    }
+    assert set().union(*(part.fields for part in sent)) == FIELDS
+    said = everything(quiet.taps[PLANTED].up())
+    assert str(quiet.study.folder).encode() not in said
+    assert str(Path.home()).encode() not in said
+
+
+@pytest.mark.processes
+@pytest.mark.soak
+def test_nothing_of_it_leaves_in_a_study_to_its_end(tmp_path: Path) -> None:
+    with captured(tmp_path, STUDY) as outcome:
+        assert outcome.found() == []
+        assert "model/finish/0" in outcome.answered()
+
+
+@pytest.mark.processes
+@pytest.mark.soak
+@pytest.mark.parametrize("what", ["rows", "labels"])
+def test_a_site_that_does_send_a_row_or_labels_is_found(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "installed"
+    policy = install_leaky(installed, monkeypatch)
+    places = [str(installed), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(places))
+    leaky = Spec(f"{LEAKY}:Leaky", {"what": what})
+    with captured(tmp_path, replace(STUDY, strategy=leaky), policy=policy) as values:
+        assert any(line.startswith(what.removesuffix("s")) for line in values.found())

@@ -1,0 +1,169 @@
+"""What is looked for on the real wire would be found there; what Flower would add is left out."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import io
+import socket
+import ssl
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+import torch
+from torch import Tensor
+
+from fallow.privacy.signing import new_signing_key, verify_key
+from fallow.transport.envelope import Reply, open_reply, sign_message
+from fallow.transport.flower.launch import CLIENT, REASON, _guard, _staying, _without_words
+from fallow.transport.tls import new_tls
+from tests.deployment.children import free_port
+from tests.deployment.planted import (
+    FOLDER,
+    NUMBERS,
+    PLANTED,
+    ROW,
+    found_in,
+    hidden_in,
+)
+from tests.transport.flower.capture import everything, messages, tapped
+
+pytest.importorskip("flwr")
+
+SECRET = new_signing_key()
+ROW_OF = torch.tensor(NUMBERS, dtype=torch.float64)
+
+
+def posted(content: bytes, chunk: int = 0) -> bytes:
+    """A request of HTTP, or in chunks."""
+    if not chunk:
+        return b"POST /a HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(content) + content
+    cut = [content[i : i + chunk] for i in range(0, len(content), chunk)]
+    sent = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in cut)
+    return b"POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + sent + b"0\r\n\r\n"
+
+
+def zipped(content: bytes) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a/b", content)
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize("press", [bytes, gzip.compress, zlib.compress, zipped])
+@pytest.mark.parametrize(
+    "content", [ROW.encode(), ROW.encode("utf-16-le"), ROW_OF.float().numpy().tobytes()]
+)
+@pytest.mark.parametrize("chunk", [0, 5])
+def test_what_is_planted_is_found_in_chunks_and_in_compressed_parts(
+    press: Callable[[bytes], bytes], content: bytes, chunk: int
+) -> None:
+    stream = posted(b"before") + posted(press(content * 3), chunk) + posted(b"after")
+    assert hidden_in(everything([stream]))
+    assert not hidden_in(everything([posted(press(b"nothing of it"), chunk)]))
+
+
+@pytest.mark.parametrize("form", [ROW_OF, 3 - 0.2 * ROW_OF.float(), ROW_OF.half()])
+def test_a_row_is_found_in_a_signed_answer_in_whatever_units(form: Tensor) -> None:
+    hidden = torch.cat(
+        [torch.zeros(5, dtype=form.dtype), form, torch.ones(4, dtype=form.dtype)]
+    )
+    sent = sign_message(SECRET, Reply("run", PLANTED, "0/train/0/0", {"w": hidden, "n": 3}))
+    stream = posted(b"before" + sent + sent + b"after", 7)
+    (message,) = messages(everything([stream]))
+    reply = open_reply(verify_key(SECRET), message, PLANTED)
+    tree = {"key": reply.key, "answer": reply.answer}
+    assert found_in(b"", [tree], [ROW_OF], []) == ["row in (15,) of 0/train/0/0"]
+
+
+def test_a_tap_keeps_what_passes_plain_and_as_it_goes_over_the_wire(tmp_path: Path) -> None:
+    tls = new_tls(tmp_path)
+    port = free_port()
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(tls.certificate, tls.key)
+
+    def answer(server: socket.socket) -> None:
+        with closing(own.wrap_socket(server.accept()[0], server_side=True)) as connection:
+            connection.sendall(connection.recv(100) + b" heard")
+
+    with socket.create_server(("127.0.0.1", port)) as server, tapped(tls, port) as tap:
+        other = Thread(target=answer, args=(server,))
+        other.start()
+        host, _, at = tap.address.rpartition(":")
+        trusted = ssl.create_default_context(cafile=str(tls.authority))
+        with (
+            socket.create_connection((host, int(at))) as plain,
+            trusted.wrap_socket(plain, server_hostname=host) as connection,
+        ):
+            connection.sendall(b"davos")
+            assert connection.recv(100) == b"davos heard"
+        other.join()
+    assert (tap.up(), tap.down()) == ([b"davos"], [b"davos heard"])
+    assert len(tap.outside()) > 1000
+    assert b"davos" not in tap.outside()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Flower's own
+def test_why_an_app_of_flower_failed_names_no_folder_of_the_site(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / FOLDER
+    client = importlib.import_module(CLIENT)
+    monkeypatch.setattr(client, "Error", client.Error)  # puts back what is replaced now
+    _guard(CLIENT, "Error", _without_words)
+    full = OSError(28, "No space left on device", str(path / "flower" / "home" / "apps"))
+    error = client.Error(code=3, reason=str(full))
+    assert (error.code, error.reason) == (3, REASON)
+    assert not hidden_in(error.reason.encode())
+    assert client.Error(code=3).reason is None
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Flower's own
+def test_a_supernode_goes_nowhere_that_the_superlink_redirects_it_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    httpx = importlib.import_module("httpx")
+    fleet = importlib.import_module("flwr.supernode.fleet_http_client")
+    asked = importlib.import_module("flwr.proto.fleet_pb2").ActivateNodeRequest
+    monkeypatch.setattr(httpx, "Client", httpx.Client)  # puts back what is replaced now
+    with redirecting() as (address, visited):
+        for stays in (False, True):
+            if stays:
+                _guard("httpx", "Client", _staying)
+            client = fleet.FleetHttpClient.from_server_address(address, True, None, [])
+            with client, pytest.raises(httpx.HTTPStatusError):
+                client.ActivateNode(asked())
+    assert visited == ["/v1/fleet/activate-node", "/inside", "/v1/fleet/activate-node"]
+
+
+@contextmanager
+def redirecting() -> Iterator[tuple[str, list[str]]]:
+    """The address of a server that sends everybody elsewhere, and the paths that were asked for."""
+    visited = list[str]()
+
+    class Server(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(404 if self.path == "/inside" else 307)
+            visited.append(self.path)
+            self.send_header("location", "/inside")
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *about: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Server) as server:
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}", visited
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,104 @@
+"""Real processes on this machine: TLS, node keys, and whatever is killed comes back."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from fallow.transport.tls import new_tls
+from tests.deployment.children import wait_until
+from tests.transport.flower.federation import Federation, below, federation, kill
+
+pytest.importorskip("flwr")
+pytestmark = pytest.mark.processes
+
+# Each site is three processes, and one more for each message.
+SITES: tuple[str, ...] = ("ash",)
+if os.environ.get("FALLOW_SOAK"):
+    SITES = ("ash", "birch", "cedar")
+LONG = 300.0  # seconds; a machine that is busy with other things takes minutes
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    with federation(
+        tmp_path_factory.mktemp("flower"), SITES, ["stranger", "misled"]
+    ) as made:
+        yield made
+
+
+def echoed(message: bytes) -> dict[str, bytes]:
+    return {site: site.encode() + b":" + message for site in SITES}
+
+
+@pytest.mark.soak
+def test_large_messages_of_three_sites_arrive_whole(running: Federation) -> None:
+    large = bytes(range(256)) * (12 << 10)  # 3 MB
+    assert running.ask(dict.fromkeys(SITES, large), LONG) == echoed(large)
+    assert running.link.online() == set(SITES)
+    assert running.link.problem is None
+
+
+@pytest.mark.soak
+def test_an_exchange_outlives_the_death_of_the_server_app(running: Federation) -> None:
+    running.link.send(dict.fromkeys(SITES, b"slow 1"))
+    wait_until(lambda: running.link.hub.is_connected, LONG, "the app is connected")
+    kill(below(running.link.superlink.pid, "flwr-serverapp"))
+    assert running.answers(set(SITES), LONG) == echoed(b"slow 1")
+
+
+@pytest.mark.soak
+def test_an_exchange_outlives_the_death_of_a_site(running: Federation) -> None:
+    handled = running.root / "birch" / "handled"
+    running.link.send(dict.fromkeys(SITES, b"slow 2"))
+    wait_until(lambda: "slow 2" in handled.read_text(), LONG, "birch has the message")
+    running.stop_site("birch")
+    running.start_site("birch")
+    assert running.answers(set(SITES), LONG) == echoed(b"slow 2")
+
+
+def test_a_stranger_and_a_wrong_authority_are_told_so_in_words(running: Federation) -> None:
+    other = new_tls(running.root / "other").authority
+    running.start_site("stranger")
+    running.start_site("misled", other)
+    told = {name: running.root / name / "problem" for name in ("stranger", "misled")}
+    wait_until(lambda: all(path.exists() for path in told.values()), LONG, "both are told")
+    assert "site stranger is not registered" in told["stranger"].read_text()
+    assert "did not show a certificate" in told["misled"].read_text()
+    assert str(other) in told["misled"].read_text()
+    assert {"stranger", "misled"}.isdisjoint(running.link.online())
+    for name in told:
+        running.stop_site(name)
+
+
+@pytest.mark.soak
+def test_an_exchange_outlives_the_death_of_the_superlink(running: Federation) -> None:
+    running.link.send(dict.fromkeys(SITES, b"slow 3"))
+    kill(running.link.superlink.pid)
+    assert running.answers(set(SITES), LONG) == echoed(b"slow 3")
+
+
+@pytest.mark.soak
+def test_a_supernode_that_was_killed_is_back_within_two_minutes(
+    running: Federation,
+) -> None:
+    handled = running.root / "cedar" / "handled"
+    running.link.send(dict.fromkeys(SITES, b"slow 4"))
+    wait_until(lambda: "slow 4" in handled.read_text(), LONG, "cedar has the message")
+    kill(below(running.sites["cedar"].pid, "flower-supernode"))
+    died = time.monotonic()
+    assert running.answers(set(SITES), LONG) == echoed(b"slow 4")
+    assert time.monotonic() - died < 120
+
+
+def test_flower_writes_to_the_given_folders_which_other_users_cannot_enter(
+    running: Federation,
+) -> None:
+    assert running.ask(dict.fromkeys(SITES, b"hello"), LONG) == echoed(b"hello")
+    for home in (running.root / "link" / "home", running.root / "ash" / "home"):
+        assert any((home / "apps").iterdir())  # so it is there that Flower writes
+    modes = {path.stat().st_mode & 0o077 for path in running.root.glob("*/socket")}
+    assert modes == {0}

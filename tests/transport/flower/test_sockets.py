@@ -1,0 +1,170 @@
+"""Frames arrive whole or not at all, and a site's socket answers one message after the other."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from fallow.transport.flower.app.fallow_pipe.pipe import (
+    ANSWER,
+    HEAD,
+    LIMIT,
+    LOST,
+    MESSAGE,
+    SOCKET,
+    connect,
+    read,
+    write,
+)
+from fallow.transport.flower.sockets import FAILED, private_socket, serve_socket
+from tests.transport.files import taking_all_files
+
+
+@contextmanager
+def served(folder: Path, handle: Callable[[bytes], bytes]) -> Iterator[Path]:
+    stop = Event()
+    with private_socket(folder) as place:
+        thread = Thread(target=serve_socket, args=(place, handle, stop))
+        thread.start()
+        try:
+            while not is_served(place):
+                thread.join(0.01)
+            yield place
+        finally:
+            stop.set()
+            thread.join()
+
+
+def is_served(place: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as connection:
+        return connection.connect_ex(str(place)) == 0
+
+
+def asked(place: Path, kind: bytes, payload: bytes) -> tuple[bytes, bytes] | None:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(place))
+        write(connection, kind, payload)
+        return read(connection)
+
+
+@pytest.mark.parametrize("payload", [b"", b"x", bytes(range(256)) * 8000])
+def test_a_frame_arrives_as_it_was_sent(payload: bytes) -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        sender = Thread(target=write, args=(one, MESSAGE, payload))
+        sender.start()
+        assert read(other) == (MESSAGE, payload)
+        sender.join()
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", HEAD.pack(10, b"m")[:5], HEAD.pack(10, b"m") + b"half"]
+)
+def test_a_frame_that_was_cut_off_is_no_frame(sent: bytes) -> None:
+    one, other = socket.socketpair()
+    with other:
+        with one:
+            one.sendall(sent)
+        assert read(other) is None
+
+
+def test_an_announced_size_over_the_limit_is_refused_before_anything_is_read() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        other.settimeout(5)
+        one.sendall(HEAD.pack(LIMIT + 1, b"m"))
+        with pytest.raises(ValueError, match="over the limit"):
+            read(other)
+
+
+def test_a_message_is_answered_through_the_socket_that_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(tmp_path, lambda message: b"heard " + message) as place:
+        monkeypatch.setenv(SOCKET, str(place))
+        with connect() as connection:
+            write(connection, MESSAGE, b"you")
+            assert read(connection) == (ANSWER, b"heard you")
+
+
+def test_a_moment_without_files_ends_no_socket(tmp_path: Path) -> None:
+    with (
+        served(tmp_path, bytes.upper) as place,
+        socket.socket(socket.AF_UNIX) as first,
+        socket.socket(socket.AF_UNIX) as second,
+    ):
+        with taking_all_files():
+            for caller in (first, second):
+                caller.connect(str(place))
+                write(caller, MESSAGE, b"you")
+            time.sleep(0.6)  # Linux keeps a file for the one who is waited for
+        for caller in (first, second):
+            assert read(caller) == (ANSWER, b"YOU")
+
+
+def test_what_cannot_be_handled_is_lost_without_its_words_and_the_next_is_answered(
+    tmp_path: Path,
+) -> None:
+    def handle(message: bytes) -> bytes:
+        if message == b"bad":
+            raise RuntimeError("no room")
+        return message
+
+    with served(tmp_path, handle) as place:
+        assert asked(place, MESSAGE, b"bad") == (LOST, FAILED)
+        assert asked(place, b"?", b"") == (LOST, FAILED)
+        assert asked(place, MESSAGE, b"good") == (ANSWER, b"good")
+
+
+def test_messages_are_handled_one_after_the_other(tmp_path: Path) -> None:
+    inside = [0]
+    most = [0]
+
+    def handle(message: bytes) -> bytes:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        Event().wait(0.02)
+        inside[0] -= 1
+        return message
+
+    with served(tmp_path, handle) as place:
+        threads = [Thread(target=asked, args=(place, MESSAGE, b"x")) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert most == [1]
+
+
+def test_a_socket_lies_in_a_folder_of_its_own_that_others_cannot_enter(
+    tmp_path: Path,
+) -> None:
+    with private_socket(tmp_path) as place:
+        assert place.parent == tmp_path / "socket"
+        assert place.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_where_the_path_is_too_long_for_a_socket_a_short_one_is_found(
+    tmp_path: Path,
+) -> None:
+    with private_socket(tmp_path / ("long" * 30)) as place:
+        assert len(os.fsencode(place)) <= 100
+        assert place.parent.stat().st_mode & 0o777 == 0o700
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(place))
+    assert not place.parent.exists()
+
+
+def test_the_socket_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
+    for _ in range(2):
+        with served(tmp_path, bytes) as place:
+            assert asked(place, MESSAGE, b"again") == (ANSWER, b"again")
+            os.link(place, tmp_path / "kept")
+        os.rename(tmp_path / "kept", place)

@@ -1,0 +1,63 @@
+"""A link over HTTPS and echo sites as processes of this machine, for the bench."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from fallow.transport.nvflare import write_job
+from tests.deployment.children import REPOSITORY
+from tests.transport.https.served import STUDY, Served, served
+from tests.transport.nvflare.federation import flare
+
+
+@contextmanager
+def processes_of(
+    root: Path, sites: Sequence[str]
+) -> Iterator[tuple[Served, dict[str, subprocess.Popen[bytes]]]]:
+    """The link, and the process of each site, which has just been started."""
+    with served(root, sites) as world:
+        addresses = dict.fromkeys(sites, world.address)
+        with running_sites(root, world, addresses) as running:
+            yield world, running
+
+
+@contextmanager
+def processes_over_nvflare(
+    root: Path, sites: Sequence[str]
+) -> Iterator[tuple[Served, dict[str, subprocess.Popen[bytes]]]]:
+    """The same, with a job of NVFlare between them."""
+    with served(root, sites) as world, flare(root / "flare", sites) as parties:
+        write_job(root / "job", STUDY, sites, world.address)
+        parties.keep(root / "job")
+        addresses = {name: f"127.0.0.1:{port}" for name, port in parties.ports.items()}
+        with running_sites(root, world, addresses) as running:
+            yield world, running
+
+
+@contextmanager
+def running_sites(
+    root: Path, world: Served, addresses: Mapping[str, str]
+) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+    """The process of each site; addresses: where each calls."""
+    running: dict[str, subprocess.Popen[bytes]] = {}
+    try:
+        for name, address in addresses.items():
+            key = root / f"{name}.key"
+            key.write_bytes(world.secrets[name])
+            details = (name, address, str(world.tls.authority), STUDY, str(key))
+            with (root / f"{name}.out").open("ab") as out:
+                running[name] = subprocess.Popen(
+                    [sys.executable, "-m", "tests.transport.https.echo_site", *details],
+                    cwd=REPOSITORY,
+                    stdout=out,
+                    stderr=out,
+                )
+        yield running
+    finally:
+        for process in running.values():
+            process.kill()
+            process.wait()

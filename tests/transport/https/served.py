@@ -1,0 +1,241 @@
+"""A link that is served on this machine, sites in threads, and strangers who write raw bytes."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from fallow.core.events import Event
+from fallow.privacy.signing import new_signing_key, verify_key
+from fallow.transport.https import Calling, HttpsLink, HttpsNode, Listening
+from fallow.transport.https.signed import CHALLENGE_HEADER, Head, sum_of
+from fallow.transport.nvflare.app.fallow_tunnel.tunnel import Entrance, Exit, Fields
+from fallow.transport.tls import Tls, make_site_context, new_tls
+
+STUDY = "5" * 32
+SOON = 20.0  # seconds; a machine that is busy with other things takes some
+Handle = Callable[[bytes], bytes]
+
+
+def echo(message: bytes) -> bytes:
+    return b"echo:" + message
+
+
+class Tunnel:
+    """Entrances at sites and the exit at a coordinator's address, without anything in between.
+
+    losing: pieces that are lost on their way, counted from 1.
+    """
+
+    def __init__(self, address: str, sites: Sequence[str]) -> None:
+        self.exit = Exit(self._carry_to, address)
+        self.entrances: dict[str, Entrance] = {}
+        self.losing: set[int] = set()
+        self.carried: list[tuple[str, Fields]] = []
+        for site in sites:
+            self.begin(site)
+
+    def begin(self, site: str, port: int = 0) -> None:
+        """Begin the entrance of a site, as a job of NVFlare does that starts there."""
+        self.entrances[site] = Entrance(partial(self._carry_from, site), port)
+
+    def address_at(self, site: str) -> str:
+        """Where the site's own process calls."""
+        return f"127.0.0.1:{self.entrances[site].port}"
+
+    def close(self) -> None:
+        self.exit.close()
+        for entrance in self.entrances.values():
+            entrance.close()
+
+    def _carry_from(self, site: str, fields: Fields) -> bool:
+        return self._is_kept(site, fields) and self.exit.take(site, fields)
+
+    def _carry_to(self, site: str, fields: Fields) -> bool:
+        return self._is_kept(site, fields) and self.entrances[site].take(fields)
+
+    def _is_kept(self, site: str, fields: Fields) -> bool:
+        self.carried.append((site, fields))
+        return len(self.carried) not in self.losing
+
+
+@dataclass
+class Served:
+    """``link`` with the sites that call it.  secrets: of all sites that are admitted."""
+
+    tls: Tls
+    link: HttpsLink
+    secrets: Mapping[str, bytes]
+    said: list[Event]
+    nodes: dict[str, HttpsNode] = field(default_factory=dict)
+    tunnel: Tunnel | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.link.port}"
+
+    def start_site(self, name: str, handle: Handle = echo, study: str = STUDY) -> HttpsNode:
+        address = self.address
+        if self.tunnel is not None:
+            address = self.tunnel.address_at(name)
+        calling = Calling(address, self.tls.authority)
+        node = HttpsNode(calling, name, study, self.secrets[name], handle)
+        self.nodes[name] = node
+        node.start()
+        return node
+
+    def stop_site(self, name: str) -> None:
+        self.nodes.pop(name).stop()
+
+    def ask(self, messages: Mapping[str, bytes], seconds: float = SOON) -> dict[str, bytes]:
+        """One exchange: the first answer of each site."""
+        self.link.send(messages)
+        return self.answers(set(messages), seconds)
+
+    def answers(self, sites: set[str], seconds: float = SOON) -> dict[str, bytes]:
+        result: dict[str, bytes] = {}
+        end = time.monotonic() + seconds
+        while set(result) != sites:
+            left = end - time.monotonic()
+            problems = {name: node.problem for name, node in self.nodes.items()}
+            assert left > 0, f"only {sorted(result)} answered; {problems}; {self.said}"
+            result |= self.link.receive(min(left, 1.0))
+        return result
+
+    # -- strangers --------------------------------------------------------------------------
+
+    def connect(self) -> ssl.SSLSocket:
+        """A connection over TLS, of anybody."""
+        context = make_site_context(self.tls.authority)
+        bare = socket.create_connection(("127.0.0.1", self.link.port), SOON)
+        return context.wrap_socket(bare, server_hostname="127.0.0.1")
+
+    def write(self, *parts: bytes) -> bytes:
+        """What the server says to raw bytes, until it closes the connection."""
+        with self.connect() as connection:
+            for part in parts:
+                connection.sendall(part)
+            return read_all(connection)
+
+    def request(
+        self,
+        path: str,
+        headers: Sequence[tuple[str, str]] = (),
+        body: bytes = b"",
+        method: str = "POST",
+        length: int | None = None,
+    ) -> bytes:
+        """What the server says to a request."""
+        return self.write(raw(path, headers, body, method, length))
+
+    def challenge(self) -> str:
+        """What anybody is told who asks without one."""
+        output = self.request("/fallow/1/poll", sign(b"7" * 32, "anna", "0" * 32)).decode()
+        lines = [line for line in output.split("\r\n") if line.startswith(CHALLENGE_HEADER)]
+        return lines[0].partition(": ")[2]
+
+
+def raw(
+    path: str,
+    headers: Sequence[tuple[str, str]] = (),
+    body: bytes = b"",
+    method: str = "POST",
+    length: int | None = None,
+) -> bytes:
+    """The bytes of a request; ``length``: what it says of its body, where that is not true."""
+    said = len(body) if length is None else length
+    lines = [f"{method} {path} HTTP/1.1", "host: 127.0.0.1", f"content-length: {said}"]
+    lines += [f"{name}: {value}" for name, value in headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def sign(
+    secret: bytes,
+    site: str,
+    challenge: str,
+    *,
+    path: str = "/fallow/1/poll",
+    count: int = 1,
+    order: str = "-",
+    body: bytes = b"",
+    length: int | None = None,
+    study: str = STUDY,
+) -> list[tuple[str, str]]:
+    """The header fields of a site's request."""
+    head = Head(
+        site=site,
+        study=study,
+        path=path,
+        challenge=challenge,
+        count=count,
+        order=order,
+        length=len(body) if length is None else length,
+        body=sum_of(body),
+    )
+    return list(head.write(secret).items())
+
+
+def read_all(connection: socket.socket, seconds: float = SOON) -> bytes:
+    """What is read until the other side closes."""
+    connection.settimeout(seconds)
+    parts = []
+    try:
+        while part := connection.recv(1 << 16):
+            parts.append(part)
+    except (ConnectionError, ssl.SSLError):
+        pass  # closed without a word
+    return b"".join(parts)
+
+
+def status(answer: bytes) -> int:
+    """Of an answer; 0 where there was none."""
+    return int(answer.split()[1]) if answer else 0
+
+
+@contextmanager
+def served(
+    folder: Path, sites: Sequence[str] = ("anna", "bert"), clients: Path | None = None
+) -> Iterator[Served]:
+    """A link for these sites; none of them runs yet."""
+    tls = new_tls(folder / "tls")
+    secrets = {name: new_signing_key() for name in sites}
+    said: list[Event] = []
+    keys = {name: verify_key(secret) for name, secret in secrets.items()}
+    listening = Listening("127.0.0.1:0", tls, clients)
+    link = HttpsLink(listening, STUDY, keys, said.append).start()
+    outcome = Served(tls, link, secrets, said)
+    with ExitStack() as stack:
+        stack.callback(link.close)
+        assert link.wait_until_there(SOON)
+        try:
+            yield outcome
+        finally:
+            for name in list(outcome.nodes):
+                outcome.stop_site(name)
+
+
+@contextmanager
+def tunnelled(folder: Path, sites: Sequence[str] = ("anna", "bert")) -> Iterator[Served]:
+    """The same, with the two ends between them that a job of NVFlare starts."""
+    with served(folder, sites) as world:
+        tunnel = Tunnel(world.address, sites)
+        world.tunnel = tunnel
+        try:
+            yield world
+        finally:
+            for name in list(world.nodes):
+                world.stop_site(name)
+            tunnel.close()
+
+
+def until(is_true: Callable[[], object], seconds: float = SOON) -> None:
+    end = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < end, f"not within {seconds} seconds"
+        time.sleep(0.02)

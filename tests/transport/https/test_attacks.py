@@ -1,0 +1,475 @@
+"""Strangers and hostile sites at the coordinator's address: a short answer, and nothing is lost.
+
+Each attack runs while an honest exchange is open; afterwards that exchange ends as if nobody had
+been there.
+"""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("httpx")
+pytest.importorskip("uvicorn")
+
+from fallow.privacy.signing import new_signing_key
+from fallow.transport.https import app, connections
+from fallow.transport.https.signed import ANSWER, POLL, sum_of
+from tests.transport.https.served import (
+    SOON,
+    STUDY,
+    Served,
+    raw,
+    read_all,
+    served,
+    sign,
+    status,
+    until,
+)
+
+SHORT = 400  # bytes of a refusal, its head included
+MESSAGE = b"an order to anna"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Served]:
+    """An exchange with anna is open, and she is not there yet; in the end it is answered."""
+    with served(tmp_path) as found:
+        found.link.send({"anna": MESSAGE})
+        yield found
+        assert found.link.receive(0.0) == [], "an answer that nobody gave"
+        found.start_site("anna")
+        assert found.answers({"anna"}) == {"anna": b"echo:" + MESSAGE}
+        assert found.link.problem is None
+        assert found.said == []
+
+
+def refused(answer: bytes, wanted: int, word: str) -> None:
+    assert status(answer) == wanted, answer
+    assert len(answer) <= SHORT
+    assert word.encode() in answer
+    assert b"connection: close" in answer.lower()
+
+
+# -- who asks -------------------------------------------------------------------------------
+
+
+def test_an_unknown_site_is_refused_before_its_body_is_read(world: Served) -> None:
+    fields = sign(new_signing_key(), "eve", world.challenge(), path=ANSWER, length=1 << 30)
+    # the body never comes: an answer is there all the same
+    refused(world.request(ANSWER, fields, length=1 << 30), 403, "not admitted")
+
+
+def test_a_request_that_another_key_signed_is_refused(world: Served) -> None:
+    fields = sign(world.secrets["bert"], "anna", world.challenge())
+    refused(world.request(POLL, fields), 403, "not admitted")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    ["fallow-site", "fallow-order", "fallow-body", "fallow-count", "fallow-study"],
+)
+def test_a_field_that_was_changed_after_it_was_signed_is_noticed(
+    changed: str, world: Served
+) -> None:
+    body = b"an answer"
+    fields = dict(
+        sign(world.secrets["anna"], "anna", world.challenge(), path=ANSWER, body=body)
+    )
+    other = {
+        "fallow-site": "bert",
+        "fallow-order": sum_of(MESSAGE),
+        "fallow-body": sum_of(b"another"),
+        "fallow-count": "2",
+        "fallow-study": "6" * 32,
+    }
+    fields[changed] = other[changed]
+    refused(world.request(ANSWER, list(fields.items()), body), 403, "not admitted")
+
+
+def test_a_length_that_was_changed_after_it_was_signed_is_noticed(world: Served) -> None:
+    body = b"an answer"
+    fields = sign(world.secrets["anna"], "anna", world.challenge(), path=ANSWER, body=body)
+    refused(world.request(ANSWER, fields, length=len(body) + 1), 403, "not admitted")
+
+
+def test_a_request_that_is_sent_again_is_refused(world: Served) -> None:
+    body = b"an answer to an order that nobody has sent"
+    signed = sign(
+        world.secrets["anna"],
+        "anna",
+        world.challenge(),
+        path=ANSWER,
+        body=body,
+        order=sum_of(b"another order"),
+    )
+    request = raw(ANSWER, signed, body)
+    refused(world.write(request), 410, "nobody waits")
+    refused(world.write(request), 409, "was there before")
+
+
+def test_a_request_that_another_key_signed_moves_no_count(world: Served) -> None:
+    challenge = world.challenge()
+    forged = sign(world.secrets["bert"], "anna", challenge, path=ANSWER, count=500)
+    refused(world.request(ANSWER, forged), 403, "not admitted")
+    # anna is at her first request still
+    body = b"an answer"
+    own = sign(world.secrets["anna"], "anna", challenge, path=ANSWER, body=body)
+    refused(world.request(ANSWER, own, body), 410, "nobody waits")
+
+
+@pytest.mark.parametrize("count", [10**20 - 1, 2**63, 2**62, 10**6])
+def test_a_thief_of_a_key_cannot_lock_its_site_out_by_a_count(
+    count: int, world: Served
+) -> None:
+    signed = sign(world.secrets["anna"], "anna", world.challenge(), count=count)
+    assert status(world.request(POLL, signed)) in (400, 409)
+    # the fixture starts the site itself and gets its answer
+
+
+def test_what_was_recorded_is_worth_nothing_to_another_process_of_the_coordinator(
+    world: Served, tmp_path: Path
+) -> None:
+    signed = sign(world.secrets["anna"], "anna", world.challenge(), path=POLL, count=9)
+    with served(tmp_path / "again") as again:
+        refused(again.request(POLL, signed), 401, "challenge")
+
+
+def test_a_request_that_was_signed_for_one_path_is_refused_at_the_other(
+    world: Served,
+) -> None:
+    signed = sign(world.secrets["anna"], "anna", world.challenge(), path=POLL)
+    refused(world.request(ANSWER, signed), 403, "not admitted")
+
+
+def test_a_request_of_another_study_is_refused(world: Served) -> None:
+    signed = sign(world.secrets["anna"], "anna", world.challenge(), study="6" * 32)
+    assert STUDY != "6" * 32
+    refused(world.request(POLL, signed), 403, "another study")
+
+
+def test_a_site_learns_nothing_of_another_sites_messages(world: Served) -> None:
+    signed = sign(
+        world.secrets["bert"],
+        "bert",
+        world.challenge(),
+        path=ANSWER,
+        body=b"x",
+        order=sum_of(MESSAGE),
+    )
+    refused(world.request(ANSWER, signed, b"x"), 410, "nobody waits")
+
+
+# -- what is asked --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/fallow/1/poll/",
+        "/fallow/1/poll?site=anna",
+        "/fallow/1/../1/poll",
+        "//fallow/1/poll",
+        "/fallow/1/%70oll",
+        "/fallow/1/poll%00",
+        "/FALLOW/1/POLL",
+        "http://127.0.0.1/fallow/1/poll",
+        "/../../etc/passwd",
+    ],
+)
+def test_nothing_but_two_paths_is_there(path: str, world: Served) -> None:
+    signed = sign(world.secrets["anna"], "anna", world.challenge())
+    refused(world.request(path, signed), 404, "nothing here")
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "CONNECT"])
+def test_nothing_but_post_is_taken(method: str, world: Served) -> None:
+    signed = sign(world.secrets["anna"], "anna", world.challenge())
+    assert status(world.request(POLL, signed, method=method)) == 405
+
+
+def test_a_compressed_body_is_refused_before_it_is_read(world: Served) -> None:
+    bomb = gzip.compress(bytes(1 << 24))
+    signed = sign(world.secrets["anna"], "anna", world.challenge(), path=ANSWER, body=bomb)
+    fields = [*signed, ("content-encoding", "gzip")]
+    refused(world.request(ANSWER, fields, bomb), 415, "without an encoding")
+
+
+def test_a_body_of_unknown_length_is_refused(world: Served) -> None:
+    signed = sign(world.secrets["anna"], "anna", world.challenge(), path=ANSWER)
+    lines = [f"{name}: {value}" for name, value in signed]
+    head = [f"POST {ANSWER} HTTP/1.1", "host: a", "transfer-encoding: chunked", *lines]
+    refused(world.write("\r\n".join(head).encode() + b"\r\n\r\n"), 415, "encoding")
+
+
+@pytest.mark.parametrize("length", ["-1", "1e3", "0x10", "1, 2", "9" * 40, ""])
+def test_a_length_that_is_no_number_is_refused(length: str, world: Served) -> None:
+    head = f"POST {ANSWER} HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n"
+    answer = world.write(head.encode())
+    assert status(answer) in (400, 411)
+    assert len(answer) <= SHORT
+
+
+def test_two_lengths_are_refused(world: Served) -> None:
+    head = (
+        f"POST {ANSWER} HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ncontent-length: 2\r\n"
+    )
+    assert status(world.write(head.encode() + b"\r\n")) == 400
+
+
+def test_a_field_that_comes_twice_is_refused(world: Served) -> None:
+    signed = sign(world.secrets["anna"], "anna", world.challenge())
+    refused(world.request(POLL, [*signed, signed[0]]), 400, "is needed")
+
+
+def test_an_answer_above_the_limit_is_refused_before_it_is_read(world: Served) -> None:
+    world.link.limit(lambda site: 1000)
+    signed = sign(
+        world.secrets["anna"],
+        "anna",
+        world.challenge(),
+        path=ANSWER,
+        order=sum_of(MESSAGE),
+        length=1001,
+    )
+    refused(world.request(ANSWER, signed, length=1001), 413, "at most 1000 bytes")
+
+
+def test_a_poll_brings_no_body(world: Served) -> None:
+    signed = sign(world.secrets["anna"], "anna", world.challenge(), length=1)
+    refused(world.request(POLL, signed, length=1), 413, "no body")
+
+
+def test_a_body_that_is_not_the_signed_one_is_refused(world: Served) -> None:
+    body = b"an answer"
+    signed = sign(
+        world.secrets["anna"],
+        "anna",
+        world.challenge(),
+        path=ANSWER,
+        body=body,
+        order=sum_of(MESSAGE),
+    )
+    refused(world.request(ANSWER, signed, b"on answer"), 400, "not the one")
+
+
+def test_a_head_without_an_end_is_refused_when_it_is_long(world: Served) -> None:
+    answer = world.write(b"POST /fallow/1/poll HTTP/1.1\r\n", b"x-long: " + b"a" * 40_000)
+    assert status(answer) in (0, 400)
+    assert len(answer) <= SHORT
+
+
+def test_bytes_that_are_no_request_are_refused(world: Served) -> None:
+    assert status(world.write(b"\x00\xff" * 500 + b"\r\n\r\n")) in (0, 400)
+
+
+# -- how it is asked ------------------------------------------------------------------------
+
+
+def test_a_head_that_trickles_in_is_cut_off(
+    world: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "HEAD", 1.0)
+    with world.connect() as connection:
+        begun = time.monotonic()
+        is_open = True
+        while is_open:
+            assert time.monotonic() - begun < SOON, "it may go on for ever"
+            time.sleep(0.1)
+            try:
+                connection.sendall(b"P")
+            except OSError:
+                is_open = False
+    assert time.monotonic() - begun >= 0.5
+
+
+def test_a_body_that_trickles_in_is_cut_off(
+    world: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "SECONDS", 1.0)
+    body = b"a" * 1000
+    signed = sign(
+        world.secrets["anna"],
+        "anna",
+        world.challenge(),
+        path=ANSWER,
+        body=body,
+        order=sum_of(MESSAGE),
+    )
+    refused(world.write(raw(ANSWER, signed, body)[:-10]), 408, "too slowly")
+
+
+def test_a_connection_without_tls_is_cut_off(
+    world: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "HANDSHAKE", 1.0)
+    with socket.create_connection(("127.0.0.1", world.link.port)) as silent:
+        assert read_all(silent) == b""
+
+
+def test_plain_http_is_not_answered(world: Served) -> None:
+    with socket.create_connection(("127.0.0.1", world.link.port)) as plain:
+        plain.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        assert b"HTTP" not in read_all(plain)
+
+
+def test_many_connections_of_strangers_keep_nobody_out(world: Served) -> None:
+    silent = [
+        socket.create_connection(("127.0.0.1", world.link.port))
+        for _ in range(connections.STRANGERS + 40)
+    ]
+    try:
+        until(lambda: sum(is_closed(each) for each in silent) >= 40)
+        world.start_site("bert")
+        assert world.ask({"bert": b"hello"}) == {"bert": b"echo:hello"}
+        assert not all(is_closed(each) for each in silent)
+    finally:
+        for item in silent:
+            item.close()
+
+
+def test_who_opens_many_connections_closes_none_of_another_network(world: Served) -> None:
+    """A site far away needs round trips until it has signed, and anybody opens many meanwhile."""
+    many = []
+    try:
+        with socket.create_connection(("127.0.0.1", world.link.port), SOON) as slow:
+            for _ in range(connections.STRANGERS + 40):
+                many.append(connect_from("127.0.0.2", world.link.port))
+            until(lambda: sum(is_closed(each) for each in many) >= 40)
+            assert not is_closed(slow)
+        assert not all(is_closed(each) for each in many)
+    finally:
+        for item in many:
+            item.close()
+
+
+def connect_from(address: str, port: int) -> socket.socket:
+    """A connection from another address of this machine."""
+    try:
+        return socket.create_connection(("127.0.0.1", port), SOON, (address, 0))
+    except OSError as error:
+        pytest.skip(f"this machine has no {address}: {error}")
+
+
+def test_a_connection_belongs_to_the_site_that_spoke_on_it_last(world: Served) -> None:
+    """A program that ends HTTPS sends requests of several sites on one connection."""
+    challenge = world.challenge()
+    open_ones = []
+    try:
+        shared = world.connect()
+        open_ones.append(shared)
+        shared.sendall(raw(POLL, sign(world.secrets["anna"], "anna", challenge)))
+        shared.settimeout(SOON)
+        output = b""
+        while MESSAGE not in output:
+            output += shared.recv(1000)
+        shared.sendall(raw(POLL, sign(world.secrets["bert"], "bert", challenge)))
+        until(lambda: "bert" in world.link.online())
+        for count in range(2, 3 + connections.EACH):
+            mine = world.connect()
+            open_ones.append(mine)
+            signed = sign(world.secrets["anna"], "anna", challenge, count=count)
+            mine.sendall(raw(POLL, signed))
+            assert status(mine.recv(1000)) == 200
+        world.link.send({"bert": b"for bert"})
+        output = b""
+        while b"for bert" not in output:
+            part = shared.recv(1000)
+            assert part, "anna's connections closed the one that bert waits on"
+            output += part
+    finally:
+        for connection in open_ones:
+            connection.close()
+
+
+def is_closed(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1, socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def test_many_polls_of_one_site_leave_one_of_them_and_few_connections(
+    world: Served,
+) -> None:
+    challenge = world.challenge()
+    open_ones = []
+    try:
+        for count in range(1, 13):
+            connection = world.connect()
+            signed = sign(world.secrets["bert"], "bert", challenge, count=count)
+            connection.sendall(raw(POLL, signed))
+            open_ones.append(connection)
+        newest = open_ones[-1]
+        world.link.send({"bert": b"for the newest"})
+        newest.settimeout(SOON)
+        output = newest.recv(1000)
+        while b"for the newest" not in output:
+            output += newest.recv(1000)
+        assert status(output) == 200
+        for older in open_ones[:-1]:  # closed, or told that there is nothing
+            older.settimeout(SOON)
+            assert b"for the newest" not in older.recv(1000)
+    finally:
+        for connection in open_ones:
+            connection.close()
+
+
+def test_an_answer_that_nobody_signed_inside_is_passed_on_for_the_coordinator_to_refuse(
+    tmp_path: Path,
+) -> None:
+    """The link looks into no message: who signed what is inside is seen by who opens it."""
+    with served(tmp_path) as world:
+        world.start_site("anna", handle=lambda message: b"no envelope at all")
+        assert world.ask({"anna": MESSAGE}) == {"anna": b"no envelope at all"}
+        # it is asked again, in the same words
+        assert world.ask({"anna": MESSAGE}) == {"anna": b"no envelope at all"}
+
+
+def test_an_order_is_answered_once(tmp_path: Path) -> None:
+    with served(tmp_path) as world:
+        world.link.send({"anna": MESSAGE})
+        challenge = world.challenge()
+        answers = []
+        for count in (1, 2):
+            body = b"answer %d" % count
+            signed = sign(
+                world.secrets["anna"],
+                "anna",
+                challenge,
+                path=ANSWER,
+                count=count,
+                body=body,
+                order=sum_of(MESSAGE),
+            )
+            with world.connect() as connection:
+                connection.sendall(raw(ANSWER, signed, body))
+                answers.append(status(connection.recv(1000)))
+        assert answers == [204, 410]
+        assert world.link.receive(1.0) == [("anna", b"answer 1")]
+        assert world.link.receive(0.2) == []
+
+
+def test_a_hostile_site_is_no_obstacle_to_another_one(world: Served) -> None:
+    challenge = world.challenge()
+    for count in range(30):
+        body = b"a" * 100
+        signed = sign(
+            world.secrets["bert"],
+            "bert",
+            challenge,
+            path=ANSWER,
+            count=count + 1,
+            body=body,
+            order=sum_of(MESSAGE),
+        )
+        assert status(world.request(ANSWER, signed, body)) == 410

@@ -1,0 +1,584 @@
+"""The HTTPS link delivers at least once, knows who is there, and is sure of both ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("httpx")
+pytest.importorskip("uvicorn")
+
+from fallow.privacy.signing import new_signing_key, verify_key
+from fallow.transport.https import Calling, HttpsLink, HttpsNode, Listening, Pair
+from fallow.transport.https.link import allow_largest
+from fallow.transport.https.signed import POLL, WINDOW
+from fallow.transport.tls import Tls, new_tls
+from tests.transport.https.served import (
+    SOON,
+    STUDY,
+    Served,
+    echo,
+    served,
+    sign,
+    status,
+    tunnelled,
+    until,
+)
+
+WorldOf = Callable[[Path], AbstractContextManager[Served]]
+both_ways = pytest.mark.parametrize("world_of", [served, tunnelled])
+"""Whether sites call the coordinator, or a job of NVFlare carries their calls."""
+
+# -- messages -------------------------------------------------------------------------------
+
+
+@both_ways
+def test_each_site_gets_its_own_message_and_brings_its_own_answer(
+    world_of: WorldOf, tmp_path: Path
+) -> None:
+    with world_of(tmp_path) as world:
+        for name in world.secrets:
+            world.start_site(name)
+        for size in (1, 1000, 1 << 20):
+            messages = {"anna": b"a" * size, "bert": b"b" * size}
+            wanted = {name: b"echo:" + message for name, message in messages.items()}
+            assert world.ask(messages) == wanted
+
+
+@both_ways
+def test_a_message_waits_for_a_site_that_is_not_there_yet(
+    world_of: WorldOf, tmp_path: Path
+) -> None:
+    with world_of(tmp_path) as world:
+        world.link.send({"anna": b"early"})
+        assert world.link.receive(0.1) == []
+        assert world.link.online() == set()
+        world.start_site("anna")
+        assert world.answers({"anna"}) == {"anna": b"echo:early"}
+        assert world.link.online() == {"anna"}
+
+
+def test_a_newer_message_replaces_one_at_work_and_the_late_answer_is_dropped(
+    tmp_path: Path,
+) -> None:
+    may_end = threading.Event()
+    begun = threading.Event()
+
+    def handle(message: bytes) -> bytes:
+        if message == b"slow":
+            begun.set()
+            assert may_end.wait(SOON)
+        return echo(message)
+
+    with served(tmp_path) as world:
+        node = world.start_site("anna", handle)
+        world.link.send({"anna": b"slow"})
+        assert begun.wait(SOON)
+        world.link.send({"anna": b"newer"})
+        until(lambda: "anna" in world.link.online())  # also while it works
+        may_end.set()
+        assert world.answers({"anna"}) == {"anna": b"echo:newer"}
+        assert world.link.receive(0.2) == []
+        assert node.problem is None
+
+
+@both_ways
+def test_a_site_that_ended_amid_its_work_gets_the_message_again(
+    world_of: WorldOf, tmp_path: Path
+) -> None:
+    begun = threading.Event()
+    never = threading.Event()
+
+    def hang(message: bytes) -> bytes:
+        begun.set()
+        never.wait(SOON)
+        return b"nobody hears this"
+
+    with world_of(tmp_path) as world:
+        world.start_site("anna", hang)
+        world.link.send({"anna": b"order"})
+        assert begun.wait(SOON)
+        world.stop_site("anna")
+        world.start_site("anna")
+        assert world.answers({"anna"}) == {"anna": b"echo:order"}
+        never.set()
+
+
+def test_what_a_site_could_not_answer_comes_again_and_its_words_stay(
+    tmp_path: Path,
+) -> None:
+    tries = []
+
+    def handle(message: bytes) -> bytes:
+        tries.append(message)
+        if len(tries) == 1:
+            raise RuntimeError("row 17: Anna Meier")
+        return echo(message)
+
+    with served(tmp_path) as world:
+        node = world.start_site("anna", handle)
+        world.link.send({"anna": b"order"})
+        until(lambda: node.problem is not None or len(tries) > 1)
+        assert "Meier" not in str(node.problem)
+        assert world.answers({"anna"}) == {"anna": b"echo:order"}
+        assert tries == [b"order", b"order"]
+        until(lambda: node.problem is None)
+
+
+@both_ways
+def test_another_process_of_the_coordinator_takes_over_at_the_same_address(
+    world_of: WorldOf, tmp_path: Path
+) -> None:
+    with world_of(tmp_path) as world:
+        world.start_site("anna")
+        assert world.ask({"anna": b"one"}) == {"anna": b"echo:one"}
+        keys = {name: verify_key(secret) for name, secret in world.secrets.items()}
+        listening = Listening(world.address, world.tls)
+        world.link.close()
+        world.link = HttpsLink(listening, STUDY, keys).start()
+        try:
+            assert world.link.wait_until_there(SOON)
+            assert world.ask({"anna": b"two"}, 60.0) == {"anna": b"echo:two"}
+        finally:
+            world.link.close()
+
+
+def test_a_site_that_was_restarted_goes_on_from_its_newest_count(tmp_path: Path) -> None:
+    with served(tmp_path) as world:
+        world.link.send({"anna": b"one"})
+        signed = sign(world.secrets["anna"], "anna", world.challenge(), count=WINDOW)
+        assert status(world.request(POLL, signed)) == 200
+        world.start_site("anna")
+        assert world.answers({"anna"}) == {"anna": b"echo:one"}
+
+
+@both_ways
+def test_an_answer_above_the_limit_is_said_at_the_site_and_the_study_goes_on(
+    world_of: WorldOf, tmp_path: Path
+) -> None:
+    with world_of(tmp_path) as world:
+        node = world.start_site("anna", lambda message: bytes(2000))
+        world.start_site("bert")
+        world.link.limit(lambda site: 1000)
+        assert world.ask({"bert": b"hello"}) == {"bert": b"echo:hello"}
+        world.link.send({"anna": b"order"})
+        until(lambda: node.problem is not None)
+        assert "an answer of this site has at most 1000 bytes" in str(node.problem)
+        world.link.limit(allow_largest)
+        assert world.answers({"anna"}) == {"anna": bytes(2000)}
+
+
+def test_a_site_that_has_gone_counts_as_gone_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fallow.transport.https.mailbox.GONE", 0.5)
+    with served(tmp_path) as world:
+        world.start_site("anna")
+        until(lambda: world.link.online() == {"anna"})
+        world.stop_site("anna")
+        until(lambda: world.link.online() == set())
+
+
+def test_a_port_that_is_in_use_is_said_and_tried_again(tmp_path: Path) -> None:
+    tls = new_tls(tmp_path / "tls")
+    output: list[object] = []
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        link = HttpsLink(Listening(address, tls), STUDY, {}, output.append).start()
+        until(lambda: link.problem is not None)
+        assert address in str(link.problem)
+    try:
+        assert link.wait_until_there(SOON)
+        assert link.problem is None
+        assert output
+    finally:
+        link.close()
+
+
+# -- who is at the other end ----------------------------------------------------------------
+
+
+def site_of(world: Served, calling: Calling, name: str = "anna") -> HttpsNode:
+    node = HttpsNode(calling, name, STUDY, world.secrets[name], echo)
+    world.nodes[name] = node
+    node.start()
+    return node
+
+
+def test_a_site_talks_to_no_machine_that_another_authority_vouches_for(
+    tmp_path: Path,
+) -> None:
+    other = new_tls(tmp_path / "other")
+    with served(tmp_path) as world:
+        world.link.send({"anna": b"order"})
+        node = site_of(world, Calling(world.address, other.authority))
+        until(lambda: node.problem is not None)
+        assert "did not show a certificate for that address" in str(node.problem)
+        assert str(other.authority) in str(node.problem)
+        assert world.link.receive(0.5) == []
+
+
+def test_a_site_with_an_authority_of_its_own_does_not_ask_those_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinned = new_tls(tmp_path / "pinned")
+    with served(tmp_path) as world:
+        # the system trusts whoever vouches for this machine
+        monkeypatch.setenv("SSL_CERT_FILE", str(world.tls.authority))
+        world.link.send({"anna": b"order"})
+        node = site_of(world, Calling(world.address, pinned.authority))
+        until(lambda: node.problem is not None)
+        assert "did not show a certificate for that address" in str(node.problem)
+        world.stop_site("anna")
+
+        site_of(world, Calling(world.address))  # which shows that the system does
+        assert world.answers({"anna"}) == {"anna": b"echo:order"}
+
+
+def test_a_site_talks_to_no_machine_under_a_name_that_is_not_its_own(
+    tmp_path: Path,
+) -> None:
+    with served(tmp_path) as world:
+        address = f"127.0.0.2:{world.link.port}"  # this machine too, and in no certificate
+        world.link.send({"anna": b"order"})
+        node = site_of(world, Calling(address, world.tls.authority))
+        until(lambda: node.problem is not None)
+        assert world.link.receive(0.5) == []
+
+
+def test_without_an_authority_only_those_of_the_system_count(tmp_path: Path) -> None:
+    with served(tmp_path) as world:
+        node = site_of(world, Calling(world.address))
+        until(lambda: node.problem is not None)
+        assert "of the authority in this system" in str(node.problem)
+
+
+def test_with_mutual_tls_a_site_without_a_certificate_is_not_heard(tmp_path: Path) -> None:
+    clients = new_tls(tmp_path / "clients")
+    with served(tmp_path, clients=clients.authority) as world:
+        calling = Calling(world.address, world.tls.authority)
+        node = site_of(world, calling)
+        world.link.send({"anna": b"order"})
+        until(lambda: node.problem is not None)
+        assert world.link.receive(0.5) == []
+        assert "own_certificate" in str(node.problem)
+        world.stop_site("anna")
+
+        strange = new_tls(tmp_path / "strange")
+        node = site_of(world, with_own(calling, strange))
+        until(lambda: node.problem is not None)
+        assert world.link.receive(0.5) == []
+        world.stop_site("anna")
+
+        site_of(world, with_own(calling, clients))
+        assert world.answers({"anna"}) == {"anna": b"echo:order"}
+
+
+def with_own(calling: Calling, own: Tls) -> Calling:
+    return Calling(calling.address, calling.authority, Pair(own.certificate, own.key))
+
+
+def test_a_certificate_that_cannot_be_used_is_said_at_once(tmp_path: Path) -> None:
+    one = new_tls(tmp_path / "one")
+    other = new_tls(tmp_path / "other")
+    mixed = Tls(one.authority, one.certificate, other.key)
+    with pytest.raises(ValueError, match="belong together"):
+        HttpsLink(Listening("127.0.0.1:0", mixed), STUDY, {})
+    with pytest.raises(ValueError, match="belong together"):
+        HttpsNode(with_own(Calling("a:1"), mixed), "anna", STUDY, bytes(32), echo)
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "192.168.1.7:443", "[::]:443"])
+def test_without_tls_nothing_is_served_to_other_machines(address: str) -> None:
+    with pytest.raises(ValueError, match="without a certificate nothing is served"):
+        Listening(address, None)
+
+
+def test_a_site_that_is_not_admitted_reads_so(tmp_path: Path) -> None:
+    with served(tmp_path, sites=("anna",)) as world:
+        world.secrets = {**world.secrets, "carl": new_signing_key()}
+        node = world.start_site("carl")
+        until(lambda: node.problem is not None)
+        assert "site carl is not admitted" in str(node.problem)
+        assert "send join.json" in str(node.problem)
+
+
+def test_a_coordinator_that_does_not_run_is_said(tmp_path: Path) -> None:
+    tls = new_tls(tmp_path / "tls")
+    calling = Calling("127.0.0.1:9", tls.authority)
+    node = HttpsNode(calling, "anna", STUDY, new_signing_key(), echo)
+    node.start()
+    try:
+        until(lambda: node.problem is not None)
+        assert "the coordinator at 127.0.0.1:9 is not reached" in str(node.problem)
+    finally:
+        node.stop()
+
+
+# -- a hostile machine in the coordinator's place -------------------------------------------
+
+
+@contextmanager
+def impostor(folder: Path, answer: bytes) -> Iterator[tuple[Tls, int, list[bytes]]]:
+    """A machine with the right certificate that says the same to everything; what it was asked."""
+    tls = new_tls(folder / "tls")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tls.certificate, tls.key)
+    asked: list[bytes] = []
+    is_over = threading.Event()
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        server.settimeout(0.1)
+
+        def serve() -> None:
+            while not is_over.is_set():
+                try:
+                    bare, _ = server.accept()
+                    bare.settimeout(SOON)
+                    with context.wrap_socket(bare, server_side=True) as connection:
+                        asked.append(connection.recv(1 << 16))
+                        connection.sendall(answer)
+                except OSError:
+                    continue
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield tls, server.getsockname()[1], asked
+        finally:
+            is_over.set()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("answer", "word"),
+    [
+        (
+            b"HTTP/1.1 307 Go\r\nlocation: https://127.0.0.1:9/x\r\ncontent-length: 0\r\n\r\n",
+            "answers 307",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 2\r\n\r\nab",
+            "encoded",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\nab",
+            "too large",
+        ),
+        (b"HTTP/1.1 500 No\r\ncontent-length: 4\r\n\r\n\x1b[2J", "answers 500 ([2J)"),
+        (b"HTTP/1.1 200 OK\r\nx: " + b"a" * 200_000, "not reached"),
+        (b"\x00" * 100, "not reached"),
+    ],
+)
+def test_a_site_follows_no_redirect_and_takes_no_encoded_or_endless_answer(
+    answer: bytes, word: str, tmp_path: Path
+) -> None:
+    heard: list[bytes] = []
+
+    def handle(message: bytes) -> bytes:
+        heard.append(message)
+        return b""
+
+    with impostor(tmp_path, answer) as (tls, port, asked):
+        calling = Calling(f"127.0.0.1:{port}", tls.authority)
+        node = HttpsNode(calling, "anna", STUDY, new_signing_key(), handle)
+        node.start()
+        try:
+            until(lambda: node.problem is not None)
+            assert word in str(node.problem)
+        finally:
+            node.stop()
+    assert heard == []
+    assert asked
+
+
+def test_a_challenge_of_another_form_is_not_signed(tmp_path: Path) -> None:
+    answer = (
+        b"HTTP/1.1 401 No\r\nfallow-challenge: sign\x20this\x20sentence\r\n"
+        b"content-length: 0\r\nconnection: close\r\n\r\n"
+    )
+    with impostor(tmp_path, answer) as (tls, port, asked):
+        calling = Calling(f"127.0.0.1:{port}", tls.authority)
+        node = HttpsNode(calling, "anna", STUDY, new_signing_key(), echo)
+        node.start()
+        until(lambda: len(asked) >= 2)
+        node.stop()
+    assert all(b"fallow-challenge: " + b"0" * 32 in request for request in asked)
+
+
+# -- a proxy --------------------------------------------------------------------------------
+
+
+@contextmanager
+def tunnel(is_open: bool = True) -> Iterator[tuple[str, list[bytes]]]:
+    """A proxy that knows CONNECT alone; its address, and what it was asked and has passed on."""
+    seen: list[bytes] = []
+    is_over = threading.Event()
+    pipes: list[threading.Thread] = []
+
+    def pipe(source: socket.socket, target: socket.socket) -> None:
+        try:
+            while part := source.recv(1 << 16):
+                seen.append(part)
+                target.sendall(part)
+        except OSError:
+            return
+        finally:
+            target.close()
+
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        server.settimeout(0.1)
+
+        def serve() -> None:
+            while not is_over.is_set():
+                try:
+                    client, _ = server.accept()
+                except TimeoutError:
+                    continue
+                client.settimeout(None)
+                head = client.recv(1 << 16)
+                seen.append(head)
+                if not is_open:
+                    client.sendall(b"HTTP/1.1 403 Forbidden\r\n\r\n")
+                    client.close()
+                    continue
+                host, _, port = head.split()[1].decode().rpartition(":")
+                there = socket.create_connection((host, int(port)))
+                client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                for pair in ((client, there), (there, client)):
+                    pipes.append(threading.Thread(target=pipe, args=pair, daemon=True))
+                    pipes[-1].start()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}", seen
+        finally:
+            is_over.set()
+            thread.join()
+
+
+def test_a_proxy_carries_what_it_cannot_read(tmp_path: Path) -> None:
+    with served(tmp_path) as world, tunnel() as (proxy, seen):
+        calling = Calling(world.address, world.tls.authority, proxy=proxy)
+        site_of(world, calling)
+        assert world.ask({"anna": b"a secret order"}) == {"anna": b"echo:a secret order"}
+        world.stop_site("anna")
+    assert seen[0].startswith(f"CONNECT {world.address} HTTP/1.1".encode())
+    passed = b"".join(seen[1:])
+    assert len(passed) > 1000
+    assert b"secret order" not in passed
+    assert b"anna" not in passed
+
+
+def test_behind_a_program_that_ends_https_the_coordinator_needs_no_certificate(
+    tmp_path: Path,
+) -> None:
+    secret = new_signing_key()
+    link = HttpsLink(Listening("127.0.0.1:0", None), STUDY, {"anna": verify_key(secret)})
+    link.start()
+    assert link.wait_until_there(SOON)
+    with ending_https(tmp_path, link.port) as (tls, port):
+        calling = Calling(f"127.0.0.1:{port}", tls.authority)
+        node = HttpsNode(calling, "anna", STUDY, secret, echo)
+        node.start()
+        try:
+            link.send({"anna": b"order"})
+            assert link.receive(SOON) == [("anna", b"echo:order")]
+        finally:
+            node.stop()
+            link.close()
+
+
+@contextmanager
+def ending_https(folder: Path, behind: int) -> Iterator[tuple[Tls, int]]:
+    """A program with a certificate that hands bytes on to a port of this machine."""
+    tls = new_tls(folder / "proxy")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tls.certificate, tls.key)
+    loop = asyncio.new_event_loop()
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while part := await reader.read(1 << 16):
+                writer.write(part)
+                await writer.drain()
+        finally:
+            writer.close()
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", behind)
+        both = (pump(reader, back), pump(there, writer))
+        await asyncio.gather(*both, return_exceptions=True)
+
+    async def end_tasks() -> None:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.sleep(0.1)  # what was closed is gone then
+
+    server = loop.run_until_complete(
+        asyncio.start_server(relay, "127.0.0.1", 0, ssl=context)
+    )
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield tls, server.sockets[0].getsockname()[1]
+    finally:
+        loop.call_soon_threadsafe(server.close)
+        until(lambda: not server.is_serving())
+        time.sleep(0.2)  # connections end with the sites that are gone
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.run_until_complete(end_tasks())
+        loop.close()
+
+
+def test_a_proxy_that_refuses_is_named(tmp_path: Path) -> None:
+    with served(tmp_path) as world, tunnel(is_open=False) as (proxy, _):
+        node = site_of(world, Calling(world.address, world.tls.authority, proxy=proxy))
+        until(lambda: node.problem is not None)
+        assert "the proxy between this site and" in str(node.problem)
+
+
+def test_the_environment_names_a_proxy_but_never_for_this_machine() -> None:
+    assert Calling("hub.example:443").uses_environment
+    assert not Calling("127.0.0.1:443").uses_environment
+    assert not Calling("[::1]:443").uses_environment
+
+
+def test_a_site_ends_within_moments(tmp_path: Path) -> None:
+    with served(tmp_path) as world:
+        world.start_site("anna")
+        until(lambda: world.link.online() == {"anna"})
+        begun = time.monotonic()
+        world.stop_site("anna")
+        assert time.monotonic() - begun < 3.0
+
+
+def test_a_coordinator_that_has_nothing_to_say_at_once_is_not_called_without_a_pause(
+    tmp_path: Path,
+) -> None:
+    with impostor(tmp_path, b"HTTP/1.1 204 No Content\r\n\r\n") as (tls, port, asked):
+        calling = Calling(f"127.0.0.1:{port}", tls.authority)
+        node = HttpsNode(calling, "anna", STUDY, new_signing_key(), echo)
+        node.start()
+        until(lambda: len(asked) > 1)
+        before = len(asked)
+        time.sleep(2)
+        node.stop()
+    assert len(asked) - before <= 5  # without a pause some forty

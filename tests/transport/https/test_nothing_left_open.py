@@ -1,0 +1,70 @@
+"""What ends amid a beginning leaves no socket open: Python's warning of one fails a test."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("httpx")
+pytest.importorskip("uvicorn")
+
+from fallow.transport.https import Calling, HttpsLink, HttpsNode, Listening
+from fallow.transport.tls import new_tls
+from tests.transport.https.served import SOON, STUDY, echo
+
+ENDS = 4  # of a coordinator that is called meanwhile
+
+
+@pytest.fixture(autouse=True)
+def collected() -> None:
+    """Others' garbage is not looked at here."""
+    gc.collect()
+
+
+def test_a_site_that_is_stopped_amid_a_handshake(tmp_path: Path) -> None:
+    authority = new_tls(tmp_path / "tls").authority
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        node = HttpsNode(Calling(address, authority), "anna", STUDY, bytes(32), echo)
+        node.start()
+        connection, _ = silent.accept()
+        with connection:
+            assert connection.recv(1)  # it has begun, and hears nothing
+            node.stop()
+    del node
+    gc.collect()
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_a_coordinator_that_is_called_as_it_ends(has_tls: bool, tmp_path: Path) -> None:
+    tls = None
+    if has_tls:
+        tls = new_tls(tmp_path / "tls")
+    for _ in range(ENDS):
+        link = HttpsLink(Listening("127.0.0.1:0", tls), STUDY, {}).start()
+        assert link.wait_until_there(SOON)
+        connections: list[socket.socket] = []
+        caller = threading.Thread(target=call_often, args=(link.port, connections))
+        caller.start()
+        time.sleep(0.01)  # some are there, some come
+        link.close()
+        caller.join()
+        assert connections
+        for connection in connections:
+            connection.close()
+        del link
+        gc.collect()
+
+
+def call_often(port: int, connections: list[socket.socket]) -> None:
+    """Connect until nobody listens."""
+    while len(connections) < 500:
+        try:
+            connections.append(socket.create_connection(("127.0.0.1", port), 0.2))
+        except OSError:
+            return

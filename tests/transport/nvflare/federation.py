@@ -1,0 +1,243 @@
+"""A federation of NVFlare on this machine, provisioned with certificates, all real processes.
+
+NVFlare need not be in the environment of the tests: ``FALLOW_NVFLARE`` names the Python that has
+it, as it has an environment of its own at a hospital.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fallow.transport.nvflare.job import JOB, KEEP
+from tests.deployment.children import free_port, wait_until
+from tests.transport.flower.federation import processes
+
+PYTHON = "FALLOW_NVFLARE"
+SERVER = "localhost"
+ADMIN = "admin@fallow.org"
+PROJECT = "hospitals"
+KEEPER = "keeper"
+SOON = 400.0  # seconds; NVFlare starts a process for each party and each of its jobs
+BUILDERS = {
+    "workspace.WorkspaceBuilder": {"template_file": ["master_template.yml"]},
+    "static_file.StaticFileBuilder": {"config_folder": "config"},
+    "cert.CertBuilder": {},
+    "signature.SignatureBuilder": {},
+}
+
+
+def find_python() -> str | None:
+    """The Python that has NVFlare; None where there is none."""
+    named = os.environ.get(PYTHON)
+    if named is None and find_spec("nvflare") is not None:
+        return sys.executable
+    return named
+
+
+needs_nvflare = pytest.mark.skipif(
+    find_python() is None, reason=f"nvflare is not installed, and {PYTHON} names no Python"
+)
+
+
+@dataclass
+class Flare:
+    """NVFlare's server and clients of sites, by name.  ports: where a job listens at each site."""
+
+    root: Path
+    python: str
+    ports: dict[str, int]
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start(self, *names: str) -> None:
+        """Start the server (`SERVER`) or the client of a site."""
+        for name in names:
+            if name == SERVER:
+                module = "nvflare.private.fed.app.server.server_train"
+                details = ["-s", "fed_server.json"]
+                more = []
+            else:
+                module = "nvflare.private.fed.app.client.client_train"
+                details = ["-s", "fed_client.json"]
+                more = [f"uid={name}"]
+            settings = ["secure_train=true", *more, "org=fallow", "config_folder=config"]
+            environment = {**self.environment}
+            if name != SERVER:
+                environment["FALLOW_NVFLARE_PORT"] = str(self.ports[name])
+            kit = self.kit(name)
+            (kit / "transfer").mkdir(exist_ok=True)
+            line = [self.python, "-u", "-m", module, "-m", str(kit), *details]
+            with (self.root / f"{name}.log").open("ab") as out:
+                self.running[name] = subprocess.Popen(
+                    [*line, "--set", *settings],
+                    cwd=kit,
+                    stdout=out,
+                    stderr=out,
+                    stdin=subprocess.DEVNULL,
+                    env=environment,
+                )
+
+    def kill(self, *names: str) -> None:
+        """By force, with the processes of their jobs."""
+        for name in names:
+            process = self.running.pop(name)
+            process.kill()
+            process.wait()
+            for pid in self.processes_of(name):
+                kill_process(pid)
+
+    def kill_job_of(self, name: str) -> None:
+        """By force the process of the job at a site, or at the server, and nothing else."""
+        values = [pid for pid in self.processes_of(name) if pid != self.running[name].pid]
+        assert values, f"{name} runs no job"
+        for pid in values:
+            kill_process(pid)
+
+    def processes_of(self, name: str) -> list[int]:
+        """Of a party and of its jobs, which run below its kit."""
+        place = str(self.kit(name))
+        return [pid for pid, (_, line) in processes().items() if place in line]
+
+    def keep(self, folder: Path) -> None:
+        """Start what keeps the job of a folder running."""
+        with (self.root / f"{KEEPER}.log").open("ab") as out:
+            self.running[KEEPER] = subprocess.Popen(
+                [self.python, str(folder / KEEP), str(folder / JOB), str(self.kit(ADMIN))],
+                cwd=self.root,
+                stdout=out,
+                stderr=out,
+                stdin=subprocess.DEVNULL,
+                env=self.environment,
+            )
+
+    def submit(self, job: Path) -> str:
+        """Hand a job to the server, as an admin does; its number there."""
+        said = self.command("job", "submit", "-j", str(job))
+        found: str = said["data"]["job_id"]
+        return found
+
+    def abort(self, job: str) -> None:
+        self.command("job", "abort", job, "--force")
+
+    def status(self, job: str) -> str:
+        """What the server says of a job."""
+        values: str = self.command("job", "meta", job)["data"]["status"]
+        return values
+
+    def command(self, *words: str) -> dict[str, Any]:
+        """What a command of NVFlare says, as an object."""
+        tool = [str(Path(self.python).with_name("nvflare")), "--format", "json", *words]
+        done = subprocess.run(
+            [*tool, "--startup-kit", str(self.kit(ADMIN))],
+            cwd=self.root,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SOON,
+            check=False,
+        )
+        try:
+            said = json.loads(done.stdout[done.stdout.index("{") :])
+        except ValueError as error:
+            raise AssertionError(done.stdout + done.stderr) from error
+        assert done.returncode == 0, said
+        outcome: dict[str, Any] = said
+        return outcome
+
+    def kit(self, name: str) -> Path:
+        return self.root / "ws" / PROJECT / "prod_00" / name
+
+    def text(self, name: str) -> str:
+        return (self.root / f"{name}.log").read_text()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """NVFlare keeps notes in the home of whoever calls it: here they have a folder."""
+        outcome = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+        return {**outcome, "HOME": str(self.root), "PYTHONUNBUFFERED": "1"}
+
+    def provision(self) -> None:
+        """Keys, certificates and settings of all parties, as NVFlare's own tool makes them."""
+        sites = [{"name": name, "type": "client", "org": "fallow"} for name in self.ports]
+        server = {"name": SERVER, "type": "server", "org": "fallow"}
+        admin = {"name": ADMIN, "type": "admin", "org": "fallow", "role": "project_admin"}
+        project = {
+            "api_version": 3,
+            "name": PROJECT,
+            "description": "sites of this machine",
+            "participants": [{**server, "fed_learn_port": free_port()}, *sites, admin],
+            "builders": [
+                {"path": f"nvflare.lighter.impl.{name}", "args": details}
+                for name, details in BUILDERS.items()
+            ],
+        }
+        # JSON is YAML
+        (self.root / "project.yml").write_text(json.dumps(project))
+        subprocess.run(
+            [
+                str(Path(self.python).with_name("nvflare")),
+                *("provision", "-p", "project.yml", "-w", "ws"),
+            ],
+            cwd=self.root,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=SOON,
+            check=True,
+        )
+        # jobs and snapshots of a server go into /tmp/nvflare otherwise, whoever's server it is
+        local = self.kit(SERVER) / "local"
+        text = (local / "resources.json.default").read_text()
+        kept = text.replace("/tmp/nvflare", str(self.root / "kept"))  # noqa: S108
+        (local / "resources.json").write_text(kept)
+
+    def close(self) -> None:
+        """End everything; nobody may be left."""
+        for process in self.running.values():
+            process.kill()
+            process.wait()
+        for pid, (_, line) in processes().items():
+            if str(self.root) in line and str(self.kit("")) in line:
+                kill_process(pid)
+
+
+def has_said(log: Path, words: str) -> bool:
+    return words in log.read_text()
+
+
+def kill_process(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+@contextmanager
+def flare(root: Path, sites: Sequence[str]) -> Iterator[Flare]:
+    """A server and a client for each site, connected, without any job."""
+    python = find_python()
+    assert python is not None
+    root.mkdir(parents=True, exist_ok=True)
+    found = Flare(root, python, {name: free_port() for name in sites})
+    found.provision()
+    try:
+        found.start(SERVER, *sites)
+        for name in sites:
+            log = root / f"{name}.log"
+            wait_until(partial(has_said, log, "Successfully registered"), SOON, name)
+        yield found
+    finally:
+        found.close()

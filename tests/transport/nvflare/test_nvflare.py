@@ -1,0 +1,103 @@
+"""The link through NVFlare's own processes: provisioned, with certificates, killed and restarted."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("httpx")
+pytest.importorskip("uvicorn")
+
+from fallow.transport.https import Calling, HttpsNode
+from fallow.transport.nvflare import write_job
+from tests.transport.https.served import STUDY, Served, echo, served
+from tests.transport.nvflare.federation import (
+    KEEPER,
+    SERVER,
+    SOON,
+    Flare,
+    flare,
+    needs_nvflare,
+)
+
+pytestmark = [pytest.mark.processes, pytest.mark.soak, needs_nvflare]
+
+SITES = ("anna", "bert")
+BACK = 240.0  # seconds until a job that was killed carries messages again
+
+
+@dataclass
+class Carried:
+    """A link, and sites that call it through a job of NVFlare."""
+
+    world: Served
+    flare: Flare
+
+    def ask(self, *names: str, size: int = 20, seconds: float = BACK) -> None:
+        """Each of these sites, by default all, answers a message of its own."""
+        messages = {name: os.urandom(size) for name in names or SITES}
+        wanted = {name: b"echo:" + message for name, message in messages.items()}
+        try:
+            assert self.world.ask(messages, seconds) == wanted
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.flare.text(KEEPER)}") from error
+
+
+@contextmanager
+def carried(folder: Path) -> Iterator[Carried]:
+    with served(folder / "link", SITES) as world, flare(folder / "flare", SITES) as parties:
+        job = folder / "job"
+        write_job(job, STUDY, SITES, world.address)
+        parties.keep(job)
+        for name in SITES:
+            calling = Calling(f"127.0.0.1:{parties.ports[name]}", world.tls.authority)
+            node = HttpsNode(calling, name, STUDY, world.secrets[name], echo)
+            world.nodes[name] = node
+            node.start()
+        outcome = Carried(world, parties)
+        outcome.ask(seconds=SOON)
+        yield outcome
+
+
+def test_whatever_of_nvflare_is_killed_messages_arrive_again(tmp_path: Path) -> None:
+    with carried(tmp_path) as found:
+        found.ask(size=3 << 20)
+
+        found.flare.kill_job_of("anna")
+        found.ask()
+        found.flare.kill_job_of(SERVER)
+        found.ask()
+
+        found.flare.kill("anna")
+        found.ask("bert")
+        found.flare.start("anna")
+        found.ask()
+
+        found.flare.kill(SERVER)
+        found.flare.start(SERVER)
+        found.ask()
+
+        found.flare.kill(KEEPER)
+        found.ask()
+        found.flare.keep(tmp_path / "job")
+        found.ask()
+
+
+def test_a_job_begins_without_a_site_that_is_away_and_ends_with_its_keeper(
+    tmp_path: Path,
+) -> None:
+    with carried(tmp_path) as found:
+        found.flare.running[KEEPER].send_signal(signal.SIGTERM)
+        assert found.flare.running.pop(KEEPER).wait(SOON) == 0
+        assert "the job is over" in found.flare.text(KEEPER)
+        found.flare.kill("anna")
+        found.flare.keep(tmp_path / "job")
+        found.ask("bert")
+        found.flare.start("anna")
+        found.ask()

@@ -1,0 +1,375 @@
+"""What carries connections through a job of NVFlare: it loses nothing, and strangers get nothing.
+
+The two ends are joined by hand here; `test_nvflare` runs them in NVFlare's own processes.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("httpx")
+pytest.importorskip("uvicorn")
+
+from fallow.transport.nvflare import JOB, KEEP, write_job
+from fallow.transport.nvflare.app.fallow_tunnel import tunnel as code
+from fallow.transport.nvflare.app.fallow_tunnel.tunnel import (
+    ALL,
+    EACH,
+    PIECE,
+    Entrance,
+    Exit,
+    Fields,
+    find_port,
+)
+from fallow.transport.nvflare.app.keep import (
+    AGAIN,
+    SELDOM,
+    Absence,
+    choose_pause,
+    find_missing,
+)
+from tests.transport.files import taking_all_files
+from tests.transport.https.served import SOON, Served, tunnelled, until
+
+NAME = "0" * 32
+BIG = 3 * PIECE + 5
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Served]:
+    with tunnelled(tmp_path) as values:
+        yield values
+
+
+# -- what is promised -----------------------------------------------------------------------
+
+
+def test_messages_of_many_pieces_arrive_whole_both_ways(world: Served) -> None:
+    world.start_site("anna")
+    message = bytes(range(256)) * (BIG // 256)
+    assert world.ask({"anna": message}) == {"anna": b"echo:" + message}
+    assert world.tunnel is not None
+    pieces = [fields["bytes"] for _, fields in world.tunnel.carried if "bytes" in fields]
+    assert max(len(piece) for piece in pieces if isinstance(piece, bytes)) <= PIECE
+
+
+def test_what_is_carried_is_encrypted_between_the_two_processes(world: Served) -> None:
+    world.start_site("anna")
+    world.ask({"anna": b"a word in clear"})
+    assert world.tunnel is not None
+    carried = b"".join(bytes(str(fields), "ascii") for _, fields in world.tunnel.carried)
+    assert carried
+    assert b"a word in clear" not in carried
+    assert b"fallow-signature" not in carried
+
+
+@pytest.mark.parametrize("lost", [1, 3, 8])
+def test_a_piece_that_is_lost_costs_a_connection_and_no_message(
+    lost: int, world: Served
+) -> None:
+    assert world.tunnel is not None
+    world.tunnel.losing = {lost}
+    world.start_site("anna")
+    assert world.ask({"anna": b"order"}) == {"anna": b"echo:order"}
+    assert len(world.tunnel.carried) > lost
+
+
+def test_a_job_that_begins_again_goes_on_where_it_was(world: Served) -> None:
+    assert world.tunnel is not None
+    world.start_site("anna")
+    assert world.ask({"anna": b"one"}) == {"anna": b"echo:one"}
+    port = world.tunnel.entrances["anna"].port
+    world.tunnel.entrances["anna"].close()
+    until(lambda: world.nodes["anna"].problem is not None)
+    world.link.send({"anna": b"two"})
+    world.tunnel.begin("anna", port)
+    assert world.answers({"anna"}) == {"anna": b"echo:two"}
+
+
+def test_no_connection_is_left_when_a_job_ends(world: Served) -> None:
+    assert world.tunnel is not None
+    before = threading.active_count()
+    world.start_site("anna")
+    assert world.ask({"anna": b"one"}) == {"anna": b"echo:one"}
+    world.stop_site("anna")
+    world.tunnel.close()
+    until(lambda: threading.active_count() < before)
+
+
+# -- a hostile site at the exit -------------------------------------------------------------
+
+
+class Hearing:
+    """A coordinator of raw bytes, and an exit that leads to it."""
+
+    def __init__(self) -> None:
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.server.settimeout(SOON)
+        port = self.server.getsockname()[1]
+        self.carried: list[tuple[str, Fields]] = []
+        self.exit = Exit(self._carry, f"127.0.0.1:{port}")
+
+    def open(self, site: str, name: str) -> socket.socket:
+        """A connection of a site as the coordinator has it."""
+        assert self.exit.take(site, {"do": "open", "name": name})
+        bare, _ = self.server.accept()
+        bare.settimeout(SOON)
+        return bare
+
+    def close(self) -> None:
+        self.exit.close()
+        self.server.close()
+
+    def _carry(self, site: str, fields: Fields) -> bool:
+        self.carried.append((site, fields))
+        return True
+
+
+@pytest.fixture
+def hearing() -> Iterator[Hearing]:
+    with closing(Hearing()) as outcome:
+        yield outcome
+
+
+def piece(place: object = 0, content: object = b"abc", name: object = NAME) -> Fields:
+    return {"do": "bytes", "name": name, "place": place, "bytes": content}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        piece(content=bytes(PIECE + 1)),  # more than one piece at once
+        piece(content="abc"),
+        piece(content=None),
+        piece(content=[b"abc"]),
+        piece(place=1),  # not the next one
+        piece(place=-1),
+        piece(place="0"),
+        piece(place=True),
+        piece(place=0.0),
+        {"do": "bytes", "name": NAME},
+        {"do": "read", "name": NAME},
+        {"do": None, "name": NAME},
+    ],
+)
+def test_what_is_no_next_piece_ends_its_connection_and_reaches_nobody(
+    fields: Fields, hearing: Hearing
+) -> None:
+    with hearing.open("eve", NAME) as bare:
+        assert not hearing.exit.take("eve", fields)
+        assert bare.recv(10) == b""
+    assert not hearing.exit.take("eve", piece())
+
+
+def test_a_piece_that_is_sent_again_ends_its_connection(hearing: Hearing) -> None:
+    with hearing.open("eve", NAME) as bare:
+        assert hearing.exit.take("eve", piece())
+        assert not hearing.exit.take("eve", piece())
+        assert bare.recv(10) == b"abc"
+        assert bare.recv(10) == b""
+
+
+@pytest.mark.parametrize("name", [None, 7, b"0" * 32, "", "0" * 31, "0" * 1000, ["0"]])
+def test_a_name_of_another_form_opens_nothing(name: object, hearing: Hearing) -> None:
+    assert not hearing.exit.take("eve", {"do": "open", "name": name})
+    assert not hearing.exit.take("eve", {"do": "end", "name": name})
+    assert not hearing.exit.take("eve", piece(name=name))
+
+
+def test_a_site_reaches_no_connection_of_another_one_even_if_it_knows_its_name(
+    hearing: Hearing,
+) -> None:
+    with hearing.open("anna", NAME) as bare:
+        assert not hearing.exit.take("eve", piece())
+        assert not hearing.exit.take("eve", {"do": "end", "name": NAME})
+        assert not hearing.exit.take("eve", {"do": "open", "name": NAME})
+        assert hearing.exit.take("anna", piece(content=b"still mine"))
+        assert bare.recv(100) == b"still mine"
+
+
+def test_a_site_that_opens_many_connections_keeps_no_other_site_out(
+    hearing: Hearing,
+) -> None:
+    names = [f"{number:032}" for number in range(EACH + 20)]
+    taken = [hearing.exit.take("eve", {"do": "open", "name": name}) for name in names]
+    assert sum(taken) == EACH
+    assert hearing.exit.take("anna", {"do": "open", "name": "a" * 32})
+    assert EACH * 200 <= ALL  # sites
+
+
+def test_a_site_names_no_address_to_connect_to(hearing: Hearing) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        other.settimeout(0.2)
+        port = other.getsockname()[1]
+        address = {"address": f"127.0.0.1:{port}", "host": "127.0.0.1", "port": port}
+        assert hearing.exit.take("eve", {"do": "open", "name": NAME, **address})
+        with pytest.raises(TimeoutError):
+            other.accept()
+    bare, _ = hearing.server.accept()  # the coordinator it is
+    bare.close()
+
+
+def test_a_coordinator_that_does_not_run_is_no_error_of_the_job() -> None:
+    exit_ = Exit(lambda site, fields: True, "127.0.0.1:9")
+    assert not exit_.take("anna", {"do": "open", "name": NAME})
+
+
+def test_who_does_not_read_is_given_up(
+    hearing: Hearing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(code, "SLOW", 1)
+    with hearing.open("eve", NAME):
+        place = 0
+        while hearing.exit.take("eve", piece(place, bytes(PIECE))):
+            place += 1
+            assert place < 100, "all that nobody reads is taken"
+
+
+# -- a hostile server at the entrance -------------------------------------------------------
+
+
+def test_a_site_takes_nothing_for_connections_that_it_did_not_open() -> None:
+    carried: list[Fields] = []
+
+    def carry(fields: Fields) -> bool:
+        carried.append(fields)
+        return True
+
+    with closing(Entrance(carry, 0)) as entrance:
+        for fields in (piece(), {"do": "end", "name": NAME}, {"do": "open", "name": NAME}):
+            assert not entrance.take(fields)
+        assert carried == []
+
+
+def test_a_job_listens_on_the_machine_itself_alone() -> None:
+    with closing(Entrance(lambda fields: True, 0)) as entrance:
+        assert entrance._server.getsockname()[0] == "127.0.0.1"
+
+
+def test_a_moment_without_files_does_not_end_the_entrance() -> None:
+    opened: list[Fields] = []
+
+    def carry(fields: Fields) -> bool:
+        opened.append(fields)
+        return True
+
+    with (
+        closing(Entrance(carry, 0)) as entrance,
+        closing(socket.socket()) as first,
+        closing(socket.socket()) as second,
+    ):
+        with taking_all_files():
+            for caller in (first, second):
+                caller.connect(("127.0.0.1", entrance.port))
+            time.sleep(0.3)
+            assert len(opened) < 2  # Linux keeps a file for the one who is waited for
+        until(lambda: len(opened) == 2)
+
+
+def test_the_port_is_the_sites_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(code.PORT_SETTING, raising=False)
+    assert find_port() == 9093
+    monkeypatch.setenv(code.PORT_SETTING, "9100")
+    assert find_port() == 9100
+    for wrong in ("", "0", "70000", "-1", "a/socket", "9100 "):
+        monkeypatch.setenv(code.PORT_SETTING, wrong)
+        with pytest.raises(ValueError, match=code.PORT_SETTING):
+            find_port()
+
+
+# -- what keeps a job running ---------------------------------------------------------------
+
+
+def test_a_job_that_ends_at_once_is_submitted_ever_more_seldom() -> None:
+    pauses = [AGAIN]
+    for _ in range(20):
+        pauses.append(choose_pause(pauses[-1], lasted=1.0))
+    assert pauses[1:4] == [20.0, 40.0, 80.0]
+    assert pauses[-1] == SELDOM
+    assert choose_pause(SELDOM, lasted=3600.0) == AGAIN
+
+
+def test_a_site_that_is_connected_without_the_job_has_it_begun_anew_ever_more_seldom() -> (
+    None
+):
+    now = 0.0
+    absence = Absence({"anna", "bert"}, lambda: now)
+    begun = []
+    for now in range(0, 1000, 5):
+        if absence.is_too_long({"anna"}):
+            begun.append(now)
+    assert begun == [30, 95, 220, 465, 950]
+
+
+def test_only_an_absence_without_a_break_of_a_site_of_the_study_counts() -> None:
+    now = 0.0
+    absence = Absence({"anna", "bert"}, lambda: now)
+    for now in range(0, 1000, 5):
+        missing = {"carl"}
+        if now % 25 == 0:
+            missing = set()
+        elif now % 2:
+            missing = {"anna", "carl"}
+        assert not absence.is_too_long(missing)
+
+
+class Told:
+    """What NVFlare 2.9 answers to an admin who asks for the jobs of its clients."""
+
+    def get_client_job_status(self) -> list[dict[str, str]]:
+        return [
+            {"client_name": "bert", "app_name": "app", "job_id": "7", "status": "started"},
+            {"client_name": "carl", "app_name": "app", "job_id": "8", "status": "started"},
+            {"client_name": "carl", "app_name": "app", "job_id": "7", "status": "started"},
+            {"client_name": "anna", "status": "no_jobs"},
+        ]
+
+
+def test_who_runs_other_jobs_or_none_is_without_this_one() -> None:
+    assert find_missing(Told(), "7") == {"anna"}
+    assert find_missing(Told(), "8") == {"anna", "bert"}
+
+
+# -- the job --------------------------------------------------------------------------------
+
+
+def test_a_job_goes_to_the_sites_of_the_study_and_names_nothing_of_theirs(
+    tmp_path: Path,
+) -> None:
+    places = write_job(tmp_path / "nvflare", "ab" * 16, ["basel", "bern"], "0.0.0.0:9092")
+    job = places[JOB]
+    meta = json.loads((job / "meta.json").read_bytes())
+    assert meta["deploy_map"] == {"app": ["server", "basel", "bern"]}
+    config = job / "app" / "config"
+    server = json.loads((config / "config_fed_server.json").read_bytes())
+    assert server["workflows"][0]["args"] == {"address": "127.0.0.1:9092"}
+    client = json.loads((config / "config_fed_client.json").read_bytes())
+    assert client["executors"][0]["executor"]["args"] == {}
+    assert places[KEEP].exists()
+
+
+def test_the_code_of_a_job_is_that_of_this_version_and_stands_alone(tmp_path: Path) -> None:
+    job = write_job(tmp_path, "ab" * 16, ["basel"], "127.0.0.1:9092")[JOB]
+    sent = {file.name: file for file in (job / "app" / "custom").rglob("*.py")}
+    assert set(sent) == {"__init__.py", "tunnel.py", "parts.py"}
+    for name, file in sent.items():
+        assert file.read_bytes() == (Path(code.__file__).parent / name).read_bytes()
+        for node in ast.walk(ast.parse(file.read_text())):
+            tops = []
+            if isinstance(node, ast.Import):
+                tops = [alias.name.split(".")[0] for alias in node.names]
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                tops = [str(node.module).split(".")[0]]
+            for top in tops:
+                assert top in sys.stdlib_module_names or top == "nvflare"
+                assert top not in ("pickle", "subprocess", "importlib", "ctypes")

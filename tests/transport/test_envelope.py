@@ -1,0 +1,61 @@
+"""What a message between a coordinator and a site says where its head is wrong."""
+
+from __future__ import annotations
+
+import tracemalloc
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fallow.core.refusal import Refusal
+from fallow.privacy.signing import verify_key
+from fallow.transport.envelope import Order, Reply, open_order, open_reply, sign_message
+
+SECRET = bytes(range(32))
+ORDER = Order(study="d", run="r", site="a", key="0/query/0", place=3)
+REPLY = Reply(run="r", site="a", key="0/query/0")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"place": "three"}, "place is 'three'; it must be a whole number"),
+        ({"place": True}, "place is True; it must be a whole number"),
+        ({"place": None}, "place is none; it must be a whole number"),
+        ({"counted": 4}, "counted is 4; it must be a text or none"),
+        (
+            {"errand": "delete"},
+            "errand is 'delete'; it must be 'request', 'deliver' or 'progress'",
+        ),
+    ],
+)
+def test_an_order_with_a_wrong_head_is_refused_in_a_sentence_of_ours(
+    wrong: dict[str, Any], sentence: str
+) -> None:
+    blob = sign_message(SECRET, replace(ORDER, **wrong))
+    with pytest.raises(Refusal) as refused:
+        open_order(verify_key(SECRET), blob)
+    assert str(refused.value) == f"in a message from the coordinator {sentence}"
+
+
+def test_a_message_with_a_long_header_is_not_unpacked() -> None:
+    """Plain values take 20 times their bytes in memory; honest messages have a few KB of them."""
+    numbers = [0] * 150_000
+    reply = sign_message(SECRET, replace(REPLY, answer={"x": numbers}))
+    order = sign_message(SECRET, replace(ORDER, body={"x": numbers}))
+    tracemalloc.start()
+    with pytest.raises(Refusal, match="from site a could not be read"):
+        open_reply(verify_key(SECRET), reply, "a")
+    with pytest.raises(Refusal, match="from the coordinator could not be read"):
+        open_order(verify_key(SECRET), order)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3 * len(reply)
+
+
+def test_a_reply_with_a_wrong_head_is_refused_in_a_sentence_of_ours() -> None:
+    wrong: Any = {"refused": ["x" * 1000]}
+    blob = sign_message(SECRET, replace(REPLY, **wrong))
+    with pytest.raises(Refusal, match=r"^in a message from site a refused is \['x+\.\.\.;"):
+        open_reply(verify_key(SECRET), blob, "a")

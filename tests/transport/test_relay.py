@@ -1,0 +1,258 @@
+"""What sites pass to one another: kept once, found again, counted where it is sent and received."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import nn
+
+from fallow.core.ask import Ask
+from fallow.core.banks import Layout
+from fallow.core.contract import Contract
+from fallow.core.disclosure import Disclosure
+from fallow.core.types import Answer, State
+from fallow.core.view import View
+from fallow.engine import Loop, row_loss
+from fallow.experiment.first_phase import restore
+from fallow.experiment.journal import Journal
+from fallow.experiment.phases import Phases
+from fallow.experiment.run import Run
+from fallow.experiment.world import build_world
+from fallow.settings.spec import Spec
+from fallow.sites import LocalSite, Parts
+from fallow.sites.in_process import InProcess
+from fallow.sites.store import MemoryStore, Store
+from fallow.storage.errors import Failed
+from fallow.transport.bytes import Bytes
+from tests.experiment.crash import tiny
+
+SITES = "abcd"
+ALL = {to: [s for s in SITES if s != to] for to in SITES}
+SIZE = 1000  # numbers in an answer
+
+
+class Passing:
+    """Every site passes its only row, many times over, plus a number."""
+
+    contract: ClassVar[Contract] = Contract(
+        "passing", "a test", 2024, relay={"model": "-", "row": "-"}
+    )
+
+    def model(self, view: View, plus: float = 0.0) -> Answer:
+        return {"w": view.rows().flatten().repeat(SIZE) + plus, "labels": 2.0}
+
+    def row(self, view: View) -> Answer:
+        return {"w": view.rows().flatten()}
+
+
+def members(store: Store) -> dict[str, LocalSite]:
+    net = nn.Sequential()
+    net.add_module("head", nn.Linear(1, 2))
+    methods: Any = {"training": Passing()}  # all that is asked here
+    parts = Parts(net, Layout.of(net), methods, 2, 0, lambda generator: {})
+    return {
+        name: LocalSite(name, torch.tensor([[float(at)]]), parts, store)
+        for at, name in enumerate(SITES)
+    }
+
+
+def door(made: dict[str, LocalSite], journal: Journal, runtime: type = InProcess) -> Ask:
+    net = next(iter(made.values())).parts
+    carrier = runtime(made, Loop(net.model, net.layout, row_loss("classification")))
+    return Ask(carrier, journal, Disclosure(), "0/train/0", "training")
+
+
+def brought(site: LocalSite) -> dict[str, list[float]]:
+    return {name: kept["w"][:1].tolist() for name, kept in site.memory.items()}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.sqlite"
+
+
+@pytest.fixture
+def journal(path: Path) -> Iterator[Journal]:
+    made = Journal(path)
+    yield made
+    made.close()
+
+
+def letters(path: Path) -> int:
+    with sqlite3.connect(path) as db:
+        result: int = db.execute("SELECT count(*) FROM letter").fetchone()[0]
+    db.close()
+    return result
+
+
+@pytest.mark.parametrize("runtime", [InProcess, Bytes])
+def test_an_answer_is_written_once_and_found_by_all_when_the_file_is_opened_again(
+    journal: Journal, path: Path, runtime: type
+) -> None:
+    made = members(journal)
+    door(made, journal, runtime).relay("model", ALL)
+    assert letters(path) == len(SITES)
+    again = Journal(path)
+    for name, site in members(again).items():
+        assert brought(site) == brought(made[name])
+        assert site.memory.keys() == {f"model/{sender}" for sender in ALL[name]}
+        assert all(float(kept["labels"]) == 2.0 for kept in site.memory.values())
+    again.close()
+
+
+@pytest.mark.parametrize("store", [MemoryStore, None])
+def test_receivers_share_the_memory_of_what_they_received(
+    journal: Journal, store: type | None
+) -> None:
+    made = members(store() if store else journal)
+    door(made, journal).relay("model", ALL)
+    reopened = members(made["a"].store)
+    for result in (made, reopened):
+        of_d = {result[to].memory["model/d"]["w"].data_ptr() for to in "abc"}
+        assert len(of_d) == 1
+
+
+def test_a_later_relay_of_the_verb_replaces_it_where_it_goes_and_nowhere_else(
+    journal: Journal, path: Path
+) -> None:
+    made = members(journal)
+    ask = door(made, journal)
+    ask.relay("row", {"a": ["b"]})
+    ask.relay("model", ALL)
+    ask.relay("model", {"a": ["b"], "c": []}, plus=10.0)
+    for result in (made, members(journal)):
+        assert brought(result["a"]) == {"row/b": [1.0], "model/b": [11.0]}
+        assert brought(result["b"]) == {
+            "model/a": [0.0],
+            "model/c": [2.0],
+            "model/d": [3.0],
+        }
+        assert brought(result["c"]) == {}
+    assert (
+        letters(path) == 1 + 1 + 4
+    )  # row/b, the new b, and all old ones, which b and d hold
+
+
+def test_letters_that_no_site_holds_are_dropped(journal: Journal, path: Path) -> None:
+    made = members(journal)
+    ask = door(made, journal)
+    for turn in range(5):
+        ask.relay("model", ALL, plus=float(turn))
+        assert letters(path) == len(SITES)
+    for site in made.values():
+        site.forget()
+    journal.finish("0/train", {})
+    assert letters(path) == 0
+    assert all(not site.memory for site in members(journal).values())
+
+
+def test_a_relay_that_fails_changes_nothing(journal: Journal) -> None:
+    made = members(journal)
+    ask = door(made, journal)
+    ask.relay("model", ALL)
+    with pytest.raises(ZeroDivisionError), journal.transaction():
+        made["a"].receive("model", {})
+        raise ZeroDivisionError
+    assert brought(members(journal)["a"]).keys() == {"model/b", "model/c", "model/d"}
+
+
+@pytest.mark.parametrize(
+    "sql", ["UPDATE letter SET content = substr(content, 1, 99)", "DELETE FROM letter"]
+)
+def test_a_letter_that_was_changed_is_reported_as_damage(path: Path, sql: str) -> None:
+    journal = Journal(path)
+    door(members(journal), journal).relay("model", ALL)
+    journal.close()
+    with sqlite3.connect(path) as db:
+        db.execute(sql)
+    db.close()
+    again = Journal(path)
+    with pytest.raises(Failed, match=r"damaged \(model/b of site a has another checksum\)"):
+        members(again)
+    again.close()
+
+
+@pytest.mark.parametrize("runtime", [InProcess, Bytes])
+def test_what_is_sent_is_received_in_number_and_in_bytes(
+    journal: Journal, runtime: type
+) -> None:
+    ask = door(members(journal), journal, runtime)
+    ask.relay("row", {"a": ["b", "c"], "b": ["c"], "d": []})
+    before = ask.disclosure.entries["relay", "row"]["bytes_down"]
+    ask.relay("row", {"a": ["c"]})
+    (row,) = ask.disclosure.rows()
+    assert row["sent"] == {"b": 1, "c": 3}
+    assert row["received"] == {"a": 3, "b": 1}
+    assert row["bytes"] == 4 * 4  # a row is one float32
+    assert before >= 3 * 4
+    assert (row["bytes_down"] == row["bytes"]) == (
+        runtime is InProcess
+    )  # requests are bytes too
+    twice = Disclosure.of(ask.disclosure.rows()).plus(ask.disclosure)
+    assert twice.rows()[0]["sent"] == {"b": 2, "c": 6}
+
+
+@pytest.fixture(scope="module")
+def dpfl(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    fields = {"budget": 3, "tau_init": 1}
+    return replace(
+        tiny(tmp_path_factory.mktemp("tiny")),
+        training=Spec("dpfl", fields),
+        strategy=Spec("random"),
+        validation=0.4,
+        cycles=0,
+        sites=4,
+        initial=0.5,
+    )
+
+
+def test_a_record_says_how_many_models_each_site_sent_and_received(dpfl: Any) -> None:
+    journal = Journal()
+    (*_, last) = Run(build_world(dpfl, 0, journal), journal).go()
+    sent = last["relayed"]["sent"]
+    received = last["relayed"]["received"]
+    assert sum(sent.values()) == sum(received.values()) > 0
+    (row,) = [row for row in last["revealed"] if row["kind"] == "relay"]
+    assert row["sent"] == sent
+    plain = replace(dpfl, training=Spec("fedavg"))
+    journal = Journal()
+    assert "relayed" not in Run(build_world(plain, 0, journal), journal).go()[-1]
+
+
+def test_a_shared_phase_holds_each_model_once_and_brings_all_back(
+    dpfl: Any, tmp_path: Path
+) -> None:
+    journal = Journal()
+    world = build_world(dpfl, 0, journal)
+    Run(world, journal).go()
+    memory = {name: site.memory for name, site in world.members.items()}
+    assert any(name.startswith("model/") for kept in memory.values() for name in kept)
+    phases = Phases(tmp_path)
+    done: Any = {"seconds": 1.0}  # of a phase, as far as is looked at here
+    phases.save("key", done, memory)
+    result = phases.load("key")
+    assert result is not None
+    fresh = build_world(dpfl, 0, Journal()).members
+    restore(fresh, result["memory"])
+    for name, site in fresh.items():
+        assert site.memory.keys() == memory[name].keys()
+        for what, kept in site.memory.items():
+            assert all(
+                torch.equal(kept[part], value) for part, value in memory[name][what].items()
+            )
+    now = {name: site.memory for name, site in fresh.items()}
+    assert objects(now) == objects(memory) < sum(map(len, memory.values()))
+
+
+def objects(memory: dict[str, dict[str, State]]) -> int:
+    """How many models that were brought there are, each counted once."""
+    brought = (
+        kept for own in memory.values() for what, kept in own.items() if "model/" in what
+    )
+    return len({kept["w"].data_ptr() for kept in brought})
