@@ -20,10 +20,17 @@ from fallow.sites import LocalSite
 from fallow.sites.in_process import perform
 from fallow.transport.checks import check_order, sizes_of_models
 from fallow.transport.envelope import Order, Reply, open_order, sign_message
-from fallow.transport.gathering import EPSILON, Keys
+from fallow.transport.gathering import EPSILON, Keys, SealKey
 from fallow.transport.relays import read_delivery, read_request, seal_letters
 from fallow.transport.remote import Remote
-from fallow.transport.sum_keys import SIGNED, check_proofs, find_shown, sign_sum_key
+from fallow.transport.sum_keys import (
+    SIGNED,
+    check_proofs,
+    check_seal_proofs,
+    find_shown,
+    sign_seal_key,
+    sign_sum_key,
+)
 from tests.deployment.loopback import Loopback
 from tests.worlds import Tables, World, tables, world
 
@@ -49,6 +56,11 @@ class Signing:
     sealing: bytes = field(default_factory=new_secret)
     change: Change | None = None
     told: dict[str, Answer] = field(default_factory=dict)
+
+    @property
+    def seal_key(self) -> SealKey:
+        public = public_half(self.sealing)
+        return SealKey(public, sign_seal_key(self.secret, STUDY, self.site.id, public))
 
     def handle(self, blob: bytes) -> bytes:
         key = life = ""
@@ -80,6 +92,7 @@ class Signing:
         for step in request.steps:
             if step.masked is not None and step.masked.keys:
                 check_proofs(order, step.masked)
+        check_seal_proofs(order, to, public_half(self.sealing))
         before = sum(site.spent.values())
         engine = Loop(parts.model, parts.layout, row_loss("classification"))
         result = perform({site.id: site}, engine, {site.id: request})[site.id]
@@ -148,7 +161,7 @@ def federation(
     keys = Keys(
         secret,
         {s: verify_key(site.secret) for s, site in signing.items()},
-        {s: public_half(site.sealing) for s, site in signing.items()},
+        {s: site.seal_key for s, site in signing.items()},
     )
     output: list[Event] = []
     journal = Journal()

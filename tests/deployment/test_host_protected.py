@@ -14,6 +14,7 @@ from fallow.core.messages import KEYS, Masked, Request, Step
 from fallow.core.training_config import TrainingStage
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.sealed import decrypt
+from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.storage.packing import unpack
 from fallow.transport.envelope import Order
 from fallow.transport.gathering import EPSILON
@@ -24,6 +25,7 @@ from fallow.transport.relays import (
     seal_letters,
     tensor_to_bytes,
 )
+from fallow.transport.sum_keys import join_proofs, sign_seal_key
 from tests.deployment.hosts import RUN, SECOND, Leader, about, agreement, folder, keep
 
 pytest.importorskip("cryptography")
@@ -127,9 +129,13 @@ def relaying(path: Path) -> tuple[Leader, Order, bytes]:
         leader.site.agreement.recipe.training_config, stages=(TrainingStage(4),)
     )  # the first
     secret = new_secret()
+    signing = new_signing_key()
+    seal = public_half(secret)
+    signature = sign_seal_key(signing, leader.site.agreement.digest, "south", seal)
+    proofs = join_proofs({"south": verify_key(signing)}, {"south": signature.hex()})
     fit = Step("fit", "local", dict(leader.first_model()), training_config)
     request = Request("0/train/0/0", "training", 0, 0, (fit, Step("relay", "model", {})))
-    body = request_body(request, {"south": public_half(secret)})
+    body = request_body(request, {"south": seal}, proofs=proofs)
     return leader, leader.order(request, body=body), secret
 
 

@@ -123,7 +123,7 @@ def answered(study: Real) -> list[str]:
     """The exchanges that some site has answered, in their order, each once."""
     result: dict[str, None] = {}
     for site in SITES:
-        keys = re.findall(r"^answered (\S+) ", study.text(site), re.MULTILINE)
+        keys = re.findall(r"^replied to (\S+) ", study.text(site), re.MULTILINE)
         result |= dict.fromkeys(keys)
     return list(result)
 

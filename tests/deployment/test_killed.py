@@ -171,9 +171,11 @@ def test_a_site_that_was_killed_answers_again_within_two_minutes(tmp_path: Path)
     with real(tmp_path) as study:
         study.start(LEADER, *study.sites)
         study.until_answered(PHASES["first query"], SITE, LONG)
-        before = study.text(SITE).count("answered")
+        before = study.text(SITE).count("replied to")
         VICTIMS["a site"](study)
-        wait_until(lambda: study.text(SITE).count("answered") > before, BACK, study.told())
+        wait_until(
+            lambda: study.text(SITE).count("replied to") > before, BACK, study.told()
+        )
         study.finish(LONG)
         assert_as_undisturbed(study)
 

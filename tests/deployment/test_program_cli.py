@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import stat
 import sys
@@ -16,6 +17,7 @@ from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.coordinator.live import Control
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.study_file import read_agreement
+from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.storage.files import only_one, write_json
 from tests.deployment.agreed import table
@@ -213,7 +215,7 @@ def test_sites_are_admitted_by_what_they_send(begun: Said, tmp_path: Path) -> No
     keys = CoordinatorFolder.open(tmp_path / "study").keys
     for site in ("north", "south"):
         own = SiteFolder.open(tmp_path / site).keys
-        assert (keys.sites[site], keys.seals[site]) == (own.verify, own.seal_public)
+        assert (keys.sites[site], keys.seals[site].public) == (own.verify, own.seal_public)
 
 
 def test_nobody_starts_before_all_sites_are_admitted(begun: Said) -> None:
@@ -232,6 +234,12 @@ def test_nobody_starts_before_all_sites_are_admitted(begun: Said) -> None:
         ({"seal": "%"}, "seal is not 32 bytes"),
         # a key that shares no secret with any other: whoever seals for it would fail
         ({"seal": 43 * "A" + "="}, "seal is a key that cannot encrypt"),
+        # somebody else's: who has it would read what others send to the site
+        (
+            {"seal": base64.b64encode(public_half(new_secret())).decode()},
+            "seal is not signed with the key of",
+        ),
+        ({"seal_signature": "%"}, "seal is not signed with the key of south"),
         # a point of small order: anybody could sign for the site
         ({"verify": "AQ" + 41 * "A" + "="}, "verify is a weak key"),
         ({"node": 3}, "a value is not a text"),
@@ -254,6 +262,8 @@ def test_other_keys_of_a_site_are_taken_only_where_that_is_meant(
     begun("coordinate", "admit", "study", "south/join.json")
     file = tmp_path / "south" / "join.json"
     other = json.loads((tmp_path / "north" / "join.json").read_bytes()) | {"name": "south"}
+    keys = SiteFolder.open(tmp_path / "north").keys
+    other["seal_signature"] = keys.sign_seal(other["study"], "south")
     write_json(file, other)
     code, _, err = begun("coordinate", "admit", "study", "south/join.json")
     assert code == 2

@@ -1,4 +1,4 @@
-"""A coordinator that puts keys of its own into a secure sum: a site adds nothing to it."""
+"""A coordinator that replaces keys of sites by its own: sites add and encrypt nothing for them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,20 @@ import torch
 from torch import Tensor
 
 from fallow.core.messages import KEYS, Masked, Request, Step
+from fallow.core.training_config import TrainingStage
 from fallow.deployment.site.peers import PEERS, Peers
 from fallow.experiment.journal import Journal
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.signing import SMALL_ORDER, new_signing_key, verify_key
 from fallow.transport.envelope import Order
 from fallow.transport.relays import bytes_to_tensor, request_body
-from fallow.transport.sum_keys import SIGNED, check_sum_key, join_proofs, sign_sum_key
+from fallow.transport.sum_keys import (
+    SIGNED,
+    check_sum_key,
+    join_proofs,
+    sign_seal_key,
+    sign_sum_key,
+)
 from tests.deployment.hosts import RUN, SECOND, SITE, SITES, Leader, agreement, folder
 
 pytest.importorskip("cryptography")
@@ -162,3 +169,94 @@ def test_an_identity_key_with_which_anybody_can_sign_is_refused(asked: Sum) -> N
     for y in SMALL_ORDER:
         with pytest.raises(ValueError, match="site south shows a key with which anybody"):
             peers.hold({"south": y.to_bytes(32, "little")})
+
+
+# -- seal keys of peer messages -------------------------------------------------------------------
+
+
+class Relay:
+    """A coordinator that has one site pass its model on to others whom it plays.
+
+    identities: the others' signing keys; seals: their seal keys; signed: their signatures.
+    """
+
+    def __init__(self, leader: Leader) -> None:
+        self.leader = leader
+        self.identities = {site: new_signing_key() for site in OTHERS}
+        self.seals = {site: public_half(new_secret()) for site in OTHERS}
+        self.signed = {site: self.sign(site) for site in OTHERS}
+
+    def sign(self, site: str, study: str = "") -> str:
+        study = study or self.leader.site.agreement.digest
+        secret = self.identities[site]
+        return sign_seal_key(secret, study, site, self.seals[site]).hex()
+
+    def refusal(self) -> str | None:
+        """What the site says to the order to pass on its model."""
+        config = replace(
+            self.leader.site.agreement.recipe.training_config, stages=(TrainingStage(4),)
+        )
+        fit = Step("fit", "local", dict(self.leader.first_model()), config)
+        steps = (fit, Step("relay", "model", {}))
+        request = Request("0/train/0/0", "training", 0, 0, steps)
+        identities = {site: verify_key(secret) for site, secret in self.identities.items()}
+        proofs = join_proofs(identities, self.signed)
+        body = request_body(request, self.seals, proofs=proofs)
+        return self.leader.send(self.leader.order(request, body=body)).refused
+
+
+@pytest.fixture
+def relay(tmp_path: Path) -> Iterator[Relay]:
+    agreed = agreement("training=dpfl", "validation=0.3")
+    leader = Leader(folder(tmp_path, agreed, brought=range(9)))
+    yield Relay(leader)
+    leader.ledger.close()
+
+
+def test_a_site_encrypts_with_seal_keys_that_their_sites_signed(relay: Relay) -> None:
+    assert relay.refusal() is None
+    known = json.loads((relay.leader.site.path / PEERS).read_text())
+    for site, secret in relay.identities.items():
+        assert known[site] == b64encode(verify_key(secret)).decode()
+
+
+def test_a_seal_key_of_the_coordinators_own_is_refused(relay: Relay) -> None:
+    """It could read the model that a site passes on."""
+    relay.seals["south"] = public_half(new_secret())
+    why = str(relay.refusal())
+    assert "the seal key of site south" in why and "is not signed by that site" in why
+    assert not (relay.leader.site.path / PEERS).exists()
+
+
+def test_a_seal_key_under_an_identity_of_the_coordinators_own_is_refused(
+    relay: Relay,
+) -> None:
+    known = b64encode(verify_key(relay.identities["south"])).decode()
+    (relay.leader.site.path / PEERS).write_text(json.dumps({"south": known}))
+    relay.identities["south"] = new_signing_key()
+    relay.seals["south"] = public_half(new_secret())
+    relay.signed["south"] = relay.sign("south")
+    assert "site south shows another identity key" in str(relay.refusal())
+
+
+def test_a_seal_key_without_a_signature_is_refused(relay: Relay) -> None:
+    del relay.signed["west"]
+    assert "has a seal key of site west without a signature" in str(relay.refusal())
+
+
+def test_a_seal_key_of_another_study_or_site_is_refused(relay: Relay) -> None:
+    good = relay.signed["south"]
+    relay.signed["south"] = relay.sign("south", study="0" * 32)
+    assert "the seal key of site south" in str(relay.refusal())
+    relay.seals["south"] = relay.seals["west"]
+    relay.identities["south"] = relay.identities["west"]
+    relay.signed["south"] = relay.signed["west"]
+    assert "the seal key of site south" in str(relay.refusal())
+    assert good != relay.signed["south"]
+
+
+def test_a_site_passes_on_to_itself_with_its_own_seal_key_alone(relay: Relay) -> None:
+    relay.seals[SITE] = public_half(new_secret())
+    assert f"the seal key of site {SITE}" in str(relay.refusal())
+    relay.seals[SITE] = relay.leader.site.keys.seal_public
+    assert relay.refusal() is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import shutil
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.study.reading import read_study
-from fallow.transport.gathering import Keys
+from fallow.transport.gathering import Keys, SealKey
 from tests.deployment.loopback import Faults, Loopback
 
 NAMES = ("basel", "chur", "davos", "genf")
@@ -195,7 +196,10 @@ class Federation:
     @property
     def keys(self) -> Keys:
         verify = {s: folder.keys.verify for s, folder in self.sites.items()}
-        seals = {s: folder.keys.seal_public for s, folder in self.sites.items()}
+        seals: dict[str, SealKey] = {}
+        for site, folder in self.sites.items():
+            signature = folder.keys.sign_seal(self.agreement.digest, site)
+            seals[site] = SealKey(folder.keys.seal_public, b64decode(signature))
         return Keys(self.secret, verify, seals)
 
     def truth(self, site: str, row: int) -> float:

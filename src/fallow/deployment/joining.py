@@ -15,9 +15,10 @@ from fallow.deployment.agreement import Agreement
 from fallow.deployment.received import check_texts, read_bytes
 from fallow.privacy.masks import is_usable
 from fallow.privacy.signing import is_forgeable
+from fallow.transport.sum_keys import is_seal_signed
 
 KEY = 32  # size of each public key of a site in bytes
-JOINING = ("name", "study", "verify", "seal", "node")
+JOINING = ("name", "study", "verify", "seal", "seal_signature", "node")
 NODE = re.compile(
     r"ecdsa-sha2-nistp\d+ [A-Za-z0-9+/]+=*( .*)?"
 )  # the format that Flower accepts
@@ -88,10 +89,29 @@ def check_own(
             )
 
 
+def check_seal(file: Path, about: Mapping[str, str]) -> None:
+    """Raise ValueError unless the site signed its seal key, which other sites require."""
+    is_signed = is_seal_signed(
+        public=b64decode(about["verify"]),
+        signature=_decode(about["seal_signature"]),
+        study=about["study"],
+        site=about["name"],
+        key=b64decode(about["seal"]),
+    )
+    if not is_signed:
+        raise ValueError(
+            f"{file}: seal is not signed with the key of {about['name']}; {ASK}"
+        )
+
+
 def _check_key(file: Path, name: str, text: str) -> None:
-    try:
-        is_whole = len(b64decode(text, validate=True)) == KEY
-    except ValueError:
-        is_whole = False
-    if not is_whole:
+    if len(_decode(text)) != KEY:
         raise ValueError(f"{file}: {name} is not {KEY} bytes in base64; {ASK}")
+
+
+def _decode(text: str) -> bytes:
+    """Decode base64, and return nothing for another text."""
+    try:
+        return b64decode(text, validate=True)
+    except ValueError:
+        return b""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from fallow.core.events import Event, Say
 from fallow.core.refusal import Halted
@@ -41,6 +41,13 @@ class Waiting(Protocol):
     def patience(self) -> float: ...
 
 
+class SealKey(NamedTuple):
+    """Public key that encrypts peer messages to a site, with the site's signature (64 bytes)."""
+
+    public: bytes
+    signature: bytes
+
+
 @dataclass(frozen=True)
 class Keys:
     """Keys of an exchange.
@@ -51,7 +58,7 @@ class Keys:
 
     secret: bytes
     sites: Mapping[SiteId, bytes]
-    seals: Mapping[SiteId, bytes] = field(default_factory=dict)
+    seals: Mapping[SiteId, SealKey] = field(default_factory=dict)
 
 
 class Correspondence(Protocol):

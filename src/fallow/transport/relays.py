@@ -30,7 +30,7 @@ LETTER = "letter/"  # prefix of the receiver's name, a field of a sender's reply
 BYTES = "bytes"  # field with the size before encryption
 NEWS = "news"  # field of an instruction
 PROOFS = "proofs"
-"""Field of an instruction for a masked contribution: identity key and signature of each site."""
+"""Field of an instruction with public keys of other sites: identity key and signature of each."""
 LONGEST = 1000  # longest notification in characters
 CLAIM = "labels"  # field of a peer message with the weight of its model
 ANEW = "~"
@@ -81,7 +81,7 @@ def request_body(
     """Return the body of an instruction for a request.
 
     ``to`` has the public keys of the receivers of a relay. ``news`` is a notification, if there is
-    one. ``proofs`` authenticate the public keys of a masked sum (`network.sum_keys`).
+    one. ``proofs`` authenticate these keys and those of a masked sum (`transport.sum_keys`).
     """
     keys = {site: bytes_to_tensor(key) for site, key in (to or {}).items()}
     body: OrderBody = {"request": bytes_to_tensor(pack_request(request)), "to": keys}

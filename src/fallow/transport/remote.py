@@ -25,6 +25,7 @@ from fallow.transport.gathering import (
     FindOdd,
     Keys,
     ReplyCollector,
+    SealKey,
     Waiting,
     find_none_odd,
 )
@@ -252,7 +253,12 @@ class Remote:
         bodies: dict[SiteId, OrderBody] = {}
         for site, request in requests.items():
             seals = self._find_seals(receivers.get(site, set()))
-            bodies[site] = request_body(request, to=seals, news=self._join_news(site))
+            bodies[site] = request_body(
+                request,
+                to={to: seal.public for to, seal in seals.items()},
+                news=self._join_news(site),
+                proofs=self._prove_seals(seals),
+            )
 
         def accept(site: SiteId, answer: Answer) -> Answer:
             if site in receivers:
@@ -296,7 +302,7 @@ class Remote:
             self.say({"event": "refused", "site": site, "key": "", "why": plain(why)})
         return answer
 
-    def _find_seals(self, to: set[SiteId]) -> dict[SiteId, bytes]:
+    def _find_seals(self, to: set[SiteId]) -> dict[SiteId, SealKey]:
         """Return the public keys that encrypt messages to these sites."""
         if unknown := sorted(to - self.keys.seals.keys()):
             raise Halted(
@@ -304,6 +310,11 @@ class Remote:
                 "admit it again"
             )
         return {site: self.keys.seals[site] for site in sorted(to)}
+
+    def _prove_seals(self, seals: Mapping[SiteId, SealKey]) -> dict[SiteId, Tensor]:
+        """Return the proofs of seal keys, by which senders verify them."""
+        signatures = {site: seal.signature.hex() for site, seal in seals.items()}
+        return join_proofs(self.keys.sites, signatures)
 
     # -- instructions ----------------------------------------------------------------------
 

@@ -1,13 +1,14 @@
-"""Authentication of public keys in secure aggregation: sites sign and verify them.
+"""Authentication of public keys that the coordinator forwards: sites sign and verify them.
 
-The coordinator forwards the public keys of a sum. Each key has a signature by the identity key of
-its site over the study, the run, the exchange and the attempt. The coordinator can therefore not
-replace a key by its own or by a key of another sum.
+Each key of a secure sum has a signature by the identity key of its site over the study, the run,
+the exchange and the attempt. The seal key, with which others encrypt peer messages to a site, has
+one over the study. The coordinator can therefore not replace a key by its own or by another one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -21,7 +22,8 @@ from fallow.transport.relays import PROOFS, bytes_to_tensor, tensor_to_bytes
 SIGNED = "#signed"
 """Reserved field of a reply with a public key: its signature."""
 PURPOSE = "fallow sum key 1"
-"""First line of the signed text, which distinguishes it from other messages."""
+SEAL_PURPOSE = "fallow seal key 1"
+"""First lines of the signed texts, which distinguish them from other messages."""
 IDENTITY = 32  # size in bytes
 
 
@@ -56,15 +58,11 @@ def check_sum_key(
     Raises Refusal for an invalid signature.
     """
     statement = _state(study, run, site, about, key)
-    try:
-        if len(signature) != SIGNATURE:
-            raise ValueError("it has another length")
-        open_signed(public, signature + statement, f"site {site}")
-    except ValueError as error:
+    if not _is_signed(public, signature, statement):
         raise Refusal(
             f"the public key of site {site} for attempt {about.attempt} at {about.exchange} is not "
             "signed by that site: it was changed on its way, or is of another sum"
-        ) from error
+        )
 
 
 def join_proofs(
@@ -85,25 +83,20 @@ def check_proofs(order: Order, about: Masked) -> dict[SiteId, bytes]:
 
     Raises Refusal for a missing or invalid signature.
     """
-    proofs = order.body.get(PROOFS)
-    if not isinstance(proofs, dict):
-        proofs = {}
     identities: dict[SiteId, bytes] = {}
     for site, key in sorted(about.keys.items()):
         if site == order.site:
             continue
-        proof = b""
-        if site in proofs:
-            proof = tensor_to_bytes(proofs[site], f"the proof of site {site}")
-        if len(proof) != IDENTITY + SIGNATURE:
+        proof = _read_proof(order, site)
+        if proof is None:
             raise Refusal(
                 f"the order {order.key} has a public key of site {site} without a signature: masks "
                 "with it could be taken off by the coordinator"
             )
-        identities[site] = proof[:IDENTITY]
+        identities[site] = proof.identity
         check_sum_key(
-            proof[:IDENTITY],
-            proof[IDENTITY:],
+            proof.identity,
+            proof.signature,
             study=order.study,
             run=order.run,
             site=site,
@@ -111,6 +104,85 @@ def check_proofs(order: Order, about: Masked) -> dict[SiteId, bytes]:
             key=key,
         )
     return identities
+
+
+# -- seal keys of peer messages -------------------------------------------------------------------
+
+
+def sign_seal_key(secret: bytes, study: str, site: SiteId, key: bytes) -> bytes:
+    """Return the signature of ``site``'s seal key in a study."""
+    return sign(secret, _state_seal(study, site, key))[:SIGNATURE]
+
+
+def is_seal_signed(
+    public: bytes, signature: bytes, study: str, site: SiteId, key: bytes
+) -> bool:
+    """Return whether the owner of the identity key ``public`` signed a seal key."""
+    return _is_signed(public, signature, _state_seal(study, site, key))
+
+
+def check_seal_proofs(
+    order: Order, to: Mapping[SiteId, bytes], own: bytes
+) -> dict[SiteId, bytes]:
+    """Return the identity keys of the receivers of peer messages after verifying their seal keys.
+
+    ``own`` is the seal key of the sender, which may be a receiver as well.
+
+    Raises Refusal for a missing or invalid signature.
+    """
+    identities: dict[SiteId, bytes] = {}
+    for site, key in sorted(to.items()):
+        if site == order.site:
+            is_its_own = key == own
+        else:
+            proof = _read_proof(order, site)
+            if proof is None:
+                raise Refusal(
+                    f"the order {order.key} has a seal key of site {site} without a signature: the "
+                    "coordinator could read what is encrypted with it"
+                )
+            identities[site] = proof.identity
+            is_its_own = is_seal_signed(
+                proof.identity, proof.signature, order.study, site, key
+            )
+        if not is_its_own:
+            raise Refusal(
+                f"the seal key of site {site} in the order {order.key} is not signed by that site: "
+                "it was replaced, or belongs to another study"
+            )
+    return identities
+
+
+class _Proof(NamedTuple):
+    """Proof of a public key: the identity key of its site, and its signature."""
+
+    identity: bytes
+    signature: bytes
+
+
+def _read_proof(order: Order, site: SiteId) -> _Proof | None:
+    """Return the proof in an instruction for a public key of a site, or None."""
+    proofs = order.body.get(PROOFS)
+    if not isinstance(proofs, dict) or site not in proofs:
+        return None
+    proof = tensor_to_bytes(proofs[site], f"the proof of site {site}")
+    if len(proof) != IDENTITY + SIGNATURE:
+        return None
+    return _Proof(proof[:IDENTITY], proof[IDENTITY:])
+
+
+def _is_signed(public: bytes, signature: bytes, statement: bytes) -> bool:
+    if len(signature) != SIGNATURE:
+        return False
+    try:
+        open_signed(public, signature + statement, "a site")
+    except ValueError:
+        return False
+    return True
+
+
+def _state_seal(study: str, site: SiteId, key: bytes) -> bytes:
+    return "\n".join((SEAL_PURPOSE, study, site, key.hex())).encode()
 
 
 def _state(study: str, run: str, site: SiteId, about: Masked, key: object) -> bytes:

@@ -15,14 +15,14 @@ from fallow.deployment.address import check_address, check_host, find_bind_probl
 from fallow.deployment.agreement import Agreement, Waits, at_sites
 from fallow.deployment.building import build_study
 from fallow.deployment.folders import check_free, private_folder, read_authority
-from fallow.deployment.joining import KEY, check_own, read_joining
+from fallow.deployment.joining import KEY, check_own, check_seal, read_joining
 from fallow.deployment.schema import Schema
 from fallow.deployment.study_file import read_agreement, write_agreement
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.storage.errors import Failed
 from fallow.storage.files import only_one, unwritable, write_json, write_whole
-from fallow.transport.gathering import Keys
+from fallow.transport.gathering import Keys, SealKey
 from fallow.transport.links import LINKS, NVFLARE, USUAL, is_loopback
 from fallow.transport.nvflare import FOLDER, write_job
 from fallow.transport.tls import Tls, make_server_context, new_tls
@@ -420,10 +420,11 @@ class CoordinatorFolder:
                 f"coordinate admit {self.path} join.json'"
             )
         verify: dict[SiteId, bytes] = {}
-        seals: dict[SiteId, bytes] = {}
+        seals: dict[SiteId, SealKey] = {}
         for site, details in known.items():
             verify[site] = b64decode(details["verify"])
-            seals[site] = b64decode(details["seal"])
+            signature = b64decode(details["seal_signature"])
+            seals[site] = SealKey(b64decode(details["seal"]), signature)
         return Keys(self.secret, verify, seals)
 
     def admit(self, file: Path, replace: bool = False) -> SiteId:
@@ -443,6 +444,7 @@ class CoordinatorFolder:
                     "telephone, that these are theirs, and give --replace"
                 )
             check_own(file, joining, known)
+            check_seal(file, joining)
             write_json(
                 self.path / "sites.json", dict(sorted((known | {site: joining}).items()))
             )

@@ -121,6 +121,9 @@ class SiteFolder:
         private_folder(folder)
         keys = make_keys(folder / "keys")
         joining = {"name": settings.name, "study": agreement.digest, **keys}
+        joining["seal_signature"] = read_keys(folder / "keys").sign_seal(
+            agreement.digest, settings.name
+        )
         for name, content in copied.items():
             write_whole(folder / name, content)
         write_json(folder / "join.json", joining)

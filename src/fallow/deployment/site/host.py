@@ -61,7 +61,13 @@ from fallow.transport.relays import (
     seal_letters,
 )
 from fallow.transport.release import HERE, check_release
-from fallow.transport.sum_keys import SIGNED, check_proofs, find_shown, sign_sum_key
+from fallow.transport.sum_keys import (
+    SIGNED,
+    check_proofs,
+    check_seal_proofs,
+    find_shown,
+    sign_sum_key,
+)
 
 FEATURES = "features"
 """Folder of encoded rows in a site's folder."""
@@ -388,7 +394,7 @@ class Host:
         pool = len(self._here(request).pool)
         self._limits.check_receivers(request, to)
         notes = self._limits.check(order.run, request, place, pool)
-        self._check_keys(order, request)
+        self._check_keys(order, request, to)
         with self._ledger.transaction():
             self._ledger.orders.attempt(order)
             if notes.scored is not None:
@@ -419,8 +425,16 @@ class Host:
                 self._ledger.backup()
         return answer
 
-    def _check_keys(self, order: Order, request: Request) -> None:
-        """Raise Refusal for public keys of a sum that do not belong to the other sites."""
+    def _check_keys(
+        self, order: Order, request: Request, to: Mapping[SiteId, bytes]
+    ) -> None:
+        """Raise Refusal for public keys that do not belong to the other sites.
+
+        These are the keys of a sum, and those that encrypt peer messages.
+        """
+        if to:
+            own = self._folder.keys.seal_public
+            self._peers.hold(check_seal_proofs(order, to, own))
         for step in request.steps:
             if step.masked is not None and step.masked.keys:
                 self._peers.hold(check_proofs(order, step.masked))

@@ -7,12 +7,14 @@ from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from pathlib import Path
 
+from fallow.core.types import SiteId
 from fallow.deployment.folders import private_folder
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.storage.errors import Failed
 from fallow.storage.files import unwritable, write_whole
 from fallow.transport.flower import new_node_key
+from fallow.transport.sum_keys import sign_seal_key
 
 SECRETS = "site.key"
 NODE = "node"
@@ -38,6 +40,10 @@ class SiteKeys:
     def seal_public(self) -> bytes:
         """Return the public key of ``seal``, for other sites."""
         return public_half(self.seal)
+
+    def sign_seal(self, study: str, site: SiteId) -> str:
+        """Return the signature of ``seal_public`` in base64, for a site's ``join.json``."""
+        return _text(sign_seal_key(self.sign, study, site, self.seal_public))
 
 
 def make_keys(folder: Path) -> dict[str, str]:
