@@ -66,6 +66,12 @@ class Loopback:
             self._carry("down", site, blob, blob)
             self._training_config(AGAIN, "again", site, blob, blob)
 
+    def revoke(self, site: SiteId) -> None:
+        """Nothing on its way to a site or from it arrives."""
+        self._open.pop(site, None)
+        self._agenda = [line for line in self._agenda if line[3] != site]
+        heapq.heapify(self._agenda)
+
     def comes_late(self, site: SiteId, blob: bytes) -> None:
         """An answer to a message that was sent before this link was made."""
         self._carry("up", site, blob, b"")

@@ -65,7 +65,7 @@ PHASES = {
     "score": "scoring",
     "evaluate": "scoring",
     "train": "training",
-    "strategy": "choosing rows",
+    "query": "choosing rows",
     "initial": "choosing rows",
 }
 """What is going on until an exchange is answered, by the first of these words in its key."""

@@ -209,6 +209,34 @@ def admit(
 
 
 @coordinate.command()
+def revoke(
+    folder: Folder,
+    site: Annotated[str, typer.Argument(metavar="SITE", help="Name of the site")],
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
+) -> None:
+    """Revoke the keys of a site; the study proceeds without it."""
+    from fallow.deployment.coordinator.absences import explain_too_few
+    from fallow.deployment.coordinator.folder import CoordinatorFolder
+    from fallow.deployment.coordinator.program import is_running
+
+    office = CoordinatorFolder.open(folder)
+    is_new = office.revoke(site)
+    lines = [f"revoked the keys of {site}: its messages are no longer accepted"]
+    if not is_new:
+        lines = [f"the keys of {site} were revoked before: its messages are not accepted"]
+    too_few = explain_too_few(office.agreement, office.revoked)
+    if too_few is not None:
+        lines.append(f"The study cannot proceed: {too_few}")
+    elif is_running(folder):
+        lines.append(f"The running study proceeds without {site} within seconds")
+    else:
+        lines.append(f"From the next start, the study proceeds without {site}")
+    details = {"site": site, "again": not is_new, "why": too_few}
+    opt.tell(lines, details, quiet=quiet, as_json=as_json)
+
+
+@coordinate.command()
 def start(
     folder: Folder,
     track: opt.Track = None,
@@ -261,7 +289,16 @@ def start(
         begun = log.around()
     with begun, _stopped_by_signals(folder, say), callback_list:
         link = open_link(office, say)
-        program = Program(folder, agreement, link, keys, say_and_track, limit=link.limit)
+        program = Program(
+            folder,
+            agreement,
+            link,
+            keys,
+            say_and_track,
+            limit=link.limit,
+            revoked=lambda: office.revoked,
+            revoke=link.revoke,
+        )
         try:
             is_finished = program.go(link.start)
             if is_finished:

@@ -32,6 +32,7 @@ WARNINGS = (
     "waiting",
     "clock",
     "taken back",
+    "revoked",
     "version",
     "page",
     "state",

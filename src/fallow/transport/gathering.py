@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -18,6 +18,7 @@ from fallow.transport.release import HERE, check_release
 EPSILON = "#epsilon"
 """Reserved field of a reply: the privacy cost of the exchange."""
 LOOK = 1.0  # seconds between two checks of the time limits
+REVOKED = "its keys were revoked"
 AGAIN = 8  # number of retries after an unreadable instruction or reply
 
 
@@ -65,12 +66,14 @@ class Correspondence(Protocol):
     """State of all sites over many exchanges (`fallow.transport.remote.Remote`).
 
     ``absent`` are the sites that were missing in the last exchange. ``told`` are the sites whose
-    version was reported.
+    version was reported. ``revoked`` are the sites whose keys were revoked.
     """
 
     absent: set[SiteId]
     told: set[SiteId]
 
+    @property
+    def revoked(self) -> Collection[SiteId]: ...
     @property
     def link(self) -> Link: ...
     @property
@@ -127,7 +130,9 @@ class ReplyCollector:
         remote = self.remote
         begin = remote.clock()
         is_late = False
-        self._send(set(self.orders))
+        for site in sorted(self.orders.keys() & set(remote.revoked)):
+            self._refuse(site, REVOKED)
+        self._send(self.missing)
         while not self._is_over(waited := remote.clock() - begin):
             self._check_hope(waited)
             if waited >= self.timeout and not is_late:

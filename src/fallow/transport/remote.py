@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, final
 
@@ -97,7 +97,9 @@ class Remote:
     told
         Sites whose version was reported.
     left
-        Sites that were removed from the study.
+        Returns the sites that were removed from the study.
+    revoked
+        Sites whose keys were revoked. They are asked nothing, and no reply of them is accepted.
     news
         Notifications to a site, one sentence each, delivered once.
     asking
@@ -118,7 +120,8 @@ class Remote:
     absent: set[SiteId] = field(default_factory=set)
     told: set[SiteId] = field(default_factory=set)  # sites whose version was reported
     life: str = field(default_factory=lambda: secrets.token_hex(8))
-    left: frozenset[SiteId] = frozenset()
+    left: Callable[[], Collection[SiteId]] = frozenset
+    revoked: frozenset[SiteId] = frozenset()
     news: Callable[[SiteId], Sequence[str]] = lambda site: ()
     asking: str | None = None
     newest: str | None = None
@@ -126,7 +129,7 @@ class Remote:
     @property
     def sites(self) -> tuple[SiteId, ...]:
         """Return the sites of the study in sorted order."""
-        return tuple(sorted(self.keys.sites.keys() - self.left))
+        return tuple(sorted(self.keys.sites.keys() - set(self.left())))
 
     def wire_key(self, key: str) -> str:
         """Return the key of an exchange at the sites, which includes the retries of its step."""
@@ -341,7 +344,8 @@ class Remote:
         }
         need = len(orders)
         if not needs_all:
-            need = self._find_quorum(len(orders))
+            able = len(orders.keys() - self.revoked)
+            need = min(self._find_quorum(len(orders)), able)
         collector = ReplyCollector(
             remote=self,
             orders=orders,

@@ -313,6 +313,40 @@ def test_a_site_that_is_not_admitted_reads_so(tmp_path: Path) -> None:
         assert "send join.json" in str(node.problem)
 
 
+@both_ways
+def test_a_revoked_site_is_turned_away_at_once(world_of: WorldOf, tmp_path: Path) -> None:
+    with world_of(tmp_path) as world:
+        node = world.start_site("anna")
+        world.start_site("bert")
+        assert world.ask({"anna": b"one", "bert": b"one"}).keys() == {"anna", "bert"}
+        world.link.revoke("anna")  # while it waits for a message
+        until(lambda: node.problem is not None)
+        assert "site anna is not admitted" in str(node.problem)
+        assert world.ask({"bert": b"two"}) == {"bert": b"echo:two"}
+
+
+def test_a_revoked_site_cannot_answer_the_message_that_it_has(tmp_path: Path) -> None:
+    begun = threading.Event()
+    revoked = threading.Event()
+
+    def wait(message: bytes) -> bytes:
+        begun.set()
+        revoked.wait(SOON)
+        return echo(message)
+
+    with served(tmp_path) as world:
+        node = world.start_site("anna", wait)
+        world.start_site("bert")
+        world.link.send({"anna": b"order"})
+        assert begun.wait(SOON)
+        world.link.revoke("anna")
+        until(lambda: not world.link._app.keys.keys() & {"anna"})
+        revoked.set()
+        until(lambda: node.problem is not None)
+        assert world.ask({"bert": b"two"}) == {"bert": b"echo:two"}
+        assert world.link.receive(1.0) == []
+
+
 def test_a_coordinator_that_does_not_run_is_said(tmp_path: Path) -> None:
     tls = new_tls(tmp_path / "tls")
     calling = Calling("127.0.0.1:9", tls.authority)

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from fallow.core.contract import Contract
+from fallow.core.refusal import Halted
 from fallow.core.types import SiteId, Tree
 from fallow.deployment.agreement import Agreement
 from fallow.experiment.journal import Journal
@@ -27,6 +28,7 @@ from fallow.transport.remote import AGAIN, BEFORE, find_step
 # keys in the event log
 ABSENT = "absent"  # sites left out of one round or query
 LEFT = "left"  # sites removed from the study
+REVOKED = "revoked"  # sites whose keys were revoked during a step
 HELLO = "0/hello"
 SCALING = ("/cells", "/encoder", "/encode", "/features", "/targets", "/tuned")
 """Suffixes of the keys of exchanges that every site must take part in."""
@@ -55,10 +57,31 @@ def load_absences(journal: Journal) -> list[Absence]:
     return [Absence(**line) for line in json.loads(journal.read_note(ABSENT) or "[]")]
 
 
+@dataclass(frozen=True)
+class Revocation:
+    """Revoked keys of a site.
+
+    ``at`` is the time as ISO text. ``step`` is the step that was open then, such as ``0/query``. The
+    site is asked nothing more in this step, and belongs to no later one.
+    """
+
+    at: str
+    step: str
+
+
 def load_left(journal: Journal) -> dict[SiteId, str]:
     """Return the sites removed from the study and the time of removal as ISO text."""
     left: dict[SiteId, str] = json.loads(journal.read_note(LEFT) or "{}")
+    for site, revocation in load_revocations(journal).items():
+        if journal.load_step(revocation.step) is not None:
+            left[site] = revocation.at
     return left
+
+
+def load_revocations(journal: Journal) -> dict[SiteId, Revocation]:
+    """Return the sites whose keys were revoked during a step."""
+    lines = json.loads(journal.read_note(REVOKED) or "{}")
+    return {site: Revocation(**line) for site, line in lines.items()}
 
 
 def find_absent(journal: Journal, key: str) -> set[SiteId]:
@@ -237,6 +260,50 @@ def explain_too_few(agreement: Agreement, gone: Iterable[SiteId]) -> str | None:
         f"{stay} of {len(agreement.sites)} sites would be left, and the study needs {least} "
         "(the quorum in study.toml, and 3 for secure sums)"
     )
+
+
+def revoke(
+    journal: Journal,
+    agreement: Agreement,
+    contracts: Mapping[str, Contract],
+    *,
+    sites: Sequence[SiteId],
+    key: str,
+    at: str,
+) -> None:
+    """Remove sites from the study because their keys were revoked.
+
+    The open step, in which ``key`` is the exchange in progress, is repeated without them. It is
+    continued without them if it cannot be repeated: with secure aggregation, and after labeling
+    tasks were created.
+
+    Raises Halted if the study cannot proceed without the sites.
+    """
+    names = ", ".join(sites)
+    if find_step(key) == HELLO:
+        raise Halted(
+            f"the keys of {names} were revoked and a study begins with all its sites: admit new keys "
+            "with --replace, or agree on a new study without it"
+        )
+    gone = {*load_left(journal), *load_revocations(journal), *sites}
+    too_few = explain_too_few(agreement, gone)
+    if too_few is not None:
+        raise Halted(f"the keys of {names} were revoked: {too_few}")
+    for contract in contracts.values():
+        if contract.everyone:
+            raise Halted(
+                f"the keys of {names} were revoked, and {contract.title} needs every site: begin "
+                "another study without it; labels at the other sites can be used there"
+            )
+    step = find_step(key)
+    has_tasks = any(name.startswith(f"{step}/ask/") for name in journal.exchanges())
+    if has_tasks or agreement.recipe.privacy.secure_sum:
+        revoked = load_revocations(journal) | dict.fromkeys(sites, Revocation(at, step))
+        lines = {site: asdict(revocation) for site, revocation in revoked.items()}
+        with journal.transaction():
+            journal.note(REVOKED, json.dumps(lines))
+    else:
+        leave(journal, sites, at, key)
 
 
 def leave(journal: Journal, sites: Iterable[SiteId], at: str, key: str) -> None:

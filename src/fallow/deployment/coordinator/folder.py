@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from fallow.core.names import BUILT_IN, NamePolicy, pin_names
+from fallow.core.terms import nearest
 from fallow.core.types import SiteId, Tree
 from fallow.deployment.address import check_address, check_host, find_bind_problem
 from fallow.deployment.agreement import Agreement, Waits, at_sites
@@ -28,6 +29,7 @@ from fallow.transport.nvflare import FOLDER, write_job
 from fallow.transport.tls import Tls, make_server_context, new_tls
 
 ABOUT = "coordinator.json"
+REVOKED = "revoked.json"
 LEAVING = 20.0
 """Seconds after which the Flower processes of a killed coordinator have ended."""
 
@@ -393,6 +395,24 @@ class CoordinatorFolder:
         return self._read(file)
 
     @property
+    def revoked(self) -> frozenset[SiteId]:
+        """Return the sites whose admitted keys were revoked."""
+        known = self.admitted
+        revoked: set[SiteId] = set()
+        for site, keys in self._revoked_keys.items():
+            if site in known and known[site]["verify"] in keys:
+                revoked.add(site)
+        return frozenset(revoked)
+
+    @property
+    def _revoked_keys(self) -> dict[SiteId, list[str]]:
+        """Return the revoked identity keys of each site."""
+        file = self.path / REVOKED
+        if not file.exists():
+            return {}
+        return self._read(file)
+
+    @property
     def missing(self) -> list[SiteId]:
         """Return the sites of the agreement that are not admitted yet."""
         return [site for site in self.agreement.sites if site not in self.admitted]
@@ -443,9 +463,38 @@ class CoordinatorFolder:
                     "needs its own; if the site has new keys, make sure by another way, such as a "
                     "telephone, that these are theirs, and give --replace"
                 )
+            if joining["verify"] in self._revoked_keys.get(site, []):
+                raise ValueError(
+                    f"{file} has keys of {site} that were revoked: ask for new ones, which 'fallow "
+                    "site init' makes in a new folder"
+                )
             check_own(file, joining, known)
             check_seal(file, joining)
             write_json(
                 self.path / "sites.json", dict(sorted((known | {site: joining}).items()))
             )
         return site
+
+    def revoke(self, site: SiteId) -> bool:
+        """Revoke the keys of an admitted site, and return False if they were revoked before.
+
+        A running coordinator reads the file within two seconds. Raises ValueError for a site that is
+        unknown or not admitted.
+        """
+        if site not in self.agreement.sites:
+            hint = nearest(site, list(self.agreement.sites))
+            raise ValueError(
+                f"{site!r} is no site of this study, which has "
+                f"{', '.join(self.agreement.sites)}{hint}"
+            )
+        with only_one(self.path / "sites.lock"):
+            known = self.admitted
+            if site not in known:
+                raise ValueError(f"{site} is not admitted, so no key of it is accepted")
+            key = known[site]["verify"]
+            revoked = self._revoked_keys
+            if key in revoked.get(site, []):
+                return False
+            revoked[site] = [*revoked.get(site, []), key]
+            write_json(self.path / REVOKED, dict(sorted(revoked.items())))
+        return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -36,6 +36,14 @@ class Advanced(Exception):
 
     def __init__(self, sites: list[SiteId]) -> None:
         super().__init__(f"going on without {', '.join(sites)}")
+        self.sites = sites
+
+
+class Revoked(Exception):
+    """Keys of sites were revoked since the run was started or continued."""
+
+    def __init__(self, sites: list[SiteId]) -> None:
+        super().__init__(f"the keys of {', '.join(sites)} were revoked")
         self.sites = sites
 
 
@@ -157,21 +165,31 @@ class WatchedLink:
 
     A wait ends when a stop is requested. Received replies are stored, and the exchange is repeated
     after the restart.
+
+    Messages to and from sites whose keys were revoked are dropped. ``revoked`` returns these sites.
+    The run has been continued without those of ``removed``.
     """
 
     link: Link
     live: Live
     control: Control
+    revoked: Callable[[], Set[SiteId]] = frozenset
+    removed: Set[SiteId] = frozenset()
 
     def send(self, messages: Mapping[SiteId, bytes]) -> None:
         """Send messages, and record since when their sites are pending."""
-        for site in messages:
+        revoked = self.revoked()
+        open_to = {site: blob for site, blob in messages.items() if site not in revoked}
+        for site in open_to:
             self.live.update_site(site, awaited=utc(self.live.clock()))
-        self.link.send(messages)
+        self.link.send(open_to)
 
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
-        """Return the messages received. Raises Stopped or Advanced on a request."""
+        """Return the messages received. Raises Stopped, Advanced or Revoked on a request."""
         self.control.check()
+        revoked = self.revoked()
+        if revoked - self.removed:
+            raise Revoked(sorted(revoked - self.removed))
         waiting = self.live.about.get("waiting") or {}
         if waiting.get("can_advance") and self.control.take("advance"):
             raise Advanced(waiting["sites"])
@@ -181,7 +199,10 @@ class WatchedLink:
         for site in self.live.sites:
             self.live.update_site(site, online=site in online)
         self.live.beat()
-        result = self.link.receive(seconds)
+        result: list[tuple[SiteId, bytes]] = []
+        for site, blob in self.link.receive(seconds):
+            if site not in revoked:
+                result.append((site, blob))
         for site, _ in result:
             self.live.update_site(site, awaited=None, seen=utc(self.live.clock()))
         return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +25,8 @@ from fallow.deployment.coordinator.absences import (
     leave_out,
     load_absences,
     load_left,
+    load_revocations,
+    revoke,
     take_back_last,
 )
 from fallow.deployment.coordinator.labels import LabelWait
@@ -32,6 +34,7 @@ from fallow.deployment.coordinator.live import (
     Advanced,
     Control,
     Live,
+    Revoked,
     StopRequested,
     WatchedLink,
     utc,
@@ -75,6 +78,10 @@ def no_limit(most: Callable[[SiteId], int]) -> None:
     """Ignore a size limit, for transports that cannot check the size of a reply."""
 
 
+def no_connection(site: SiteId) -> None:
+    """Do nothing, for transports without connections."""
+
+
 @final
 @dataclass
 class Program:
@@ -86,7 +93,8 @@ class Program:
 
     ``poll`` is the number of seconds between progress requests. ``clock`` returns the time of day
     and ``ticks`` a monotonic time. ``pages`` keeps the report up to date. ``limit`` receives the
-    largest size of a reply in bytes as soon as it is known.
+    largest size of a reply in bytes as soon as it is known. ``revoked`` returns the sites whose keys
+    were revoked, and ``revoke`` ends the connections of such a site.
     """
 
     folder: Path
@@ -99,6 +107,8 @@ class Program:
     ticks: Callable[[], float] = time.monotonic
     pages: bool = True
     limit: Callable[[Callable[[SiteId], int]], None] = no_limit
+    revoked: Callable[[], Set[SiteId]] = frozenset
+    revoke: Callable[[SiteId], None] = no_connection
 
     @property
     def cell(self) -> StudyRun:
@@ -137,7 +147,7 @@ class Program:
                 if not self.is_done:
                     tell.begin()
                     begin()
-                    link = WatchedLink(self.link, live, control)
+                    link = WatchedLink(self.link, live, control, self.revoked)
                     while not self._run_to_the_end(tell, link, control):
                         tell.say({"event": "again"})
                 tell.end("finished")
@@ -157,6 +167,10 @@ class Program:
         self.limit(border.largest_message)
         with open_journal(self.place, self.agreement) as journal:
             left = load_left(journal)
+            removed = {site: line.at for site, line in load_revocations(journal).items()}
+            link.removed = self.revoked() & {*left, *removed}
+            for site in self.revoked():
+                self.revoke(site)
             tell.run = journal.note_once("run", name_run(self.clock()))
             carrier = Remote(
                 link=link,
@@ -168,22 +182,23 @@ class Program:
                 say=tell,
                 border=border,
                 clock=self.ticks,
-                left=frozenset(left),
+                left=partial(load_left, journal),
+                revoked=frozenset(link.removed & removed.keys()),
                 news=partial(list_news, journal),
             )
-            tell.note_absences(load_absences(journal), left)
-            for (
-                site,
-                since,
-            ) in (
-                left.items()
-            ):  # a removed site receives no instruction that could carry the notification
-                message = carrier.sign_news(site, describe_leaving(since))
-                link.link.send({site: message})
+            tell.note_absences(load_absences(journal), removed | left)
+            for site, since in left.items():
+                # a removed site receives no instruction that could carry the notification
+                if site not in link.removed:
+                    message = carrier.sign_news(site, describe_leaving(since))
+                    link.link.send({site: message})
             try:
                 self._run_all(carrier, journal, parts, border, tell, control)
             except Advanced as advanced:
                 self._go_on_without(advanced.sites, carrier, journal, parts, tell)
+                return False
+            except Revoked as revoked:
+                self._remove(revoked.sites, carrier, journal, parts, tell)
                 return False
             except (StopRequested, Failed):
                 raise
@@ -236,6 +251,26 @@ class Program:
         except ValueError as error:
             why = f"cannot proceed without {names}: {error}"
         tell({"event": "advanced", "sites": sites, "why": why})
+
+    def _remove(
+        self,
+        sites: list[SiteId],
+        carrier: Remote,
+        journal: Journal,
+        parts: BuiltStudy,
+        tell: Teller,
+    ) -> None:
+        """Remove sites from the study because their keys were revoked."""
+        key = carrier.asking
+        if key is None:  # the run waits for annotators
+            key = journal.exchanges()[-1]
+        now = utc(self.clock())
+        contracts = find_contracts(parts)
+        revoke(journal, self.agreement, contracts, sites=sites, key=key, at=now)
+        why = (
+            f"the keys of {', '.join(sites)} were revoked: the study proceeds without them"
+        )
+        tell({"event": "revoked", "sites": sites, "why": why})
 
     def _look_back(self, carrier: Remote, journal: Journal, tell: Teller) -> None:
         """Discard the exchange on which the server side failed.

@@ -21,7 +21,7 @@ from fallow.core.refusal import Halted
 from fallow.core.types import Answer, SiteId, State, Tree
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.building import BuiltStudy
-from fallow.deployment.coordinator.absences import find_absent
+from fallow.deployment.coordinator.absences import find_absent, load_revocations
 from fallow.deployment.coordinator.labels import LabelWait, read_count
 from fallow.deployment.coordinator.news import note_closed_without
 from fallow.deployment.coordinator.scores import score_counts, score_totals
@@ -177,7 +177,7 @@ class RealSites:
         noted = self.journal.read_note(LABELS)
         if noted is not None:
             values: dict[SiteId, dict[str, int]] = json.loads(noted)
-            return values
+            return {site: values[site] for site in self.carrier.sites if site in values}
         return {site: read_counts(answer) for site, answer in self.known.items()}
 
     @property
@@ -309,7 +309,8 @@ class RealSites:
         answers = ask.each("ask", to=to, step=step, cycle=cycle, deadline=deadline)
         asked = {site: read_count(answer, "asked") for site, answer in answers.items()}
         check_picked(self, cycle, budget, asked)
-        return asked
+        revoked = load_revocations(self.journal)
+        return {site: n for site, n in asked.items() if site not in revoked}
 
     def _find_limits(self, cycle: int, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
         """Return the largest number of labeling tasks of each site.

@@ -127,7 +127,7 @@ class Teller:
                 event = self._note_waiting(event)
             case "weighed":
                 self.live.note_refusal(event["site"], event["why"])
-            case "advanced":
+            case "advanced" | "revoked":
                 self.live.put(waiting=None)
             case "refused":
                 self._record(event)

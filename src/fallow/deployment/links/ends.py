@@ -16,11 +16,13 @@ from fallow.transport.envelope import Link
 class ServedLink(Link, Protocol):
     """Transport that starts after the coordinator has locked its folder.
 
-    ``limit`` sets the largest size of a reply in bytes. Larger replies need not be read.
+    ``limit`` sets the largest size of a reply in bytes. Larger replies need not be read. ``revoke``
+    ends the connections of a site whose keys were revoked.
     """
 
     def start(self) -> object: ...
     def limit(self, most: Callable[[SiteId], int]) -> None: ...
+    def revoke(self, site: SiteId) -> None: ...
 
 
 class SiteNode(Protocol):

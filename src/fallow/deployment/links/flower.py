@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fallow.core.events import Say
+from fallow.core.types import SiteId
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.links.ends import Ends, Handle, ServedLink, SiteNode
 from fallow.deployment.site.folder import SiteFolder
@@ -13,7 +14,11 @@ from fallow.transport.flower import FlowerLink, SocketNode, Supernode
 
 def open_link(office: CoordinatorFolder, say: Say) -> ServedLink:
     """Start a SuperLink and its dependencies."""
-    nodes = {site: details["node"] for site, details in office.admitted.items()}
+    revoked = office.revoked
+    nodes: dict[SiteId, str] = {}
+    for site, details in office.admitted.items():
+        if site not in revoked:
+            nodes[site] = details["node"]
     return FlowerLink(office.path / "flower", office.address, office.tls, nodes, say)
 
 

@@ -20,7 +20,9 @@ def open_link(office: CoordinatorFolder, say: Say) -> ServedLink:
     server = office.server
     tls = None if server.behind_proxy else office.tls
     listening = Listening(office.address, tls, server.clients)
-    return HttpsLink(listening, office.agreement.digest, office.keys.sites, say)
+    revoked = office.revoked
+    keys = {site: key for site, key in office.keys.sites.items() if site not in revoked}
+    return HttpsLink(listening, office.agreement.digest, keys, say)
 
 
 def connect(folder: SiteFolder, handle: Handle) -> SiteNode:

@@ -70,6 +70,12 @@ class FlowerLink:
             self._nodes = dict(nodes)
             self._admitted = False
 
+    def revoke(self, site: SiteId) -> None:
+        """Reject all further connections of a site's node."""
+        with self._lock:
+            nodes = {name: node for name, node in self._nodes.items() if name != site}
+        self.admit(nodes)
+
     def limit(self, most: Callable[[SiteId], int]) -> None:
         """Do nothing: Flower reads a message before its size can be checked."""
 

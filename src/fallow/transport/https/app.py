@@ -95,7 +95,7 @@ class Application:
 
     mailbox: Mailbox
     study: str
-    keys: Mapping[SiteId, bytes]
+    keys: dict[SiteId, bytes]
     largest: Largest
     challenge: str = field(default_factory=lambda: secrets.token_hex(16))
     _counts: dict[tuple[SiteId, str], int] = field(default_factory=dict)
@@ -118,6 +118,13 @@ class Application:
         """Wake the poll of a site for a new message."""
         poll = self._polls.get(site)
         if poll is not None:
+            poll.changed.set()
+
+    def end_poll(self, site: SiteId) -> None:
+        """End the poll of a site without a message."""
+        poll = self._polls.get(site)
+        if poll is not None:
+            poll.is_replaced = True
             poll.changed.set()
 
     # -- authentication ----------------------------------------------------------------------

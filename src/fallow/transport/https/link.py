@@ -104,6 +104,14 @@ class HttpsLink:
         """Set the largest size of a site's reply in bytes. Larger replies are not read."""
         self._most = most
 
+    def revoke(self, site: SiteId) -> None:
+        """Reject all further requests of a site."""
+        self._app.keys.pop(site, None)
+        self._mailbox.drop(site)
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._app.end_poll, site)
+
     def wait_until_there(self, seconds: float) -> bool:
         """Return whether the server listens within ``seconds``."""
         return self._is_there.wait(seconds)

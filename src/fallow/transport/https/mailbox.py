@@ -43,6 +43,11 @@ class Mailbox:
         for site in messages:
             self.wake(site)
 
+    def drop(self, site: SiteId) -> None:
+        """Remove the open message of a site, whose reply is then ignored."""
+        with self._lock:
+            self._open.pop(site, None)
+
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
         """Return the received replies after waiting up to ``seconds`` for the first one."""
         return collect_answers(self._answers, seconds)

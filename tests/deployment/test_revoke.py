@@ -1,0 +1,269 @@
+"""Revoking a site: its keys are worthless at once, and the study goes on without it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fallow.core.events import Event
+from fallow.core.refusal import Halted
+from fallow.deployment.agreement import Waits
+from fallow.deployment.coordinator.absences import Revocation, load_left, revoke
+from fallow.deployment.coordinator.folder import REVOKED, CoordinatorFolder
+from fallow.deployment.coordinator.live import Control, Live, Revoked, WatchedLink
+from fallow.deployment.coordinator.program import Program
+from fallow.deployment.site.folder import SiteFolder
+from fallow.experiment.journal import Journal
+from fallow.privacy import Privacy
+from fallow.report.live import read_live, without
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.storage.files import write_json
+from fallow.transport.envelope import open_order
+from tests.deployment.mistakes import Said, refused
+from tests.deployment.test_closed_form import CLOSED
+from tests.deployment.worlds import NAMES, TINY, Federation, federation, rows, tiny
+
+GONE = "davos"
+LONGER = replace(TINY, rounds=2, cycles=2)
+WAITS = Waits(timeout=5.0, patience=60.0, deadline=3600.0)
+MOMENTS = [
+    ("met", {}),
+    ("labeled", {"step": "0/initial"}),
+    ("round", {"cycle": 0, "round": 0}),
+    ("round", {"cycle": 0, "round": 1}),
+    ("query", {"cycle": 0}),
+    ("labels", {"step": "0/query"}),
+    ("labeled", {"step": "0/query"}),
+    ("round", {"cycle": 1, "round": 1}),
+    ("scored", {"cycle": 1}),
+]
+
+
+class Revoking:
+    """A study whose coordinator hears at an event that the keys of one site are revoked."""
+
+    def __init__(self, world: Federation, event: str, more: dict[str, Any]) -> None:
+        self.world = world
+        self.event = event
+        self.more = more
+        self.revoked: set[str] = set()
+        self.delivered = 0  # messages to anybody before that
+        self.ended: list[str] = []  # sites whose connections were ended
+
+    def say(self, event: Event) -> None:
+        self.world.label(event)
+        is_it = event["event"] == self.event and event.items() >= self.more.items()
+        if is_it and not self.revoked:
+            self.revoked.add(GONE)
+            self.delivered = len(self.world.link.delivered)
+
+    def end(self, site: str) -> None:
+        self.ended.append(site)
+        self.world.link.revoke(site)
+
+    def program(self, say: Callable[[Event], None] | None = None) -> Program:
+        return self.world.program(
+            say or self.say, revoked=lambda: set(self.revoked), revoke=self.end
+        )
+
+    def keys_after(self) -> set[str]:
+        """The exchanges that the site was asked for after that."""
+        public = self.world.agreement.coordinator
+        later = self.world.link.delivered[self.delivered :]
+        return {open_order(public, blob).key for site, blob in later if site == GONE}
+
+
+def four(folder: Path, *settings: Any, **more: Any) -> Federation:
+    recipe = replace(LONGER, **more)
+    return federation(folder, recipe, rows(NAMES[:4]), waits=WAITS)
+
+
+@pytest.mark.parametrize(("event", "more"), MOMENTS, ids=lambda value: str(value))
+def test_a_study_goes_on_without_a_revoked_site_from_any_moment_on(
+    event: str, more: dict[str, Any], tmp_path: Path
+) -> None:
+    there = Revoking(tiny(tmp_path, LONGER, waits=WAITS), event, more)
+    assert there.program().go()
+    assert there.revoked == {GONE}
+    assert there.keys_after() == set()
+    assert GONE in there.ended
+    (line,) = without(read_live(there.world.place) or {})
+    assert line.startswith(f"The study goes on without {GONE} since")
+    last = there.world.records()[-1]
+    assert sorted(last["per_site"]) == ["basel", "chur"]
+    assert there.world.link.seconds < WAITS.deadline
+
+
+@pytest.mark.parametrize(
+    ("event", "more"),
+    [
+        ("round", {"cycle": 0, "round": 0}),
+        ("query", {"cycle": 0}),
+        ("labels", {"step": "0/query"}),
+        ("scored", {"cycle": 1}),
+    ],
+    ids=lambda value: str(value),
+)
+def test_a_study_with_secure_sums_goes_on_without_a_revoked_site(
+    event: str, more: dict[str, Any], tmp_path: Path
+) -> None:
+    there = Revoking(four(tmp_path, privacy=Privacy(secure_sum=True)), event, more)
+    assert there.program().go()
+    assert there.revoked == {GONE}
+    assert there.keys_after() == set()
+    assert [line for line in without(read_live(there.world.place) or {}) if GONE in line]
+
+
+def test_a_closed_form_study_goes_on_without_a_revoked_site(tmp_path: Path) -> None:
+    recipe = Recipe(
+        "hospitals",
+        **CLOSED,
+        training=Spec("closed-form"),
+        privacy=Privacy(secure_sum=True),
+    )
+    world = federation(tmp_path, recipe, rows(NAMES[:4]), waits=WAITS)
+    there = Revoking(world, "labels", {"step": "0/query"})
+    assert there.program().go()
+    assert there.revoked and there.keys_after() == set()
+    assert world.records()[-1]["cycle"] == recipe.cycles
+
+
+def test_a_revocation_while_the_coordinator_is_stopped_counts_at_its_next_start(
+    tmp_path: Path,
+) -> None:
+    there = Revoking(tiny(tmp_path, LONGER, waits=WAITS), "never", {})
+
+    def stop_in_round(event: Event) -> None:
+        there.say(event)
+        if event["event"] == "round" and event["cycle"] == 1:
+            Control(there.world.place / "control").tell("stop")
+
+    assert not there.program(stop_in_round).go()
+    there.revoked.add(GONE)
+    there.delivered = len(there.world.link.delivered)
+    assert there.program().go()
+    assert there.keys_after() == set()
+    assert sorted(there.world.records()[-1]["per_site"]) == ["basel", "chur"]
+
+
+def test_a_revoked_site_stays_out_after_restarts_also_with_new_keys(tmp_path: Path) -> None:
+    there = Revoking(tiny(tmp_path, LONGER, waits=WAITS), "labels", {"step": "0/query"})
+
+    def stop_later(event: Event) -> None:
+        there.say(event)
+        if event["event"] == "round" and event["cycle"] == 1:
+            Control(there.world.place / "control").tell("stop")
+
+    assert not there.program(stop_later).go()
+    there.revoked = set()  # its new keys were admitted
+    asked = len(there.world.link.delivered)
+    assert there.world.program().go()
+    public = there.world.agreement.coordinator
+    later = there.world.link.delivered[asked:]
+    orders = [open_order(public, blob) for site, blob in later if site == GONE]
+    assert {order.errand for order in orders} <= {"progress"}
+    assert sorted(there.world.records()[-1]["per_site"]) == ["basel", "chur"]
+
+
+def test_messages_to_and_from_a_revoked_site_are_dropped(tmp_path: Path) -> None:
+    world = tiny(tmp_path)
+    world.place.mkdir(exist_ok=True)
+    live = Live(world.place / "live.json")
+    link = WatchedLink(
+        world.link, live, Control(world.place / "control"), lambda: {GONE}, {GONE}
+    )
+    link.send({GONE: b"order", "basel": b"order"})
+    link.receive(100.0)
+    assert {site for site, _ in world.link.delivered} == {"basel"}
+    world.link.comes_late(GONE, b"late")
+    world.link.comes_late("basel", b"late")
+    assert GONE not in {site for site, _ in link.receive(100.0)}
+    link.removed = set()
+    with pytest.raises(Revoked, match=GONE):
+        link.receive(1.0)
+
+
+def test_a_study_ends_in_a_sentence_where_it_needs_the_revoked_site(tmp_path: Path) -> None:
+    agreed = tiny(tmp_path / "a", LONGER).agreement
+    journal = Journal()
+    about: dict[str, Any] = {"sites": [GONE], "at": "2026-11-26T00:00:00+00:00"}
+    with pytest.raises(Halted, match="a study begins with all its sites"):
+        revoke(journal, agreed, {}, key="0/hello/0", **about)
+    masked = replace(LONGER, privacy=Privacy(secure_sum=True))
+    with pytest.raises(Halted, match="2 of 3 sites would be left, and the study needs 3"):
+        revoke(
+            journal, tiny(tmp_path / "b", masked).agreement, {}, key="0/query/0", **about
+        )
+    assert load_left(journal) == {}
+
+
+def test_a_revoked_site_belongs_to_its_step_until_that_is_finished() -> None:
+    journal = Journal()
+    line = {"at": "2026-11-26T00:00:00+00:00", "step": "0/query"}
+    journal.note("revoked", json.dumps({GONE: line}))
+    assert Revocation(**line).step == "0/query"
+    assert load_left(journal) == {}
+    journal.finish("0/query", {})
+    assert load_left(journal) == {GONE: line["at"]}
+
+
+# -- the command --------------------------------------------------------------------------------
+
+
+ADMIT = ("coordinate", "admit", "study")
+REVOKE = ("coordinate", "revoke", "study")
+
+
+def test_a_site_is_revoked_by_one_command_and_again_changes_nothing(command: Said) -> None:
+    command(*ADMIT, "north/join.json", "south/join.json")
+    office = CoordinatorFolder.open("study")
+    assert office.revoked == frozenset()
+    code, out, _ = command(*REVOKE, "south")
+    assert code == 0
+    assert "revoked the keys of south: its messages are no longer accepted" in out
+    assert office.revoked == {"south"}
+    file = Path("study", REVOKED).read_bytes()
+    code, out, _ = command(*REVOKE, "south")
+    assert code == 0
+    assert "were revoked before" in out
+    assert Path("study", REVOKED).read_bytes() == file
+    _, out, _ = command(*REVOKE, "south", "--json")
+    assert json.loads(out) == {"site": "south", "again": True, "why": None}
+
+
+def test_the_command_says_where_the_study_needs_the_site(command: Said) -> None:
+    command(*ADMIT, "north/join.json", "south/join.json")
+    command(*REVOKE, "south")
+    _, out, _ = command(*REVOKE, "north")
+    assert "The study cannot proceed: 0 of 2 sites would be left" in " ".join(out.split())
+
+
+def test_an_unknown_site_and_one_without_keys_cannot_be_revoked(command: Said) -> None:
+    said = "'sout' is no site of this study, which has north, south; did you mean 'south'"
+    refused(command(*REVOKE, "sout"), said)
+    refused(command(*REVOKE, "south"), "south is not admitted, so no key of it is accepted")
+
+
+def test_revoked_keys_are_not_admitted_again_and_new_ones_are(command: Said) -> None:
+    command(*ADMIT, "north/join.json", "south/join.json")
+    command(*REVOKE, "south")
+    again = command(*ADMIT, "south/join.json", "--replace")
+    refused(again, "has keys of south that were revoked")
+    SiteFolder.create(
+        Path("fresh"), Path("study/study.toml"), name="south", data="rows.csv"
+    )
+    assert command(*ADMIT, "fresh/join.json", "--replace")[0] == 0
+    assert CoordinatorFolder.open("study").revoked == frozenset()
+    refused(command(*ADMIT, "south/join.json", "--replace"), "that were revoked")
+
+
+def test_a_damaged_list_of_revoked_keys_is_said(command: Said) -> None:
+    command(*ADMIT, "north/join.json", "south/join.json")
+    write_json(Path("study", REVOKED), ["south"])
+    refused(command(*REVOKE, "south"), f"{REVOKED} is missing or damaged", code=1)
