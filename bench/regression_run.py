@@ -39,7 +39,7 @@ RECIPE = Recipe(
     training_config=TrainingConfig((TrainingStage(25),), 32, Optimizer("adam", 0.01)),
     rounds=1,
     initial=36,
-    per_cycle=150,
+    budget=150,
     queries_per_cycle=30,
     cycles=10,
     score_rounds=1,
@@ -47,7 +47,7 @@ RECIPE = Recipe(
     bounds=(),
 )
 SHORT = replace(RECIPE, cycles=1)
-TINY = replace(RECIPE, initial=4, per_cycle=4, queries_per_cycle=2, cycles=1)
+TINY = replace(RECIPE, initial=4, budget=4, queries_per_cycle=2, cycles=1)
 RESULTS = Path(__file__).with_name("regression_run.json")
 
 

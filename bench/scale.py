@@ -80,7 +80,7 @@ NETWORK = Recipe(
     training_config=TrainingConfig((TrainingStage(1),), 4, Optimizer(lr=0.1)),
     rounds=5,
     initial=2,
-    per_cycle=1,
+    budget=1,
     cycles=1,
     score_rounds=1,
     bounds=(),

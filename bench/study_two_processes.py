@@ -34,13 +34,13 @@ RECIPE = Recipe(
         (TrainingStage(2),), 16, Optimizer(lr=0.05, momentum=0.9)
     ),
     initial=0.05,
-    per_cycle=0.05,
+    budget=0.05,
     rounds=100,
     cycles=4,
     bounds=(),
 )
 TINY = replace(
-    RECIPE, rows=200, test_rows=50, sites=3, rounds=1, cycles=1, initial=8, per_cycle=2
+    RECIPE, rows=200, test_rows=50, sites=3, rounds=1, cycles=1, initial=8, budget=2
 )
 
 

@@ -48,7 +48,7 @@ done
 
 fallow coordinate init "$parties/coordinator/study" --recipe demo --sites north,south \
     --example "$scratch/example.csv" --label outcome --name trial \
-    --set model=linear --set rounds=5 --set strategy=margin --set cycles=2 --set initial=10 --set per_cycle=5 \
+    --set model=linear --set rounds=5 --set strategy=margin --set cycles=2 --set initial=10 --set budget=5 \
     --link "$link" --address "0.0.0.0:$port" --host "$host"
 digest=$(fallow coordinate status "$parties/coordinator/study" --json |
     python -c 'import json, sys; print(json.load(sys.stdin)["digest"])')

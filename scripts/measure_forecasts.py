@@ -39,7 +39,7 @@ SETTINGS: dict[str, Any] = {
     "rows": 4000,
     "test": "own",
     "initial": 6,
-    "per_cycle": 10,
+    "budget": 10,
     "cycles": 8,
     "encoder": "fourier:features=300",
 }

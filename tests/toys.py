@@ -183,7 +183,7 @@ RECIPE = Recipe(
     training_config=TrainingConfig(batch_size=8),
     rounds=1,
     initial=8,
-    per_cycle=4,
+    budget=4,
     cycles=1,
     score_rounds=1,
     executor="tests.toys:Backwards",

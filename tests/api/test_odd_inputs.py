@@ -659,7 +659,7 @@ def test_a_world_that_cannot_be_is_refused(given: Any, words: str) -> None:
         ({"cycels": 1}, "cycels is not a setting; did you mean 'cycles'?"),
         ({"cycles": "one"}, "cycles is 'one'; it must be a whole number"),
         ({"cycles": -1}, "cycles is -1; it must be 0 or more"),
-        ({"budget": 0}, "the budget per_cycle is 0"),
+        ({"budget": 0}, "budget is 0"),
         ({"budget": 0.9}, "beyond the pool"),
         ({"strategy": "entrpy"}, "did you mean 'entropy'?"),
         ({"strategy": nn.Linear(2, 2)}, "strategy is a module with weights"),

@@ -17,7 +17,6 @@ import fallow as fl
 import fallow._names as public
 from fallow import models, strategies, training
 from fallow.api.keywords import CompareSettings, RunSettings
-from fallow.api.settings import RENAMED
 from fallow.core.build import names
 from fallow.core.training_config import KEYWORDS
 from fallow.data.partition import partitions
@@ -110,7 +109,7 @@ OF_STUDIES = {"strategy", "strategies", "reference", "seeds"}
 
 def test_editors_see_exactly_the_settings_that_are_declared() -> None:
     declared = {field.name for field in dataclasses.fields(fl.Recipe)}
-    declared |= {*KEYWORDS, *RENAMED}  # ``budget`` and ``policy``
+    declared |= {*KEYWORDS}
     for call, keywords in ((fl.run, RunSettings), (fl.compare, CompareSettings)):
         arguments = inspect.signature(call).parameters.keys()
         assert keywords.__annotations__.keys() == declared - arguments - OF_STUDIES

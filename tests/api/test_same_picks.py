@@ -56,7 +56,7 @@ class Begun:
 
     def picks_of_run(self) -> dict[str, list[int]]:
         """The rows of each site that the first query buys, ascending."""
-        wanted = self.run.world.budget_for(self.run.recipe.share_of(0))
+        wanted = self.run.world.budget_for(self.run.recipe.budget_of(0))
         self.run._query(0, 0, {}, self.state, wanted)
         return {
             name: [
@@ -66,7 +66,7 @@ class Begun:
         }
 
     def picks_of_arrays(self, strategy: Any) -> dict[str, list[int]]:
-        wanted = self.run.world.budget_for(self.run.recipe.share_of(0))
+        wanted = self.run.world.budget_for(self.run.recipe.budget_of(0))
         result = fl.select(self.sites, strategy, n=wanted, seed=3)
         return {name: sorted(self.rows[name][at].tolist()) for name, at in result.items()}
 
@@ -84,7 +84,7 @@ def begun(data: fl.Dataset, strategy: Any, **settings: Any) -> Begun:
         score_rounds=1,
         cycles=1,
         initial=0.2,
-        per_cycle=4,
+        budget=4,
         executor="loop",
         **settings,
     )

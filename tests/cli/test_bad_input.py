@@ -100,9 +100,9 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
             "needs natural sites and this data has none",
         ),
         ([*RUN, "--set", "initial=-1"], "initial is -1; it must be 0 or more"),
-        ([*RUN, "--set", "per_cycle=-3"], "per_cycle is -3; it must be above 0"),
-        ([*RUN, "--set", "per_cycle=1.5"], "more than all rows"),
-        ([*RUN, "--set", "per_cycle=0.95"], "beyond the pool; lower one of them"),
+        ([*RUN, "--set", "budget=-3"], "budget is -3; it must be above 0"),
+        ([*RUN, "--set", "budget=1.5"], "more than all examples"),
+        ([*RUN, "--set", "budget=0.95"], "beyond the pool; lower one of them"),
         (
             [*RUN, "--set", "initial=500"],
             "beyond the pool of 60 rows; lower one of initial=500",

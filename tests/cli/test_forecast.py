@@ -12,7 +12,7 @@ import pytest
 from fallow.cli import main
 from tests.cli.conftest import Command, write_inputs
 
-LONG = ("--set", "cycles=4", "--set", "rounds=1", "--set", "per_cycle=0.05")
+LONG = ("--set", "cycles=4", "--set", "rounds=1", "--set", "budget=0.05")
 
 
 @pytest.fixture(scope="module")

@@ -143,7 +143,7 @@ def arrays(path: Path, **changed: object) -> None:
         (lambda p: None, ("compare", "tiny.toml", "--jobs", "-2"), "'--jobs'"),
         (
             lambda p: None,
-            ("run", "tiny.toml", "--set", "per_cycle=0.95"),
+            ("run", "tiny.toml", "--set", "budget=0.95"),
             "beyond the pool; lower one of them",
         ),
     ],

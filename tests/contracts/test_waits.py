@@ -110,7 +110,7 @@ def run_small(strategy: str, algorithm: Any, data: str, **settings: Any) -> None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         sites = fl.Federation(data, fl.IID(), sites=3)
-        small = {"cycles": 1, "rounds": 1, "initial": 6, "per_cycle": 4, **settings}
+        small = {"cycles": 1, "rounds": 1, "initial": 6, "budget": 4, **settings}
         fl.run(sites, strategy, training=algorithm, **small)
 
 

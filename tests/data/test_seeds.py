@@ -61,7 +61,7 @@ def long_tailed(seed: int, journal: Journal) -> tuple[World, Dataset]:
         cycles=1,
         score_rounds=1,
         initial=10,
-        per_cycle=5,
+        budget=5,
         strategy=Spec("entropy"),
         model=Spec("linear"),
     )

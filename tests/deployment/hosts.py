@@ -49,7 +49,7 @@ TINY = Recipe(
     rounds=2,
     cycles=2,
     initial=4,
-    per_cycle=3,
+    budget=3,
     dtype="float64",
 )
 

@@ -37,7 +37,7 @@ SHORT = Recipe(
     training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
     strategy=Spec("entropy"),
     initial=4,
-    per_cycle=3,
+    budget=3,
     rounds=1,
     cycles=1,
     score_rounds=1,

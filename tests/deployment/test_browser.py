@@ -15,7 +15,7 @@ from tests.deployment.children import start_command, wait_until
 from tests.deployment.real import LEADER, SHORT, Real, real, records
 
 FEW = replace(
-    SHORT, initial=2, per_cycle=1
+    SHORT, initial=2, budget=1
 )  # first labels, and those of the one cycle, at a site
 LONG = 600.0  # seconds; a machine that is busy with other things takes minutes
 pytest.importorskip("flwr")
@@ -70,7 +70,7 @@ def test_what_is_typed_in_the_browser_is_what_the_next_cycle_learns(
             site: label_by_keyboard(page, int(FEW.initial)) for site, page in pages.items()
         }
         second = {
-            site: label_by_keyboard(page, int(FEW.share_of(0)))
+            site: label_by_keyboard(page, int(FEW.budget_of(0)))
             for site, page in pages.items()
         }
         study.finish(LONG)

@@ -25,7 +25,7 @@ CLOSED: dict[str, Any] = {
     "encoder": Spec("fourier", {"features": 24}),
     "strategy": Spec("margin"),
     "initial": 5,
-    "per_cycle": 4,
+    "budget": 4,
     "rounds": 1,
     "score_rounds": 1,
     "cycles": 1,

@@ -43,7 +43,7 @@ RECIPE = Recipe(
     strategy=Spec("margin"),
     privacy=Privacy(secure_sum=True),
     initial=4,
-    per_cycle=3,
+    budget=3,
     rounds=1,
     cycles=1,
     score_rounds=1,

@@ -48,7 +48,7 @@ PICTURES = Recipe(
     training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
     strategy=Spec("entropy"),
     initial=5,
-    per_cycle=3,
+    budget=3,
     rounds=1,
     cycles=1,
     score_rounds=1,

@@ -29,7 +29,7 @@ COMMON: dict[str, Any] = {
     "training_config": CONFIG,
     "strategy": Spec("ahfal"),
     "initial": 5,
-    "per_cycle": 4,
+    "budget": 4,
     "rounds": 2,
     "cycles": 2,
     "score_rounds": 1,
@@ -121,11 +121,11 @@ STUDIES: dict[str, dict[str, Any]] = {
     "an audit and a stop": {
         **CLOSED,
         "audit": 0.5,
-        "per_cycle": 2,
+        "budget": 2,
         "cycles": 5,
         "stop": "when another 1 labels bring less than 90 points with 50 % confidence",
     },
-    "an audit of numbers": {"strategy": Spec("lcmd"), "audit": 0.3, "per_cycle": 0.1},
+    "an audit of numbers": {"strategy": Spec("lcmd"), "audit": 0.3, "budget": 0.1},
     "an audit of a model for each site": {
         "strategy": Spec("random"),
         "training": Spec("fedavg-ft"),

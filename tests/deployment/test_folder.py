@@ -164,7 +164,7 @@ def test_a_damaged_key_is_said(tmp_path: Path) -> None:
 
 def test_terms_say_what_is_asked_spent_and_hidden(tmp_path: Path) -> None:
     details = agreed(
-        "privacy.epsilon=0.5", "cycles=4", "initial=2", "per_cycle=3", "strategy=ahfal"
+        "privacy.epsilon=0.5", "cycles=4", "initial=2", "budget=3", "strategy=ahfal"
     )
     lines = "\n".join(describe_study(site(tmp_path, details, limit=9, epsilon=1.0)))
     for words in (

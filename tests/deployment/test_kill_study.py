@@ -51,7 +51,7 @@ STUDY = replace(
     strategy=Spec("ahfal", {"toggle": "always"}),
     privacy=Privacy(epsilon=EPSILON),
     initial=INITIAL,
-    per_cycle=PER_CYCLE,
+    budget=PER_CYCLE,
     cycles=CYCLES,
     rounds=2,
 )

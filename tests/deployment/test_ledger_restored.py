@@ -29,9 +29,7 @@ LIMIT, EACH = 3.0, 0.5
 
 def noisy(path: Path, **chosen: Any) -> Leader:
     """A site that may spend 3 in a run of six releases of 0.5, and no more in all."""
-    agreed = agreement(
-        "strategy=ahfal", f"privacy.epsilon={EACH}", "cycles=6", "per_cycle=1"
-    )
+    agreed = agreement("strategy=ahfal", f"privacy.epsilon={EACH}", "cycles=6", "budget=1")
     about = {"epsilon": LIMIT, **chosen}
     return Leader(folder(path, agreed, brought=range(9), **about))
 

@@ -185,13 +185,13 @@ def test_people_set_how_many_questions_they_ever_see(tmp_path: Path) -> None:
     leader.ledger.close()
 
 
-@pytest.mark.parametrize("policy", ["equal", "proportional"])
+@pytest.mark.parametrize("allocation", ["equal", "proportional"])
 def test_a_share_of_all_rows_is_a_number_of_the_site_from_the_first_order_on(
-    tmp_path: Path, policy: str
+    tmp_path: Path, allocation: str
 ) -> None:
     """Of how many rows all sites have, a site knows what the first number says, for good."""
     agreed = agreement(
-        "strategy=entropy", "initial=0.1", "per_cycle=0.1", f"budget={policy}"
+        "strategy=entropy", "initial=0.1", "budget=0.1", f"budget_allocation={allocation}"
     )
     leader = Leader(folder(tmp_path, agreed))
     share = 2  # of 18 rows, as if each site had as many

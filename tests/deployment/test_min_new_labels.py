@@ -64,7 +64,7 @@ def check_same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) 
 
 
 def test_each_site_waits_for_new_labels_of_its_own(tmp_path: Path) -> None:
-    world = study(tmp_path, Privacy(min_new_labels=10), initial=10, per_cycle=4, cycles=4)
+    world = study(tmp_path, Privacy(min_new_labels=10), initial=10, budget=4, cycles=4)
     heard = listen(world)
     assert world.program().go()
     parts = sent(heard, "basel", 5)
@@ -81,7 +81,7 @@ def test_each_site_waits_for_new_labels_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_site_with_fewer_labels_than_that_contributes_nothing(tmp_path: Path) -> None:
-    world = study(tmp_path, Privacy(min_new_labels=10), initial=5, per_cycle=4)
+    world = study(tmp_path, Privacy(min_new_labels=10), initial=5, budget=4)
     heard = listen(world)
     assert world.program().go()
     assert count_rows(sent(heard, "basel", 2)) == [0, 0]
@@ -89,14 +89,14 @@ def test_a_site_with_fewer_labels_than_that_contributes_nothing(tmp_path: Path) 
     world.close()
 
 
-@pytest.mark.parametrize(("per_cycle", "expected"), [(4, [15, 27, 39]), (3, [15, 15, 33])])
+@pytest.mark.parametrize(("budget", "expected"), [(4, [15, 27, 39]), (3, [15, 15, 33])])
 def test_with_secure_aggregation_labels_of_all_sites_are_counted(
-    per_cycle: int, expected: list[float], tmp_path: Path
+    budget: int, expected: list[float], tmp_path: Path
 ) -> None:
     """12 new labels of three sites are enough, and 9 wait for the next cycle."""
     privacy = Privacy(secure_sum=True, min_new_labels=10)
     training = Spec("closed-form")
-    world = study(tmp_path, privacy, training, per_cycle=per_cycle, cycles=2)
+    world = study(tmp_path, privacy, training, budget=budget, cycles=2)
     heard = listen(world)
     assert world.program().go()
     totals = [add_up(heard[f"{cycle}/train/0/1"]) for cycle in range(3)]
@@ -104,7 +104,7 @@ def test_with_secure_aggregation_labels_of_all_sites_are_counted(
     counted = add_up(
         heard["1/train/new/1"]
     )  # by a secure sum, before anything is contributed
-    assert round(float(counted["labels"])) == 3 * per_cycle
+    assert round(float(counted["labels"])) == 3 * budget
 
     simulated = world_of(world.agreement.recipe, 0, world.data, Journal())
     theirs = Run(simulated, Journal()).go()
@@ -123,7 +123,7 @@ def test_lost_messages_and_restarts_give_the_same_bits(tmp_path: Path) -> None:
             tmp_path / name,
             privacy,
             Spec("closed-form"),
-            per_cycle=3,
+            budget=3,
             cycles=2,
             faults=kind,
         )
@@ -209,19 +209,19 @@ def test_a_study_agreement_has_ten_where_nothing_is_given(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("least", "secure", "per_cycle", "budget"),
+    ("least", "secure", "budget", "smallest"),
     [(10, True, 3, 9), (10, True, 4, None), (10, False, 4, 4), (1, False, 4, None)],
 )
 def test_a_cycle_budget_below_the_minimum_is_stated(
-    least: int, secure: bool, per_cycle: int, budget: int | None, tmp_path: Path
+    least: int, secure: bool, budget: int, smallest: int | None, tmp_path: Path
 ) -> None:
     """`fallow coordinate init` prints it."""
     privacy = Privacy(secure_sum=secure, min_new_labels=least)
-    agreement = study(tmp_path, privacy, per_cycle=per_cycle).agreement
+    agreement = study(tmp_path, privacy, budget=budget).agreement
     lines = describe_small_budgets(agreement)
-    if budget is None:
+    if smallest is None:
         assert lines == []
     else:
         (line,) = lines
-        assert f"is {budget} labels of" in line
+        assert f"is {smallest} labels of" in line
         assert f"privacy.min_new_labels = {least}" in line

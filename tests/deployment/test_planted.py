@@ -42,7 +42,7 @@ COMMON: dict[str, Any] = {
     "training_config": TrainingConfig((TrainingStage(2),), 8, Optimizer(lr=0.05)),
     "strategy": Spec("entropy"),
     "initial": 6,
-    "per_cycle": 5,
+    "budget": 5,
     "rounds": 1,
     "cycles": 1,
     "score_rounds": 1,
@@ -119,7 +119,7 @@ def test_a_site_that_trains_a_linear_model_on_one_row_alone_sends_that_row(
     tmp_path: Path,
 ) -> None:
     """This attack succeeds: nothing hides what one row does to a model, but sums over sites."""
-    recipe = Recipe("alps", **{**COMMON, "initial": 0, "per_cycle": 8})
+    recipe = Recipe("alps", **{**COMMON, "initial": 0, "budget": 8})
     world = planted(tmp_path, recipe, names=SITES[1:])
     wire = tap_sites(world)
     assert world.program(people(world)).go()

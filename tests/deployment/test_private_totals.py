@@ -38,7 +38,7 @@ PRIVATE: dict[str, Any] = {
     "strategy": Spec("random"),
     "privacy": Privacy(epsilon=1.0),
     "initial": 5,
-    "per_cycle": 4,
+    "budget": 4,
     "rounds": 1,
     "score_rounds": 1,
     "cycles": 1,

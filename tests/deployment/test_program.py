@@ -215,7 +215,7 @@ def test_a_changed_study_is_refused_and_other_waits_are_not(tmp_path: Path) -> N
     world = tiny(tmp_path)
     assert not world.program(run_until(world, lambda event: event["event"] == "round")).go()
     agreed = world.agreement
-    world.agreement = replace(agreed, recipe=replace(agreed.recipe, per_cycle=5))
+    world.agreement = replace(agreed, recipe=replace(agreed.recipe, budget=5))
     with pytest.raises(ValueError, match=r"study.toml has changed"):
         world.program().go()
     world.agreement = replace(agreed, waits=replace(agreed.waits, timeout=7.0))

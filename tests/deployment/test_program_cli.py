@@ -81,7 +81,7 @@ def test_init_turns_on_the_secure_sums_that_a_study_needs_and_says_so(
     assert (code, err) == (0, "")
     assert "Secure aggregation is on (privacy.secure_sum)" in out
     assert "below privacy.min_new_labels" not in out
-    few = ["--set", "initial=4", "--set", "per_cycle=3"]
+    few = ["--set", "initial=4", "--set", "budget=3"]
     code, out, err = fallow("coordinate", "init", "few", *about, *sites, *few)
     assert (code, err) == (0, "")
     assert (

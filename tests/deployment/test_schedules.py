@@ -45,7 +45,7 @@ COMMON: dict[str, Any] = {
     "model": Spec("linear"),
     "training_config": CONFIG,
     "initial": 3,
-    "per_cycle": 2,
+    "budget": 2,
     "rounds": 1,
     "cycles": 1,
     "score_rounds": 1,

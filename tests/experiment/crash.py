@@ -45,7 +45,7 @@ TINY = Recipe(
     ),
     strategy=Spec("ahfal"),
     initial=0.1,
-    per_cycle=0.1,
+    budget=0.1,
     rounds=3,
     cycles=2,
     score_rounds=2,

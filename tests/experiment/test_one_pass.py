@@ -55,7 +55,7 @@ def recipe(tmp_path: Path) -> Recipe:
         rounds=1,
         score_rounds=1,
         initial=2,
-        per_cycle=5,
+        budget=5,
         cycles=2,
         bounds=(),
     )
@@ -297,5 +297,5 @@ def test_the_new_settings_are_settings(recipe: Recipe) -> None:
     )
     assert (made.initial, made.protocol, made.features) == (0, "one_pass", Spec("lenet"))
     assert with_settings(made, {"queries_per_cycle": "30"}).queries_per_cycle == 30
-    with pytest.raises(ValueError, match="the budget per_cycle is 0"):
-        recipe_from({"name": "a", "per_cycle": 0})
+    with pytest.raises(ValueError, match="budget is 0"):
+        recipe_from({"name": "a", "budget": 0})

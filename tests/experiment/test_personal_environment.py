@@ -35,7 +35,7 @@ TINY = {
     "rounds": 4,
     "cycles": 0,
     "initial": 1.0,
-    "budget": "proportional",
+    "budget_allocation": "proportional",
     "partition": "patho:min_samples=2",
     "validation": 0.2,
     "test": "own",
@@ -131,9 +131,9 @@ def test_labels_held_back_are_bought_and_train_nothing(
 def test_every_purchase_of_a_run_is_split() -> None:
     world, rows = run_recipe(
         initial=5,
-        per_cycle=5,
+        budget=5,
         cycles=2,
-        budget="equal",
+        budget_allocation="equal",
         validation=0.4,
         rounds=1,
         score_rounds=1,

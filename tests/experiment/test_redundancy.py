@@ -15,7 +15,7 @@ from tests.experiment.test_personal_environment import run_recipe
 
 def run_with_queries(training: str) -> tuple[World, list[Record]]:
     return run_recipe(
-        training=training, cycles=1, initial=6, per_cycle=3, rounds=3, restart="continue"
+        training=training, cycles=1, initial=6, budget=3, rounds=3, restart="continue"
     )
 
 

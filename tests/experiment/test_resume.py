@@ -17,7 +17,7 @@ import pytest
 from fallow.core.events import Event
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.experiment.world import Runtime
-from fallow.settings.budgets import budgets
+from fallow.settings.budgets import allocate_budget
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.errors import Failed
@@ -142,8 +142,8 @@ def test_no_label_is_bought_twice_and_no_budget_is_exceeded(
     held = json.loads((CELL.folder(setup.out) / "partition.json").read_text())
     sizes = dict(zip(held["sites"], held["sizes"], strict=True))
     first, later = (
-        budgets(recipe.budget, share, sizes)
-        for share in (recipe.initial, recipe.share_of(0))
+        allocate_budget(share, recipe.budget_allocation, sizes)
+        for share in (recipe.initial, recipe.budget_of(0))
     )
     bought = Counter(site for site, *_ in whole.ledger)
     assert all(bought[s] <= first[s] + recipe.cycles * later[s] for s in sizes)

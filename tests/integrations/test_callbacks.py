@@ -167,11 +167,11 @@ def test_the_folder_of_a_persons_data_is_no_parameter(tmp_path: Path) -> None:
 
 
 def test_a_parameter_is_a_number_or_a_text_whatever_the_setting() -> None:
-    given = {"per_cycle": [0.1, 0.2], "cycles": 2, "drop": ["a", "b"]}
+    given = {"budget": [0.1, 0.2], "cycles": 2, "drop": ["a", "b"]}
     recipe = recipe_from(given, Recipe("mine"))
     parameters = list_parameters(recipe)
     assert all(isinstance(value, str | int | float) for value in parameters.values())
-    assert parameters["per_cycle"] == "[0.1, 0.2]"
+    assert parameters["budget"] == "[0.1, 0.2]"
     assert parameters["drop"] == '["a", "b"]'
     assert "seeds" not in parameters
 

@@ -107,7 +107,7 @@ def test_a_full_protocol_is_the_papers(name: str) -> None:
         sgd.weight_decay,
         r.training_config.batch_size,
         r.initial,
-        r.per_cycle,
+        r.budget,
         round(end, 3),
         r.participation,
     )
@@ -146,11 +146,11 @@ def test_table_2_of_fale_has_a_small_and_a_full_recipe_for_each_of_its_data_sets
         assert {
             r.published.setting
             for r in of_fale
-            if 10 * r.share_of(0) == end and r.published
+            if 10 * r.budget_of(0) == end and r.published
         } == (printed)
     full = RECIPES["fale/protein"]
-    assert full.share_of(0) * full.sites * full.cycles == 15_000
-    assert full.share_of(0) / full.queries_per_cycle == 5
+    assert full.budget_of(0) * full.sites * full.cycles == 15_000
+    assert full.budget_of(0) / full.queries_per_cycle == 5
     assert (
         full.training_config.optimizer.name,
         full.training_config.optimizer.lr,
@@ -191,7 +191,11 @@ OF_DPFL = [recipe for name, recipe in RECIPES.items() if name.startswith("dpfl/"
 
 def test_every_recipe_of_dpfl_labels_all_rows_first_and_records_every_round() -> None:
     for recipe in OF_DPFL:
-        assert (recipe.initial, recipe.cycles, recipe.budget) == (1.0, 0, "proportional")
+        assert (recipe.initial, recipe.cycles, recipe.budget_allocation) == (
+            1.0,
+            0,
+            "proportional",
+        )
         assert recipe.score_rounds == recipe.rounds
         assert {variant(recipe, q).strategy.name for q in recipe.strategies} == {"random"}
 

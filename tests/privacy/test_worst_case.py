@@ -62,7 +62,7 @@ def simulate(**more: object) -> tuple[World, list[Record]]:
         "rounds": 1,
         "cycles": 1,
         "initial": 10,
-        "per_cycle": 4,
+        "budget": 4,
         "strategy": "ahfal",
         **more,
     }

@@ -144,7 +144,7 @@ def test_a_run_with_a_hundred_classes_mixes_both_models_for_all_of_them() -> Non
         strategy=Spec("ahfal"),
         model=Spec("linear"),
         initial=0.1,
-        per_cycle=0.1,
+        budget=0.1,
     )
     journal = Journal()
     records = Run(world_of(recipe, 0, dataset, journal), journal).go()

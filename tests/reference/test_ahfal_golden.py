@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from fallow.core.streams import stream
 from fallow.models.scores import entropy
-from fallow.settings.budgets import budgets
+from fallow.settings.budgets import allocate_budget
 from fallow.strategies import AHFAL
 from fallow.strategies.ahfal import moments
 from fallow.strategies.parts import apportion, fill
@@ -155,20 +155,20 @@ def test_five_percent_for_ten_sites_after_rounding_to_hundreds(
     rows: int, labels: int
 ) -> None:
     sizes = {str(i): rows // 10 + (i < rows % 10) for i in range(10)}
-    assert set(budgets("equal_rounded", 0.05, sizes).values()) == {labels}
+    assert set(allocate_budget(0.05, "equal_rounded", sizes).values()) == {labels}
 
 
 def test_the_equal_budget_rounds_the_share_of_each_site_up() -> None:  # G17
     sizes = {str(i): 5000 for i in range(10)}
-    assert set(budgets("equal", 0.05, sizes).values()) == {250}
-    assert set(budgets("equal", 0.05, {**sizes, "9": 5001}).values()) == {251}
+    assert set(allocate_budget(0.05, "equal", sizes).values()) == {250}
+    assert set(allocate_budget(0.05, "equal", {**sizes, "9": 5001}).values()) == {251}
 
 
 def test_the_proportional_budget_exceeds_the_share_by_less_than_one_row_a_site() -> (
     None
 ):  # G17
     sizes = {str(i): 4990 + 7 * i for i in range(10)}
-    given_ = budgets("proportional", 0.05, sizes)
+    given_ = allocate_budget(0.05, "proportional", sizes)
     assert all(given_[s] == -(-n // 20) for s, n in sizes.items())
     assert 0 <= sum(given_.values()) - 0.05 * sum(sizes.values()) < 10
 

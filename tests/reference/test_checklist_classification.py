@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fallow.data import load
 from fallow.data.catalog.files import CIFAR10_SCALE, FASHION_SCALE
 from fallow.data.partition.dirichlet import KAFAL_SIZES
-from fallow.settings.budgets import budgets
+from fallow.settings.budgets import allocate_budget
 from fallow.sites.view import SiteView
 from fallow.strategies import (
     AHFAL,
@@ -171,7 +171,8 @@ def test_fairfal_spreads_picks_from_labeled_rows_whose_class_is_the_true_one() -
 def test_proportional_budgets_are_those_of_the_published_split_of_cifar10() -> None:
     sizes = {str(i): n for i, n in enumerate(KAFAL_SIZES)}
     bought = [
-        sum(budgets("proportional", share, sizes).values()) for share in (0.1, 0.05, 0.05)
+        sum(allocate_budget(share, "proportional", sizes).values())
+        for share in (0.1, 0.05, 0.05)
     ]
     assert list(accumulate(bought)) == [5005, 7511, 10017]
 

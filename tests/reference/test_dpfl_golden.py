@@ -61,7 +61,7 @@ RECIPE = Recipe(
     training_config=TrainingConfig(
         (TrainingStage(2),), 8, Optimizer("sgd", 0.02, momentum=0.9, weight_decay=1e-3)
     ),
-    budget="proportional",
+    budget_allocation="proportional",
     test="own",
     score_rounds=1,
 )

@@ -131,7 +131,7 @@ LINE = Recipe(
     rounds=1,
     score_rounds=1,
     initial=1,
-    per_cycle=20,
+    budget=20,
     cycles=1,
     dtype="float64",
     protocol="cycles",
@@ -192,7 +192,7 @@ def test_a_run_is_the_same_as_bytes_and_behind_masks() -> None:
 
 def test_all_labels_give_the_model_of_all_rows() -> None:
     _, world, journal = ran(
-        replace(LINE, per_cycle=1000, data="diabetes", cycles=0, initial=1.0)
+        replace(LINE, budget=1000, data="diabetes", cycles=0, initial=1.0)
     )
     last = journal.load_step("0/train")
     assert last is not None

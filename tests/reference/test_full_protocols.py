@@ -38,7 +38,7 @@ def records(name: str) -> tuple[Record, ...]:
         rounds=1,
         cycles=1,
         initial=3,
-        per_cycle=2,
+        budget=2,
         training_config=replace(full.training_config, stages=once),
         local_training_config=replace(full.local_training_config, stages=once),
     )

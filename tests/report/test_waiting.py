@@ -21,7 +21,7 @@ def compare(folder: Path, training: str, **settings: Any) -> StudyRecords:
         "cycles": 3,
         "rounds": 1,
         "initial": 12,
-        "per_cycle": 4,
+        "budget": 4,
         "bounds": False,
     }
     fl.compare(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fallow.experiment.world import build_world
-from fallow.settings.budgets import budgets
+from fallow.settings.budgets import allocate_budget
 from fallow.settings.recipe import Recipe, with_settings
 from fallow.settings.variants import variant
 from fallow.sites.store import MemoryStore
@@ -37,19 +37,21 @@ def equal_sites(rows: int, sites: int = 10) -> dict[str, int]:
     ],
 )
 def test_rounded_totals_give_the_published_budgets(rows: int, labels: int) -> None:
-    assert set(budgets("equal_rounded", 0.05, equal_sites(rows)).values()) == {labels}
+    assert set(allocate_budget(0.05, "equal_rounded", equal_sites(rows)).values()) == {
+        labels
+    }
 
 
 @pytest.mark.parametrize(
     ("rows", "labels"), [(50_000, 250), (73_257, 367), (8_000, 40), (61, 1)]
 )
 def test_equal_budgets_are_rounded_up(rows: int, labels: int) -> None:
-    assert set(budgets("equal", 0.05, equal_sites(rows)).values()) == {labels}
+    assert set(allocate_budget(0.05, "equal", equal_sites(rows)).values()) == {labels}
 
 
 def test_a_share_that_is_whole_is_not_rounded_up_by_floating_point() -> None:
-    assert budgets("equal", 0.07, equal_sites(1000))["000"] == 7
-    assert budgets("proportional", 0.07, {"a": 100, "b": 300}) == {"a": 7, "b": 21}
+    assert allocate_budget(0.07, "equal", equal_sites(1000))["000"] == 7
+    assert allocate_budget(0.07, "proportional", {"a": 100, "b": 300}) == {"a": 7, "b": 21}
 
 
 def test_proportional_budgets_follow_the_sizes_and_slightly_exceed_the_total() -> None:
@@ -57,27 +59,29 @@ def test_proportional_budgets_follow_the_sizes_and_slightly_exceed_the_total() -
         f"{i}": n
         for i, n in enumerate([4321, 5678, 4999, 5001, 5003, 4997, 3339, 6661, 10001])
     }
-    bought = budgets("proportional", 0.1, sizes)
+    bought = allocate_budget(0.1, "proportional", sizes)
     assert bought["0"] == 433
     exact = 0.1 * sum(sizes.values())
     assert exact <= sum(bought.values()) < exact + len(sizes)
 
 
-def test_a_whole_number_is_labels_per_site_under_every_policy() -> None:
-    for policy in ("equal", "equal_rounded", "proportional"):
-        assert budgets(policy, 7, {"a": 100, "b": 9}) == {"a": 7, "b": 7}
+def test_a_whole_number_is_labels_per_site_under_every_allocation() -> None:
+    for allocation in ("equal", "equal_rounded", "proportional"):
+        assert allocate_budget(7, allocation, {"a": 100, "b": 9}) == {"a": 7, "b": 7}
 
 
 def test_a_site_never_buys_more_than_its_pool(tmp_path: Path) -> None:
-    recipe = replace(tiny(tmp_path), initial=19, per_cycle=1, cycles=1)
+    recipe = replace(tiny(tmp_path), initial=19, budget=1, cycles=1)
     world = build_world(recipe, 0, MemoryStore())
     bought = world.cap_budget(world.budget_for(recipe.initial))
     assert bought == {site: min(19, n) for site, n in world.sizes.items()}
     assert min(world.sizes.values()) < 19
 
 
-def test_a_policy_that_rounds_every_budget_to_nothing_is_refused(tmp_path: Path) -> None:
-    recipe = replace(tiny(tmp_path), budget="equal_rounded", initial=0.01)
+def test_an_allocation_that_rounds_every_budget_to_nothing_is_refused(
+    tmp_path: Path,
+) -> None:
+    recipe = replace(tiny(tmp_path), budget_allocation="equal_rounded", initial=0.01)
     with pytest.raises(ValueError, match="gives no site a whole label"):
         build_world(recipe, 0, MemoryStore()).budget_for(recipe.initial)
 
@@ -86,16 +90,16 @@ def test_a_policy_that_rounds_every_budget_to_nothing_is_refused(tmp_path: Path)
     ("settings", "sentence"),
     [
         ({"initial": -1}, "initial is -1; it must be 0 or more"),
-        ({"per_cycle": -0.1}, "per_cycle is -0.1; it must be above 0"),
-        ({"per_cycle": float("nan")}, "per_cycle is nan"),
-        ({"initial": 1.5}, "more than all rows"),
-        ({"initial": 0.9, "per_cycle": 0.1, "cycles": 2}, "beyond the pool"),
-        ({"per_cycle": (0.5, 0.5), "cycles": 2}, "beyond the pool"),
+        ({"budget": -0.1}, "budget is -0.1; it must be above 0"),
+        ({"budget": float("nan")}, "budget is nan"),
+        ({"initial": 1.5}, "more than all examples"),
+        ({"initial": 0.9, "budget": 0.1, "cycles": 2}, "beyond the pool"),
+        ({"budget": (0.5, 0.5), "cycles": 2}, "beyond the pool"),
         (
-            {"per_cycle": (1, 2), "cycles": 3},
-            "lists 2 budgets and cycles is 3; list one for each",
+            {"budget": (1, 2), "cycles": 3},
+            "lists 2 numbers and cycles is 3; list one for each",
         ),
-        ({"per_cycle": (1, 0), "cycles": 2}, "per_cycle is 0; it must be above 0"),
+        ({"budget": (1, 0), "cycles": 2}, "budget is 0; it must be above 0"),
     ],
 )
 def test_a_budget_that_cannot_be_bought_is_refused(
@@ -109,14 +113,14 @@ def test_labels_beyond_the_rows_of_the_data_are_refused() -> None:
     with pytest.raises(
         ValueError, match=r"asks for 90 labels at 3 sites, beyond the pool of 60"
     ):
-        Recipe("a", sites=3, initial=10, per_cycle=10, cycles=2).check_rows(60)
+        Recipe("a", sites=3, initial=10, budget=10, cycles=2).check_rows(60)
     with pytest.raises(ValueError, match="2 rows cannot be shared by 3 sites"):
         Recipe("a", sites=3).check_rows(2)
 
 
 def test_a_list_of_budgets_is_bought_in_turn(tmp_path: Path) -> None:
     recipe = with_settings(
-        tiny(tmp_path), {"initial": "0", "per_cycle": "[1,3,2]", "cycles": "3"}
+        tiny(tmp_path), {"initial": "0", "budget": "[1,3,2]", "cycles": "3"}
     )
     run_cell(Setup(recipe, tmp_path), StudyRun("random", 0))
     folder = StudyRun("random", 0).folder(tmp_path)
@@ -127,8 +131,8 @@ def test_a_list_of_budgets_is_bought_in_turn(tmp_path: Path) -> None:
 
 
 def test_equal_budgets_in_a_list_are_the_budget_of_every_cycle(tmp_path: Path) -> None:
-    recipe = replace(tiny(tmp_path), per_cycle=2, cycles=2)
-    listed = replace(recipe, per_cycle=(2, 2))
+    recipe = replace(tiny(tmp_path), budget=2, cycles=2)
+    listed = replace(recipe, budget=(2, 2))
     lines = []
     for name, of_it in (("one", recipe), ("list", listed)):
         cell = StudyRun("entropy", 1)
@@ -138,6 +142,6 @@ def test_equal_budgets_in_a_list_are_the_budget_of_every_cycle(tmp_path: Path) -
 
 
 def test_the_bounds_of_a_list_of_budgets_buy_all_at_once_or_in_turn() -> None:
-    recipe = Recipe("a", sites=3, per_cycle=(1, 2), cycles=2)
+    recipe = Recipe("a", sites=3, budget=(1, 2), cycles=2)
     assert variant(recipe, "bound:all-labels").purchases == (1.0,)
-    assert variant(recipe, "bound:pooled").per_cycle == (3, 6)
+    assert variant(recipe, "bound:pooled").budget == (3, 6)

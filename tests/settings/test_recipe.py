@@ -107,10 +107,10 @@ def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
         ({"rows": "false"}, "rows is False; it must be a whole number or none"),
         ({"participation": "true"}, "participation is True; it must be a number$"),
         (
-            {"per_cycle": "true"},
-            "per_cycle is True; it must be a number, a whole number or",
+            {"budget": "true"},
+            "budget is True; it must be a fraction of all examples with a decimal point",
         ),
-        ({"per_cycle": "[1, true, 1]"}, "per_cycle.1 is True; it must be a number or"),
+        ({"budget": "[1, true, 1]"}, "budget is [1, True, 1]; it must be a fraction"),
         (
             {"training_config.batch_size": "true"},
             "training_config.batch_size is True; it must be a whole number or none$",
@@ -129,8 +129,11 @@ def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
         ),
         ({"privacy.epsilon": "true"}, "privacy.epsilon is True; it must be a number or"),
         ({"drop_rows": "maybe"}, "drop_rows is 'maybe'; it must be true or false"),
-        ({"initial": "few"}, "initial is 'few'; it must be a number or a whole number$"),
-        ({"per_cycle": "few"}, "per_cycle is 'few'; it must be .* or a list of"),
+        (
+            {"initial": "few"},
+            "initial is 'few'; it must be a fraction of all .* each site .20.$",
+        ),
+        ({"budget": "few"}, "budget is 'few'; it must be .* or a list of"),
         (
             {"privacy.epsilon": "low"},
             "privacy.epsilon is 'low'; it must be a number or none",
@@ -159,8 +162,13 @@ def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
         ),
         ({"training_config.batch_size": "0"}, "batch size 0 must be at least 1"),
         (
-            {"budget": "equl"},
-            "budget is 'equl'; it must be 'equal', 'equal_rounded' or 'proportional'",
+            {"budget_allocation": "equl"},
+            "budget_allocation is 'equl'; it must be 'equal', 'equal_rounded' or "
+            "'proportional'",
+        ),
+        (
+            {"budget": "proportional"},
+            "one for each cycle; to allocate it so, set budget_allocation='proportional'$",
         ),
         (
             {"executor": "gpu"},
@@ -253,12 +261,12 @@ def test_a_missing_toml_file_and_an_unknown_recipe_are_named() -> None:
 
 
 def test_the_upper_bounds_change_only_what_they_must() -> None:
-    recipe = Recipe("a", initial=10, per_cycle=5, sites=4)
+    recipe = Recipe("a", initial=10, budget=5, sites=4)
     assert bounds_of(recipe) == ("bound:all-labels", "bound:pooled")
     everything = variant(recipe, "bound:all-labels")
     assert (everything.initial, everything.cycles, everything.sites) == (1.0, 0, 4)
     pooled = variant(recipe, "bound:pooled")
-    assert (pooled.initial, pooled.per_cycle, pooled.sites) == (40, 20, 1)
+    assert (pooled.initial, pooled.budget, pooled.sites) == (40, 20, 1)
     assert variant(recipe, "ahfal:tau=15").strategy == Spec("ahfal", {"tau": 15})
 
 

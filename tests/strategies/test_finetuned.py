@@ -22,7 +22,7 @@ TINY = Recipe(
     local_training_config=TrainingConfig((TrainingStage(4),), 8, Optimizer("sgd", 0.5)),
     rounds=2,
     initial=12,
-    per_cycle=8,
+    budget=8,
     cycles=1,
     score_rounds=1,
 )

@@ -53,7 +53,7 @@ def test_an_estimate_is_one_sentence() -> None:
 
 
 def test_labels_per_site_are_counted_at_every_site() -> None:
-    recipe = Recipe("a", sites=4, initial=5, per_cycle=2, cycles=2)
+    recipe = Recipe("a", sites=4, initial=5, budget=2, cycles=2)
     assert count_labels_by_phase(recipe, 400) == [20, 28, 36]
 
 
@@ -110,7 +110,7 @@ def count_rows_together_and_alone(tmp_path: Path, setting: str) -> tuple[int, in
         "encoder=fourier:features=5",
         "head=exact",
         "initial=0.2",
-        "budget=proportional",
+        "budget_allocation=proportional",
         "dtype=float64",
         "executor=loop",
         "privacy.secure_sum=true",
@@ -123,7 +123,7 @@ def test_what_decides_the_first_phase_makes_it_another_one(
     assert both == alone
 
 
-@pytest.mark.parametrize("setting", ["restart=continue", "cycles=1", "per_cycle=0.2"])
+@pytest.mark.parametrize("setting", ["restart=continue", "cycles=1", "budget=0.2"])
 def test_what_comes_after_the_first_phase_makes_no_other_one(
     tmp_path: Path, setting: str
 ) -> None:

@@ -36,7 +36,7 @@ RECIPE = Recipe(
     training=Spec("closed-form"),
     model=Spec("linear"),
     initial=0.5,
-    per_cycle=0.1,
+    budget=0.1,
     cycles=0,
     rounds=1,
     score_rounds=1,
@@ -154,7 +154,7 @@ def test_rows_are_seen_by_the_chosen_length_and_in_units_of_it() -> None:
 
 
 def test_without_labels_it_takes_the_usual_one() -> None:
-    recipe = replace(RECIPE, initial=0, per_cycle=0.5, cycles=1, strategy=Spec("random"))
+    recipe = replace(RECIPE, initial=0, budget=0.5, cycles=1, strategy=Spec("random"))
     assert chosen_gamma(begin_run(recipe, draw_waves(7.0))) == 0.25
 
 

@@ -71,7 +71,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
             training=self.training,
             model=self.model,
             initial=1.0,
-            policy="proportional",
+            budget_allocation="proportional",
             cycles=0,
             rounds=self.rounds,
             score_rounds=1,

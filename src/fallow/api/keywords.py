@@ -11,7 +11,7 @@ from fallow.core.methods import Query, Training
 from fallow.core.training_config import Optimizer, TrainingConfig
 from fallow.models.architectures import Architecture
 from fallow.privacy import Privacy
-from fallow.settings.budgets import Share
+from fallow.settings.budgets import BudgetAllocation, LabelBudget
 from fallow.settings.recipe import Device, Precision
 from fallow.settings.spec import Published, Spec
 
@@ -68,11 +68,11 @@ class RunSettings(TypedDict, total=False):
     local_source: Literal["auto", "last_round", "scratch", "finetune"] | None
     local_training_config: TrainingConfig | Mapping[str, object] | None
     initial_by: Literal["random", "typical", "query"] | None
-    per_cycle: Share | Sequence[Share] | None
     queries_per_cycle: int | None
     audit: float | bool | None
     stop: str | None
     protocol: Literal["auto", "cycles", "one_pass"] | None
+    budget_allocation: BudgetAllocation | None
     validation: float | None
     fresh_first: bool | None
     privacy: Privacy | Mapping[str, object] | None
@@ -91,7 +91,6 @@ class RunSettings(TypedDict, total=False):
     optimizer: Literal["sgd", "adam"] | Optimizer | None
     momentum: float | None
     weight_decay: float | None
-    policy: Literal["equal", "equal_rounded", "proportional"] | None
 
 
 class CompareSettings(RunSettings, total=False):
@@ -99,7 +98,7 @@ class CompareSettings(RunSettings, total=False):
 
     training: TrainingLike | None
     model: ModelLike | None
-    budget: float | int | None
-    initial: float | int | None
+    budget: LabelBudget | Sequence[LabelBudget] | None
+    initial: LabelBudget | None
     cycles: int | None
     rounds: int | None

@@ -42,6 +42,7 @@ from fallow.models.custom import unwrap_model
 from fallow.papers import KNOWN, PAPERS
 from fallow.papers.own.suited import suit_strategies
 from fallow.report.page import write_report
+from fallow.settings.budgets import LabelBudget
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
 from fallow.storage.files import load_tree
@@ -65,8 +66,8 @@ def run(
     *,
     training: TrainingLike | None = None,
     model: ModelLike | None = None,
-    budget: float | int | None = None,
-    initial: float | int | None = None,
+    budget: LabelBudget | Sequence[LabelBudget] | None = None,
+    initial: LabelBudget | None = None,
     cycles: int | None = None,
     rounds: int | None = None,
     seed: int = 0,
@@ -93,8 +94,10 @@ def run(
         ``rounds``, ``lr``), noise (``privacy.epsilon``) or a query strategy that needs a network.
     model : model, torch.nn.Module, class or str, optional
         Model to train.
-    budget : float or int, optional
-        Label budget of a cycle: a fraction of all examples (0.05) or labels per site (20).
+    budget : float, int or sequence of them, optional
+        Label budget of a cycle: a fraction of all examples (0.05) or a number of labels at each site
+        (20).  A list has one for each cycle.  ``budget_allocation`` divides a fraction among the
+        sites.
     initial : float or int, optional
         Size of the initial labeled set, in the units of ``budget``.
     cycles : int, optional

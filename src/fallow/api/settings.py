@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,6 @@ from fallow.data import Dataset
 from fallow.papers import find_recipe
 from fallow.papers.own.default_training import default_training
 from fallow.settings.recipe import Recipe, recipe_from
-
-RENAMED = {"budget": "per_cycle", "policy": "budget"}
-"""Arguments whose setting has another name: ``budget=0.05`` is what a cycle may buy, and ``policy``
-how it is shared out (the recipe's ``budget``)."""
 
 OF_A_TABLE = (
     "a table does not say which column holds the labels; read it with "
@@ -77,7 +74,6 @@ def read_request(
     for name, value in settings.items():
         if value is None:
             continue
-        name = RENAMED.get(name, name)
         words[name] = collected.setting(name, value)
     if request is not None and recipe is None:
         words.setdefault("name", request.dataset.name)
@@ -99,7 +95,10 @@ def read_request(
             start = recipe_from(written)
         else:
             start = find_recipe(str(recipe), words, texts)
-        return RunRequest(recipe_from(words, start), dataset, collected)
+        chosen = recipe_from(words, start)
+    if chosen.budget_reading:
+        warnings.warn(chosen.budget_reading, stacklevel=3)  # the caller of `run`
+    return RunRequest(chosen, dataset, collected)
 
 
 def _read_federation(

@@ -239,8 +239,9 @@ def _study(
     cells = study_cells(setup.recipe, strategies, seeds)
     console.print(describe_prepared(setup, world, cells), markup=False, soft_wrap=True)
     power = describe_power(len(strategies), len(seeds))
-    if power:
-        console.print(power, markup=False, soft_wrap=True)
+    for line in (setup.recipe.budget_reading, power):
+        if line:
+            console.print(line, markup=False, soft_wrap=True)
     if options.dry_run:
         facts = describe_data(world.dataset)
         if facts is not None:

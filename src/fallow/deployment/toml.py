@@ -39,7 +39,7 @@ SAID = {
     "rounds": "number of rounds in a cycle",
     "cycles": "number of cycles (train, query, label)",
     "initial": "initial labeled set: a share of all rows, or a number per site",
-    "per_cycle": "label budget of a cycle, in the same form",
+    "budget": "label budget of a cycle, in the same form",
     "validation": "share of the labels held out to select the best model",
     "privacy": "noise on counts (epsilon) and secure aggregation (secure_sum)",
 }

@@ -125,7 +125,7 @@ class Run:
         spent.add(self.initial())
         bought: Counter[SiteId] = Counter()
         for earlier in range(cycle):
-            bought.update(self.world.budget_for(recipe.share_of(earlier)))
+            bought.update(self.world.budget_for(recipe.budget_of(earlier)))
         budget = dict(bought)
         if recipe.initial_by == "query":
             first = self.world.budget_for(recipe.initial)
@@ -307,7 +307,7 @@ class Run:
     def _queries(self, cycle: int, memo: Memo, state: State) -> Iterator[FinishedQuery]:
         """Run the queries of a cycle, without training between them."""
         parts = self.recipe.queries_per_cycle
-        budget = self.world.budget_for(self.recipe.share_of(cycle))
+        budget = self.world.budget_for(self.recipe.budget_of(cycle))
         for part in range(parts):
             # what a part adds to those before it, so that all parts together are the budget
             share: dict[SiteId, int] = {}
@@ -392,7 +392,7 @@ class Run:
         started = time.perf_counter()
         shown = Disclosure()
         ask = self._ask(step, "audit", cycle, shown)
-        budget = self.world.budget_for(self.recipe.share_of(cycle))
+        budget = self.world.budget_for(self.recipe.budget_of(cycle))
         # what a row stands for on average: weights of rows are about 1 in units of this
         unit = sum(self.world.sizes.values()) / (self.recipe.audit * sum(budget.values()))
         answers = self.world.methods["audit"].tally_errors(ask, unit)

@@ -54,7 +54,7 @@ from fallow.experiment.steps import buy_labels, hold_back_fresh
 from fallow.experiment.targets import targets_of
 from fallow.models import check_model
 from fallow.privacy import SecureSum
-from fallow.settings.budgets import budgets
+from fallow.settings.budgets import LabelBudget, allocate_budget
 from fallow.settings.recipe import Recipe
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
@@ -104,13 +104,14 @@ class World:
             return None
         return SecureSum(privacy.bound)
 
-    def budget_for(self, share: float | int) -> dict[SiteId, int]:
+    def budget_for(self, budget: LabelBudget) -> dict[SiteId, int]:
         """Return the label budget of each site in one cycle, regardless of its pool."""
-        result = budgets(self.recipe.budget, share, self.sizes)
-        if share and not any(result.values()):
+        result = allocate_budget(budget, self.recipe.budget_allocation, self.sizes)
+        if budget and not any(result.values()):
             raise ValueError(
-                f"a budget of {share} of {sum(self.sizes.values())} rows gives no site a whole "
-                f"label under the policy {self.recipe.budget!r}; raise it, or use 'equal'"
+                f"a budget of {budget} of {sum(self.sizes.values())} rows gives no site a whole "
+                f"label with budget_allocation={self.recipe.budget_allocation!r}; raise it, or use "
+                "budget_allocation='equal'"
             )
         return result
 
@@ -400,10 +401,11 @@ def _build_oracle(
     The limit holds across resumes.
     """
     sizes = {name: len(y) for name, y in hidden.items()}
-    first = budgets(recipe.budget, recipe.initial, sizes)
+    first = allocate_budget(recipe.initial, recipe.budget_allocation, sizes)
     limit = dict(first)
     for cycle in range(recipe.cycles):
-        for name, n in budgets(recipe.budget, recipe.share_of(cycle), sizes).items():
+        later = allocate_budget(recipe.budget_of(cycle), recipe.budget_allocation, sizes)
+        for name, n in later.items():
             limit[name] += n
     spent = {name: int(site.bought.sum()) for name, site in members.items()}
     if shared:

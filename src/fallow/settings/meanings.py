@@ -52,15 +52,17 @@ MEANINGS: dict[str, str] = {
     "local_source": "Origin of the local model in query strategies; auto: as published.",
     # labels
     "strategy": "Query strategy of 'fallow run' ('fallow algorithms').",
-    "initial": "Initial labeled set: a fraction of all examples, or a number of labels per site.",
+    "initial": "Initial labeled set: a fraction of all examples (0.1), or labels at each site (20).",
     "initial_by": "Selection of the initial labeled set: random, typical or by the query strategy.",
-    "per_cycle": "Label budget of a cycle: a fraction, or a number per site; or a list of these.",
+    "budget": "Label budget of a cycle: a fraction of all examples (0.05), or labels at each "
+    "site (20); or a list of these, one for each cycle.",
     "queries_per_cycle": "Number of successive queries that share the label budget of a cycle.",
     "cycles": "Number of cycles after the initial training.",
     "audit": "Fraction of the label budget for a random evaluation set; true: 0.1.",
     "stop": "Stopping criterion for the cycles ('fallow settings stop').",
     "protocol": "Accumulate labels, or select each budget from scratch; auto: as published.",
-    "budget": "Allocation of the label budget to the sites.",
+    "budget_allocation": "Allocation of a fraction to the sites: equal numbers, or proportional to "
+    "their examples.",
     "validation": "Fraction of the labels reserved for model selection at each site.",
     "fresh_first": "Whether new labels serve as validation set in the first round of a cycle.",
     # privacy

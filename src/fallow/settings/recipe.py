@@ -24,8 +24,16 @@ from fallow.core.training_config import (
     expand_keywords,
     merge_explicit,
 )
+from fallow.core.words import join_words
 from fallow.privacy import Privacy
-from fallow.settings.budgets import POLICIES, Share
+from fallow.settings.budgets import (
+    ALLOCATIONS,
+    BudgetAllocation,
+    LabelBudget,
+    check_budget,
+    check_budget_kind,
+    describe_reading,
+)
 from fallow.settings.resolved import resolve_settings
 from fallow.settings.spec import Published, Spec, literal
 from fallow.settings.stopping import parse_stop
@@ -62,6 +70,7 @@ ONE_OR_MORE = (
     "test_rows",
     "queries_per_cycle",
 )
+BUDGETS = ("initial", "budget")
 USUAL_AUDIT = 0.1  # of audit=true
 MOST_CYCLES = 10_000  # a list of budgets has one entry for each
 
@@ -130,15 +139,15 @@ class Recipe:
     )
     # labels
     strategy: Spec = Spec("random")
-    initial: Share = 0.10
+    initial: LabelBudget = 0.10
     initial_by: Literal["random", "typical", "query"] = "random"
-    per_cycle: Share | tuple[Share, ...] = 0.05
+    budget: LabelBudget | tuple[LabelBudget, ...] = 0.05
     queries_per_cycle: int = 1
     cycles: int = 3
     audit: float = 0.0
     stop: str | None = None
     protocol: Literal["auto", "cycles", "one_pass"] = "auto"
-    budget: Literal["equal", "equal_rounded", "proportional"] = "equal"
+    budget_allocation: BudgetAllocation = "equal"
     validation: float = 0.0
     fresh_first: bool = False
     privacy: Privacy = Privacy()
@@ -195,20 +204,24 @@ class Recipe:
             raise ValueError(f"cycles is {self.cycles}; it must be 0 or more")
         if self.cycles > MOST_CYCLES:
             raise ValueError(f"cycles is {self.cycles}; it must be {MOST_CYCLES} or less")
-        _check_purchase("initial", self.initial, may_be_zero=True)
-        is_list = isinstance(self.per_cycle, tuple)
+        for name in BUDGETS:
+            check_budget_kind(name, getattr(self, name))
+        if isinstance(self.budget, list):  # from Python
+            object.__setattr__(self, "budget", tuple(self.budget))
+        check_budget("initial", self.initial, may_be_zero=True)
+        is_list = isinstance(self.budget, tuple)
         if is_list and self.cycles and len(self._listed) != self.cycles:
             raise ValueError(
-                f"per_cycle lists {len(self._listed)} budgets and cycles is {self.cycles}; list "
+                f"budget lists {len(self._listed)} numbers and cycles is {self.cycles}; list "
                 "one for each cycle"
             )
         for share in self._listed:
-            _check_purchase("per_cycle", share, may_be_zero=False)
+            check_budget("budget", share, may_be_zero=False)
         fractions = [bought for bought in self.purchases if isinstance(bought, float)]
         if sum(fractions) > 1 + 1e-9:
             raise ValueError(
-                f"initial + cycles x per_cycle is {sum(fractions):.2f} of all rows, beyond the "
-                f"pool; lower one of them ({self.budget_words})"
+                f"initial + cycles x budget is {sum(fractions):.2f} of all rows, beyond the "
+                f"pool; lower one of them ({self.budget_words}){self._describe_whole()}"
             )
         if not 0 < self.participation <= 1:
             raise ValueError(
@@ -243,9 +256,11 @@ class Recipe:
             raise ValueError(
                 f"training_config.start is {self.training_config.start!r}; use 'given' or 'scratch'"
             )
-        if self.budget not in POLICIES:
+
+        if self.budget_allocation not in ALLOCATIONS:
             raise ValueError(
-                f"budget {self.budget!r} is unknown{nearest(self.budget, [*POLICIES])}"
+                f"budget_allocation is {self.budget_allocation!r}; it must be "
+                f"{join_words([repr(name) for name in ALLOCATIONS], last='or')}"
             )
 
     def _check_audit(self) -> None:
@@ -280,30 +295,41 @@ class Recipe:
         return self.partition.name.lower() == "natural"
 
     @property
-    def purchases(self) -> tuple[Share, ...]:
+    def purchases(self) -> tuple[LabelBudget, ...]:
         """Label budgets of the initial labeled set and of each cycle."""
-        return (self.initial, *map(self.share_of, range(self.cycles)))
+        return (self.initial, *map(self.budget_of, range(self.cycles)))
 
-    def share_of(self, cycle: int) -> Share:
+    def budget_of(self, cycle: int) -> LabelBudget:
         """Return the label budget of a cycle: a fraction of all examples, or labels per site.
 
         Cycle 0 is the first one after the initial labeled set.
         """
-        if isinstance(self.per_cycle, tuple):
-            return self.per_cycle[cycle]
-        return self.per_cycle
+        if isinstance(self.budget, tuple):
+            return self.budget[cycle]
+        return self.budget
 
     @property
-    def _listed(self) -> tuple[Share, ...]:
-        """``per_cycle`` as a tuple."""
-        if isinstance(self.per_cycle, tuple):
-            return self.per_cycle
-        return (self.per_cycle,)
+    def _listed(self) -> tuple[LabelBudget, ...]:
+        """``budget`` as a tuple."""
+        if isinstance(self.budget, tuple):
+            return self.budget
+        return (self.budget,)
 
     @property
     def budget_words(self) -> str:
         """Settings that determine the number of labels, as text."""
-        return f"initial={self.initial}, per_cycle={self.per_cycle}, cycles={self.cycles}"
+        return f"initial={self.initial}, budget={self.budget}, cycles={self.cycles}"
+
+    @property
+    def budget_reading(self) -> str:
+        """How a label budget of 1 is read, or an empty text."""
+        return describe_reading(self.initial, self._listed)
+
+    def _describe_whole(self) -> str:
+        """Return the part of a sentence about budgets of 1.0, which may be meant as 1."""
+        if 1.0 not in [item for item in self.purchases if isinstance(item, float)]:
+            return ""
+        return "; 1.0 is all examples: for 1 label at each site write 1"
 
     def check_rows(self, rows: int) -> None:
         """Raise ValueError if there are too few examples for the sites or the label budget."""
@@ -321,7 +347,7 @@ class Recipe:
         if labels > rows * (1 + 1e-9):
             raise ValueError(
                 f"the budget asks for {labels:.0f} labels at {self.sites} sites, beyond the pool "
-                f"of {rows} rows; lower one of {self.budget_words}"
+                f"of {rows} rows; lower one of {self.budget_words}{self._describe_whole()}"
             )
 
     def to_dict(self) -> dict[str, object]:
@@ -423,16 +449,6 @@ def _check_device(recipe: Recipe) -> None:
 def _check_positive(name: str, value: int | None) -> None:
     if value is not None and value < 1:
         raise ValueError(f"{name} is {value}; it must be at least 1")
-
-
-def _check_purchase(name: str, value: Share, *, may_be_zero: bool) -> None:
-    kinds = "a fraction of all rows such as 0.05, or a whole number of labels per site"
-    if may_be_zero and not value >= 0:  # also rejects NaN
-        raise ValueError(f"the budget {name} is {value}; it must be 0 or more ({kinds})")
-    if not may_be_zero and not value > 0:
-        raise ValueError(f"the budget {name} is {value}; it must be above 0 ({kinds})")
-    if isinstance(value, float) and value > 1:
-        raise ValueError(f"the budget {name} is {value}, more than all rows; use {kinds}")
 
 
 def recipe_from(settings: Mapping[str, object], base: Recipe | None = None) -> Recipe:
@@ -638,6 +654,9 @@ def _adapter() -> TypeAdapter[Recipe]:
 
 
 def _validate_settings(merged: Settings) -> Recipe:
+    for name in BUDGETS:
+        if name in merged:
+            check_budget_kind(name, merged[name])
     hints = get_type_hints(Recipe)
     for name, value in merged.items():
         refuse_truth(value, hints[name], name)

@@ -70,7 +70,7 @@ def starter_text(found: Found, file: Path) -> str:
         "Training": {"training": found.training},
         "Labels": {
             "initial": usual.initial,
-            "per_cycle": usual.share_of(0),
+            "budget": usual.budget_of(0),
             "cycles": usual.cycles,
         },
         "The study": {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fallow.privacy import Privacy
-from fallow.settings.budgets import Share
+from fallow.settings.budgets import LabelBudget
 from fallow.settings.recipe import Recipe, with_settings
 from fallow.settings.spec import Spec
 
@@ -103,7 +103,7 @@ def _turn_into_bound(recipe: Recipe, name: str) -> Recipe:
         raise ValueError(
             f"{name!r} is no upper bound; use bound:all-labels or bound:pooled"
         )
-    later = recipe.per_cycle
+    later = recipe.budget
     if isinstance(later, tuple):
         later = tuple(_pool_share(share, recipe.sites) for share in later)
     else:
@@ -117,7 +117,7 @@ def _turn_into_bound(recipe: Recipe, name: str) -> Recipe:
         partition=Spec("iid"),
         participation=1.0,
         initial=_pool_share(recipe.initial, recipe.sites),
-        per_cycle=later,
+        budget=later,
     )
 
 
@@ -134,7 +134,7 @@ def _expand_trainer(settings: dict[str, str]) -> dict[str, str]:
     return {"rounds": rounds, "training_config.stages": epochs, **others}
 
 
-def _pool_share(share: Share, sites: int) -> Share:
+def _pool_share(share: LabelBudget, sites: int) -> LabelBudget:
     """Convert the label budget of all sites to that of a single site."""
     if isinstance(share, int):  # labels per site
         return share * sites

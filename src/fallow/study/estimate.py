@@ -28,7 +28,7 @@ from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.rows import open_data
 from fallow.experiment.run import Run
 from fallow.experiment.world import World, world_of
-from fallow.settings.budgets import Share
+from fallow.settings.budgets import LabelBudget
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.settings.variants import BOUND, variant
@@ -176,7 +176,9 @@ def _name_first_phase(recipe: Recipe, seed: int) -> str:
     training["seed"] = seed
     training["executor"] = recipe.executor
     training["initial"] = recipe.initial
-    training["budget"] = recipe.budget  # says how the first labels are shared out, too
+    training["budget_allocation"] = (
+        recipe.budget_allocation
+    )  # of the initial labeled set too
     return json.dumps(training, sort_keys=True, default=str)
 
 
@@ -277,19 +279,19 @@ def _choosing_load(recipe: Recipe, cycle: int) -> Load:
 def count_labels_by_phase(recipe: Recipe, pool: int) -> list[int]:
     """Return the number of labeled examples in each training phase.
 
-    >>> count_labels_by_phase(Recipe("a", initial=0.1, per_cycle=0.05, cycles=2), pool=200)
+    >>> count_labels_by_phase(Recipe("a", initial=0.1, budget=0.05, cycles=2), pool=200)
     [20, 30, 40]
     """
     first = _count_labels(recipe.initial, recipe.sites, pool)
     labels = [first]
     for cycle in range(recipe.cycles):
         labels.append(
-            labels[-1] + _count_labels(recipe.share_of(cycle), recipe.sites, pool)
+            labels[-1] + _count_labels(recipe.budget_of(cycle), recipe.sites, pool)
         )
     return labels
 
 
-def _count_labels(share: Share, sites: int, pool: int) -> int:
+def _count_labels(share: LabelBudget, sites: int, pool: int) -> int:
     """Return the number of labels of all sites for a label budget."""
     if isinstance(share, int):
         return share * sites

@@ -50,7 +50,7 @@ RECIPE = Recipe(
     rounds=4,
     cycles=0,
     initial=1.0,
-    budget="proportional",
+    budget_allocation="proportional",
     validation=0.2,
     test="own",
     score_rounds=1,
@@ -285,7 +285,7 @@ def test_nothing_that_the_server_remembers_is_handed_to_sites_before_a_query(
     training: str, tmp_path: Path
 ) -> None:
     journal = Journal()
-    recipe = replace(RECIPE, training=Spec(training), initial=0.5, per_cycle=0.2, cycles=1)
+    recipe = replace(RECIPE, training=Spec(training), initial=0.5, budget=0.2, cycles=1)
     if training not in TRAINING_ANY_MODEL:
         recipe = replace(recipe, model=Spec("linear"))
     world = world_of(recipe, 0, odd(), journal)

@@ -50,7 +50,7 @@ STUDY = Recipe(
     training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
     strategy=Spec("entropy"),
     initial=0,
-    per_cycle=5,
+    budget=5,
     rounds=1,
     cycles=1,
     score_rounds=1,

@@ -34,7 +34,7 @@ from fallow.experiment.scale import Scale
 from fallow.experiment.scoring import describe_round
 from fallow.experiment.steps import check_picked
 from fallow.privacy import SecureSum
-from fallow.settings.budgets import budgets
+from fallow.settings.budgets import LabelBudget, allocate_budget
 from fallow.settings.recipe import Recipe
 from fallow.transport.checks import ResponseCheck
 from fallow.transport.plausible_sums import PlausibleSums
@@ -206,9 +206,9 @@ class RealSites:
         """Return the number of validation labels over all sites."""
         return sum(n["held"] for n in self.labels.values())
 
-    def budget_for(self, share: float | int) -> dict[SiteId, int]:
-        """Return the label budget of each site, from a share of its examples or a number."""
-        return budgets(self.recipe.budget, share, self.sizes)
+    def budget_for(self, budget: LabelBudget) -> dict[SiteId, int]:
+        """Return the label budget of each site, from a fraction of all examples or a number."""
+        return allocate_budget(budget, self.recipe.budget_allocation, self.sizes)
 
     def cap_budget(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
         """Cap a budget by what each site can be asked. Sites cap it again by their examples."""

@@ -11,7 +11,7 @@ from fallow.deployment.building import build_study
 from fallow.deployment.site.schedule import OrderPlace
 from fallow.experiment.methods import is_shared
 from fallow.experiment.one_pass import is_one_pass
-from fallow.settings.budgets import Share, budgets
+from fallow.settings.budgets import LabelBudget, allocate_budget
 from fallow.settings.recipe import Recipe
 
 MOST_ROWS = 2**40
@@ -45,22 +45,22 @@ class Budget:
             return self.first
         if self.is_one_pass:
             return self._of_one_pass
-        a_cycle = self._of_site(recipe.share_of(place.cycle))
+        a_cycle = self._of_site(recipe.budget_of(place.cycle))
         if a_cycle is None:
             return None
         parts = recipe.queries_per_cycle
         part = place.part
         of_part = a_cycle * (part + 1) // parts - a_cycle * part // parts
-        if self.recipe.budget == "proportional" and self.is_shared:
+        if self.recipe.budget_allocation == "proportional" and self.is_shared:
             of_part = a_cycle // parts + self.sites  # every site rounds its own share
-        return self._of_all(of_part, recipe.share_of(place.cycle))
+        return self._of_all(of_part, recipe.budget_of(place.cycle))
 
     @property
     def _of_cycles(self) -> int | None:
         """Return the number of labels of all cycles together."""
         together = 0
         for cycle in range(self.recipe.cycles):
-            share = self.recipe.share_of(cycle)
+            share = self.recipe.budget_of(cycle)
             site = self._of_site(share)
             if site is None:
                 return None
@@ -122,32 +122,32 @@ class Budget:
                 high = middle - 1
         return max(low, self.rows)
 
-    def _of_site(self, share: Share, is_shared: bool | None = None) -> int | None:
-        """Return the budget of a site, as `settings.budgets` computes it.
+    def _of_site(self, share: LabelBudget, is_shared: bool | None = None) -> int | None:
+        """Return the budget of a site, as `allocate_budget` computes it.
 
         With a shared budget and shares of each site's rows, this is the budget of all sites.
         """
         if is_shared is None:
             is_shared = self.is_shared
-        policy = self.recipe.budget
+        allocation = self.recipe.budget_allocation
         if isinstance(share, int):
             return share
-        if policy == "proportional" and not is_shared:
+        if allocation == "proportional" and not is_shared:
             return math.ceil(share * self.rows - 1e-9)
         if self.rows_of_all is None:
             return None
-        if policy == "proportional":
+        if allocation == "proportional":
             return math.ceil(share * self.rows_of_all) + self.sites
         # the number does not depend on the distribution, so use one site with all rows
         rows = dict.fromkeys(map(str, range(self.sites)), 0)
         rows["0"] = self.rows_of_all
-        return budgets(policy, share, rows)["0"]
+        return allocate_budget(share, allocation, rows)["0"]
 
-    def _of_all(self, of_site: int, share: Share) -> int:
+    def _of_all(self, of_site: int, share: LabelBudget) -> int:
         """Return the budget of all sites, if they share one."""
         if not self.is_shared:
             return of_site
-        if self.recipe.budget == "proportional" and isinstance(share, float):
+        if self.recipe.budget_allocation == "proportional" and isinstance(share, float):
             return of_site  # already the number of all sites
         return of_site * self.sites
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from fallow.core.methods import methods_by_owner
-from fallow.core.words import join_some
+from fallow.core.words import count_noun, join_some
 from fallow.deployment.agreement import MOST_OF_GUIDELINE, Agreement
 from fallow.deployment.building import build_study
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.rows import SiteRows
 from fallow.deployment.site.settings import Settings
 from fallow.deployment.toml import duration
-from fallow.settings.budgets import Share
+from fallow.settings.budgets import LabelBudget
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.storage.plain import plain
 from fallow.transport.links import LINKS
@@ -85,7 +85,7 @@ def list_agreed_disclosures(agreement: Agreement) -> list[Disclosed]:
 def describe_budget(recipe: Recipe) -> str:
     """Describe the label budget of the study.
 
-    >>> describe_budget(Recipe("a", initial=10, per_cycle=0.05, cycles=2))
+    >>> describe_budget(Recipe("a", initial=10, budget=0.05, cycles=2))
     'first 10 labels a site, then in each of 2 cycles 5 % of all rows of all sites'
     """
     then = _describe_cycles(recipe)
@@ -96,20 +96,22 @@ def describe_budget(recipe: Recipe) -> str:
 
 def _describe_cycles(recipe: Recipe) -> str:
     """Describe the label budgets of the cycles."""
-    if isinstance(recipe.per_cycle, tuple):
-        shares = [_describe_share(share, recipe) for share in recipe.per_cycle]
+    if isinstance(recipe.budget, tuple):
+        shares = [_describe_share(share, recipe) for share in recipe.budget]
         return f"in {recipe.cycles} cycles {', '.join(shares)}"
     cycles = f"each of {recipe.cycles} cycles"
     if recipe.cycles == 1:
         cycles = "one cycle"
-    return f"in {cycles} {_describe_share(recipe.per_cycle, recipe)}"
+    return f"in {cycles} {_describe_share(recipe.budget, recipe)}"
 
 
-def _describe_share(share: Share, recipe: Recipe) -> str:
+def _describe_share(share: LabelBudget, recipe: Recipe) -> str:
     """Describe a number of labels per site, or a share of all rows."""
     if isinstance(share, int):
-        return f"{share} labels a site"
-    return f"{100 * share:g} % of all rows of all sites{DIVISIONS[recipe.budget]}"
+        return f"{count_noun(share, 'label')} a site"
+    return (
+        f"{100 * share:g} % of all rows of all sites{DIVISIONS[recipe.budget_allocation]}"
+    )
 
 
 def describe_study(folder: SiteFolder) -> list[str]:
@@ -218,14 +220,14 @@ def describe_small_budgets(agreement: Agreement) -> list[str]:
     return [
         f"The label budget of a cycle is {min(budgets)} labels of {whose}, below "
         f"privacy.min_new_labels = {least}: statistics of labeled examples change only after "
-        f"{least} new labels, so some cycles train with those of the cycle before. Raise per_cycle, "
+        f"{least} new labels, so some cycles train with those of the cycle before. Raise budget, "
         "or agree to a smaller minimum, with which few examples can be told apart."
     ]
 
 
 def _is_budget_unknown(recipe: Recipe, limit: int | None) -> bool:
     """Return whether only the coordinator knows the number of requested labels."""
-    if limit is not None or recipe.budget == "proportional":
+    if limit is not None or recipe.budget_allocation == "proportional":
         return False
     return any(isinstance(share, float) and share for share in recipe.purchases)
 

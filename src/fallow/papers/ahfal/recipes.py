@@ -213,9 +213,9 @@ def cell(
     )
 
 
-def budgets(recipe: Recipe, *, initial: float, per_cycle: float, cycles: int) -> Recipe:
+def budgets(recipe: Recipe, *, initial: float, budget: float, cycles: int) -> Recipe:
     """The recipe in another labeling regime; shares are of all rows."""
-    return replace(recipe, initial=initial, per_cycle=per_cycle, cycles=cycles)
+    return replace(recipe, initial=initial, budget=budget, cycles=cycles)
 
 
 SMALL = replace(
@@ -333,7 +333,7 @@ RECIPES = (
             rows=ROWS,
         ),
         initial=0.05,
-        per_cycle=0.025,
+        budget=0.025,
         cycles=3,
     ),
     budgets(
@@ -346,7 +346,7 @@ RECIPES = (
             rows=ROWS,
         ),
         initial=0.2,
-        per_cycle=0.1,
+        budget=0.1,
         cycles=3,
     ),
     replace(
@@ -423,7 +423,7 @@ RECIPES = (
             rows=ROWS,
         ),
         initial=0.05,
-        per_cycle=0.025,
+        budget=0.025,
         cycles=4,
     ),
     budgets(
@@ -436,7 +436,7 @@ RECIPES = (
             rows=ROWS,
         ),
         initial=0.2,
-        per_cycle=0.1,
+        budget=0.1,
         cycles=4,
     ),
 )

@@ -69,9 +69,9 @@ CIFAR10 = Recipe(
         (TrainingStage(50),), 64, SGD, Schedule((37,), 0.1, "epoch"), stop_at=0.99
     ),
     initial=0.05,
-    per_cycle=0.05,
+    budget=0.05,
     cycles=8,
-    budget="equal_rounded",
+    budget_allocation="equal_rounded",
     score_rounds=1,
     channels_last=True,
     strategies=tuple(ROWS),

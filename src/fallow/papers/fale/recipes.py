@@ -49,8 +49,8 @@ FULL = Recipe(
     training_config=TrainingConfig((TrainingStage(25),), 32, Optimizer("adam", 0.01)),
     rounds=1,
     initial=0.01,
-    budget="proportional",
-    per_cycle=150,
+    budget_allocation="proportional",
+    budget=150,
     queries_per_cycle=30,  # 5 rows of each site at a time
     cycles=10,
     score_rounds=1,
@@ -100,18 +100,18 @@ def mini(recipe: Recipe) -> Recipe:
         recipe,
         name=f"{recipe.name}-mini",
         title=f"{recipe.title}, 3,000 labels",
-        per_cycle=30,
+        budget=30,
         queries_per_cycle=6,
     )
 
 
-def natural(name: str, data: str, *, words: str, per_cycle: int) -> Recipe:
+def natural(name: str, data: str, *, words: str, budget: int) -> Recipe:
     """Sites as they are: everyone that the data names."""
     return replace(
         of(name, data, words, None),
         partition=Spec("natural"),
         sites=0,
-        per_cycle=per_cycle,
+        budget=budget,
         queries_per_cycle=1,
     )
 
@@ -123,7 +123,7 @@ IMAGES = replace(
     features=Spec("mlp", {"hidden": [128]}),
     resplit=False,
     initial=0.05,
-    per_cycle=8,
+    budget=8,
     queries_per_cycle=2,
 )
 RECIPES = [
@@ -131,14 +131,14 @@ RECIPES = [
         "parkinsons",
         "parkinsons",
         words="Parkinson's disease at home: 42 patients",
-        per_cycle=6,
+        budget=6,
     ),
-    natural("school", "school", words="Exam scores of 139 schools", per_cycle=3),
+    natural("school", "school", words="Exam scores of 139 schools", budget=3),
     natural(
         "california-zones",
         "california",
         words="Houses by distance to the coast: 5 zones",
-        per_cycle=60,
+        budget=60,
     ),
     IMAGES,
     *(of(name, *about) for name, about in SETS.items()),

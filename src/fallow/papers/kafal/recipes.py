@@ -23,7 +23,7 @@ CIFAR10 = replace(
     training_config=replace(ahfal.CIFAR10.training_config, stages=(TrainingStage(40),)),
     rounds=50,
     participation=0.8,
-    budget="proportional",
+    budget_allocation="proportional",
     strategies=("random", "entropy", "core_set", "badge", "ksas"),
     strategy=Spec("ksas"),
     reference="ksas",

@@ -28,9 +28,9 @@ PEOPLE = Recipe(
         (TrainingStage(2),), 16, Optimizer(lr=0.2, momentum=0.9)
     ),
     initial=0.02,  # 7 rows of a person
-    per_cycle=0.02,
+    budget=0.02,
     cycles=4,
-    budget="proportional",
+    budget_allocation="proportional",
     strategies=(
         "random",
         "margin",
@@ -54,7 +54,7 @@ HOSPITALS = replace(
         PEOPLE.training_config, optimizer=Optimizer(lr=0.01, momentum=0.9)
     ),
     initial=0.1,
-    per_cycle=0.05,
+    budget=0.05,
 )
 
 RECIPES = (PEOPLE, HOSPITALS)

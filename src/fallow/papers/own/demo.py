@@ -21,7 +21,7 @@ DEMO = Recipe(
         (TrainingStage(5),), 16, Optimizer(lr=0.1, momentum=0.9)
     ),
     initial=0.05,
-    per_cycle=0.05,
+    budget=0.05,
     rounds=7,
     score_rounds=3,
     cycles=3,

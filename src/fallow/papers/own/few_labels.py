@@ -70,7 +70,7 @@ def _task(base: Recipe, *, classes: int, sites: int, most: int = A_CLASS[-1]) ->
     a_class = [labels for labels in A_CLASS if labels <= most]
     until = [0, *labels_a_site(classes, sites, a_class)]
     bought = tuple(after - before for before, after in pairwise(until))
-    return replace(base, per_cycle=bought, cycles=len(bought))
+    return replace(base, budget=bought, cycles=len(bought))
 
 
 def _solve(task: Recipe, encoder: str) -> Recipe:

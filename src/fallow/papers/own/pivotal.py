@@ -37,11 +37,17 @@ COMMON = Recipe(
     rounds=1,
     initial=0,
     protocol="one_pass",
-    budget="proportional",
+    budget_allocation="proportional",
     cycles=10,
     score_rounds=1,
     dtype="float64",
-    strategies=("random", "random@budget=equal", "fale", "pivotal", "pivotal:tree=false"),
+    strategies=(
+        "random",
+        "random@budget_allocation=equal",
+        "fale",
+        "pivotal",
+        "pivotal:tree=false",
+    ),
     reference="random",
     bounds=("all-labels",),
 )
@@ -59,7 +65,7 @@ def of(name: str) -> Recipe:
         name=f"pivotal/{name}",
         title=f"{words}: pivotal samples",
         data=data,
-        per_cycle=FEWEST / (TRAINED * rows),
+        budget=FEWEST / (TRAINED * rows),
     )
 
 
@@ -71,7 +77,7 @@ def mini(name: str) -> Recipe:
         recipe,
         name=f"{recipe.name}-mini",
         title=f"{recipe.title}, three budgets",
-        per_cycle=1000 / (TRAINED * rows),
+        budget=1000 / (TRAINED * rows),
         cycles=3,
     )
 
