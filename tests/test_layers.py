@@ -53,6 +53,7 @@ REQUIRED = {
         "safetensors",
     ),
     *("scipy", "sklearn", "threadpoolctl", "tomlkit", "torch", "typer"),
+    "typing_extensions",
 }
 OPTIONAL = {  # the extras of pyproject.toml: imported inside the function that needs them
     *("PIL", "cryptography", "datasets", "distributed", "fastapi", "flwr"),

@@ -25,7 +25,7 @@ def _shares(gen: np.random.Generator, total: int) -> list[list[int]]:
 
 def _exchange(kind: str, verb: str, what: str, size: int, exchanges: int) -> dict[str, Any]:
     output = {"kind": kind, "verb": verb, "what": what, "bytes": size * exchanges}
-    return output | {"sites": SITES, "exchanges": exchanges}
+    return output | {"bytes_down": 0, "sites": SITES, "exchanges": exchanges}
 
 
 def _note_query(strategy: str, cycle: int) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _write_cell(
     matrix = _shares(np.random.default_rng(seed), POOL)
     sizes = np.sum(matrix, 1).tolist()
     part = {"sites": NAMES, "classes": ["zero", "one", "two", "three"], "matrix": matrix}
-    part |= {"sizes": sizes, "absent": [0] * SITES, "kl": 0.5}
+    part |= {"sizes": sizes, "absent": [0] * SITES, "kl": [0.5] * SITES}
     (folder / "partition.json").write_text(json.dumps(part))
 
 

@@ -71,10 +71,14 @@ def test_a_pipe_and_a_file_with_a_gap_are_not_read(sent: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"strategies": [["random"]]}, "is no strategy"),
-        ({"seeds": ["../../0"]}, "is no seed"),
-        ({"seeds": [True]}, "is no seed"),
-        ({"seeds": [10**4000]}, "is no seed"),
+        (
+            {"strategies": [["random"]]},
+            r"strategies.0 is \['random'\]; it must be the name",
+        ),
+        ({"strategies": [".."]}, r"strategies.0 is '..'; it must be the name of"),
+        ({"seeds": ["../../0"]}, "seeds.0 is .*; it must be a whole number, 0 or more"),
+        ({"seeds": [True]}, "seeds.0 is True; it must be a whole number"),
+        ({"seeds": [10**4000]}, "seeds.0 is 1000"),
         (
             {"seeds": list(range(1001)), "strategies": [f"q{n}" for n in range(1000)]},
             "runs",
@@ -84,9 +88,10 @@ def test_a_pipe_and_a_file_with_a_gap_are_not_read(sent: Path) -> None:
         ({"versions": [1]}, "versions"),
         ({"command": 7}, "command"),
         ({"name": ["x"]}, "name is .*; it must be a text"),
-        ({"classes": "ab"}, "classes is 'ab'; it must be a list or none"),
+        ({"classes": "ab"}, "classes is 'ab'; it must be a list of texts or none"),
         ({"versions": {"fallow": [1]}}, "versions.fallow is "),
-        ({"strategies": "random"}, "strategies is no list"),
+        ({"strategies": "random"}, "strategies is 'random'; it must be a list"),
+        ({"strategy": ["random"]}, "strategy is not a field; did you mean 'strategies'"),
         ({"recipe": {"cycles": "3"}}, "recipe.cycles is '3'; it must be a whole number"),
         ({"recipe": {"title": 7}}, "recipe.title is 7; it must be a text"),
         ({"recipe": {"training": {"fields": {}}}}, "recipe.training.name is missing"),
@@ -145,10 +150,10 @@ def test_lists_in_lists_in_lists_are_read_nowhere(n: int, sent: Path) -> None:
     """Fewer than the parser of JSON refuses, and more than whoever writes them out can."""
     records = sent / RUN / "records.jsonl"
     first, *others = records.read_text().splitlines()
-    changed = json.dumps(json.loads(first) | {"extra": _nest(n)})
+    changed = json.dumps(json.loads(first) | {"notes": {"a": _nest(n)}})
     records.write_text("\n".join([changed, *others]))
     with pytest.raises(
-        ValueError, match=r"records\.jsonl, line 1: extra cannot be read: it"
+        ValueError, match=r"records\.jsonl, line 1: notes is .* lists in lists in lists"
     ):
         read_study(sent)
     about = json.loads((sent / "study.json").read_text())
@@ -157,12 +162,11 @@ def test_lists_in_lists_in_lists_are_read_nowhere(n: int, sent: Path) -> None:
         read_study(sent)
 
 
-def _with(**values: Any) -> Callable[[dict[str, Any]], str]:
-    return lambda record: json.dumps(record | values)
-
-
 SITES = {"a": [1, 2], "b": [0, 4]}
-SENT = {"kind": "relay", "verb": "pass", "bytes": 8}
+SENT = {
+    **{"kind": "relay", "verb": "pass", "what": "a model", "bytes": 8},
+    **{"bytes_down": 8, "sites": 2, "exchanges": 1},
+}
 SCORED = {
     "per_site": {"a": 0.5, "b": None},
     "variance": 0.0,
@@ -171,13 +175,13 @@ SCORED = {
     "labeled_per_site": SITES,
     "bytes_down": 8,
 }
-AUDIT = {"score": 0.5, "low": 0.4, "high": 0.6}
+AUDIT = {"score": 0.5, "low": 0.4, "high": 0.6, "drawn": 2, "chosen": 2, "rows": 4}
 
 
 @pytest.mark.parametrize(
     ("part", "sentence"),
     [
-        ({"audit": {"score": "0.5"}}, "audit.low is missing"),
+        ({"audit": {"score": 0.5}}, "audit.low is missing"),
         (
             {"audit": AUDIT | {"score": "0.5"}},
             "audit.score is '0.5'; it must be a number or none",
@@ -200,10 +204,9 @@ AUDIT = {"score": 0.5, "low": 0.4, "high": 0.6}
             {"per_class": [0.5, "high"]},
             "per_class.1 is 'high'; it must be a number or none",
         ),
-        ({"per_class": [10**40]}, f"per_class.0 is {10**40}; it must be a number or none"),
         (
             {"labeled_per_class": {"a": 1}},
-            "labeled_per_class is {'a': 1}; it must be a list or none",
+            "labeled_per_class is {'a': 1}; it must be a list of whole numbers or none",
         ),
         ({"labeled_per_site": {"a": 3}}, "labeled_per_site.a is 3; it must be a list"),
         ({"labeled_per_site": {"a": [1], "b": []}}, "has lists of 0 and 1 numbers"),
@@ -234,7 +237,7 @@ def test_a_wrong_part_of_a_record_is_named_with_its_file_line_and_field(
     [
         {"per_class": [None, math.nan, 1, 0]},
         SCORED,
-        {"revealed": [SENT | {"received": {"a": 1}, "more": "of a later version"}]},
+        {"revealed": [SENT | {"received": {"a": 1}}]},
         {"audit": AUDIT | {"score": None}},
         {"graph": {"a": ["b"]}, "omega": {}},
         {"notes": {"sigma": "what a query likes"}},
@@ -254,19 +257,10 @@ def test_a_record_may_have_what_runs_write(part: dict[str, Any], sent: Path) -> 
     [
         lambda record: "[" * 10**6,
         lambda record: f'{{"cycle": {"9" * 5000}}}',
-        _with(cycle=10**40),
-        _with(cycle=True),
-        _with(accuracy="high"),
-        _with(labeled=[1]),
-        _with(labeled=float("nan")),
-        _with(seconds=float("inf")),
-        _with(pool=-1),
-        _with(accuracy=1e308),
-        _with(notes=[1]),
-        _with(revealed={"a": 1}),
+        lambda record: json.dumps(record)[:-1],
     ],
 )
-def test_a_line_that_is_no_record_is_left_out_and_counted(
+def test_a_line_that_is_no_json_is_left_out_and_counted(
     line: Callable[[dict[str, Any]], str], sent: Path
 ) -> None:
     file = sent / RUN / "records.jsonl"
@@ -331,7 +325,7 @@ def test_accuracies_of_another_number_of_classes_are_refused(sent: Path) -> None
     [
         ([[1, 2]], "matrix has 1 rows, and there are 2 sites"),
         ([[1, 2], [3]], "matrix.1 has 1 counts, and there are 2 classes"),
-        ([[1, 2], [3, -4]], "matrix.1 has a count below 0"),
+        ([[1, 2], [3, -4]], "matrix.1.1 is -4; it must be a whole number, 0 or more"),
         ([[0, 0], [0, 0]], "matrix says that no site holds a row"),
         ([[1, 2], [3, "4"]], "matrix.1.1 is '4'; it must be a whole number"),
         ([[1, 2], [3, 10**20]], "matrix.1.1 is 100000000000000000000; it must be"),

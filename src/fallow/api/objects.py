@@ -14,12 +14,12 @@ import numpy as np
 import torch
 
 from fallow.core.function_strategy import strategy_class
+from fallow.core.kinds import LARGEST
 from fallow.core.step_training import StepTraining
 from fallow.core.training_config import TrainingConfig
 from fallow.encoders.module import Network, encoder_class
 from fallow.models.custom import Template
 from fallow.settings.spec import Spec, name_of
-from fallow.study.record_parts import LARGEST
 
 PARTS = ("partition", "model", "training", "strategy", "features", "encoder")
 """The settings of a recipe that name a class."""

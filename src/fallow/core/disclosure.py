@@ -5,29 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NotRequired, TypedDict, cast
+from typing import Any
 
 from torch import Tensor
 
 from fallow.core.types import Answer, SiteId, Value
 
 PASSED = ("sent", "received")
-
-
-class DisclosureEntry(TypedDict):
-    """One row of the table "What left each site", as stored in records."""
-
-    kind: str  # operation: "sum", "each", "keep", "relay" or "fit"
-    verb: str  # the client function
-    what: str  # description from the contract of the algorithm
-    bytes: int  # from sites to the server side
-    bytes_down: int
-    sites: int  # maximum number of participating sites
-    exchanges: int
-    epsilon: NotRequired[float]  # privacy budget spent by a site
-    masked: NotRequired[bool]  # the server side saw aggregates of masked contributions only
-    sent: NotRequired[dict[SiteId, int]]  # relayed replies, by site
-    received: NotRequired[dict[SiteId, int]]
 
 
 def payload(answer: Answer) -> int:
@@ -128,15 +112,15 @@ class Disclosure:
     def bytes_down(self) -> int:
         return sum(e["bytes_down"] for e in self.entries.values())
 
-    def rows(self) -> list[DisclosureEntry]:
+    def rows(self) -> list[Any]:  # of `fallow.experiment.record.DisclosureEntry`
         """Return one row per kind and client function, as stored in records."""
         rows = []
         for (kind, verb), entry in sorted(self.entries.items()):
             rows.append({"kind": kind, "verb": verb, **entry})
-        return cast("list[DisclosureEntry]", rows)
+        return rows
 
     @staticmethod
-    def of(rows: Sequence[DisclosureEntry]) -> Disclosure:
+    def of(rows: Sequence[Mapping[str, Any]]) -> Disclosure:
         """Return the disclosure that ``rows`` describe, from which a resumed run continues."""
         entries = {}
         for row in rows:

@@ -7,8 +7,18 @@ import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from numbers import Integral, Real
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    Required,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
+from fallow.core.terms import nearest
 from fallow.core.words import join_words
 
 PLAIN: Mapping[str, str] = {
@@ -26,7 +36,21 @@ PLURAL: Mapping[str, str] = {
     "str": "texts",
 }
 LISTS = (tuple, list, Sequence)
+TABLES = (dict, Mapping)
+UNIONS = (typing.Union, types.UnionType)
+WRAPPERS = (Required, NotRequired)
+BOUNDS: Mapping[str, str] = {
+    "ge": "{} or more",
+    "gt": "above {}",
+    "le": "at most {}",
+    "lt": "below {}",
+}
+"""Conditions of numbers, by their names in pydantic."""
+LARGEST = 2**53
+"""Largest whole number in a record."""
 LONGEST = 80  # maximum characters of a quoted value
+ABSENT = ("missing", "missing_argument")
+EXTRA = ("unexpected_keyword_argument", "extra_forbidden")
 
 
 def describe_kind(hint: Any) -> str:  # a type, or a type form such as int | None
@@ -36,30 +60,68 @@ def describe_kind(hint: Any) -> str:  # a type, or a type form such as int | Non
     ('a whole number', 'a number or none')
     >>> describe_kind(tuple[int, ...]), describe_kind(Literal["a", "b"])
     ('a list of whole numbers', "'a' or 'b'")
-    >>> describe_kind(tuple[float, float])
-    'a list of 2: a number and a number'
+    >>> describe_kind(tuple[float, float]), describe_kind(dict[str, int])
+    ('a list of 2: a number and a number', 'a table of names and values')
     """
     parts = get_args(hint)
     origin = get_origin(hint)
+    if origin in WRAPPERS:
+        return describe_kind(parts[0])
+    if origin is Annotated:
+        return _describe_annotated(parts[0], parts[1:])
     if origin is Literal:
         return join_words([repr(part) for part in parts], last="or")
-    if origin in (typing.Union, types.UnionType):
-        return join_words([describe_kind(part) for part in parts], last="or")
+    if origin in UNIONS:
+        return _join_options([describe_kind(part) for part in parts])
     if origin is tuple and parts[-1] is not Ellipsis:
         of_each = [describe_kind(part) for part in parts]
         return f"a list of {len(parts)}: {join_words(of_each)}"
     if origin in LISTS:
         return f"a list of {_describe_many(parts[0])}"
+    if origin in TABLES or _is_typed_dict(hint):
+        return "a table of names and values"
     name = getattr(hint, "__name__", str(hint))
     return PLAIN.get(name, f"a {name}")
 
 
+def _join_options(options: Sequence[str]) -> str:
+    """Join descriptions by "or", after a comma if one of them has several parts."""
+    if any(part in option for option in options for part in (", ", " such as ")):
+        return ", or ".join(options)
+    return join_words(options, last="or")
+
+
+def _describe_annotated(kind: Any, conditions: Sequence[Any]) -> str:
+    """Describe a type with conditions: those of pydantic, or ``words`` of their own."""
+    words = describe_kind(kind)
+    bounds: list[str] = []
+    for condition in conditions:
+        words = getattr(condition, "words", words)
+        for part in (condition, *getattr(condition, "metadata", ())):
+            bounds += _describe_bounds(part)
+    return ", ".join([words, *bounds])
+
+
+def _describe_bounds(condition: object) -> list[str]:
+    """Describe the bounds of a number; those of all numbers that can be stored are left out."""
+    bounds: list[str] = []
+    for name, words in BOUNDS.items():
+        bound = getattr(condition, name, None)
+        if bound is not None and abs(bound) != LARGEST:
+            bounds.append(words.format(bound))
+    return bounds
+
+
 def _describe_many(hint: Any) -> str:
     """Describe values of this type, in the plural."""
-    if get_origin(hint) in (typing.Union, types.UnionType):
+    if get_origin(hint) in (Annotated, *WRAPPERS):
+        return _describe_many(get_args(hint)[0])
+    if get_origin(hint) in UNIONS:
         return join_words([_describe_many(part) for part in get_args(hint)], last="or")
     if is_dataclass(hint):
         return f"tables of {join_words([field.name for field in fields(hint)])}"
+    if _is_typed_dict(hint):
+        return "tables of names and values"
     name = getattr(hint, "__name__", "")
     return PLURAL.get(name, describe_kind(hint))
 
@@ -75,7 +137,7 @@ def is_of_kind(value: object, hint: Any) -> bool:
     """
     parts = get_args(hint)
     origin = get_origin(hint)
-    if origin in (typing.Union, types.UnionType):
+    if origin in UNIONS:
         return any(is_of_kind(value, part) for part in parts)
     if origin in LISTS:
         if not isinstance(value, list | tuple):
@@ -132,7 +194,7 @@ def _element_at(hint: Any, at: int) -> Any:
     """Return the declared type of an element of a list; Any for other types."""
     parts = get_args(hint)
     origin = get_origin(hint)
-    if origin in (typing.Union, types.UnionType):
+    if origin in UNIONS:
         lists = [part for part in parts if get_origin(part) in LISTS]
         if not lists:
             return Any
@@ -161,44 +223,57 @@ def show_value(value: object) -> str:
     return text
 
 
-class Found(typing.TypedDict):
-    """The part of an error of pydantic that is used here."""
-
-    type: str
-    loc: tuple[int | str, ...]
-    msg: str
-    input: Any  # the rejected value
+class BrokenRule(ValueError):
+    """A value of the right type does not fulfill a condition that the type describes."""
 
 
-def describe_wrong_value(kind: type, found: Sequence[Found], whole: str = "") -> str:
+def show_name(name: object) -> str:
+    """Return a name for a sentence: printable, on one line, truncated if it is long."""
+    shown = "".join(character for character in str(name) if character.isprintable())
+    if len(shown) > LONGEST:
+        return f"{shown[: LONGEST - 3]}..."
+    return shown
+
+
+def describe_wrong_value(
+    kind: Any, errors: Sequence[Mapping[str, Any]], whole: str = ""
+) -> str:
     """Describe the first value that pydantic rejected, in a sentence.
 
-    kind: the validated dataclass; found: `ValidationError.errors()`; whole: prefix of the names of
-    fields.
+    kind: the validated type; errors: `ValidationError.errors()`; whole: prefix of the names of fields.
     """
-    first = found[0]
-    is_absent = first["type"] in ("missing", "missing_argument")
-    is_extra = first["type"] == "unexpected_keyword_argument"
-    names, hint = _follow(kind, first["loc"])
+    first = errors[0]
+    loc = first["loc"]
+    if first["type"] == "json_invalid":
+        return f"{whole or 'it'} has a text that is no Unicode"
+    names, hint = _follow(kind, loc)
     place = ".".join([*filter(None, [whole]), *names])
-    if is_extra:
-        return f"{place}.{first['loc'][-1]} is not a setting"
-    said = first["msg"].removeprefix("Value error, ")
-    if first["type"] in ("value_error", "assertion_error"):
+    if first["type"] in EXTRA:
+        known = fields_of(hint) or {}
+        word = "field"
+        if is_dataclass(hint):
+            word = "setting"
+        name = show_name(loc[-1])
+        return f"{_join(place, name)} is not a {word}{nearest(name, list(known))}"
+    cause = first.get("ctx", {}).get("error")
+    if first["type"] == "value_error" and not isinstance(cause, BrokenRule):
+        message = first["msg"].removeprefix("Value error, ")
         last = place.rpartition(".")[2]
-        if not place or said.startswith((place, last)):
-            return said
-        return f"{place}: {said}"
-    if is_absent and (not names or first["loc"][-1] == names[-1]):
-        return f"{place or first['loc'][-1]} is missing; it must be {describe_kind(hint)}"
+        if not place or message.startswith((place, last)):
+            return str(message)
+        return f"{place}: {message}"
+    if first["type"] in ABSENT and (not names or loc[-1] == names[-1]):
+        return f"{place or loc[-1]} is missing; it must be {describe_kind(hint)}"
     value = show_value(first["input"])
     if is_dataclass(hint) and getattr(hint, "__name__", "") not in PLAIN:
-        parts = [field.name for field in fields(hint)]
-        return (
-            f"{place} is {value}; it has parts, which are set one by one: "
-            f"{join_words([f'{place}.{part}' for part in parts])}"
-        )
-    return f"{place} is {value}; it must be {describe_kind(hint)}"
+        parts = [_join(place, field.name) for field in fields(hint)]
+        return f"{place} is {value}; it has parts, which are set one by one: {join_words(parts)}"
+    return f"{place or 'it'} is {value}; it must be {describe_kind(hint)}"
+
+
+def _join(place: str, name: str) -> str:
+    """Return the name of a part."""
+    return f"{place}.{name}" if place else name
 
 
 def _follow(kind: Any, loc: Sequence[int | str]) -> tuple[list[str], Any]:
@@ -210,24 +285,47 @@ def _follow(kind: Any, loc: Sequence[int | str]) -> tuple[list[str], Any]:
     names: list[str] = []
     hint = kind
     for step in loc:
-        hint = _drop_none(hint)
-        is_list = get_origin(hint) in LISTS
-        if is_dataclass(hint):
-            known = get_type_hints(hint)
-            if step not in known:
-                break
-            hint = known[step]
-        elif is_list and isinstance(step, int) and get_args(hint)[-1] is Ellipsis:
-            hint = get_args(hint)[0]
+        inner = _drop_none(hint)
+        parts = get_args(inner)
+        known = fields_of(inner)
+        is_list = get_origin(inner) in LISTS
+        if known is not None and step in known:
+            hint = known[str(step)]
+        elif get_origin(inner) in TABLES and isinstance(step, str):
+            hint = parts[1]
+        elif is_list and isinstance(step, int) and (len(parts) == 1 or parts[1] is ...):
+            hint = parts[0]
         else:
-            break
-        names.append(str(step))
+            return names, inner
+        names.append(show_name(step))
     return names, hint
 
 
+def fields_of(hint: Any) -> Mapping[str, Any] | None:
+    """Return the declared types of the fields of a class, or None for types without fields."""
+    if is_dataclass(hint) or _is_typed_dict(hint):
+        return get_type_hints(hint, include_extras=True)
+    return None
+
+
+def _is_typed_dict(hint: Any) -> bool:
+    """Return whether a type is a typed dictionary, also one of ``typing_extensions``."""
+    return dict in getattr(hint, "__bases__", ())
+
+
 def _drop_none(hint: Any) -> Any:
-    """Return the class in ``X | None``, if X is a dataclass; any other type unchanged."""
-    for option in get_args(hint):
-        if is_dataclass(option) and get_origin(hint) in (typing.Union, types.UnionType):
-            return option
+    """Return X for ``X | None``, without annotations; other unions unchanged.
+
+    Of several options, the dataclass counts.
+    """
+    origin = get_origin(hint)
+    parts = get_args(hint)
+    if origin is Annotated or origin in WRAPPERS:
+        return _drop_none(parts[0])
+    if origin not in UNIONS:
+        return hint
+    options = [part for part in parts if part is not types.NoneType]
+    for option in options:
+        if is_dataclass(option) or len(options) == 1:
+            return _drop_none(option)
     return hint

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -20,8 +20,10 @@ from fallow.core.contract import Contract
 from fallow.core.methods import Budget
 from fallow.core.types import Answer, SiteId, Value
 from fallow.core.view import Picks, View
-from fallow.experiment.record import Audited
 from fallow.settings.recipe import USUAL_AUDIT
+
+if TYPE_CHECKING:
+    from fallow.experiment.record import Audited
 
 KEPT = "outlook"
 """What a site remembers of an audit until its labels have come."""

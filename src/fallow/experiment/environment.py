@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,10 +19,12 @@ from fallow.data.dataset import Dataset
 from fallow.experiment.finished import FinishedQuery, RowsAbout, TrainedPhase
 from fallow.experiment.journal import Journal
 from fallow.experiment.phases import Memory, Phases
-from fallow.experiment.record import Evaluation, PseudoLabels
 from fallow.experiment.scale import Scale
 from fallow.settings.recipe import Recipe
 from fallow.sites import LocalSite, Simulated
+
+if TYPE_CHECKING:
+    from fallow.experiment.record import Evaluation, PseudoLabels
 
 
 class Environment(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,10 +15,12 @@ from fallow.engine import predict
 from fallow.experiment.environment import Simulation
 from fallow.experiment.metrics import accuracy, balanced_accuracy, per_class_accuracy
 from fallow.experiment.over_sites import NOT_BY_SITE, of_accuracy
-from fallow.experiment.record import PseudoLabels, Scores
 from fallow.experiment.redundancy import redundancy
 from fallow.experiment.scale import in_units
 from fallow.sites.view import SiteView
+
+if TYPE_CHECKING:
+    from fallow.experiment.record import PseudoLabels, Scores
 
 
 def evaluate(world: Simulation, state: State, retained: bool = False) -> Scores:

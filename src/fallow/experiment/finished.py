@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NotRequired, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
-from fallow.core.disclosure import DisclosureEntry
 from fallow.core.methods import Memo
 from fallow.core.types import Answer, SiteId, State
-from fallow.experiment.record import Audited, Evaluation, PseudoLabels
+
+if TYPE_CHECKING:
+    from fallow.experiment.record import Audited, DisclosureEntry, Evaluation, PseudoLabels
 
 
 class StepCosts(TypedDict):

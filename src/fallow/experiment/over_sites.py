@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, pvariance
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from fallow.core.types import SiteId
 from fallow.experiment.metrics import accuracy, balanced_accuracy, per_class_accuracy
-from fallow.experiment.record import Scores, SiteScores
+
+if TYPE_CHECKING:
+    from fallow.experiment.record import Scores, SiteScores
 
 NOT_BY_SITE: SiteScores = {
     "per_site": None,

@@ -1,88 +1,179 @@
-"""Record of one evaluation, a line of ``records.jsonl``."""
+"""Record of one evaluation, a line of ``records.jsonl``.
+
+Each field is declared once: its type and range validate what is read, and its description stands in
+the JSON schema.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, Required
 
-from fallow.core.disclosure import DisclosureEntry
+from pydantic import AfterValidator, Field, with_config
+from typing_extensions import TypedDict
+
+from fallow.core.kinds import show_name
 from fallow.core.types import SiteId
+from fallow.core.words import join_words
+from fallow.storage.validation import STRICT, Count, Number, Rule, Whole
+
+AT_MOST = 50
+"""Lists and tables in one another, in what a query strategy notes."""
 
 
-class SiteScores(TypedDict):
+@with_config(STRICT)
+class DisclosureEntry(TypedDict):
+    """One row of the table "What left each site"."""
+
+    kind: Annotated[
+        str, Field(description="operation: `sum`, `each`, `keep`, `relay` or `fit`")
+    ]
+    verb: Annotated[str, Field(description="the client function")]
+    what: Annotated[str, Field(description="description by the algorithm")]
+    bytes: Annotated[Count, Field(description="bytes from sites to the server side")]
+    bytes_down: Annotated[Count, Field(description="bytes from the server side to sites")]
+    sites: Annotated[Count, Field(description="largest number of participating sites")]
+    exchanges: Annotated[Count, Field(description="number of exchanges")]
+    epsilon: NotRequired[
+        Annotated[Number, Field(description="privacy budget spent by a site")]
+    ]
+    masked: NotRequired[
+        Annotated[
+            bool,
+            Field(
+                description="the server side saw aggregates of masked contributions only"
+            ),
+        ]
+    ]
+    sent: NotRequired[
+        Annotated[dict[SiteId, Count], Field(description="relayed replies, by sender")]
+    ]
+    received: NotRequired[
+        Annotated[dict[SiteId, Count], Field(description="relayed replies, by receiver")]
+    ]
+
+
+@with_config(STRICT)
+class SiteScores(TypedDict, total=False):
     """Scores over sites, if models or test sets differ between sites; otherwise None."""
 
-    per_site: dict[SiteId, float | None] | None
-    accuracy_weighted: float | None  # every test row counts the same; in [0, 1]
-    variance: float | None  # of the accuracies of sites, in percent²
-    worst_tenth: float | None  # mean accuracy of the worst tenth of the sites, in [0, 1]
+    per_site: Annotated[
+        dict[SiteId, Number | None] | None,
+        Field(description="accuracy in [0, 1] or mean squared error, by site"),
+    ]
+    accuracy_weighted: Annotated[
+        Number | None,
+        Field(description="accuracy in [0, 1]; every test example counts the same"),
+    ]
+    variance: Annotated[
+        Number | None, Field(description="variance of the accuracies of sites, in percent²")
+    ]
+    worst_tenth: Annotated[
+        Number | None,
+        Field(description="mean accuracy of the worst tenth of the sites, in [0, 1]"),
+    ]
 
 
-class Scores(SiteScores):
-    """Scores of a model on the test set.
+@with_config(STRICT)
+class Scores(SiteScores, total=False):
+    """Scores of a model on the test set.  Scores that do not apply are None."""
 
-    Accuracies are in [0, 1].  ``mse`` is in units of the variance of the targets.  Scores that do not
-    apply are None.
-    """
+    accuracy: Annotated[Number | None, Field(description="accuracy, in [0, 1]")]
+    balanced_accuracy: Annotated[
+        Number | None, Field(description="mean recall of the classes, in [0, 1]")
+    ]
+    per_class: Annotated[
+        list[Number | None] | None,
+        Field(description="recall by class; None for a class without test examples"),
+    ]
+    mse: Annotated[
+        Number | None,
+        Field(description="mean squared error in units of the variance of the targets"),
+    ]
 
-    accuracy: float | None
-    balanced_accuracy: float | None
-    per_class: list[float | None] | None  # (C,); None for a class without test rows
-    mse: float | None
 
-
+@with_config(STRICT)
 class Collaboration(TypedDict, total=False):
     """Senders and receivers in a round; empty without a collaboration graph."""
 
-    graph: dict[SiteId, list[SiteId]]  # receiver -> senders
-    omega: dict[SiteId, list[SiteId]]  # receiver -> candidates of the cycle
-    refused: list[SiteId]  # whose models were kept out of averages
-    # counts of the sites' last choice of collaborators, over all sites
-    evaluations: int
-    conflicts: int
-    guarded: int
+    graph: Annotated[
+        dict[SiteId, list[SiteId]], Field(description="senders of a round, by receiver")
+    ]
+    omega: Annotated[
+        dict[SiteId, list[SiteId]], Field(description="candidates of a cycle, by receiver")
+    ]
+    refused: Annotated[
+        list[SiteId], Field(description="sites whose models were kept out of averages")
+    ]
+    evaluations: Annotated[
+        Count, Field(description="evaluations in the last choice of collaborators")
+    ]
+    conflicts: Annotated[
+        Count, Field(description="conflicts in the last choice of collaborators")
+    ]
+    guarded: Annotated[
+        Count, Field(description="rejected candidates in the last choice of collaborators")
+    ]
 
 
+@with_config(STRICT)
 class Chosen(TypedDict, total=False):
     """Hyperparameters chosen for a closed-form model; empty for other models."""
 
-    features: int  # D, of which the head is
-    penalty: float  # λ
-    temperature: float  # T
-    left_out: (
-        float  # on labeled rows that the head had not seen: accuracy in [0, 1], or mse
-    )
+    features: Annotated[Count, Field(description="number of features of the classifier")]
+    penalty: Annotated[Number, Field(description="ridge penalty λ")]
+    temperature: Annotated[Number, Field(description="temperature of the probabilities")]
+    left_out: Annotated[
+        Number,
+        Field(description="leave-one-out accuracy in [0, 1], or mean squared error"),
+    ]
 
 
-class Evaluation(Scores, Collaboration, Chosen):
+@with_config(STRICT)
+class Evaluation(Scores, Collaboration, Chosen, total=False):
     """Scores after a round, with further values of the round."""
 
-    round: int
-    cohort: list[SiteId]
-    final: bool  # whether the scores count
-    point: str  # which model was scored: "retained", "deployed" or "post_agg"
-    model_bytes: int
-    retained: NotRequired[dict[SiteId, int]]  # the round that each best model is from
-    # in simulations, see `fallow.experiment.convergence`
-    training_loss: NotRequired[float | None]
-    majority: NotRequired[float | None]
+    round: Annotated[Count, Field(description="round of the cycle, from 0")]
+    cohort: Annotated[list[SiteId], Field(description="sites that took part in the round")]
+    final: Annotated[bool, Field(description="whether the scores count")]
+    point: Annotated[
+        str,
+        Field(description="model that was scored: `retained`, `deployed` or `post_agg`"),
+    ]
+    model_bytes: Annotated[Count, Field(description="size of the model in bytes")]
+    retained: Annotated[
+        dict[SiteId, Whole], Field(description="round of the best model, by site")
+    ]
+    training_loss: Annotated[
+        Number | None,
+        Field(description="loss on labeled examples; 1 for a model that knows nothing"),
+    ]
+    majority: Annotated[
+        Number | None,
+        Field(description="accuracy of predicting the most frequent class, in [0, 1]"),
+    ]
 
 
+@with_config(STRICT)
 class PseudoLabels(TypedDict):
     """Accuracy of the local models on their pools before a query, in simulations only."""
 
-    accuracy: float
-    per_class: list[float | None]  # (C,) recall
-    redundancy: float | None  # in [-1, 1], see `fallow.experiment.redundancy`
+    accuracy: Annotated[Number, Field(description="accuracy, in [0, 1]")]
+    per_class: Annotated[list[Number | None], Field(description="recall by class")]
+    redundancy: Annotated[
+        Number | None, Field(description="redundancy of the selected examples, in [-1, 1]")
+    ]
 
 
+@with_config(STRICT)
 class Relayed(TypedDict):
-    """Peer messages in the training of a cycle, by site."""
+    """Peer messages in the training of a cycle."""
 
-    sent: dict[SiteId, int]
-    received: dict[SiteId, int]
+    sent: Annotated[dict[SiteId, Count], Field(description="messages, by sender")]
+    received: Annotated[dict[SiteId, Count], Field(description="messages, by receiver")]
 
 
+@with_config(STRICT)
 class Audited(TypedDict):
     """Score of a model on the evaluation set (`fallow.experiment.audit`).
 
@@ -90,73 +181,177 @@ class Audited(TypedDict):
     that were unlabeled at the query.  It is None without evaluation examples.
     """
 
-    score: float | None
-    low: float | None  # of the interval at 95 %
-    high: float | None
-    drawn: int  # rows that were drawn and answered
-    chosen: int  # rows of the query
-    rows: int  # of which the score is: chosen ones, and those among which was drawn
-    per_site: NotRequired[dict[SiteId, Audited]]  # where the coordinator sees it
+    score: Annotated[Number | None, Field(description="estimated score")]
+    low: Annotated[Number | None, Field(description="lower bound of the 95 % interval")]
+    high: Annotated[Number | None, Field(description="upper bound of the 95 % interval")]
+    drawn: Annotated[Count, Field(description="examples drawn at random and labeled")]
+    chosen: Annotated[Count, Field(description="examples that the query selected")]
+    rows: Annotated[
+        Count, Field(description="examples that the score is about, selected ones included")
+    ]
+    per_site: NotRequired[
+        Annotated[
+            dict[SiteId, Audited],
+            Field(description="the same of each site, where the coordinator sees it"),
+        ]
+    ]
 
 
-class Record(TypedDict, total=False):
+def is_shallow(value: object) -> bool:
+    """Return whether lists and tables are nested at most `AT_MOST` times."""
+    level = [value]
+    for _ in range(AT_MOST):
+        below: list[object] = []
+        for item in level:
+            if isinstance(item, Mapping):
+                below += item.values()
+            elif isinstance(item, list):
+                below += item
+        level = below
+        if not level:
+            return True
+    return False
+
+
+Notes = Annotated[
+    dict[str, Any], Rule(is_shallow, "a table without lists in lists in lists")
+]
+
+
+@with_config(STRICT)
+class Record(Evaluation, total=False):
     """One evaluation of a run.
 
     Seconds, bytes and ``revealed`` are cumulative up to the training of the cycle.  Values that are
-    absent or None were not measured.  Files of earlier versions lack some values.
+    absent or None were not measured.
     """
 
-    recipe: str
-    strategy: str
-    training: str
-    seed: int
-    cycle: int
-    # as in `Evaluation`
-    round: int
-    cohort: list[SiteId]
-    accuracy: float | None
-    balanced_accuracy: float | None
-    per_class: list[float | None] | None
-    mse: float | None
-    per_site: dict[SiteId, float | None] | None
-    accuracy_weighted: float | None
-    variance: float | None
-    worst_tenth: float | None
-    final: bool
-    point: str
-    model_bytes: int
-    retained: dict[SiteId, int]
-    training_loss: float | None  # on labeled examples; 1 for a model that knows nothing
-    majority: float | None  # accuracy of predicting the most frequent class
-    graph: dict[SiteId, list[SiteId]]
-    omega: dict[SiteId, list[SiteId]]
-    refused: list[SiteId]
-    evaluations: int
-    conflicts: int
-    guarded: int
-    features: int
-    penalty: float
-    temperature: float
-    left_out: float
-    # labels and rows
-    labeled: int  # bought so far, those that validate among them
-    labels_validation: int
-    pool: int  # training rows of all sites, labeled or not
-    labeled_per_site: dict[SiteId, list[int]]  # those that train, by class or in one number
-    labeled_per_class: list[int] | None
-    target_variance: float | None  # of the numbers to predict: the unit of ``mse``
-    # costs
-    seconds: float
-    bytes_up: int
-    bytes_down: int
-    revealed: list[DisclosureEntry]
-    executor: str
-    threads: int
-    versions: dict[str, str]
-    # of the query that follows
-    notes: Mapping[str, Any]  # what the query says of itself: JSON of its own form
-    pseudo_labels: PseudoLabels | None
-    stopped: str  # why the run ended before its last cycle
-    audit: Audited  # of the query that follows, where rows are drawn by chance
-    relayed: Relayed
-    diverged: bool  # training ended without a usable model
+    recipe: Annotated[str, Field(description="name of the experiment configuration")]
+    strategy: Annotated[str, Field(description="query strategy, with its fields")]
+    training: Annotated[str, Field(description="training algorithm, with its fields")]
+    seed: Annotated[Count, Field(description="seed of the run")]
+    cycle: Required[
+        Annotated[Count, Field(description="cycle, from 0 (after the initial labeled set)")]
+    ]
+    labeled: Annotated[
+        Count, Field(description="labels acquired so far, those for validation included")
+    ]
+    labels_validation: Annotated[
+        Count, Field(description="labels held out to select the best model")
+    ]
+    pool: Annotated[
+        Count, Field(description="training examples of all sites, labeled or not")
+    ]
+    labeled_per_site: Annotated[
+        dict[SiteId, list[Count]],
+        Field(description="training labels by site, and by class or in one number"),
+    ]
+    labeled_per_class: Annotated[
+        list[Count] | None, Field(description="training labels by class")
+    ]
+    target_variance: Annotated[
+        Number | None,
+        Field(description="variance of the regression targets, the unit of `mse`"),
+    ]
+    seconds: Annotated[
+        Number, Field(ge=0, allow_inf_nan=False, description="duration in seconds")
+    ]
+    bytes_up: Annotated[Count, Field(description="bytes from sites to the server side")]
+    bytes_down: Annotated[Count, Field(description="bytes from the server side to sites")]
+    revealed: Annotated[
+        list[DisclosureEntry], Field(description="data that left the sites")
+    ]
+    executor: Annotated[str, Field(description="engine that trained")]
+    threads: Annotated[Count, Field(description="number of threads")]
+    versions: Annotated[dict[str, str], Field(description="versions of packages")]
+    notes: Annotated[
+        Notes, Field(description="values noted by the query strategy, under its own names")
+    ]
+    pseudo_labels: Annotated[
+        PseudoLabels | None,
+        Field(description="accuracy of the local models before the query that follows"),
+    ]
+    stopped: Annotated[str, Field(description="why the run ended before its last cycle")]
+    audit: Annotated[
+        Audited, Field(description="score on the evaluation set of the query that follows")
+    ]
+    relayed: Annotated[Relayed, Field(description="peer messages in the training")]
+    diverged: Annotated[bool, Field(description="training ended without a usable model")]
+
+
+BESIDE: Mapping[str, tuple[str, ...]] = {
+    "variance": (
+        "per_site",
+        "accuracy_weighted",
+        "worst_tenth",
+        "labeled_per_site",
+        "bytes_down",
+    ),
+    "per_site": ("round",),
+    "graph": ("labeled_per_site", "round"),
+}
+"""Fields that are never missing beside another one."""
+
+
+def check_record(row: Record) -> Record:
+    """Return a record whose fields agree with each other. Raises ValueError otherwise."""
+    problem = (
+        _find_missing(row)
+        or _find_unscored(row)
+        or _find_unequal(row)
+        or _find_stranger(row)
+    )
+    if problem is not None:
+        raise ValueError(problem)
+    return row
+
+
+CompleteRecord = Annotated[Record, AfterValidator(check_record)]
+"""A record as read from a file."""
+
+
+def _find_missing(row: Mapping[str, object]) -> str | None:
+    """Return an error for a field that is missing although another one requires it."""
+    for name, others in BESIDE.items():
+        if row.get(name) in (None, {}):
+            continue
+        for other in others:
+            if row.get(other) in (None, {}):
+                return f"{other} is missing beside {name}"
+    return None
+
+
+def _find_unscored(row: Record) -> str | None:
+    """Return an error for a spread over sites without any score."""
+    if row.get("variance") is None:
+        return None
+    if all(score is None for score in (row["per_site"] or {}).values()):
+        return "per_site has no score beside variance"
+    return None
+
+
+def _find_unequal(row: Record) -> str | None:
+    """Return an error for sites with different numbers of classes."""
+    counts = row.get("labeled_per_site") or {}
+    lengths = {len(of_site) for of_site in counts.values()}
+    if len(lengths) > 1:
+        words = join_words([str(length) for length in sorted(lengths)])
+        return f"labeled_per_site has lists of {words} numbers; all sites have as many"
+    return None
+
+
+def _find_stranger(row: Record) -> str | None:
+    """Return an error for a site that has no labels in the record."""
+    known = row.get("labeled_per_site")
+    if not known:
+        return None
+    named: dict[str, set[str]] = {}
+    for name in ("graph", "omega"):
+        links: Mapping[str, list[str]] = row.get(name) or {}  # type: ignore[assignment]
+        named[name] = set(links).union(*links.values())
+    for at, entry in enumerate(row.get("revealed") or ()):
+        named[f"revealed.{at}.received"] = set(entry.get("received") or ())
+    for field, sites in named.items():
+        for site in sorted(sites - set(known)):
+            return f"{field} names {show_name(site)!r}, which labeled_per_site has not"
+    return None

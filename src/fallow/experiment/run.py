@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
@@ -32,13 +32,15 @@ from fallow.experiment.journal import Journal
 from fallow.experiment.methods import local_training_config
 from fallow.experiment.model_file import save_model
 from fallow.experiment.phases import Phases
-from fallow.experiment.record import Evaluation, Record
 from fallow.experiment.scale import Scale
 from fallow.experiment.steps import Spent, add_queries, build_record, cohort_of
 from fallow.experiment.stopping import decide_stop
 from fallow.settings.recipe import Recipe
 from fallow.settings.stopping import parse_stop
 from fallow.storage.files import load_tree, save_tree, write_lines
+
+if TYPE_CHECKING:
+    from fallow.experiment.record import Evaluation, Record
 
 TUNED = "0/tuned"
 """The step in which a field of the encoder is chosen by the first labels."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from fallow.experiment.audit import deviation_of
 from fallow.experiment.curve import FEWEST, Point
-from fallow.experiment.record import Record
+
+if TYPE_CHECKING:
+    from fallow.experiment.record import Record
 
 Source = Literal["test", "audit", "left-out"]
 """What a score is measured on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from fallow.core.banks import Layout
 from fallow.core.disclosure import payload
@@ -13,8 +13,10 @@ from fallow.experiment.convergence import measure_training_loss, score_of_majori
 from fallow.experiment.environment import Environment, Simulation
 from fallow.experiment.evaluate import evaluate
 from fallow.experiment.journal import Journal
-from fallow.experiment.record import Chosen, Evaluation, Scores
 from fallow.experiment.steps import cohort_of, describe_collaboration
+
+if TYPE_CHECKING:
+    from fallow.experiment.record import Chosen, Evaluation, Scores
 
 CHOSEN: tuple[Literal["penalty", "temperature", "left_out"], ...] = (
     "penalty",

@@ -7,23 +7,31 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
 
-from fallow.core.disclosure import Disclosure, DisclosureEntry
+from fallow.core.disclosure import Disclosure
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import SiteId, State
 from fallow.data import validation_split
 from fallow.experiment.environment import Environment, Simulation
 from fallow.experiment.finished import FinishedPhase, FinishedQuery, StepCosts
 from fallow.experiment.journal import Journal
-from fallow.experiment.record import Collaboration, Evaluation, Record, Relayed
 from fallow.experiment.versions import threads, versions_of
 from fallow.settings.recipe import Recipe
 from fallow.sites.store import Label
 from fallow.training.personal.parts.graphs import peers
+
+if TYPE_CHECKING:
+    from fallow.experiment.record import (
+        Collaboration,
+        DisclosureEntry,
+        Evaluation,
+        Record,
+        Relayed,
+    )
 
 
 @dataclass

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from fallow.experiment.curve import FEWEST, fit_curve
 from fallow.experiment.finished import FinishedStop
-from fallow.experiment.record import Record
 from fallow.experiment.scores_by_labels import (
     SOURCES,
     WORDS,
@@ -14,6 +14,9 @@ from fallow.experiment.scores_by_labels import (
     scores_of,
 )
 from fallow.settings.stopping import StopRule
+
+if TYPE_CHECKING:
+    from fallow.experiment.record import Record
 
 
 def decide_stop(rule: StopRule, records: Sequence[Record]) -> FinishedStop:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -46,7 +46,6 @@ from fallow.experiment.journal import Journal
 from fallow.experiment.methods import executor_of, is_shared, methods_of, placement_of
 from fallow.experiment.model_maker import ModelMaker
 from fallow.experiment.phases import Memory, Phases
-from fallow.experiment.record import Evaluation, PseudoLabels
 from fallow.experiment.rows import draw_flipped_sites, open_data, split_rows, split_tests
 from fallow.experiment.scale import Scale, is_standardized
 from fallow.experiment.scoring import score_round
@@ -64,6 +63,9 @@ from fallow.storage.features import FeatureStore
 from fallow.storage.files import raw
 from fallow.training.scaling import Scaling
 from fallow.transport.bytes import Bytes
+
+if TYPE_CHECKING:
+    from fallow.experiment.record import Evaluation, PseudoLabels
 
 Runtime = Literal["inprocess", "bytes"]
 

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from fallow.core.disclosure import DisclosureEntry
 from fallow.core.words import count_noun, duration, join_words, size, was_or_were
 from fallow.report.blocks import Block, Blocks, Command, Fold, Note, Table
 from fallow.report.columns import NOTHING
@@ -20,6 +19,9 @@ from fallow.settings.spec import Spec
 from fallow.storage.plain import one_line
 from fallow.study.names import heading
 from fallow.study.reading import RunRecords, StudyRecords
+
+if TYPE_CHECKING:
+    from fallow.experiment.record import DisclosureEntry
 
 SEEN_BY = {
     "sum": "the coordinator: the aggregate (and each contribution, without secure aggregation)",

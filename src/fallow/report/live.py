@@ -11,7 +11,7 @@ from fallow.core.words import count_noun, was_or_were
 from fallow.report.blocks import Block, Blocks, Note, Table, Text
 from fallow.report.live_state import LiveState
 from fallow.storage.received import parse_json, read_regular
-from fallow.study.record_parts import find_wrong
+from fallow.storage.validation import find_error
 from fallow.study.records import StudyRecords
 
 REFRESH = 30  # seconds after which a page about an open run looks again
@@ -51,7 +51,7 @@ def read_live(folder: Path) -> Live | None:
         return None
     try:
         json = parse_json(content)
-        wrong = find_wrong(json, LiveState)
+        wrong = find_error(LiveState, json)
     except ValueError as error:
         wrong = str(error)
     if wrong is not None:

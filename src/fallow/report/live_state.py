@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from typing import Annotated, TypedDict
+from typing import Annotated, NotRequired
 
-from fallow.study.record_parts import Rule
+from pydantic import Field, with_config
+from typing_extensions import TypedDict
+
+from fallow.storage.validation import STRICT, Count, Rule
 
 STEP = re.compile(r"[0-9]{1,9}/(initial|query(-[0-9]{1,9})?)")
 YEARS = (1970, 9998)
@@ -32,94 +35,136 @@ def is_step(text: str) -> bool:
     return STEP.fullmatch(text) is not None
 
 
-def is_count(number: int) -> bool:
-    """Return whether an integer is a valid count."""
-    return number >= 0
-
-
 Moment = Annotated[str, Rule(is_moment, "a moment such as 2026-12-05T21:49:24+00:00")]
 Step = Annotated[str, Rule(is_step, "a step such as 2/query")]
-Count = Annotated[int, Rule(is_count, "a whole number, 0 or more")]
 
 
-class LabelCounts(TypedDict, total=False):
-    """Labeling progress of a site."""
+@with_config(STRICT)
+class LabelCounts(TypedDict):
+    """Labeling progress of a site in a step."""
 
-    asked: Count
-    answered: Count
-    declined: Count
-    open: Count
-    conflicts: Count
+    asked: Annotated[Count, Field(description="labeling tasks of the step")]
+    answered: Annotated[Count, Field(description="labeled examples")]
+    declined: NotRequired[
+        Annotated[Count, Field(description="examples that annotators cannot tell")]
+    ]
+    open: NotRequired[Annotated[Count, Field(description="open labeling tasks")]]
+    conflicts: NotRequired[
+        Annotated[Count, Field(description="examples on which annotators disagree")]
+    ]
 
 
+@with_config(STRICT)
 class SiteState(TypedDict, total=False):
     """State of a site."""
 
-    online: bool
-    awaited: Moment | None
-    seen: Moment | None
-    rows: Count | None
-    test: Count | None
-    labels: LabelCounts | None
-    counted: Moment | None
+    online: Annotated[bool, Field(description="whether the site is connected")]
+    awaited: Annotated[
+        Moment | None, Field(description="since when its reply is awaited, or null")
+    ]
+    seen: Annotated[Moment | None, Field(description="time of its last message")]
+    rows: Annotated[Count | None, Field(description="number of training examples")]
+    test: Annotated[Count | None, Field(description="number of test examples")]
+    labels: Annotated[LabelCounts | None, Field(description="labeling progress")]
+    counted: Annotated[Moment | None, Field(description="time of the labeling progress")]
 
 
+@with_config(STRICT)
 class Refusal(TypedDict):
     """Rejected reply."""
 
-    site: str
-    at: Moment
-    why: str
+    site: Annotated[str, Field(description="name of the site")]
+    at: Annotated[Moment, Field(description="time of the latest rejection")]
+    why: Annotated[str, Field(description="reason")]
 
 
+@with_config(STRICT)
 class AbsentSite(TypedDict):
     """Site that a round or query proceeds without."""
 
-    site: str
-    what: str
-    at: Moment
+    site: Annotated[str, Field(description="name of the site")]
+    what: Annotated[str, Field(description="round or query")]
+    at: Annotated[Moment, Field(description="since when")]
 
 
+@with_config(STRICT)
 class WaitingState(TypedDict):
     """Exchange that waits for sites."""
 
-    key: str
-    sites: list[str]
-    needed: Count
-    since: Moment
-    until: Moment
-    can_advance: bool
-    is_of_all: bool
+    key: Annotated[str, Field(description="key of the exchange")]
+    sites: Annotated[list[str], Field(description="pending sites")]
+    needed: Annotated[Count, Field(description="number of replies needed")]
+    since: Annotated[Moment, Field(description="since when the exchange waits")]
+    until: Annotated[Moment, Field(description="when the exchange ends at the latest")]
+    can_advance: Annotated[
+        bool, Field(description="whether `advance` proceeds without the pending sites")
+    ]
+    is_of_all: Annotated[
+        bool, Field(description="whether `advance` removes the sites from the study")
+    ]
 
 
-class EndedLabels(TypedDict, total=False):
+@with_config(STRICT)
+class EndedLabels(TypedDict):
     """Step whose labeling has ended."""
 
-    step: Step
-    why: str
-    open: Count | None
+    step: Annotated[Step, Field(description="the step")]
+    why: Annotated[str, Field(description="`advance`, `deadline` or another reason")]
+    open: NotRequired[
+        Annotated[Count | None, Field(description="labeling tasks that were still open")]
+    ]
 
 
-class LiveState(TypedDict, total=False):
-    """Content of ``live.json``."""
+@with_config(STRICT)
+class LiveState(TypedDict):
+    """State of a run at real sites, the content of ``live.json``."""
 
-    state: str
-    why: str | None
-    name: str
-    pid: int
-    started: Moment
-    updated: Moment
-    phase: str
-    step: Step | None
-    cycle: int | None
-    cycles: int | None
-    round: int | None
-    rounds: int | None
-    deadline: Moment | None
-    waiting: WaitingState | None
-    silent: dict[str, Moment | None] | None
-    ended: EndedLabels | None
-    absent: list[AbsentSite] | None
-    left: dict[str, Moment] | None
-    sites: dict[str, SiteState]
-    refusals: list[Refusal] | None
+    state: Annotated[
+        str,
+        Field(description="`running`, `stopped`, `finished`, `failed` or `not started`"),
+    ]
+    why: NotRequired[
+        Annotated[str | None, Field(description="why the run is not going on")]
+    ]
+    name: NotRequired[Annotated[str, Field(description="name of the study")]]
+    pid: NotRequired[Annotated[Count, Field(description="process of the coordinator")]]
+    started: NotRequired[Annotated[Moment, Field(description="start of the coordinator")]]
+    updated: NotRequired[Annotated[Moment, Field(description="time of this state")]]
+    phase: NotRequired[Annotated[str, Field(description="what the run does")]]
+    step: NotRequired[Annotated[Step | None, Field(description="step that is labeled")]]
+    cycle: NotRequired[Annotated[Count | None, Field(description="cycle, from 0")]]
+    cycles: NotRequired[Annotated[Count | None, Field(description="number of cycles")]]
+    round: NotRequired[Annotated[Count | None, Field(description="round, from 0")]]
+    rounds: NotRequired[
+        Annotated[Count | None, Field(description="number of rounds in a cycle")]
+    ]
+    deadline: NotRequired[
+        Annotated[Moment | None, Field(description="when open labeling tasks expire")]
+    ]
+    waiting: NotRequired[
+        Annotated[WaitingState | None, Field(description="exchange that waits for sites")]
+    ]
+    silent: NotRequired[
+        Annotated[
+            dict[str, Moment | None] | None,
+            Field(description="last message of sites that do not report their progress"),
+        ]
+    ]
+    ended: NotRequired[
+        Annotated[EndedLabels | None, Field(description="step whose labeling has ended")]
+    ]
+    absent: NotRequired[
+        Annotated[
+            list[AbsentSite] | None,
+            Field(description="sites that rounds or queries proceed without"),
+        ]
+    ]
+    left: NotRequired[
+        Annotated[
+            dict[str, Moment], Field(description="sites removed from the study, and when")
+        ]
+    ]
+    sites: Annotated[dict[str, SiteState], Field(description="state of each site")]
+    refusals: NotRequired[
+        Annotated[list[Refusal] | None, Field(description="latest rejected replies")]
+    ]

@@ -15,12 +15,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from fallow.core.methods import Method
-from fallow.experiment.record import Record
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
 from fallow.study.reading import RunRecords, is_bound, read_study
@@ -33,6 +33,9 @@ from fallow.study.statistics import (
     mean_sd,
     t_interval,
 )
+
+if TYPE_CHECKING:
+    from fallow.experiment.record import Record
 
 MARGIN = 0.003
 """0.3 points of accuracy: what is not worse by more than that is not worse."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import TYPE_CHECKING, Literal, final
 
 from fallow.experiment.curve import FEWEST, Curve, Point, fit_curve
-from fallow.experiment.record import Record
 from fallow.experiment.scores_by_labels import (
     SOURCES,
     WORDS,
@@ -16,6 +15,9 @@ from fallow.experiment.scores_by_labels import (
     mean_scores,
 )
 from fallow.study.records import StudyRecords
+
+if TYPE_CHECKING:
+    from fallow.experiment.record import Record
 
 By = Literal["auto", "test", "audit", "left-out"]
 MORE = 200.0

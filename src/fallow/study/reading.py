@@ -11,30 +11,14 @@ line is skipped and counted.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any
 
-from fallow.experiment.record import Record
-from fallow.settings.recipe import Recipe
-from fallow.settings.spec import Published
-from fallow.storage.plain import one_line, plain
-from fallow.storage.received import (
-    check_depth,
-    check_no_links_below,
-    parse_json,
-    read_regular,
-)
+from fallow.experiment.record import CompleteRecord, Record
+from fallow.storage.received import check_no_links_below, parse_json, read_regular
+from fallow.storage.validation import find_error, find_error_in_json
 from fallow.study.known import Known
-from fallow.study.record_parts import (
-    CHECKED,
-    HUGE,
-    LARGEST,
-    WIDEST,
-    find_wrong,
-    find_wrong_part,
-)
 from fallow.study.records import (
     BOUND,
     ClassCounts,
@@ -43,6 +27,7 @@ from fallow.study.records import (
     StudyRecords,
     is_bound,
 )
+from fallow.study.stored import PartitionFile, StudyFile, check_settings
 
 __all__ = [
     "BOUND",
@@ -69,60 +54,6 @@ MOST_RUNS = 1_000_000
 """Strategies times seeds of a study: each is looked for in a file of its own."""
 LONGEST = 500
 """Letters of a name of a site or class that are shown."""
-LISTS = ("cohort", "per_class", "refused", "revealed")
-MAPPINGS = (
-    "per_site",
-    "retained",
-    "graph",
-    "omega",
-    "labeled_per_site",
-    "versions",
-    "notes",
-    "pseudo_labels",
-    "audit",
-    "relayed",
-)
-COUNTS = (
-    "labeled",
-    "labels_validation",
-    "pool",
-    "seconds",
-    "bytes_up",
-    "bytes_down",
-    "threads",
-    "model_bytes",
-)
-NUMBERS = (
-    *COUNTS,
-    "seed",
-    "cycle",
-    "round",
-    "accuracy",
-    "balanced_accuracy",
-    "mse",
-    "accuracy_weighted",
-    "variance",
-    "worst_tenth",
-    "evaluations",
-    "conflicts",
-    "guarded",
-    "features",
-    "penalty",
-    "temperature",
-    "left_out",
-    "target_variance",
-)
-"""Fields of a record by the kind of their values; each may be None."""
-PARTS: Mapping[str, object] = {
-    "name": str,
-    "recipe": Recipe | None,
-    "reference": str | None,
-    "command": str | None,
-    "published": Published | None,
-    "versions": dict[str, str] | None,
-    "classes": list[str] | None,
-}
-"""The types of what is read of a study's description."""
 
 
 def _records(path: Path) -> tuple[tuple[Record, ...], int]:
@@ -143,54 +74,11 @@ def _records(path: Path) -> tuple[tuple[Record, ...], int]:
         except (ValueError, RecursionError):
             damaged += bool(line.strip())
             continue
-        if not _is_record(row):
-            damaged += 1
-            continue
-        wrong = find_wrong_part(row) or _find_depth(row)
+        wrong = find_error(CompleteRecord, row)
         if wrong is not None:
             raise ValueError(f"{path}, line {number}: {wrong}; {RESTORE}")
-        rows.append(cast("Record", row))
+        rows.append(row)
     return tuple(rows), damaged
-
-
-def _find_depth(row: Mapping[str, object]) -> str | None:
-    """Return an error for a record with lists nested too deeply, or None."""
-    for name, value in row.items():
-        # the depth of others follows from their types
-        if name in CHECKED or not isinstance(value, (dict, list)):
-            continue
-        try:
-            check_depth(value)
-        except ValueError as error:
-            return f"{plain(name, WIDEST)} cannot be read: {error}"
-    return None
-
-
-def _is_record(row: object) -> bool:
-    """Return whether a line is a record with valid types."""
-    if not isinstance(row, dict) or type(row.get("cycle")) is not int:
-        return False
-    for name in NUMBERS:
-        value = row.get(name)
-        if value is not None and not isinstance(value, (int, float)):
-            return False
-        if isinstance(value, int) and abs(value) > LARGEST:
-            return False
-        if isinstance(value, float) and HUGE < abs(value) < math.inf:
-            return False
-        if name in COUNTS and value is not None and not 0 <= value < math.inf:
-            return False
-    has_lists = all(isinstance(row.get(name) or [], list) for name in LISTS)
-    has_mappings = all(isinstance(row.get(name) or {}, dict) for name in MAPPINGS)
-    return has_lists and has_mappings
-
-
-class _Counts(TypedDict):
-    """Content of ``partition.json``; regression has no matrix."""
-
-    sites: list[str]
-    classes: list[str]
-    matrix: list[list[int]]
 
 
 def _partition(path: Path) -> ClassCounts | None:
@@ -202,9 +90,9 @@ def _partition(path: Path) -> ClassCounts | None:
         raw: Any = parse_json(read_regular(path))  # Any: looked at below
     except (FileNotFoundError, ValueError):
         return None  # half-written
-    if not isinstance(raw, dict) or not raw.keys() >= _Counts.__required_keys__:
+    if not isinstance(raw, dict) or "matrix" not in raw:
         return None
-    wrong = find_wrong(raw, _Counts) or _find_wrong_counts(raw["matrix"], raw)
+    wrong = find_error(PartitionFile, raw) or _find_wrong_counts(raw["matrix"], raw)
     if wrong is not None:
         raise ValueError(f"{path}: {wrong}; {RESTORE}")
     return ClassCounts(
@@ -225,8 +113,6 @@ def _find_wrong_counts(matrix: list[list[int]], raw: Mapping[str, Sized]) -> str
             return (
                 f"matrix.{at} has {len(of_site)} counts, and there are {n_classes} classes"
             )
-        if min(of_site, default=0) < 0:
-            return f"matrix.{at} has a count below 0"
     if not any(map(any, matrix)):
         return "matrix says that no site holds a row"
     return None
@@ -290,53 +176,30 @@ def _study(path: Path, known: Known) -> StudyManifest:
             f"{file} is damaged ({error}); restore it, or run the study again in another folder"
         ) from error
     try:
-        _check_parts(raw)
-        study_manifest = StudyManifest(
-            name=raw["name"],
-            recipe=raw.get("recipe") or {},
-            reference=raw.get("reference"),
-            strategies=tuple(raw["strategies"]),
-            seeds=tuple(raw["seeds"]),
-            command=raw.get("command") or "",
-            published=raw.get("published"),
-            versions=raw.get("versions") or {},
-            classes=tuple(raw.get("classes") or ()),
-            known=known,
-        )
-        _check_manifest(study_manifest)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        wrong = find_error_in_json(StudyFile, raw)
+        if wrong is not None:
+            raise ValueError(wrong)
+        recipe = raw.get("recipe") or {}
+        check_settings(recipe, "recipe")
+        if len(raw["strategies"]) * len(raw["seeds"]) > MOST_RUNS:
+            raise ValueError(f"strategies and seeds: more than {MOST_RUNS:,} runs")
+    except ValueError as error:
         raise ValueError(
             f"{file} is not a study's description (wrong or missing: {error}); "
             "give the directory that 'fallow compare --out' wrote"
         ) from error
-    return study_manifest
-
-
-def _check_parts(raw: object) -> None:
-    """Raise ValueError for a manifest with an invalid type."""
-    if not isinstance(raw, dict):
-        raise ValueError("it is no table of names and values")
-    for name in ("strategies", "seeds"):  # which are looked at one by one
-        if not isinstance(raw.get(name), list):
-            raise ValueError(f"{name} is no list")
-    for name, kind in PARTS.items():
-        wrong = find_wrong(raw.get(name), kind, name)
-        if wrong is not None:
-            raise ValueError(wrong)
-
-
-def _check_manifest(study: StudyManifest) -> None:
-    """Raise ValueError for an invalid manifest; strategies become folder names and table cells."""
-    named: tuple[object, ...] = study.strategies  # as they stand in a file
-    for strategy in named:
-        is_name = isinstance(strategy, str) and strategy == one_line(strategy)
-        if not is_name or strategy in ("", ".", ".."):
-            raise ValueError(f"strategies: {strategy!r:.80} is no strategy")
-    for seed in study.seeds:
-        if type(seed) is not int or not 0 <= seed <= LARGEST:
-            raise ValueError(f"seeds: {seed!r:.80} is no seed")
-    if len(study.strategies) * len(study.seeds) > MOST_RUNS:
-        raise ValueError(f"strategies and seeds: more than {MOST_RUNS:,} runs")
+    return StudyManifest(
+        name=raw["name"],
+        recipe=recipe,
+        reference=raw.get("reference"),
+        strategies=tuple(raw["strategies"]),
+        seeds=tuple(raw["seeds"]),
+        command=raw.get("command") or "",
+        published=raw.get("published"),
+        versions=raw.get("versions") or {},
+        classes=tuple(raw.get("classes") or ()),
+        known=known,
+    )
 
 
 def read_study(path: Path | str, known: Known = NOTHING) -> StudyRecords:

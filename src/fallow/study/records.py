@@ -13,13 +13,15 @@ from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fallow.experiment.metrics import aulc
 from fallow.experiment.metrics_counts import class_spread, kl_to_global, total_variation
-from fallow.experiment.record import Record
 from fallow.study.known import Known
 from fallow.study.strategy import ParsedStrategy
+
+if TYPE_CHECKING:
+    from fallow.experiment.record import Record
 
 Measure = Literal["accuracy", "mse"]
 """What a study is scored by: a fraction in [0, 1], or an error."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from statistics import fmean, pvariance
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from fallow.core.types import Answer, SiteId, Value
 from fallow.experiment.over_sites import NOT_BY_SITE, worst_tenth
-from fallow.experiment.record import Scores
+
+if TYPE_CHECKING:
+    from fallow.experiment.record import Scores
 
 UNSCORED: Scores = {
     "accuracy": None,

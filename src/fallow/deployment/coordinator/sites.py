@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypedDict, final
+from typing import TYPE_CHECKING, TypedDict, final
 
 import torch
 
 from fallow.core.ask import Ask, Carrier
 from fallow.core.banks import Layout
 from fallow.core.complete import each_of_all
-from fallow.core.disclosure import Disclosure, DisclosureEntry
+from fallow.core.disclosure import Disclosure
 from fallow.core.methods import Methods, server_parts
 from fallow.core.missing import Missing
 from fallow.core.refusal import Halted
@@ -29,7 +29,6 @@ from fallow.experiment.finished import FinishedQuery, RowsAbout, TrainedPhase
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import is_shared
 from fallow.experiment.phases import Memory, Phases
-from fallow.experiment.record import Evaluation, Scores
 from fallow.experiment.scale import Scale
 from fallow.experiment.scoring import describe_round
 from fallow.experiment.steps import check_picked
@@ -38,6 +37,9 @@ from fallow.settings.budgets import LabelBudget, allocate_budget
 from fallow.settings.recipe import Recipe
 from fallow.transport.checks import ResponseCheck
 from fallow.transport.plausible_sums import PlausibleSums
+
+if TYPE_CHECKING:
+    from fallow.experiment.record import DisclosureEntry, Evaluation, Scores
 
 HELLO = "0/hello"
 FINISH = "left at the end"  # event log: rows of a `Disclosure`

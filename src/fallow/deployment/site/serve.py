@@ -9,8 +9,11 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from threading import Event
 from time import time
-from typing import Any, TypedDict
+from typing import Annotated, Any
 from urllib.request import getproxies
+
+from pydantic import Field, with_config
+from typing_extensions import TypedDict
 
 from fallow.core.events import Say
 from fallow.deployment.folders import tighten
@@ -25,7 +28,7 @@ from fallow.storage.errors import Failed
 from fallow.storage.files import write_json
 from fallow.storage.locks import alone, is_held
 from fallow.storage.received import parse_json, read_regular
-from fallow.study.record_parts import find_wrong
+from fallow.storage.validation import STRICT, Count, find_error
 from fallow.transport.envelope import open_reply
 from fallow.transport.links import is_loopback
 
@@ -35,12 +38,13 @@ LOCK = "site.lock"
 REACH = 3.0  # seconds to connect
 
 
-class ServerState(TypedDict):
+@with_config(STRICT)
+class ServerState(TypedDict, total=False):
     """Process state in a site's ``live.json``."""
 
-    pid: int
-    since: str | None
-    problem: str | None
+    pid: Annotated[Count, Field(description="process that serves the site")]
+    since: Annotated[str | None, Field(description="start of the connection")]
+    problem: Annotated[str | None, Field(description="why it is not connected")]
 
 
 def serve(
@@ -196,7 +200,7 @@ def read_status(folder: SiteFolder) -> ServerStatus:
     status: Mapping[str, Any] = {}  # it was just started
     with suppress(OSError, ValueError):
         json = parse_json(read_regular(folder.path / "live.json"))
-        if isinstance(json, dict) and find_wrong(json, ServerState) is None:
+        if isinstance(json, dict) and find_error(ServerState, json) is None:
             status = json
     return ServerStatus(
         pid=status.get("pid", 0), since=status.get("since"), problem=status.get("problem")

@@ -1,0 +1,92 @@
+"""Validation of plain values by their declared types, with error sentences.
+
+>>> find_error(dict[str, list[int]], {"a": [1, "x"]}, "counts")
+"counts.a.1 is 'x'; it must be a whole number"
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    TypeAdapter,
+    ValidationError,
+)
+
+from fallow.core.kinds import LARGEST, BrokenRule, describe_wrong_value
+
+HUGE = 1e100
+"""Largest number whose square is finite. Beyond are NaN and infinity, of a model that diverged."""
+STRICT = ConfigDict(strict=True, extra="forbid")
+"""Configuration of models: no conversions, and no fields that are not declared."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Additional condition of a type: ``Annotated[str, Rule(is_moment, "a moment")]``.
+
+    Attributes
+    ----------
+    is_kept
+        Whether a value of the type fulfills the condition.
+    words
+        Description of a valid value, with its article.
+    """
+
+    is_kept: Callable[[Any], bool]  # Any: the type that it annotates
+    words: str
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> Any:  # a schema of pydantic
+        return AfterValidator(self._check).__get_pydantic_core_schema__(source, handler)
+
+    def _check(self, value: Any) -> Any:
+        if not self.is_kept(value):
+            raise BrokenRule(self.words)
+        return value
+
+
+def is_usable(number: float) -> bool:
+    """Return whether a number has a finite square, or is NaN or infinite."""
+    return not HUGE < abs(number) < float("inf")
+
+
+Whole = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
+Number = Annotated[float, Rule(is_usable, "a number")]
+
+
+def find_error(kind: Any, value: object, name: str = "") -> str | None:
+    """Return an error sentence for a plain value that is not of a type, or None.
+
+    kind: a type, such as a typed dictionary with `STRICT`; name: name of the value in the sentence.
+    """
+    try:
+        adapter_of(kind).validate_python(value, strict=True)
+    except ValidationError as error:
+        return describe_wrong_value(kind, error.errors(include_url=False), whole=name)
+    return None
+
+
+def find_error_in_json(kind: Any, value: object, name: str = "") -> str | None:
+    """Return the same for types that only JSON describes as lists and tables: tuples, dataclasses."""
+    try:
+        adapter_of(kind).validate_json(json.dumps(value), strict=True)
+    except ValidationError as error:
+        return describe_wrong_value(kind, error.errors(include_url=False), whole=name)
+    return None
+
+
+@cache
+def adapter_of(kind: Any) -> TypeAdapter[Any]:
+    """Return the validator of a type, cached because its creation takes milliseconds."""
+    return TypeAdapter(kind)
