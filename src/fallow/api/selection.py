@@ -37,6 +37,7 @@ from fallow.core.methods import Methods
 from fallow.core.own import lend
 from fallow.core.terms import explain_constructor, list_keywords, nearest, refuse_keywords
 from fallow.core.types import SiteId, State
+from fallow.core.unused import refuse_for_classes
 from fallow.core.view import Rows
 from fallow.data.own.pixels import Channels, describe_move, has_channels_last
 from fallow.engine import Loop, row_loss
@@ -563,6 +564,8 @@ def _check_task(strategy: Any, known: _Classes, widths: set[int | None]) -> None
             f"{name} is for numbers to predict, and there are {known.count} classes; use fl.BADGE "
             "or fl.CoreSet"
         )
+    if known.count:
+        refuse_for_classes(strategy)
     is_by_classes = contract.regression is False or (
         contract.regression is None and bool(contract.needs)
     )

@@ -66,6 +66,8 @@ class Contract:
         The selection depends on a random stream even without ties.
     regression : bool, optional
         Supports regression.  None: unless it reads predictions.
+    regression_fields : sequence of str
+        Fields of a query strategy that apply to regression only.
     classes : bool
         Supports classification.
     linear : bool
@@ -142,6 +144,7 @@ class Contract:
     one_pass: bool = False
     draws: bool = False
     regression: bool | None = None
+    regression_fields: Sequence[str] = ()
     classes: bool = True
     linear: bool = False
     parts_show: str = ""

@@ -112,7 +112,14 @@ def load_tower(
     )
     tower: dict[str, Any] = {"mean": module.image_mean, "std": module.image_std}
     if tag is not None:
-        tower |= package.get_pretrained_cfg(name, tag)
+        known = package.get_pretrained_cfg(name, tag)
+        if not known:
+            tags = ", ".join(package.list_pretrained_tags_by_model(name)) or "none"
+            raise ValueError(
+                f"{purpose}: open_clip has no weights with the tag {tag!r}; its tags of this network "
+                f"are {tags}"
+            )
+        tower |= known
     return PhotoNetwork(module, tuple(tower["mean"]), tuple(tower["std"]))
 
 

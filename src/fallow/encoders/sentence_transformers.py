@@ -49,7 +49,7 @@ class SentenceTransformers:
         Name on the hub, such as "all-MiniLM-L6-v2".  The network must be in the local cache;
         nothing is downloaded.
     weights : str, optional
-        Path of a folder saved by the package, with weights in safetensors files; used instead of
+        Path of a folder saved by the package, with weights in safetensors files, instead of
         ``network``.
     sha256 : str, optional
         SHA-256 of the folder (`digest_of_folder`), with which sites verify that they have the same
@@ -90,6 +90,11 @@ class SentenceTransformers:
             raise ValueError(
                 "Sentence Transformers: network is missing; name one, such as "
                 "sentence-transformers:network=all-MiniLM-L6-v2, or a folder: weights=FOLDER"
+            )
+        if self.network and self.weights:
+            raise ValueError(
+                f"Sentence Transformers: network is {self.network!r} and weights is {self.weights!r}, "
+                "which replaces it; give one of them"
             )
 
     def width(self, shape: Shape) -> int:

@@ -137,19 +137,17 @@ def load_pretrained(
 ) -> nn.Module:
     """Build a network of a package and load its weights, in evaluation mode.
 
-    weights: the file, with the agreed digest; None: the file that ``find_cached`` returns.  prefix:
-    see `fill_network`.  Raises ValueError if the package cannot build it, and for missing or
-    different weights.
+    weights: the file; None: the file that ``find_cached`` returns.  sha256: the agreed digest of
+    either.  prefix: see `fill_network`.  Raises ValueError if the package cannot build it, and for
+    missing or different weights.
     """
     try:
         with stay_offline():
             network = build()
     except Exception as error:  # the package raises its own errors
         raise ValueError(f"{purpose} cannot be made: {error}; check its name") from error
-    if weights is None:
-        file = find_cached()
-    else:
-        file = check_file(weights, sha256, purpose)
+    path = str(find_cached()) if weights is None else weights
+    file = check_file(path, sha256, purpose)
     return fill_network(network, file, purpose, prefix)
 
 

@@ -27,8 +27,8 @@ LOADERS = {
 class Spec:
     """Component by name (or ``module:Class``), with the parameters that differ from the default.
 
-    >>> Spec.parse("ahfal:tau=15:toggle=never")
-    Spec(name='ahfal', fields={'tau': 15, 'toggle': 'never'})
+    >>> Spec.parse("ahfal:tau=15:balance=none")
+    Spec(name='ahfal', fields={'tau': 15, 'balance': 'none'})
     """
 
     name: str

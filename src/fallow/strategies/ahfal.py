@@ -12,6 +12,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer
+from fallow.core.unused import refuse_unused
 from fallow.core.view import Picks, Release, View
 from fallow.models.scores import entropy, least_confidence, margin
 from fallow.strategies.base import Budget, Memo, check_choices, orders
@@ -106,6 +107,8 @@ class AHFAL:
             raise ValueError(f"AHFAL's tau is {self.tau}; it must be 0 or more")
         if not 0 <= self.mix <= 1:
             raise ValueError(f"AHFAL's mix is {self.mix}; it must lie between 0 and 1")
+        refuse_unused(self, "tau", "tau_scale", switch="toggle", used_with=("auto",))
+        refuse_unused(self, "mix", switch="toggle", used_with=("auto", "always"))
 
     # -- server side ------------------------------------------------------------------------
 

@@ -73,6 +73,7 @@ class BADGE:
         needs=("local",),
         draws=True,
         regression=True,
+        regression_fields=("sigma",),
     )
 
     def __post_init__(self) -> None:

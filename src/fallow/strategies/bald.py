@@ -13,6 +13,7 @@ from torch.nn.functional import linear
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
+from fallow.core.unused import refuse_unused
 from fallow.core.view import Picks, View
 from fallow.strategies.base import Budget, Memo, check_choices, orders
 from fallow.strategies.parts import top
@@ -75,6 +76,7 @@ class BALD:
             raise ValueError(
                 f"BALD has {self.passes} passes, and one cannot disagree; use 2 or more"
             )
+        refuse_unused(self, "model", "passes", switch="ensemble", used_with=(False,))
         if self.ensemble:
             says = replace(BALD.contract, needs=("local", "global"), draws=False)
             object.__setattr__(self, "contract", says)

@@ -17,6 +17,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer
+from fallow.core.unused import refuse_unused
 from fallow.core.view import Picks, View
 from fallow.models.scores import entropy
 from fallow.strategies.base import Budget, Memo, check_choices, orders
@@ -106,6 +107,7 @@ class FairFAL:
             raise ValueError(
                 f"FairFAL's delta is {self.delta}; it must lie between 0 and 1"
             )
+        refuse_unused(self, "delta", switch="query_model", used_with=("auto", "opposite"))
 
     # -- server side ------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer, SiteId
+from fallow.core.unused import refuse_unused
 from fallow.core.view import Picks, View
 from fallow.strategies.base import Budget, Memo, check_choices, orders
 from fallow.strategies.parts import leverage
@@ -138,6 +139,7 @@ class Pivotal:
 
     def __post_init__(self) -> None:
         check_choices(self)
+        refuse_unused(self, "split", switch="tree", used_with=(True,))
         contract = replace(
             Pivotal.contract.without(*NEVER[self.allot]), budget_of=self.allot
         )

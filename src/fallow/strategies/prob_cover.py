@@ -11,6 +11,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
+from fallow.core.unused import refuse_unused
 from fallow.core.view import Picks, View
 from fallow.strategies.base import Budget, Memo, check_choices, orders
 from fallow.strategies.parts import UnitFeatures, cluster_rows, square_distances
@@ -76,6 +77,7 @@ class ProbCover:
             raise ValueError(
                 f"ProbCover's purity is {self.purity}; it must be between 0 and 1"
             )
+        refuse_unused(self, "purity", switch="radius", used_with=(None,))
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep("select", to=orders(budget))

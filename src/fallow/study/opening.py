@@ -17,6 +17,7 @@ from fallow.core.contract import Contract
 from fallow.core.names import OWN, NamePolicy
 from fallow.core.spelling import spell_class
 from fallow.core.streams import stream
+from fallow.core.unused import refuse_for_classes
 from fallow.core.words import join_words
 from fallow.data.dataset import Dataset
 from fallow.data.facts import DataFacts, describe_data
@@ -199,6 +200,7 @@ def check_task(recipe: Recipe, found: Dataset, policy: NamePolicy = OWN) -> None
             )
         if not trainer.classes:
             raise ValueError(f"{recipe.training} is for {has}; use fedavg")
+        refuse_for_classes(methods["query"])
     width = math.prod(shape_seen(recipe, tuple(found.x.shape[1:]), policy))
     if "least-squares" in trainer.tags and width > MOST_SOLVED:
         raise ValueError(

@@ -19,13 +19,12 @@ from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer, State
+from fallow.core.unused import refuse_unused
 from fallow.core.view import View
 from fallow.core.weights import cap_weights
 from fallow.training.base import model_at_site, own_statistics, with_own_statistics
 
 RULES = ("median", "trimmed", "clipped")
-USED_BY = {"trim": "trimmed", "clip": "clipped"}
-"""Field -> the only rule that uses it."""
 LARGEST = 0.5
 RATIO = 2.0
 """Maximum weight of a site in a clipped average: share of all, and multiple of the median."""
@@ -120,13 +119,8 @@ class Robust(StepTraining):
             )
         if self.clip is not None and not self.clip > 0:
             raise ValueError(f"Robust's clip is {self.clip}; it must be above 0, or none")
-        for field, rule in USED_BY.items():
-            value = getattr(self, field)
-            if value != getattr(Robust, field) and self.rule != rule:
-                raise ValueError(
-                    f"Robust's {field} is {value} and its rule is {self.rule!r}, which does not use "
-                    f"{field}; set rule={rule!r} or leave {field} out"
-                )
+        refuse_unused(self, "trim", switch="rule", used_with=("trimmed",))
+        refuse_unused(self, "clip", switch="rule", used_with=("clipped",))
 
     def round(self, state: State, ask: Ask) -> State:
         before = {name: state[name] for name in ("w", "stats")}

@@ -22,6 +22,7 @@ from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig, TrainingStage
 from fallow.core.types import Answer, SiteId, State
+from fallow.core.unused import refuse_unused
 from fallow.core.view import View
 from fallow.training.personal.base import model
 from fallow.training.personal.parts import graphs, greedy, server_half
@@ -39,6 +40,9 @@ Graph = Literal[
 ]
 SEARCHED = ("ggc", "symmetric-or", "symmetric-and", "degree")
 """Graphs that use GGC; the others are drawn or fixed."""
+
+OF_SEARCH = ("period", "between", "guard", "gain_tol", "gate", "smooth")
+"""Fields of GGC, which other graphs do not use."""
 
 LOWEST = {"period": 1, "tau_init": 0, "gain_tol": 0, "gate": 0, "smooth": 1}
 CHOICES = {
@@ -212,6 +216,11 @@ class DPFL(StepTraining):
                 raise ValueError(
                     f"DPFL's {field} is {value!r}; use one of {', '.join(known)}"
                 )
+        refuse_unused(self, *OF_SEARCH, switch="graph", used_with=SEARCHED)
+        averages_some = (*SEARCHED, "static", "resampled")
+        refuse_unused(
+            self, "budget", "counts_self", switch="graph", used_with=averages_some
+        )
         if self.budget is None and not self.counts_self:
             raise ValueError(
                 "DPFL's counts_self is False and its budget is none, to which nothing is counted; "

@@ -1,0 +1,158 @@
+"""Small networks with random weights, in the files that encoders load."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tests.encoders.asks import draw_pictures
+
+
+def digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def need(module: str, extra: str) -> Any:
+    """The package, or a skip that says how to install it."""
+    reason = f"{module} is not installed: pip install 'fallow[{extra}]'"
+    return pytest.importorskip(module, reason=reason)
+
+
+# -- timm -----------------------------------------------------------------------------------------
+
+
+def save_resnet(file: Path, seed: int = 0) -> torch.nn.Module:
+    """A small network of timm with its classes, saved as timm publishes them."""
+    timm = need("timm", "timm")
+    torch.manual_seed(seed)
+    whole: torch.nn.Module = timm.create_model("resnet10t", pretrained=False, num_classes=7)
+    save_file(whole.state_dict(), file)
+    return whole.eval()
+
+
+# -- ONNX -----------------------------------------------------------------------------------------
+
+
+def save_onnx(file: Path, shape: tuple[int, int, int], seed: int = 0) -> np.ndarray:
+    """A network that multiplies flattened images by a matrix of five columns."""
+    need("onnxruntime", "onnx")
+    onnx = pytest.importorskip(
+        "onnx", reason="onnx, which writes the file, is not installed"
+    )
+    rng = np.random.default_rng(seed)
+    w = rng.normal(size=(int(np.prod(shape)), 5)).astype(np.float32)
+    helper = onnx.helper
+    kind = onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [
+            helper.make_node("Flatten", ["rows"], ["flat"]),
+            helper.make_node("MatMul", ["flat", "w"], ["features"]),
+        ],
+        "net",
+        [helper.make_tensor_value_info("rows", kind, ["n", *shape])],
+        [helper.make_tensor_value_info("features", kind, ["n", 5])],
+        [onnx.numpy_helper.from_array(w, "w")],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), file)
+    return w
+
+
+# -- open_clip ------------------------------------------------------------------------------------
+
+CLIP = {
+    "embed_dim": 12,
+    "vision_cfg": {"image_size": 32, "layers": 2, "width": 64, "patch_size": 8},
+    "text_cfg": {
+        "context_length": 8,
+        "vocab_size": 64,
+        "width": 16,
+        "heads": 2,
+        "layers": 1,
+    },
+}
+
+
+def save_clip(file: Path, seed: int = 0) -> torch.nn.Module:
+    """A small model of open_clip, whose configuration "tiny-for-tests" the package then knows."""
+    package = need("open_clip", "open-clip")
+    settings = file.parent / "configs"
+    settings.mkdir(exist_ok=True)
+    (settings / "tiny-for-tests.json").write_text(json.dumps(CLIP))
+    package.add_model_config(settings)
+    torch.manual_seed(seed)
+    whole: torch.nn.Module = package.create_model("tiny-for-tests", pretrained=None).eval()
+    save_file(
+        {name: value.contiguous() for name, value in whole.state_dict().items()}, file
+    )
+    return whole
+
+
+# -- sentence-transformers ------------------------------------------------------------------------
+
+TEXTS = ["two beds on ward three", "no beds", "", "four beds on ward two"]
+
+
+def save_bert(folder: Path, seed: int = 0) -> Any:
+    """A network of texts with random weights, in a folder ``network`` of this folder."""
+    package = need("sentence_transformers", "sentence-transformers")
+    transformers = pytest.importorskip("transformers")
+    words = sorted({word for text in TEXTS for word in text.split()})
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    (folder / "vocab.txt").write_text("\n".join([*special, *words]) + "\n")
+    tokenizer = transformers.BertTokenizerFast(vocab_file=str(folder / "vocab.txt"))
+    settings = transformers.BertConfig(
+        vocab_size=len(special) + len(words),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=32,
+    )
+    torch.manual_seed(seed)
+    inner = folder / "bert"
+    transformers.BertModel(settings).save_pretrained(inner)
+    tokenizer.save_pretrained(inner)
+    from sentence_transformers.models import (  # type: ignore[import-not-found, unused-ignore]
+        Pooling,
+        Transformer,
+    )
+
+    words_in = Transformer(str(inner), max_seq_length=16)
+    pooling = Pooling(16)
+    whole = package.SentenceTransformer(modules=[words_in, pooling], device="cpu")
+    whole.save_pretrained(str(folder / "network"))
+    return whole
+
+
+# -- TabPFN ---------------------------------------------------------------------------------------
+
+
+def save_tabpfn(file: Path, seed: int = 0) -> None:
+    """A small TabPFN with random weights."""
+    need("tabpfn", "tabpfn")
+    from tabpfn.architectures import tabpfn_v2  # type: ignore[import-not-found, unused-ignore]
+    from tabpfn.checkpoint import save_as_safetensors  # type: ignore[import-not-found, unused-ignore]
+
+    settings = tabpfn_v2.TabPFNV2Config(
+        emsize=24, nlayers=2, nhead=2, max_num_classes=10, num_buckets=0
+    )
+    torch.manual_seed(seed)
+    network = tabpfn_v2.TabPFNV2(config=settings, n_out=10)
+    for weights in network.parameters():
+        torch.nn.init.normal_(weights, std=0.2)
+    details = {"architecture_name": "tabpfn_v2", "config": vars(settings)}
+    save_as_safetensors({"state_dict": network.state_dict(), **details}, file)
+
+
+def save_context(file: Path, seed: int = 0) -> None:
+    """Public rows of a table with four columns, the context of TabPFN."""
+    x = draw_pictures(40, 4, seed=seed)
+    save_file({"x": x, "y": (x[:, 0] > 0).long()}, file)
