@@ -157,7 +157,8 @@ def test_scaling_goes_on_without_a_silent_site_when_somebody_says_so(
     for word in ("Waiting for davos since", "at the latest until", "coordinate advance"):
         assert word in seen[0]
     assert world.bought(-1) == {"basel": 4, "chur": 4, "davos": 0}
-    live = read_live(world.place) or {}
+    live = read_live(world.place)
+    assert live is not None
     assert without(live)[0].startswith("The study goes on without davos since")
     assert live["waiting"] is None
     assert sorted(world.records()[-1]["per_site"]) == ["basel", "chur"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,7 +18,8 @@ from fallow.storage.errors import Stopped
 
 if TYPE_CHECKING:
     from fallow.cli.coordinate_words import CoordinatorLines
-    from fallow.report.live import Live
+    from fallow.deployment.coordinator.folder import CoordinatorFolder
+    from fallow.report.live_state import Status
 
 coordinate = typer.Typer(
     name="coordinate",
@@ -320,30 +320,12 @@ def start(
 def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     """Show progress: phase, pending sites, labeling progress."""
     from fallow.deployment.coordinator.folder import CoordinatorFolder
-    from fallow.deployment.coordinator.live import LABELING, Control
-    from fallow.deployment.coordinator.program import is_running
-    from fallow.report.live import read_live
+    from fallow.deployment.coordinator.status import collect_status
 
-    office = CoordinatorFolder.open(folder)
-    agreed = {"name": office.agreement.name, "digest": office.agreement.digest}
-    details: dict[str, object] = {**agreed}
-    result = read_live(folder)
-    if result is not None:
-        details |= {**result, **agreed}
-    elif is_running(folder):
-        details |= {"state": "running", "sites": {}, "refusals": []}
-    else:
-        details |= {"state": "not started", "sites": {}, "refusals": []}
-    if details["state"] == "running" and not is_running(folder):
-        details["state"] = "stopped"
-        details["why"] = "the process has ended"
-    details["missing"] = office.missing
+    details = collect_status(CoordinatorFolder.open(folder))
     details["forecast"] = _forecast(folder)
-    is_told = (Control(folder / "control").folder / "advance").exists()
-    is_labeling = details["state"] == "running" and details.get("phase") == LABELING
-    details["closing"] = is_told and is_labeling
     if as_json:
-        typer.echo(json.dumps(details, indent=1))
+        opt.print_json(details)
         return
     show(opt.console(), details)
 
@@ -360,7 +342,7 @@ def _forecast(folder: Path) -> list[str]:
     return [*list_stops(study), *describe_forecasts(study)]
 
 
-def show(console: Console, about: Live) -> None:
+def show(console: Console, about: Status) -> None:
     """Print the state of a run as lines and a table."""
     from fallow.cli.coordinate_words import show_sites
     from fallow.report.live import describe_standing, format_moment, without
@@ -376,10 +358,9 @@ def show(console: Console, about: Live) -> None:
     print_lines(console, without(about))
     show_sites(console, about)
     print_lines(console, about.get("forecast", []))
-    for line in about.get("refusals", [])[-3:]:
-        print_lines(
-            console, [f"{format_moment(line['at'])}  {line['site']}: {line['why']}"]
-        )
+    for refusal in (about.get("refusals") or [])[-3:]:
+        when = format_moment(refusal["at"])
+        print_lines(console, [f"{when}  {refusal['site']}: {refusal['why']}"])
 
 
 @coordinate.command()
@@ -392,10 +373,9 @@ def advance(
     the study."""
     from fallow.cli.coordinate_words import why_not_advanced
     from fallow.deployment.coordinator.live import LABELING, Control
-    from fallow.report.live import read_live
+    from fallow.deployment.coordinator.status import collect_status
 
-    _running(folder)
-    result = read_live(folder) or {}
+    result = collect_status(_running(folder))
     control = Control(folder / "control")
     if result.get("phase") == LABELING:
         control.tell("advance")
@@ -427,16 +407,18 @@ def stop(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsObject = False
     opt.tell([line], {"folder": str(folder)}, quiet=quiet, as_json=as_json)
 
 
-def _running(folder: Path) -> None:
+def _running(folder: Path) -> CoordinatorFolder:
+    """Return the folder of a running coordinator. Raises ValueError if none is running."""
     from fallow.deployment.coordinator.folder import CoordinatorFolder
     from fallow.deployment.coordinator.program import is_running
 
-    CoordinatorFolder.open(folder)
+    office = CoordinatorFolder.open(folder)
     if not is_running(folder):
         raise ValueError(
             f"no coordinator is running in {folder}; start it with: fallow coordinate start "
             f"{folder}"
         )
+    return office
 
 
 @contextmanager

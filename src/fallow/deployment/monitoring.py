@@ -12,15 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from fallow.core.types import Tree
 from fallow.deployment.coordinator.folder import CoordinatorFolder
-from fallow.deployment.coordinator.live import read_last, seconds_of
-from fallow.deployment.coordinator.program import is_running
+from fallow.deployment.coordinator.live import seconds_of
+from fallow.deployment.coordinator.status import collect_status
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.serve import has_ended, read_status
-from fallow.report.live import OPEN, read_live
+from fallow.report.live import OPEN
+from fallow.report.live_state import SiteState
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -169,15 +169,15 @@ class WatchedCoordinator:
         """Return healthy if a process works on the run, or if the run is finished."""
         name = self.folder.agreement.name
         try:
-            result = read_live(self.folder.path) or {}
+            status = collect_status(self.folder)
         except ValueError as error:
             return Health(False, str(error))
-        if result.get("state") == "finished":
+        if status["state"] == "finished":
             return Health(True, f"study {name} is finished")
-        if not is_running(self.folder.path):
+        if not status["alive"]:
             return Health(False, f"no coordinator works on study {name}")
-        if result.get("state") == OPEN and result.get("updated"):
-            silence = time.time() - seconds_of(result["updated"])
+        if status["state"] == OPEN and "updated" in status:
+            silence = time.time() - seconds_of(status["updated"])
             if silence < -SILENT:
                 return Health(
                     False,
@@ -196,28 +196,32 @@ class WatchedCoordinator:
         from prometheus_client.core import GaugeMetricFamily
 
         study = self.folder.agreement.name
-        result = read_last(self.folder.path) or {}  # `check` reports the error
-        sites: Mapping[str, Tree] = result.get("sites") or {}
-        waiting = sum(bool(about.get("awaited")) for about in sites.values())
         yield GaugeMetricFamily(
             "fallow_healthy",
             "1 while the coordinator does its work.",
             value=float(self.check().is_well),
         )
+        try:
+            status = collect_status(self.folder)
+        except ValueError:  # `check` reports the error
+            return
+        sites = status["sites"]
+        waiting = sum(bool(state.get("awaited")) for state in sites.values())
         place = GaugeMetricFamily(
             "fallow_phase", "1 for the phase that the run is in.", labels=["study", "phase"]
         )
-        place.add_metric([study, str(result.get("phase", result.get("state", "new")))], 1)
+        place.add_metric([study, status.get("phase", status["state"])], 1)
         yield place
-        for key in ("cycle", "round"):
-            if result.get(key) is not None:
+        numbers = {"cycle": status.get("cycle"), "round": status.get("round")}
+        for name, number in numbers.items():
+            if number is not None:
                 yield GaugeMetricFamily(
-                    f"fallow_{key}", f"The {key} that the run is in.", value=result[key]
+                    f"fallow_{name}", f"The {name} that the run is in.", value=number
                 )
         yield GaugeMetricFamily(
             "fallow_waiting_sites", "Number of pending sites.", value=waiting
         )
-        refusals = result.get("refusals") or []
+        refusals = status.get("refusals") or []
         yield GaugeMetricFamily(
             "fallow_refusals",
             "Recent rejected replies.",
@@ -226,7 +230,7 @@ class WatchedCoordinator:
         yield from _describe_sites(study, sites)
 
 
-def _describe_sites(study: str, sites: Mapping[str, Tree]) -> Iterator[Metric]:
+def _describe_sites(study: str, sites: Mapping[str, SiteState]) -> Iterator[Metric]:
     """Yield metrics of each site from the coordinator's point of view."""
     from prometheus_client.core import GaugeMetricFamily
 
@@ -245,9 +249,10 @@ def _describe_sites(study: str, sites: Mapping[str, Tree]) -> Iterator[Metric]:
     )
     for name, details in sites.items():
         online.add_metric([study, name], float(bool(details.get("online"))))
-        if details.get("seen"):
-            seen.add_metric([study, name], seconds_of(details["seen"]))
-        counts: Mapping[str, float] = details.get("labels") or {}
+        heard = details.get("seen")
+        if heard:
+            seen.add_metric([study, name], seconds_of(heard))
+        counts: Mapping[str, Any] = details.get("labels") or {}
         for state in COUNTS:
             if state in counts:
                 labels.add_metric([study, name, state], counts[state])

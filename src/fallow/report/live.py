@@ -27,7 +27,7 @@ MOST_BYTES = 2**24
 """Of the state of a run: so many are what tens of thousands of sites have."""
 NOTHING = "–"
 Live = Mapping[str, Any]
-"""``live.json`` as it was read: `fallow.deployment.coordinator.tell` writes it."""
+"""State of a run, or part of it: `LiveState` or `Status`."""
 WORDS = 2
 """So many columns about a site are text, the others numbers."""
 SCORED = (
@@ -39,7 +39,7 @@ CLOSED = {"advance": REQUEST, "deadline": "when their time was up"}
 """Why labels are not waited for any more, though people had more to answer."""
 
 
-def read_live(folder: Path) -> Live | None:
+def read_live(folder: Path) -> LiveState | None:
     """Read the state of a run at real sites; None for a simulation.
 
     Raises ValueError for an invalid file, and for links.
@@ -59,7 +59,7 @@ def read_live(folder: Path) -> Live | None:
             f"{path} is not the state of a run ({wrong}): a coordinator that is started writes it "
             "anew; of a study that was sent, ask for the one that was written, or delete it"
         )
-    return cast(Live, json)
+    return cast(LiveState, json)
 
 
 def live(study: StudyRecords, key: str) -> Blocks:

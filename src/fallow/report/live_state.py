@@ -1,4 +1,4 @@
-"""Types of ``live.json``, used to validate untrusted files."""
+"""State of a run at real sites: ``live.json``, and the status of its coordinator."""
 
 from __future__ import annotations
 
@@ -167,4 +167,20 @@ class LiveState(TypedDict):
     sites: Annotated[dict[str, SiteState], Field(description="state of each site")]
     refusals: NotRequired[
         Annotated[list[Refusal] | None, Field(description="latest rejected replies")]
+    ]
+
+
+@with_config(STRICT)
+class Status(LiveState):
+    """Status of a coordinator, as `fallow coordinate status --json` prints it."""
+
+    digest: Annotated[str, Field(description="fingerprint of the study agreement")]
+    alive: Annotated[bool, Field(description="whether a coordinator process is running")]
+    closing: Annotated[
+        bool,
+        Field(description="whether open labeling tasks are being withdrawn on request"),
+    ]
+    missing: Annotated[list[str], Field(description="sites that are not admitted yet")]
+    forecast: Annotated[
+        list[str], Field(description="sentences on early stops and on further labels")
     ]

@@ -1,0 +1,42 @@
+"""Status of a coordinator, collected from its folder."""
+
+from __future__ import annotations
+
+from fallow.deployment.coordinator.folder import CoordinatorFolder
+from fallow.deployment.coordinator.live import LABELING, Control
+from fallow.deployment.coordinator.program import is_running
+from fallow.report.live import OPEN, read_live
+from fallow.report.live_state import LiveState, Status
+
+NOT_STARTED = "not started"
+
+
+def collect_status(folder: CoordinatorFolder) -> Status:
+    """Return the status of a coordinator, without forecasts.
+
+    The commands, the monitoring and the report page read the same state. A state that is "running"
+    without a process is "stopped". Raises ValueError for an invalid ``live.json``.
+    """
+    is_alive = is_running(folder.path)
+    state = read_live(folder.path) or _begin(is_alive)
+    is_told = (Control(folder.path / "control").folder / "advance").exists()
+    is_labeling = is_alive and state.get("phase") == LABELING
+    status: Status = {
+        **state,
+        "name": folder.agreement.name,
+        "digest": folder.agreement.digest,
+        "alive": is_alive,
+        "closing": is_told and is_labeling and state["state"] == OPEN,
+        "missing": list(folder.missing),
+        "forecast": [],
+    }
+    if status["state"] == OPEN and not is_alive:
+        status["state"] = "stopped"
+        status["why"] = "the process has ended"
+    return status
+
+
+def _begin(is_alive: bool) -> LiveState:
+    """Return the state of a run of which nothing has been written."""
+    state = OPEN if is_alive else NOT_STARTED
+    return {"state": state, "sites": {}, "refusals": []}
