@@ -41,7 +41,7 @@ ifeq ($(TORCH),any)
 else
 	$(PY) -m pip install $(PIP_LOCKED) --require-hashes -r requirements-torch.lock
 endif
-	$(PY) -m pip install $(PIP_LOCKED) --no-build-isolation -e .
+	$(PY) -m pip install $(PIP_LOCKED) --no-build-isolation -e . -e studies/fallow-papers
 	@touch $(STAMP) $(DEV_STAMP)
 
 lock: $(DEV_STAMP)  ## write the lock files anew from pyproject.toml and constraints.txt
@@ -114,8 +114,8 @@ house: $(DEV_STAMP)  ## draw the packages, docs/packages.svg
 	$(PY) scripts/draw_house.py
 
 clean:  ## remove the environment and every cache; results in runs/ stay
-	rm -rf $(VENV) $(TOOLS) $(ADAPTERS) .coverage build dist src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	rm -rf $(VENV) $(TOOLS) $(ADAPTERS) .coverage build dist src/*.egg-info studies/*/src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find src tests bench examples studies -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # What to install, as pip names it.  A stamp is written last, so an interrupted installation goes on
 # the next time.  setuptools comes first and builds without isolation: a build environment would not
@@ -143,6 +143,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 $(DEV_STAMP): pyproject.toml constraints.txt
 	$(call INSTALL,.[dev],Fallow with its tools for development,about one to five minutes)
+	$(PIP_INSTALL) --no-build-isolation --no-deps -e studies/fallow-papers
 	@touch $(STAMP) $@
 
 # Tools that look at the environment and are no part of it.

@@ -20,11 +20,7 @@ from fallow.core.events import Event
 from fallow.core.training_config import TrainingStage
 from fallow.core.words import count_noun, duration
 from fallow.data.catalog.named import missing_files
-from fallow.papers.ahfal import recipes as ahfal
-from fallow.papers.dpfl import recipes as dpfl
-from fallow.papers.fairfal import recipes as fairfal
-from fallow.papers.find import PAPERS
-from fallow.report.paper import known_of
+from fallow.recipes.papers import known_of, load_papers
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.study.cell import Failure, Setup, StudyRun
@@ -32,6 +28,9 @@ from fallow.study.opening import open_study
 from fallow.study.reading import read_study
 from fallow.study.records import StudyRecords
 from fallow.study.study import run_study
+from fallow_papers.ahfal import recipes as ahfal
+from fallow_papers.dpfl import recipes as dpfl
+from fallow_papers.fairfal import recipes as fairfal
 
 TABLE = Path("studies/full-size.md")
 STUDIES: dict[str, Recipe] = {
@@ -201,7 +200,7 @@ def write_page(out: Path, *, is_tiny: bool) -> str:
     for name in STUDIES:
         folder = out / name
         if (folder / "study.json").exists():
-            study = read_study(folder, known_of(PAPERS))
+            study = read_study(folder, known_of(load_papers()))
             lines += _section(STUDIES[name], study)
     return "\n".join(lines)
 

@@ -19,7 +19,7 @@ from rich.console import Console
 import fallow as fl
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.experiment.rows import open_data
-from fallow.recipes import find_recipe
+from fallow.recipes.find import find_recipe
 
 RECIPE = "strategies/mnist"
 CONVOLUTIONAL = {

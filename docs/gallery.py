@@ -21,8 +21,8 @@ from fallow import strategies
 from fallow.core.build import names
 from fallow.core.contract import Contract
 from fallow.core.spelling import spell_class
-from fallow.papers import RECIPES
-from fallow.papers.own.few_labels import FEDAVG
+from fallow.recipes.few_labels import FEDAVG
+from fallow.recipes.papers import load_recipes
 from fallow.study.benchmark import TaskLine, task_lines
 
 HERE = Path(__file__).resolve().parent
@@ -169,7 +169,7 @@ def count_classes(task: str) -> int:
     """How many classes the data of a recipe has."""
     from fallow.data import CATALOG
 
-    return CATALOG[RECIPES[task].data].classes
+    return CATALOG[load_recipes()[task].data].classes
 
 
 def read_costs() -> dict[str, dict[str, str]]:
@@ -323,7 +323,7 @@ def count_seeds(task: pd.DataFrame, name: str, beside: str) -> str:
 
 def task_title(task: str) -> str:
     """What a task of the benchmark is called in a sentence."""
-    title = RECIPES[task].title.removeprefix("Benchmark: ")
+    title = load_recipes()[task].title.removeprefix("Benchmark: ")
     if task.endswith(FEDAVG):
         return f"{title}, by FedAvg"
     return title

@@ -15,7 +15,7 @@ from fallow.cli.lists import kinds
 from fallow.core.build import names
 from fallow.core.contract import Contract
 from fallow.core.spelling import spell_class
-from fallow.papers import PAPERS
+from fallow.recipes.papers import load_papers
 
 HERE = Path(__file__).resolve().parent
 
@@ -100,7 +100,7 @@ def algorithms_page() -> str:
             name = spell_class(cls)
             rows.append(_describe(name, facts[name]["summary"], cls.contract))
         parts += [_heading(KINDS[kind]), _table(HEADS, rows)]
-    codes = sorted(code for paper in PAPERS for code in paper.codes)
+    codes = sorted(code for paper in load_papers() for code in paper.codes)
     rows = [[f"``{code.word}``", _rst(code.load().contract.title)] for code in codes]
     parts += [
         _heading("Public code that differs from its paper"),

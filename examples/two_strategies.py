@@ -10,7 +10,7 @@ from statistics import fmean
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.experiment.world import build_world
-from fallow.papers import find_recipe
+from fallow.recipes.find import find_recipe
 from fallow.settings.recipe import with_settings
 
 

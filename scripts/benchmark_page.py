@@ -23,7 +23,7 @@ import pandas as pd
 from measure_advice import regret_lines
 from scipy.stats import kendalltau
 
-from fallow.papers.own.few_labels import (
+from fallow.recipes.few_labels import (
     A_CLASS,
     FEDAVG,
     OURS,

@@ -21,8 +21,8 @@ from statistics import fmean
 
 import pandas as pd
 
-from fallow.papers.own.advice import RULES, SCORES, WORLDS, read_table
-from fallow.papers.own.few_labels import SOLVED, TUNED
+from fallow.recipes.advice import RULES, SCORES, WORLDS, read_table
+from fallow.recipes.few_labels import SOLVED, TUNED
 from fallow.study.advice import (
     AHEAD,
     COLUMNS,

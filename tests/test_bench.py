@@ -17,7 +17,7 @@ from bench.closed_form_widths import race
 from bench.other_classes import half_of
 from bench.timing import CPU, Result, Seconds, time_in_turn
 from bench.trainers import RECIPE, TRAINERS
-from fallow.recipes import find_recipe
+from fallow.recipes.find import find_recipe
 from fallow.settings.recipe import recipe_from
 
 NAMES = [module.replace("_", "-") for module in MODULES]

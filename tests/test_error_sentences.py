@@ -13,7 +13,7 @@ import pytest
 
 from fallow.deployment.site.settings import settings_from
 from fallow.deployment.study_file import agreement_from, agreement_text
-from fallow.papers import find_recipe
+from fallow.recipes.find import find_recipe
 from fallow.report.live import read_live
 from fallow.study.reading import read_study
 from tests.deployment.agreed import agreed

@@ -16,13 +16,13 @@ import pytest
 from fallow import strategies, training
 from fallow.core.build import names
 from fallow.core.spelling import spell_class
-from fallow.papers import PAPERS, RECIPES
+from fallow.recipes.papers import load_papers, load_recipes
 from fallow.training import personal
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "fallow"
 ROOMS = (
-    *("core", "storage", "privacy", "engine", "sites", "network", "settings"),
-    *("experiment", "study", "report", "federation", "cli"),
+    *("core", "storage", "privacy", "engine", "sites", "transport", "settings"),
+    *("experiment", "study", "report", "deployment", "cli"),
 )
 PLAIN = {
     "random": "the strategy that others are compared with, and the default of a recipe",
@@ -57,11 +57,9 @@ def known_names() -> set[str]:
         for name, cls in names(package).items():
             contract = cls.contract
             outcome |= {name, spell_class(cls), contract.short, *contract.aliases}
-    for paper in PAPERS:
+    for paper in load_papers():
         outcome |= {code.name for code in paper.codes}
-        outcome |= {code.word.partition(":")[0].rpartition(".")[2] for code in paper.codes}
-    outcome |= {name.partition("/")[0] for name in RECIPES}
-    outcome |= {path.name for path in (SOURCE / "papers").iterdir() if path.is_dir()}
+    outcome |= {name.partition("/")[0] for name in load_recipes()}
     kept = {fold_name(name) for name in outcome} - {
         fold_name(name) for name in (*PLAIN, *WORDS)
     }
@@ -120,7 +118,7 @@ def told(code: str) -> list[str]:
 
 
 def test_names_of_methods_and_papers_are_known() -> None:
-    assert {"ahfal", "fale", "dpfl", "coreset", "ratioahfal", "compat", "kafal"} <= NAMES
+    assert {"ahfal", "fale", "dpfl", "coreset", "ratioahfal", "kafal"} <= NAMES
     assert {"serversolve", "typiclust", "fedavgft", "fairfal"} <= NAMES
 
 
@@ -141,7 +139,6 @@ def test_a_shared_room_knows_no_method_and_no_paper_by_name(room: str) -> None:
         'strategy = "core_set:model=global"',
         "from fallow.strategies import BADGE",
         "def ahfal_pairs(): ...",
-        'COMPAT = "fallow.compat:"',
         'use = "use training=server-solve:ridge=0.001"',
         "wins(fairfal=1)",
     ],

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from fallow.papers import RECIPES
+from fallow.recipes.papers import known_of, load_recipes, recipes_of
 from fallow.report.page import write_report
-from fallow.report.paper import known_of, recipes_of
 from fallow.study.cell import Setup
 from fallow.study.opening import open_study
 from fallow.study.reading import read_study
@@ -128,13 +127,6 @@ KINDS = (
         ("report/own_data.py", "report/general.py"),
         (),
     ),
-    Kind("section of a paper's report", "class_slopes", ("papers/ahfal/sections.py",), ()),
-    Kind(
-        "paper",
-        "FAIRFAL",
-        ("papers/fairfal/paper.py", "papers/find.py"),
-        (),
-    ),
 )
 
 
@@ -211,7 +203,7 @@ def test_a_paper_from_outside_names_its_strategies_and_adds_its_section(
 def test_two_papers_cannot_have_a_recipe_of_the_same_name() -> None:
     with pytest.raises(ValueError, match="two recipes are called 'toys/digits'"):
         recipes_of([toys.PAPER, toys.PAPER])
-    assert "toys/digits" not in RECIPES
+    assert "toys/digits" not in load_recipes()
 
 
 def test_what_papers_say_is_merged_and_the_first_that_knows_a_strategy_names_it() -> None:

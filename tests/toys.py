@@ -22,9 +22,9 @@ from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import Picks, View
 from fallow.engine import Fitted, Job, Loop
+from fallow.recipes.papers import Paper
 from fallow.report.blocks import Blocks, Text
-from fallow.report.paper import Paper, Sections
-from fallow.report.section import Place, Section
+from fallow.report.section import Place, Section, Sections
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.strategies.base import Budget, Memo, orders

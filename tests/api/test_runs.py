@@ -15,7 +15,7 @@ from torch import nn
 
 import fallow as fl
 from fallow.api.progress import Progress
-from fallow.papers import RECIPES
+from fallow.recipes.papers import load_recipes
 from fallow.settings.recipe import with_settings
 from fallow.study.cell import Setup, StudyRun
 from fallow.study.reading import read_study
@@ -138,7 +138,9 @@ def test_a_run_of_objects_is_the_run_of_the_command_line(tmp_path: Path) -> None
         "strategy": "ahfal:tau=15",
         "training": "fedprox:mu=0.1",
     }
-    recipe = with_settings(RECIPES["demo"], {"bounds": "false", "rows": "300", **words})
+    recipe = with_settings(
+        load_recipes()["demo"], {"bounds": "false", "rows": "300", **words}
+    )
     cell = StudyRun("ahfal:tau=15", 2)
     assert not run_study(Setup(recipe, tmp_path / "a"), [cell])
     (tmp_path / "a/study.json").write_text(

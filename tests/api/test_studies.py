@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import fallow as fl
-from fallow.papers import RECIPES
+from fallow.recipes.papers import load_recipes
 
 Settings = dict[str, Any]
 SCORES = ["strategy", "seed", "cycle", "round", "labeled", "accuracy"]
@@ -117,7 +117,7 @@ def test_bounds_and_a_reference_can_be_asked_for(
 
 def test_strategies_of_a_recipe_are_compared_where_none_are_given(quick: Settings) -> None:
     study = fl.compare(recipe="demo", seeds=1, bounds=(), rows=200, **quick)
-    demo = RECIPES["demo"]
+    demo = load_recipes()["demo"]
     assert len(demo.strategies) > 1
     assert tuple(study.found.study.strategies) == demo.strategies
     assert study.found.study.reference == demo.reference

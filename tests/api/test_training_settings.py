@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import fallow as fl
-from fallow.papers import find_recipe
+from fallow.recipes.find import find_recipe
 from fallow.settings.recipe import Recipe, recipe_from, with_settings
 from fallow.settings.shortcuts import expand
 from fallow.settings.variants import variant

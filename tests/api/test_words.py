@@ -18,7 +18,7 @@ from fallow.api.objects import Collected
 from fallow.core.build import build, names
 from fallow.data.partition import partitions
 from fallow.models import networks
-from fallow.papers import RECIPES
+from fallow.recipes.papers import load_recipes
 from fallow.training import personal
 from tests.contracts.strategies import STRATEGIES
 
@@ -108,7 +108,7 @@ def test_a_described_model_has_the_settings_of_the_network(model: Any) -> None:
 
 WORDY = ("long-tail", "fed-ma-dirichlet")  # recipes write their defaults too
 
-PLAIN = [r for r in RECIPES.values() if r.partition.name not in WORDY]
+PLAIN = [r for r in load_recipes().values() if r.partition.name not in WORDY]
 
 
 @pytest.mark.parametrize("recipe", PLAIN, ids=lambda r: r.name)

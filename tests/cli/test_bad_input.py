@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from fallow.cli import main
-from fallow.papers import find_recipe
+from fallow.recipes.find import find_recipe
 from fallow.storage.database import Database
 from fallow.study.cell import Setup
 from fallow.study.opening import open_study

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fallow.papers import KNOWN, RECIPES
+from fallow.recipes.papers import load_known, load_recipes
 from fallow.report.final_table import final_table
 from fallow.settings.variants import variant
 from fallow.study.reading import read_study
 from fallow.study.statistics import LEVEL
 from tests.cli.conftest import Command
 
-DEMO = RECIPES["demo"]
+DEMO = load_recipes()["demo"]
 
 
 def test_each_query_is_there_with_both_ways_of_training() -> None:
@@ -38,7 +38,7 @@ def test_the_command_ends_with_what_was_measured_and_the_page(
     out = tmp_path / "study"
     output = fallow("demo", "--seeds", "1", "--jobs", "1", "--out", str(out))
     assert output.code == 0, output.err
-    study = read_study(out, KNOWN)
+    study = read_study(out, load_known())
     *_, sentence, where = output.out.strip().splitlines()
     table = final_table(study)
     bound = table.row("bound:all-labels")
@@ -56,6 +56,6 @@ def test_a_fast_demo_compares_the_same_strategies(fallow: Command, tmp_path: Pat
     out = tmp_path / "study"
     output = fallow("demo", "--fast", "--seeds", "1", "--jobs", "1", "--out", str(out))
     assert output.code == 0, output.err
-    study = read_study(out, KNOWN)
+    study = read_study(out, load_known())
     assert study.study.strategies == DEMO.strategies
     assert (out / "report.html").exists()

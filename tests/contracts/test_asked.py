@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
-from fallow import compat, strategies, training
+from fallow import strategies, training
 from fallow.core.build import names
 from fallow.core.disclosure import Disclosure
 from fallow.core.messages import Kind, Request, Step
@@ -21,6 +21,7 @@ from fallow.training.personal import DPFL, Ditto, FedProxFT
 from fallow.training.retention import Retention
 from fallow.training.scaling import Scaling
 from fallow.transport.checks import check_order
+from fallow_papers.ahfal import codes
 from tests.engine.jobs import mlp
 from tests.training.personal.federation import (
     CONFIG,
@@ -33,7 +34,7 @@ from tests.worlds import tables, world
 
 EVERY = [
     cls()
-    for p in (strategies, training, personal, compat)
+    for p in (strategies, training, personal, codes)
     for _, cls in sorted(names(p).items())
 ]
 EVERY += [Scaling(), Scaling(of_cells=True), Filling(Missing()), Retention(FedAvg())]

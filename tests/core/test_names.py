@@ -162,14 +162,14 @@ def test_an_editable_distribution_has_no_digest_of_its_code(
 
 
 def test_ones_own_choice_is_pinned_to_the_code_that_is_there_now(mark: Path) -> None:
-    names = ["entropy", f"{MODULE}.new:Fancy", "fallow.compat:NaNKSAS"]
+    names = ["entropy", f"{MODULE}.new:Fancy"]
     assert pin_names(names).allowed == policy().allowed
     assert not mark.exists()
 
 
 def test_what_fallow_exports_for_comparisons_needs_no_permission() -> None:
-    assert build(strategies, "fallow.compat:NaNKSAS").contract.title
-    for name in ("fallow.compat:__name__", "fallow.compat:dataclass"):
+    assert find(strategies, "fallow.strategies:Entropy").contract.title
+    for name in ("fallow.strategies:__name__", "fallow.core:dataclass"):
         with pytest.raises(ValueError, match=r"is no class of|could not be loaded"):
             find(strategies, name)
     with pytest.raises(ValueError, match=r"did not come with Fallow"):

@@ -21,7 +21,7 @@ from fallow.deployment.study_file import (
     write_agreement,
 )
 from fallow.experiment.world import build_world
-from fallow.papers import RECIPES
+from fallow.recipes.papers import load_recipes
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.spec import Spec
 from fallow.sites.store import MemoryStore
@@ -41,7 +41,7 @@ def written(path: Path, old: str, new: str) -> Path:
 
 
 def test_what_is_written_is_read_again_for_every_recipe() -> None:
-    for recipe in RECIPES.values():
+    for recipe in load_recipes().values():
         schema = NUMBERS if recipe.name.startswith("fale") else TABLE
         real = replace(recipe, flip=0, target_scale="labeled")
         sites = ("east", "north", "south")

@@ -25,9 +25,9 @@ from fallow.deployment.study_file import write_agreement
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.experiment.world import world_of
-from fallow.papers import find_recipe
 from fallow.privacy import Privacy
 from fallow.privacy.signing import new_signing_key, verify_key
+from fallow.recipes.find import find_recipe
 from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
 from tests.deployment.worlds import Federation, rows

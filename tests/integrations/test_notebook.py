@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import fallow as fl
-from fallow.papers import PAPERS
+from fallow.recipes.papers import load_papers
 from fallow.report.notebook import _text, write_notebook
 from tests.cli.conftest import Command
 from tests.integrations.conftest import QUICK
@@ -52,7 +52,7 @@ def test_a_notebook_shows_the_tables_and_the_curves_of_its_study(
 ) -> None:
     assert study.folder is not None
     notebook = study.folder.parent / "a.ipynb"
-    write_notebook([study.folder], notebook, papers=PAPERS)
+    write_notebook([study.folder], notebook, papers=load_papers())
     assert str(study.folder.parent) not in notebook.read_text()
     monkeypatch.chdir(notebook.parent)  # where a notebook runs
     again, table, curves, evaluations, costs, revealed = shown_by(notebook)
@@ -75,7 +75,9 @@ def test_a_notebook_is_valid_and_a_kernel_runs_it(study: fl.Study) -> None:
     nbclient = pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
     assert study.folder is not None
-    file = write_notebook([study.folder], study.folder.parent / "b.ipynb", papers=PAPERS)
+    file = write_notebook(
+        [study.folder], study.folder.parent / "b.ipynb", papers=load_papers()
+    )
     notebook = nbformat.read(file, as_version=4)
     nbformat.validate(notebook)
     path = {"metadata": {"path": str(file.parent)}}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fallow import compat, strategies, training
+from fallow import strategies, training
 from fallow.core.build import names
 from fallow.core.spelling import spell_class
 from fallow.privacy import Privacy
@@ -24,11 +24,10 @@ HEAD = (
 
 def rows() -> list[str]:
     """The table's rows as the contracts have them."""
-    kinds = (("", strategies), ("", training), ("fallow.compat:", compat))
     found = []
-    for prefix, package in kinds:
-        for name, cls in sorted(names(package).items()):
-            typed = prefix + (name if prefix else spell_class(cls))
+    for package in (strategies, training):
+        for _, cls in sorted(names(package).items()):
+            typed = spell_class(cls)
             noise, masks = (
                 "yes" if works else "refused"
                 for works in (cls.contract.local_dp, cls.contract.secure_sum)

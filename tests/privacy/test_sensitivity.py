@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import fallow
-from fallow import compat, strategies, training
+from fallow import strategies, training
 from fallow.core.banks import Layout
 from fallow.core.contract import Contract
 from fallow.core.view import Release
@@ -29,9 +29,10 @@ from fallow.sites import LocalSite, Parts
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from fallow.training import FedAvg, personal
+from fallow_papers.ahfal import codes
 
 SOURCE = Path(fallow.__file__).parent
-ROOMS = (strategies, training, personal, compat)
+ROOMS = (strategies, training, personal, codes)
 CLASSES, POOL = 3, 2
 MODEL = Linear((2,), CLASSES).to(torch.float64)
 LAYOUT = Layout.of(MODEL)

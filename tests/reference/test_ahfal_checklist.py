@@ -17,7 +17,7 @@ from fallow.experiment.journal import Journal
 from fallow.experiment.rows import split_rows
 from fallow.experiment.run import Run
 from fallow.experiment.world import world_of
-from fallow.papers import find_recipe
+from fallow.recipes.find import find_recipe
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.strategies import AHFAL

@@ -16,7 +16,7 @@ from fallow.experiment.journal import Journal
 from fallow.experiment.record import Record
 from fallow.experiment.run import Run
 from fallow.experiment.world import world_of
-from fallow.papers import find_recipe
+from fallow.recipes.find import find_recipe
 
 SITES, CLASSES = 10, 10
 FULL = ("ahfal/cifar10", "kafal/cifar10", "fairfal/cifar10")  # LoGo trains as FairFAL does

@@ -6,27 +6,26 @@ import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from fallow.papers import KNOWN, PAPERS
+from fallow.recipes.papers import load_known, load_papers
 from fallow.report import across as over_all
 from fallow.report import page
 from fallow.report.blocks import Block
 from fallow.report.general import GENERAL
-from fallow.report.paper import sections_of
 from fallow.report.render import Article, Page, parts_of, render_blocks, render_page
-from fallow.report.section import Place
+from fallow.report.section import Place, sections_of
 from fallow.study import reading
 from fallow.study.records import StudyRecords
 
 
 def read_study(path: Path | str) -> StudyRecords:
-    return reading.read_study(path, KNOWN)
+    return reading.read_study(path, load_known())
 
 
 def write_report(studies: Sequence[Path | str], out: Path | str | None = None) -> Path:
-    return page.write_report(studies, out, papers=PAPERS)
+    return page.write_report(studies, out, papers=load_papers())
 
 
-OF_PAPERS = sections_of(PAPERS)
+OF_PAPERS = sections_of(load_papers())
 
 
 def findings(study: StudyRecords, key: str, without: Collection[str] = ()) -> list[str]:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fallow.papers.ahfal.sections import SPREAD, studies_with_slopes
 from fallow.report import results as report_sections
 from fallow.report.figures.style import FAINT, looks, named_in_figures
+from fallow_papers.ahfal.sections import SPREAD, studies_with_slopes
 from tests.report.conftest import rewrite, write_study
 from tests.report.reading import across, findings, piece, read_study, write_report
 from tests.report.test_page import ALWAYS, parse_page
@@ -20,7 +20,7 @@ PAIRS = (
     "ksas",
     "ksas@training=kcfu",
     "oracle-histogram",
-    "fallow.compat:NaNKSAS",
+    "fallow_papers.ahfal.codes:NaNKSAS",
 )
 MORE = [
     "Effect of a setting",

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fallow.papers.dpfl.graphs import graphs_of
 from fallow.study.reading import RunRecords
+from fallow_papers.dpfl.graphs import graphs_of
 from tests.experiment.test_personal_environment import run_recipe
 from tests.report.conftest import NAMES, rewrite
 from tests.report.reading import write_report

@@ -9,13 +9,13 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.text import Annotation
 
-from fallow.papers.fale.sections import controls, printed_tallies, wins
 from fallow.report import tables
 from fallow.report.figures.study import learning_curves
 from fallow.report.regression import costs, errors, is_solved, warnings
 from fallow.report.words import summary
 from fallow.study.names import penalized_training
 from fallow.study.records import StudyManifest, StudyRecords
+from fallow_papers.fale.sections import controls, printed_tallies, wins
 from tests.report.conftest import rewrite
 from tests.report.reading import piece, read_study, write_report
 from tests.report.regression import FALE, LOCAL, STRATEGIES, write_regression

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
-from fallow.papers import RECIPES, find_recipe
+from fallow.recipes.find import find_recipe
+from fallow.recipes.papers import load_recipes
 from fallow.settings.recipe import Recipe, recipe_from, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import bounds_of, variant
@@ -36,16 +37,16 @@ def test_a_spec_of_a_users_class_keeps_its_module() -> None:
         Spec.parse("a:x=1:b")
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", load_recipes())
 def test_a_recipe_survives_a_trip_through_json(name: str) -> None:
-    again = recipe_from(json.loads(json.dumps(RECIPES[name].to_dict())))
-    assert again == RECIPES[name]
-    assert again.digest == RECIPES[name].digest
+    again = recipe_from(json.loads(json.dumps(load_recipes()[name].to_dict())))
+    assert again == load_recipes()[name]
+    assert again.digest == load_recipes()[name].digest
 
 
 def test_settings_reach_into_parts_and_the_last_word_counts() -> None:
     made = with_settings(
-        RECIPES["demo"],
+        load_recipes()["demo"],
         {
             "model": "mlp",
             "model.hidden": "[8]",
@@ -71,10 +72,10 @@ def test_settings_reach_into_parts_and_the_last_word_counts() -> None:
 
 def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
     made = with_settings(
-        RECIPES["ahfal/mnist-mini"], {"data": "mine/patients.csv", "label": "y"}
+        load_recipes()["ahfal/mnist-mini"], {"data": "mine/patients.csv", "label": "y"}
     )
     assert (made.name, made.title, made.published) == ("patients", "", None)
-    assert with_settings(RECIPES["demo"], {"data": "digits"}).name == "demo"
+    assert with_settings(load_recipes()["demo"], {"data": "digits"}).name == "demo"
 
 
 @pytest.mark.parametrize(
@@ -215,7 +216,7 @@ def test_a_toml_file_starts_from_a_recipe_and_changes_it(tmp_path: Path) -> None
     lr = 0.1
     """
     made = find_recipe(str(toml(tmp_path, text)))
-    demo = RECIPES["demo"]
+    demo = load_recipes()["demo"]
     lr = replace(
         demo.training_config, optimizer=replace(demo.training_config.optimizer, lr=0.1)
     )
@@ -271,7 +272,7 @@ def test_the_upper_bounds_change_only_what_they_must() -> None:
 
 
 def test_the_fields_of_a_recipe_are_plain_values() -> None:
-    recipe: Any = RECIPES["demo"]
+    recipe: Any = load_recipes()["demo"]
     assert (
         json.loads(json.dumps(recipe.to_dict()))["training_config"]["batch_size"]
         == recipe.training_config.batch_size

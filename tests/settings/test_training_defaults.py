@@ -13,7 +13,8 @@ from fallow.core.names import BUILT_IN
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.experiment.methods import methods_of
 from fallow.models import networks
-from fallow.papers import RECIPES, find_recipe
+from fallow.recipes.find import find_recipe
+from fallow.recipes.papers import load_recipes
 from fallow.settings.training_defaults import (
     CUSTOM,
     DENSE,
@@ -76,7 +77,7 @@ def test_adam_has_a_rate_of_its_own() -> None:
 
 
 def test_experiment_configurations_keep_their_explicit_values() -> None:
-    for recipe in RECIPES.values():
+    for recipe in load_recipes().values():
         assert recipe.completed_training == recipe.training_config
     by_hand = fl.Recipe("mine", model=fl.Spec("mlp"))
     assert config_of(by_hand) == TrainingConfig((TrainingStage(2),), 16, Optimizer(lr=0.01))

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fallow.papers.own.advice import RULES, SCORES, read_table
-from fallow.papers.own.few_labels import OURS, SOLVED, TUNED
+from fallow.recipes.advice import RULES, SCORES, read_table
+from fallow.recipes.few_labels import OURS, SOLVED, TUNED
 from fallow.study.advice import (
     COLUMNS,
     AdviceTable,

@@ -4,21 +4,21 @@ from typing import Any
 
 import pytest
 
-from fallow.papers import KNOWN, PAPERS
+from fallow.recipes.papers import load_known, load_papers
 from fallow.study import names as words
 from fallow.study.strategy import ParsedStrategy
 
 
 def label(*args: Any, **options: Any) -> str:
-    return words.label(*args, known=KNOWN, **options)
+    return words.label(*args, known=load_known(), **options)
 
 
 def labels(*args: Any, **options: Any) -> dict[str, str]:
-    return words.labels(*args, known=KNOWN, **options)
+    return words.labels(*args, known=load_known(), **options)
 
 
 def trainer_label(*args: Any, **options: Any) -> str:
-    return words.trainer_label(*args, known=KNOWN, **options)
+    return words.trainer_label(*args, known=load_known(), **options)
 
 
 NAMES = {"ksas": "KAFAL", "ksas@training=kcfu": "KAFAL, full"}
@@ -35,8 +35,8 @@ NAMES = {"ksas": "KAFAL", "ksas@training=kcfu": "KAFAL, full"}
             "ksas@local_source=finetune@training=kcfu",
             "KAFAL + local_source=finetune + kcfu",
         ),
-        ("fallow.compat:NaNKSAS", "NaNKSAS (code)"),
-        ("fallow.compat:NaNKSAS@training=kcfu", "NaNKSAS (code) + kcfu"),
+        ("fallow_papers.ahfal.codes:NaNKSAS", "NaNKSAS (code)"),
+        ("fallow_papers.ahfal.codes:NaNKSAS@training=kcfu", "NaNKSAS (code) + kcfu"),
         ("bound:all-labels", "all labels"),
         ("bound:all-labels@training=server-solve", "all labels + server-solve"),
         ("random@training=server-solve", "random + server-solve"),
@@ -125,7 +125,7 @@ def test_every_class_of_published_code_stands_for_a_strategy_that_there_is() -> 
     from fallow import strategies
     from fallow.core.build import find
 
-    codes = [code for paper in PAPERS for code in paper.codes]
+    codes = [code for paper in load_papers() for code in paper.codes]
     assert codes
     for code in codes:
         assert find(strategies, code.of).contract.title

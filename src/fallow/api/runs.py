@@ -39,8 +39,8 @@ from fallow.experiment.journal import Journal
 from fallow.experiment.methods import methods_of
 from fallow.experiment.model_maker import ModelMaker
 from fallow.models.custom import unwrap_model
-from fallow.papers import KNOWN, PAPERS
-from fallow.papers.own.suited import suit_strategies
+from fallow.recipes.papers import load_known, load_papers
+from fallow.recipes.suited import suit_strategies
 from fallow.report.page import write_report
 from fallow.settings.budgets import LabelBudget
 from fallow.settings.recipe import Recipe
@@ -192,7 +192,9 @@ def run(
                     cell,
                     lambda event: say(name_run(event, cell.strategy, cell.seed)),
                 )
-                output.end_with_page(lambda: write_report([setup.out], papers=PAPERS))
+                output.end_with_page(
+                    lambda: write_report([setup.out], papers=load_papers())
+                )
             return read_run(setup, cell, is_kept=is_kept)
     finally:
         if not is_kept:
@@ -220,7 +222,7 @@ def read_run(setup: Setup, cell: StudyRun, *, is_kept: bool) -> Run:
     path = cell.folder(setup.out)
     partition = json.loads((path / "partition.json").read_text(encoding="utf-8"))
     sites = tuple(partition["sites"])
-    cells = read_study(setup.out, KNOWN).of(cell.strategy)
+    cells = read_study(setup.out, load_known()).of(cell.strategy)
     by_seed = {result.seed: result for result in cells}
     records = [dict(record) for record in by_seed[cell.seed].records]
     folder = None
@@ -531,7 +533,7 @@ class Run:
             raise ValueError(
                 "this run was not kept; give fl.run(..., out=FOLDER) to report on it"
             )
-        return write_report([self.folder], out, papers=PAPERS)
+        return write_report([self.folder], out, papers=load_papers())
 
 
 SHOWN = ("cycle", "round", "labeled", "accuracy", "balanced_accuracy", "mse", "seconds")

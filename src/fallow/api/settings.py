@@ -12,8 +12,8 @@ from fallow.api.federation import Federation
 from fallow.api.objects import Collected
 from fallow.core.own import lend
 from fallow.data import Dataset
-from fallow.papers import find_recipe
-from fallow.papers.own.default_training import default_training
+from fallow.recipes.default_training import default_training
+from fallow.recipes.find import find_recipe
 from fallow.settings.recipe import Recipe, recipe_from
 
 OF_A_TABLE = (

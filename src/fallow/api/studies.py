@@ -28,9 +28,9 @@ from fallow.core.names import OWN
 from fallow.core.own import lend
 from fallow.core.words import count_noun
 from fallow.data import Dataset
-from fallow.papers import KNOWN, PAPERS
-from fallow.papers.own.advice import RULES, read_table
-from fallow.papers.own.suited import suit_strategies
+from fallow.recipes.advice import RULES, read_table
+from fallow.recipes.papers import load_known, load_papers
+from fallow.recipes.suited import suit_strategies
 from fallow.report.figures.forecast import draw_forecast
 from fallow.report.figures.study import learning_curves
 from fallow.report.final_table import Row, final_table, label_of
@@ -173,7 +173,7 @@ def compare(
                 watch.tell(describe_prepared(setup, first, cells))
                 watch.tell(describe_power(len(texts), len(wanted)))
                 failures = run_study(setup, cells, _jobs(jobs), output.beside(watch))
-                output.end_with_page(lambda: write_page([setup.out], papers=PAPERS))
+                output.end_with_page(lambda: write_page([setup.out], papers=load_papers()))
         _say(failures, cells)
     except BaseException:
         if not is_kept:
@@ -268,7 +268,7 @@ class Study:
     @property
     def found(self) -> StudyRecords:
         """Current content of the study's folder."""
-        return read_records(self.setup.out, KNOWN)
+        return read_records(self.setup.out, load_known())
 
     @property
     def folder(self) -> Path | None:
@@ -375,7 +375,7 @@ class Study:
         """Write the report page and return its path (default: in the study's folder)."""
         if out is None and not self.is_kept:
             out = "report.html"
-        return write_page([self.setup.out], out, papers=PAPERS)
+        return write_page([self.setup.out], out, papers=load_papers())
 
     def forecast(self, strategy: StrategyLike | None = None, by: By = "auto") -> Forecast:
         """Extrapolate the learning curve of a query strategy.
@@ -562,7 +562,7 @@ def read_study(folder: str | Path) -> Study:
         ...
     ValueError: nowhere is no study: ...
     """
-    records = read_records(folder, KNOWN)
+    records = read_records(folder, load_known())
     return Study(Setup(recipe_from(dict(records.study.recipe)), Path(folder)))
 
 
@@ -604,7 +604,7 @@ def write_report(
         report = list(studies)
     if not report:
         raise ValueError("there is no study to report on; give one, or a list of them")
-    return write_page([_find_folder(study) for study in report], out, papers=PAPERS)
+    return write_page([_find_folder(study) for study in report], out, papers=load_papers())
 
 
 def _find_folder(study: Study | str | Path) -> Path:

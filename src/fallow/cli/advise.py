@@ -24,7 +24,7 @@ def advise(
     and a similar distribution of labels.
     """
     from fallow.cli.results import keep_private
-    from fallow.papers.own.advice import RULES, read_table
+    from fallow.recipes.advice import RULES, read_table
     from fallow.study.advice import advise as advise_world
     from fallow.study.advice import read_facts
     from fallow.study.reading import read_study

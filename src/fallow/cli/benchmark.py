@@ -93,7 +93,7 @@ def benchmark(
     Strategies with scores in the file of --against, from the same settings, are not run again.
     """
     from fallow.cli.paths import use_current_folder
-    from fallow.papers.own.few_labels import OURS, RIVALS
+    from fallow.recipes.few_labels import OURS, RIVALS
 
     use_current_folder()
     if constants:
@@ -167,7 +167,7 @@ class BenchmarkOrder:
 def _choose_tasks(named: Sequence[str], fedavg: bool) -> list[Recipe]:
     """Return the tasks with these names, or all tasks of a training algorithm."""
     from fallow.core.terms import nearest
-    from fallow.papers.own.few_labels import FEDAVG, SOLVED, TRAINED
+    from fallow.recipes.few_labels import FEDAVG, SOLVED, TRAINED
 
     tasks = {item.name.removeprefix("benchmark/"): item for item in SOLVED}
     if fedavg:
@@ -390,7 +390,7 @@ def _show(
     as_json: bool,
 ) -> None:
     """Print a table for each task, and compare each strategy with the best of the others."""
-    from fallow.papers.own.few_labels import OURS, classes_of
+    from fallow.recipes.few_labels import OURS, classes_of
     from fallow.report.benchmark import describe_verdict, heads, line_cells, to_markdown
     from fallow.storage.files import write_whole
     from fallow.study.benchmark import areas, judge, task_lines

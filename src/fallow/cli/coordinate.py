@@ -332,13 +332,13 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
 
 def _forecast(folder: Path) -> list[str]:
     """Describe the forecast and the reason for an early stop; empty without scores."""
-    from fallow.papers import KNOWN
+    from fallow.recipes.papers import load_known
     from fallow.report.forecast import describe_forecasts, list_stops
     from fallow.study.reading import read_study
 
     if not (folder / "study.json").exists():
         return []
-    study = read_study(folder, KNOWN)
+    study = read_study(folder, load_known())
     return [*list_stops(study), *describe_forecasts(study)]
 
 

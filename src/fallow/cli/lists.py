@@ -40,14 +40,14 @@ def algorithms(as_json: opt.Json = False) -> None:
     """List query strategies and training algorithms, what they disclose, and their parameters."""
     from fallow.core.build import names
     from fallow.core.spelling import spell_class
-    from fallow.papers import PAPERS
+    from fallow.recipes.papers import load_papers
 
     rows = []
     for kind, package in kinds().items():
         for _, cls in sorted(names(package).items()):
             rows.append(_describe_method(spell_class(cls), kind, cls))
     of_fallow = len(rows)
-    codes = sorted(chain.from_iterable(paper.codes for paper in PAPERS))
+    codes = sorted(chain.from_iterable(paper.codes for paper in load_papers()))
     for code in codes:
         rows.append(_describe_method(code.word, CODE, code.load()))
     if as_json:
@@ -168,11 +168,11 @@ def datasets(
 
 
 def recipes(as_json: opt.Json = False) -> None:
-    """List recipes: experiments of papers, and reduced versions for two cores."""
-    from fallow.papers import RECIPES
+    """List recipes: the demo, the benchmark, and those of papers if fallow-papers is installed."""
+    from fallow.recipes.papers import load_recipes
 
     rows = []
-    for recipe in RECIPES.values():
+    for recipe in load_recipes().values():
         row: dict[str, object] = {
             "name": recipe.name,
             "title": recipe.title,

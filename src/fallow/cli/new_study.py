@@ -101,7 +101,7 @@ def _write_study(
 ) -> tuple[Found, tuple[str, ...]]:
     """Read the data and write the configuration file; return its description and notes."""
     from fallow.experiment.rows import open_data
-    from fallow.papers.own.default_training import default_training
+    from fallow.recipes.default_training import default_training
     from fallow.settings.recipe import Recipe
     from fallow.settings.starter import Found, starter_text
     from fallow.storage.files import write_whole
@@ -136,7 +136,7 @@ def _strategies(task: str) -> tuple[str, ...]:
 
     These are the strategies of the demo, or random sampling and the best strategy for regression.
     """
-    from fallow.papers.own import demo, suited
+    from fallow.recipes import demo, suited
 
     if task == "regression":
         return suited.SOLVED

@@ -200,7 +200,7 @@ def read_recipe(
     >>> read_recipe("demo", {"lr": "0.1"})[1]
     {'training_config.optimizer.lr': '0.1'}
     """
-    from fallow.papers import find_recipe
+    from fallow.recipes.find import find_recipe
     from fallow.settings.shortcuts import expand
 
     changes = expand(find_recipe(name, settings), settings)  # full names

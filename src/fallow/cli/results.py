@@ -37,7 +37,7 @@ def report(
     as_json: opt.AsObject = False,
 ) -> None:
     """Write the report of one or more studies."""
-    from fallow.papers import PAPERS
+    from fallow.recipes.papers import load_papers
     from fallow.report.notebook import write_notebook
     from fallow.report.page import write_report
 
@@ -46,10 +46,10 @@ def report(
     output = []
     with Waiting(opt.console(quiet=quiet or as_json), "writing the report page"):
         if notebook is not None:  # first, since its name may be rejected
-            write_notebook(studies, notebook, papers=PAPERS)
+            write_notebook(studies, notebook, papers=load_papers())
             details["notebook"] = str(notebook)
             output.append(f"Notebook: {notebook}")
-        page = write_report(studies, out, papers=PAPERS)
+        page = write_report(studies, out, papers=load_papers())
     details["report"] = str(page)
     output.append(f"Report page: {page}")
     _say("\n".join(output), details, quiet=quiet, as_json=as_json)
@@ -68,12 +68,12 @@ def export(
     as_json: opt.AsObject = False,
 ) -> None:
     """Write the records or the final table of a study to a file."""
-    from fallow.papers import PAPERS
+    from fallow.recipes.papers import load_papers
     from fallow.report.export import export_study
 
     keep_private(study)
     with Waiting(opt.console(quiet=quiet or as_json), "reading the records"):
-        path = export_study(study, to, out, papers=PAPERS)
+        path = export_study(study, to, out, papers=load_papers())
     _say(f"Wrote {path}", {"file": str(path)}, quiet=quiet, as_json=as_json)
 
 
@@ -113,7 +113,7 @@ def forecast(
 
     fallow forecast runs/mine --more 200 --to 95
     """
-    from fallow.papers import KNOWN
+    from fallow.recipes.papers import load_known
     from fallow.report.figures.forecast import draw_forecast
     from fallow.report.final_table import label_of
     from fallow.study.forecast import forecast_study
@@ -122,7 +122,7 @@ def forecast(
     if not more > 0:
         raise ValueError(f"--more is {more:g}; it must be at least 1")
     keep_private(study)
-    values = read_study(study, KNOWN)
+    values = read_study(study, load_known())
     forecasts = forecast_study(values, by)
     if strategy is not None:
         forecasts = [each for each in forecasts if each.strategy == strategy]

@@ -38,8 +38,8 @@ def demo(
     as_json: opt.AsObject = False,
 ) -> None:
     """Compare strategies on bundled digits at ten sites, in less than a minute."""
-    from fallow.papers import KNOWN
-    from fallow.papers.own.demo import ABOUT, DEMO, FAST
+    from fallow.recipes.demo import ABOUT, DEMO, FAST
+    from fallow.recipes.papers import load_known
     from fallow.report.final_table import final_table
     from fallow.report.words import best_of_each_training
     from fallow.study.cell import Setup
@@ -51,7 +51,7 @@ def demo(
     setup = Setup(recipe, _folder(recipe, out, resume))
     options = StudyOptions(jobs=jobs, resume=resume, quiet=quiet, as_json=as_json)
     _study(setup, None, range(seeds or recipe.seeds), options)
-    study = read_study(setup.out, KNOWN)
+    study = read_study(setup.out, load_known())
     console.print(
         f"\n{best_of_each_training(study, final_table(study))}",
         markup=False,
@@ -198,7 +198,7 @@ def _study(
     from fallow.cli.waiting import Waiting
     from fallow.data.facts import describe_data, format_facts, notes_beside_facts
     from fallow.integrations.trackers import build_tracker
-    from fallow.papers.own.suited import describe_change, suit_strategies
+    from fallow.recipes.suited import describe_change, suit_strategies
     from fallow.study.callbacks import CallbackList
     from fallow.study.cluster import run_on_cluster
     from fallow.study.estimate import estimate
@@ -321,19 +321,19 @@ def _check_folder(out: Path, resume: bool) -> None:
 
 def _show(console: Console, out: Path, as_json: bool) -> Path | None:
     """Print the final table and the path of the page; return the page, or None without records."""
-    from fallow.papers import KNOWN, PAPERS
+    from fallow.recipes.papers import load_known, load_papers
     from fallow.report.final_table import final_table
     from fallow.report.page import write_report
     from fallow.report.tables import WIDE, footnotes, to_frame, to_rich
     from fallow.report.words import summary
     from fallow.study.reading import read_study
 
-    study = read_study(out, KNOWN)
+    study = read_study(out, load_known())
     if not any(cell.records for cell in study.cells):
         return None
     final = final_table(study)
     text = summary(study, final)
-    page = write_report([out], papers=PAPERS)
+    page = write_report([out], papers=load_papers())
     console.print(to_rich(final))
     for note in footnotes(final, WIDE):
         console.print(note, style="dim", markup=False, soft_wrap=True)

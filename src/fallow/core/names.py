@@ -33,7 +33,7 @@ from fallow.core.contract import Contract
 from fallow.core.function_strategy import strategy_class
 from fallow.core.methods import lacking_function
 
-OWN_MODULE = re.compile(r"fallow\.(\w+|papers\.\w+\.codes)")
+OWN_MODULE = re.compile(r"fallow\.\w+")
 """Modules of Fallow whose exported classes are named with their module."""
 
 NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")

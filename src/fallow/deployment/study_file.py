@@ -22,7 +22,7 @@ from fallow.deployment.toml import (
     schema_section,
     seconds_of,
 )
-from fallow.papers import find_recipe
+from fallow.recipes.find import find_recipe
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.storage.files import write_whole
 from fallow.transport.links import LINKS

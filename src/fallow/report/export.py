@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from fallow.recipes.papers import Paper, known_of
 from fallow.report.final_table import final_table
-from fallow.report.paper import Paper, known_of
 from fallow.report.tables import to_latex, to_markdown
 from fallow.storage.csv_table import csv_content
 from fallow.storage.files import write_whole

@@ -7,8 +7,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from fallow.recipes.papers import Paper, known_of
 from fallow.report.final_table import final_table
-from fallow.report.paper import Paper, known_of
 from fallow.report.study_names import names_of
 from fallow.report.words import summary
 from fallow.storage.files import write_whole

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from fallow.recipes.papers import Paper, known_of
 from fallow.report.across import across
 from fallow.report.final_table import final_table, label_of
 from fallow.report.general import GENERAL
 from fallow.report.live import refresh
-from fallow.report.paper import Paper, known_of, sections_of
 from fallow.report.regression import warnings
 from fallow.report.render import Article, Page, parts_of, render_page
-from fallow.report.section import Across, Section
+from fallow.report.section import Across, Section, sections_of
 from fallow.report.study_names import names_of
 from fallow.report.words import summary
 from fallow.storage.files import write_whole

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from fallow.recipes.papers import Paper
 from fallow.study.records import StudyRecords
 
 if TYPE_CHECKING:  # blocks draw, and who lists recipes need not load what draws
@@ -67,3 +68,23 @@ class Across:
     render: Callable[[Sequence[StudyRecords], str], Sequence[tuple[str, Blocks]]]
     replaces: str = ""
     covers: Callable[[Sequence[StudyRecords]], Sequence[StudyRecords]] = no_study
+
+
+@dataclass(frozen=True)
+class Sections:
+    """Report sections of one paper: about one study, and about several."""
+
+    of_one: tuple[Section, ...] = ()
+    of_several: tuple[Across, ...] = ()
+
+
+def sections_of(papers: Iterable[Paper]) -> Sections:
+    """Return the sections of all papers, in the order of the papers."""
+    of_one: list[Section] = []
+    of_several: list[Across] = []
+    for paper in papers:
+        if paper.sections is not None:
+            sections: Sections = paper.sections()
+            of_one += sections.of_one
+            of_several += sections.of_several
+    return Sections(tuple(of_one), tuple(of_several))

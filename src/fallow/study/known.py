@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Protocol
 
-from fallow.core.build import find
 from fallow.settings.spec import Spec
 from fallow.study.published import PublishedTables
 from fallow.study.strategy import ParsedStrategy
@@ -53,28 +53,21 @@ class Code:
     ----------
     of : str
         Query strategy of the paper.
-    aliases : tuple of str
-        Other names of the class in studies.
     """
 
     name: str
     home: str  # the module that exports it
     of: str
-    aliases: tuple[str, ...] = ()
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """All names of the class in studies."""
-        return (f"{self.home}:{self.name}", *self.aliases)
 
     @property
     def word(self) -> str:
-        """Short name in lists."""
-        return next(iter(self.aliases), self.words[0])
+        """Name of the class in studies."""
+        return f"{self.home}:{self.name}"
 
     def load(self) -> type[Any]:
         """Import the class."""
-        return find((), f"{self.home}:{self.name}")
+        loaded: type[Any] = getattr(import_module(self.home), self.name)
+        return loaded
 
 
 @dataclass(frozen=True)
@@ -82,7 +75,7 @@ class Known:
     """Names and published results of several papers."""
 
     labels: tuple[Labels, ...] = ()
-    codes: Mapping[str, Code] = field(default_factory=dict)  # by each of its words
+    codes: Mapping[str, Code] = field(default_factory=dict)  # by name in studies
     published: PublishedTables = PublishedTables()
 
     def code(self, spec: Spec) -> Code | None:

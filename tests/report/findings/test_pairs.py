@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from fallow.papers import KNOWN
-from fallow.papers.ahfal.oracle import oracle_pairs
-from fallow.papers.fairfal.sections import model_pairs
-from fallow.papers.fale.sections import control_pairs
+from fallow.recipes.papers import load_known
 from fallow.report.findings.pairs import (
     Pair,
     code_pairs,
     compare_final_scores,
     setting_pairs,
 )
+from fallow_papers.ahfal.oracle import oracle_pairs
+from fallow_papers.fairfal.sections import model_pairs
+from fallow_papers.fale.sections import control_pairs
 from tests.report.reading import read_study
 
 
@@ -66,21 +66,21 @@ def test_code_stands_beside_the_paper_and_never_beside_an_ablation() -> None:
     names = [
         "ahfal:toggle=never",
         "ahfal",
-        "fallow.compat:RatioAHFAL",
-        "fallow.compat:PixelBADGE",
+        "fallow_papers.ahfal.codes:RatioAHFAL",
+        "fallow_papers.ahfal.codes:PixelBADGE",
     ]
-    expected = [Pair("fallow.compat:RatioAHFAL", "ahfal", "RatioAHFAL")]
-    assert code_pairs(names, KNOWN) == expected
+    expected = [Pair("fallow_papers.ahfal.codes:RatioAHFAL", "ahfal", "RatioAHFAL")]
+    assert code_pairs(names, load_known()) == expected
 
 
 def test_a_code_by_its_new_word_is_the_same_code() -> None:
-    names = ["ksas", "fallow.papers.ahfal.codes:NaNKSAS"]
-    assert code_pairs(names, KNOWN) == [Pair(names[1], "ksas", "NaNKSAS")]
+    names = ["ksas", "fallow_papers.ahfal.codes:NaNKSAS"]
+    assert code_pairs(names, load_known()) == [Pair(names[1], "ksas", "NaNKSAS")]
 
 
 def test_the_code_of_a_strategy_with_fields_stands_beside_the_same_fields() -> None:
-    names = ["noise_stability:draws=9", "fallow.compat:PlainNoise:draws=9"]
-    assert code_pairs(names, KNOWN)[0].against == names[0]
+    names = ["noise_stability:draws=9", "fallow_papers.ahfal.codes:PlainNoise:draws=9"]
+    assert code_pairs(names, load_known())[0].against == names[0]
 
 
 def test_fale_stands_beside_uniform_rows_and_missing_weights_with_the_same_training() -> (

@@ -20,7 +20,7 @@ from fallow.deployment.coordinator.absences import (
 )
 from fallow.deployment.coordinator.arrivals import ARRIVALS, Arrival, add_arrival
 from fallow.deployment.coordinator.live import LABELING, Live, read_last, utc
-from fallow.papers import PAPERS
+from fallow.recipes.papers import load_papers
 from fallow.report.page import write_report
 from fallow.storage.errors import Failed, sentence
 
@@ -239,7 +239,7 @@ class Teller:
             return
         self._paged = time.monotonic()
         try:
-            write_report([self.folder], papers=PAPERS)
+            write_report([self.folder], papers=load_papers())
         except (Failed, OSError, ValueError) as error:
             why = f"the report page is not up to date: {sentence(error)}; the run continues"
             self.say({"event": "page", "why": why})

@@ -1,0 +1,1 @@
+"""Built-in recipes, papers of installed distributions, and defaults of a study."""

@@ -1,0 +1,255 @@
+"""Few labels first: the worlds in which strategies that choose rows are compared.
+
+A task is a data set and who holds what of it.  Nothing is labeled at first; budgets are cumulative,
+2 to 200 labels a class where there are so many rows.  Each task is run with heads in closed form on
+512 features and, under its name and ``-fedavg``, with FedAvg as in ``strategies/*``.
+
+`TUNED` are the tasks on whose data constants of Fallow's own strategies were found.  What these
+strategies are worth is said by the others alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
+from fallow.recipes import all_strategies as strategies
+from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.spec import Spec
+
+A_CLASS = (2, 5, 10, 20, 50, 100, 200)
+"""Labels a class that were bought after each query."""
+
+RIVALS = (
+    "random",
+    "margin",
+    "entropy",
+    "typicality",
+    "core_set",
+    "badge",
+    "ahfal",
+    "fairfal",
+    "logo",
+)
+OURS = (
+    "typical",
+    "typical_unsure",
+    "coverage",
+    "prices",
+    "fisher",
+    "chooser@audit=0.1",
+)
+FEDAVG = "-fedavg"
+PICTURES = "convolution:filters=32"  # 512 features
+TABLES = "fourier:features=512"
+
+
+def labels_a_site(classes: int, sites: int, a_class: Sequence[int] = A_CLASS) -> list[int]:
+    """Labels of a site after each query: its part of so many a class, and at least one more each
+    time.
+
+    >>> labels_a_site(classes=10, sites=10)
+    [2, 5, 10, 20, 50, 100, 200]
+    >>> labels_a_site(classes=6, sites=21)
+    [1, 2, 3, 6, 14, 29, 57]
+    """
+    values: list[int] = []
+    for labels in a_class:
+        least = 1
+        if values:
+            least = values[-1] + 1
+        values.append(max(least, round(labels * classes / sites)))
+    return values
+
+
+def _task(base: Recipe, *, classes: int, sites: int, most: int = A_CLASS[-1]) -> Recipe:
+    """The task as it is run with FedAvg.  most: labels a class that its rows allow."""
+    a_class = [labels for labels in A_CLASS if labels <= most]
+    until = [0, *labels_a_site(classes, sites, a_class)]
+    bought = tuple(after - before for before, after in pairwise(until))
+    return replace(base, budget=bought, cycles=len(bought))
+
+
+def _solve(task: Recipe, encoder: str) -> Recipe:
+    """The task with heads in closed form."""
+    settings = {
+        "name": task.name.removesuffix(FEDAVG),
+        "title": task.title,
+        "training": "closed-form",
+        "encoder": encoder,
+        "score_rounds": 1,
+    }
+    return recipe_from(settings, task)
+
+
+MNIST = _task(
+    replace(
+        strategies.MNIST,
+        name="benchmark/mnist-fedavg",
+        title="Benchmark: MNIST, 8,000 rows, Dirichlet 0.1",
+        initial=0,
+        strategies=RIVALS + OURS,
+        strategy=Spec("margin"),
+        bounds=(),
+        seeds=30,
+    ),
+    classes=10,
+    sites=10,
+)
+
+
+def _world(task: Recipe, name: str, title: str, **settings: Any) -> Recipe:
+    """The task in another world, under another name."""
+    return replace(
+        task, name=f"benchmark/{name}{FEDAVG}", title=f"Benchmark: {title}", **settings
+    )
+
+
+def _long_tail(n_max: int, alpha: float) -> Spec:
+    """Classes of ``n_max`` rows to a twentieth of it, dealt out by Dirichlet ``alpha``."""
+    inner = {"inner": "ExactDirichlet", "inner_fields": {"alpha": alpha}}
+    return Spec("long-tail", {"rho": 20, "n_max": n_max, **inner})
+
+
+ALIKE = Spec("exact-dirichlet", {"alpha": 100.0})
+
+FASHION = _world(
+    MNIST,
+    "fashion-lt",
+    "Fashion-MNIST, long tail with rho 20, Dirichlet 0.1",
+    data=strategies.FASHION.data,
+    rows=strategies.FASHION.rows,
+    partition=strategies.FASHION.partition,
+)
+CIFAR = _world(MNIST, "cifar10", "CIFAR-10, 8,000 rows, Dirichlet 0.1", data="cifar10")
+CIFAR_ALIKE = _world(
+    CIFAR,
+    "cifar10-alpha100",
+    "CIFAR-10, 8,000 rows, Dirichlet 100",
+    partition=ALIKE,
+)
+CIFAR_TAIL = _world(
+    CIFAR,
+    "cifar10-lt",
+    "CIFAR-10, long tail with rho 20, Dirichlet 0.1",
+    rows=strategies.FASHION.rows,
+    partition=_long_tail(2300, 0.1),
+)
+CIFAR_TAIL_ALIKE = _world(
+    CIFAR_TAIL,
+    "cifar10-lt-alpha100",
+    "CIFAR-10, long tail with rho 20, Dirichlet 100",
+    partition=_long_tail(2300, 100.0),
+)
+DIGITS = _task(
+    _world(
+        MNIST,
+        "digits",
+        "digits of 8 x 8 pixels, Dirichlet 0.1",
+        data="digits",
+        rows=None,
+        test_rows=None,
+    ),
+    classes=10,
+    sites=10,
+    most=100,
+)
+DIGITS_ALIKE = _world(
+    DIGITS,
+    "digits-alpha100",
+    "digits of 8 x 8 pixels, Dirichlet 100",
+    partition=ALIKE,
+)
+DIGITS_TAIL = _task(
+    _world(
+        DIGITS,
+        "digits-lt",
+        "digits of 8 x 8 pixels, long tail with rho 20, Dirichlet 0.1",
+        partition=_long_tail(130, 0.1),  # of 1,437 rows 420 are left
+    ),
+    classes=10,
+    sites=10,
+    most=20,
+)
+DIGITS_TAIL_ALIKE = _world(
+    DIGITS_TAIL,
+    "digits-lt-alpha100",
+    "digits of 8 x 8 pixels, long tail with rho 20, Dirichlet 100",
+    partition=_long_tail(130, 100.0),
+)
+WRITERS = _task(
+    _world(
+        MNIST,
+        "writers",
+        "digits of the 20 people who wrote most of MNIST",
+        rows=None,
+        test_rows=None,
+        resplit=True,  # MNIST's own test digits are by other people
+        partition=Spec("natural"),
+        sites=20,
+    ),
+    classes=10,
+    sites=20,
+    most=100,
+)
+PEOPLE = _task(
+    _world(
+        MNIST,
+        "har",
+        "what 21 people do, by the sensors of their phones",
+        data="har",
+        rows=None,
+        test_rows=None,
+        partition=Spec("natural"),
+        sites=0,
+        training_config=TrainingConfig(
+            (TrainingStage(2),), 16, Optimizer(lr=0.2, momentum=0.9)
+        ),
+    ),
+    classes=6,
+    sites=21,
+)
+HOSPITALS = _task(
+    _world(
+        PEOPLE,
+        "heart",
+        "heart disease in four hospitals",
+        data="heart",
+        resplit=True,
+        training_config=MNIST.training_config,
+    ),
+    classes=2,
+    sites=4,
+)
+
+TRAINED = (
+    MNIST,
+    FASHION,
+    DIGITS,
+    DIGITS_ALIKE,
+    DIGITS_TAIL,
+    DIGITS_TAIL_ALIKE,
+    WRITERS,
+    CIFAR,
+    CIFAR_ALIKE,
+    CIFAR_TAIL,
+    CIFAR_TAIL_ALIKE,
+    PEOPLE,
+    HOSPITALS,
+)
+ENCODERS = {"har": TABLES, "heart": TABLES}
+SOLVED = tuple(_solve(task, ENCODERS.get(task.data, PICTURES)) for task in TRAINED)
+TUNED = ("benchmark/mnist", "benchmark/fashion-lt")
+RECIPES = (*SOLVED, *TRAINED)
+
+
+def classes_of(task: Recipe) -> int:
+    """Classes of a task's data.
+
+    >>> [classes_of(task) for task in (DIGITS, PEOPLE, HOSPITALS)]
+    [10, 6, 2]
+    """
+    return {"har": 6, "heart": 2}.get(task.data, 10)

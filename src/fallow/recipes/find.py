@@ -1,0 +1,103 @@
+"""Lookup of an experiment configuration by name or TOML file."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from fallow.core.terms import nearest
+from fallow.data import CATALOG
+from fallow.recipes.default_training import default_training
+from fallow.recipes.papers import find_named_recipe, load_recipes
+from fallow.settings.recipe import Recipe, recipe_from
+
+STRATEGIES = ("random", "entropy", "ahfal")
+"""What is compared where a file names no strategies."""
+
+
+def find_recipe(
+    name: str,
+    changes: Mapping[str, object] | None = None,
+    strategies: Iterable[str] = (),
+) -> Recipe:
+    """Return the experiment configuration ``name``, or that of a file whose name ends in ``.toml``.
+
+    A file may extend another configuration: ``base = "demo"``.  Without a base and a training
+    algorithm, the default is closed form (`default_training`).  Paths in a file are relative to it.
+
+    Parameters
+    ----------
+    name : str
+        Name or TOML file.
+    changes, strategies : optional
+        Settings and query strategies that the caller will add.  They are not applied here.  Without a
+        training algorithm, they must be compatible with the default one.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, the file is unreadable, a setting is invalid, or a network setting
+        has no training algorithm.
+
+    >>> demo = find_recipe("demo")
+    >>> demo.data, demo.sites, demo.strategies[:2]
+    ('digits', 10, ('random', 'margin'))
+    """
+    if not name.endswith(".toml"):
+        return _find_by_name(name)
+    path = Path(name)
+    try:
+        # editors of Windows begin a file with a mark of its encoding
+        settings = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} is not UTF-8, as TOML is; save it with that encoding (byte "
+            f"{error.start + 1:,} is none)"
+        ) from error
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} is not valid TOML: {error}") from error
+    base = settings.pop("base", None)
+    output = {**settings, **(changes or {})}
+    named = list(strategies)
+    if base:
+        recipe = _beside(path, base, is_file=base.endswith(".toml"))
+        start = find_recipe(recipe, output, named)
+        usual: dict[str, object] = {"name": path.stem}
+    else:
+        start = None
+        usual = {"name": path.stem, "strategies": STRATEGIES}
+        if "training" not in output:
+            usual["training"] = default_training(output, named)
+        usual["training_config"] = {}  # of the model family
+    data = settings.get("data")
+    if isinstance(data, str):
+        settings["data"] = _beside(path, data, is_file=data not in CATALOG)
+    try:
+        return recipe_from({**usual, **settings}, start)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _beside(file: Path, named: str, *, is_file: bool) -> str:
+    """Resolve a path in a file relative to that file."""
+    if not is_file:
+        return named
+    return str(file.parent / named)
+
+
+def _find_by_name(name: str) -> Recipe:
+    recipe = find_named_recipe(name)
+    if recipe is not None:
+        return recipe
+    if Path(name).suffix:
+        raise ValueError(
+            f"{name!r} is not a recipe: a file of settings ends in .toml, a table of your own in .csv "
+            "or another ending of docs/load-data.md; 'fallow recipes' lists names"
+        )
+    hint = nearest(name, list(load_recipes()))
+    if not hint and "/" in name:
+        hint = ", or its distribution is not installed (recipes of papers: fallow-papers)"
+    raise ValueError(f"{name!r} is not a recipe{hint}; 'fallow recipes' lists them")

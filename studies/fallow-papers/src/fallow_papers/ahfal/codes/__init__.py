@@ -1,0 +1,10 @@
+"""What public codes ran where it is not what their papers say: for reproduction, never a default.
+
+A strategy is named with its module: ``--strategy ahfal,fallow_papers.ahfal.codes:RatioAHFAL``.
+"""
+
+from fallow_papers.ahfal.codes.ahfal import RatioAHFAL
+from fallow_papers.ahfal.codes.baselines import PixelBADGE, PlainFEAL, PlainLoGo, PlainNoise
+from fallow_papers.ahfal.codes.kafal import NaNKSAS
+
+__all__ = ["NaNKSAS", "PixelBADGE", "PlainFEAL", "PlainLoGo", "PlainNoise", "RatioAHFAL"]

@@ -1,0 +1,151 @@
+"""AHFAL as its public code runs it: class budgets by representation ratio (paper: Appendix H)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.types import Answer
+from fallow.core.view import Picks, Release, View
+from fallow.models.scores import entropy
+from fallow.strategies.ahfal import AHFAL, AT_TAU, interleave, moments
+from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.parts import rank_rows
+from fallow_papers.ahfal.codes.ratio import allocate, spill
+
+
+@final
+@dataclass(frozen=True)
+class RatioAHFAL:
+    """AHFAL with the class budgets and the routing of its public code.  For reproduction only.
+
+    >>> import fallow as fl
+    >>> federation = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(
+    ...     federation,
+    ...     "fallow_papers.ahfal.codes:RatioAHFAL",
+    ...     training="fedavg",
+    ...     model="mlp",
+    ...     cycles=1,
+    ...     rounds=1,
+    ... )
+    Run(fallow_papers.ahfal.codes:RatioAHFAL on iris, seed 0: 2 phases, ... labels, accuracy 0...)
+
+    Notes
+    -----
+    Differences from `fallow.strategies.AHFAL`, which follows the paper:
+
+    * A class's budget is what brings it to the share it has over the federation (`allocate`),
+      not the inverse of its count; what small buckets cannot take goes, all of it, to the open
+      class with the smallest ratio.
+    * ``counts="global_pseudo"``: a site does not count its true labels but what the global model
+      predicts for its labeled rows.
+    * ``target="initial"``: the shares over the federation are those of the first labels, pooled,
+      and never change.
+    * ``route="either"``: both models score a row where the local *or* the global prediction is a
+      class on which sites agree.
+
+    Each is a field of its own, so that a study can say which of them matters.  With
+    ``counts="true", target="current", route="local"`` it is Appendix H as the text has it.
+    A site without labels is left out of mean and spread; the code counts it as a row of zeros.
+    Ties are broken at random from a named stream.
+    """
+
+    tau: float = 12.0  # τ, in percentage points of label shares
+    route: Literal["either", "local"] = "either"
+    counts: Literal["global_pseudo", "true"] = "global_pseudo"
+    target: Literal["initial", "current"] = "initial"
+
+    contract: ClassVar[Contract] = Contract(
+        title="AHFAL (public code)",
+        paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
+        year=2025,
+        authors="Anonymous",
+        sum={
+            "share": "aggregates of label shares per class, of their squares, and of label "
+            "counts per class"
+        },
+        keep={"select": "number of selected examples"},
+        needs=("local", "global"),
+        cohort=2,
+        waits=("share",),
+        missing="mean, spread and totals are those of the sites that answer",
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        if not self.tau >= 0:
+            raise ValueError(f"RatioAHFAL's tau is {self.tau}; it must be 0 or more")
+
+    # -- server half ------------------------------------------------------------------------
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        total = ask.sum("share")
+        spread = moments(total["share"], total["square"], total["one"])[1]
+        low = 100 * spread < self.tau - AT_TAU
+        counts = total["count"].tolist()
+        target = counts
+        if self.target != "current":
+            target = memo.get("target", counts)
+        if any(target):  # frozen at the first query that finds labels
+            memo = {**memo, "target": target}
+        pooled = torch.tensor(target, dtype=torch.float64)
+        ask.keep("select", to=orders(budget), low=low, target=pooled)
+        notes = {
+            "sigma": (100 * spread).tolist(),
+            "low": low.tolist(),
+            "spread_tau": self.tau,
+        }
+        return {**memo, "notes": notes}
+
+    # -- site half --------------------------------------------------------------------------
+
+    def share(self, view: View) -> Release:
+        return Release(
+            view.counts, sensitivity=2, post=self.post, post_noisy=self.post_noisy
+        )
+
+    def post(self, counts: Tensor) -> Answer:
+        return AHFAL().post(counts) | {"count": counts.clamp_min(0)}
+
+    def post_noisy(self, counts: Tensor) -> Answer:
+        return AHFAL().post_noisy(counts) | {"count": counts.clamp_min(0)}
+
+    def select(self, view: View, n: int, low: Tensor, target: Tensor) -> Picks:
+        local = view.logits("local")
+        common = view.logits("global")
+        label = local.argmax(1)  # ŷ by the local model
+        is_low = low[label]
+        if self.route == "either":
+            is_low |= low[common.argmax(1)]
+        h = entropy(local)
+        h = torch.where(is_low, (h + entropy(common)) / 2, h)
+        order = rank_rows(h, view.stream("ties"))
+        scored = order[h[order].isfinite()]
+        without_score = order[len(scored) :]  # such a row has no class: it comes last
+        buckets = [scored[label[scored] == c] for c in range(view.classes)]
+        quota = self.quota(view, n, target, caps=[len(bucket) for bucket in buckets])
+        best = interleave([b[:q] for b, q in zip(buckets, quota, strict=True)])
+        return Picks(torch.cat([best, without_score])[:n])
+
+    def quota(self, view: View, n: int, target: Tensor, caps: list[int]) -> list[int]:
+        """Rows to pick per class, within ``caps``."""
+        total = float(target.sum())
+        shares = [1 / view.classes] * view.classes
+        if total > 0:
+            shares = [float(t) / total for t in target]
+        held = self.count_labels(view)
+        quota = allocate(n, held, shares, present=[cap > 0 for cap in caps])
+        return spill(n, quota, held, shares, caps=caps)
+
+    def count_labels(self, view: View) -> list[int]:
+        """The site's labeled rows per class, as this strategy counts them."""
+        if self.counts == "true" or not len(view.labels):
+            return [int(n) for n in view.counts]
+        predicted = view.logits("global", "labeled").argmax(1)
+        return torch.bincount(predicted, minlength=view.classes).tolist()

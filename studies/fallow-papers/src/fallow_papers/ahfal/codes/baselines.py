@@ -1,0 +1,274 @@
+"""The baselines that AHFAL's public code runs under the names of other methods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.types import State
+from fallow.core.view import Picks, View
+from fallow.models.scores import entropy
+from fallow.strategies.base import Budget, Memo, orders
+from fallow.strategies.feal import FEAL
+from fallow.strategies.logo import take_in_turn
+from fallow.strategies.parts import rank_rows, top
+from fallow_papers.ahfal.codes.kmeans import k_means
+
+CHUNK = 256  # rows whose pixel gradients are taken at once
+
+
+@final
+@dataclass(frozen=True)
+class PixelBADGE:
+    """k-means on gradients by input pixels, where BADGE stands.  For reproduction only.
+
+    >>> import fallow as fl
+    >>> federation = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(
+    ...     federation,
+    ...     "fallow_papers.ahfal.codes:PixelBADGE",
+    ...     training="fedavg",
+    ...     model="mlp",
+    ...     cycles=1,
+    ...     rounds=1,
+    ... )
+    Run(fallow_papers.ahfal.codes:PixelBADGE on iris, seed 0: 2 phases, ... labels, accuracy 0...)
+
+    Notes
+    -----
+    Differences from `fallow.strategies.BADGE`: the gradient is that of the largest logit with respect
+    to the *pixels*, not that of the loss with respect to the last layer; clusters come from a full
+    k-means with ten starts, not from k-means++ seeding; of each cluster center the nearest row is
+    picked.  The code runs under mixed precision and with one fixed seed; here neither.  Where
+    several centers share a row, rows drawn at random fill up.  Rows whose prediction or gradient is
+    not finite come last.
+    """
+
+    contract: ClassVar[Contract] = Contract(
+        title="BADGE (AHFAL's public code)",
+        paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
+        year=2025,
+        authors="Anonymous",
+        keep={"select": "number of selected examples"},
+        needs=("local",),
+        draws=True,
+    )
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        state = view.model("local")
+        parts = torch.split(view.rows(), CHUNK)
+        gradient = torch.cat([pixel_gradients(view, state, rows) for rows in parts])
+        order = rank_rows(0 * gradient.sum(1), view.stream("ties"))  # 0 · NaN is NaN: last
+        good = order[gradient[order].isfinite().all(1)]
+        if n >= len(good):
+            return Picks(order[:n])
+        _, centers = k_means(gradient[good], n, view.stream("k-means"))
+        nearest = torch.cdist(centers, gradient[good].to(centers)).argmin(1)
+        return Picks(torch.cat([good[torch.unique(nearest)], without(good, nearest)])[:n])
+
+
+def pixel_gradients(view: View, state: State, rows: Tensor) -> Tensor:
+    """Gradient of the largest logit by the row itself; NaN where the logit is not finite.
+
+    rows: (m, *shape) -> (m, product of shape)
+    """
+    rows = rows.clone().requires_grad_()
+    best = view.forward(state, rows).max(1).values
+    (gradient,) = torch.autograd.grad(best.sum(), rows)
+    return gradient.flatten(1).masked_fill(~best.detach().isfinite()[:, None], torch.nan)
+
+
+def without(rows: Tensor, at: Tensor) -> Tensor:
+    """``rows`` but those at the positions ``at``."""
+    is_left = torch.ones(len(rows), dtype=torch.bool)
+    is_left[at] = False
+    return rows[is_left]
+
+
+@final
+@dataclass(frozen=True)
+class PlainFEAL:
+    """FEAL's query on networks trained with cross-entropy.  For reproduction only.
+
+    >>> import fallow as fl
+    >>> federation = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(
+    ...     federation,
+    ...     "fallow_papers.ahfal.codes:PlainFEAL",
+    ...     training="fedavg",
+    ...     model="mlp",
+    ...     cycles=1,
+    ...     rounds=1,
+    ... )
+    Run(fallow_papers.ahfal.codes:PlainFEAL on iris, seed 0: 2 phases, ... labels, accuracy 0...)
+
+    Notes
+    -----
+    The query is that of `fallow.strategies.FEAL`; what differs is what stands before it.  FEAL trains
+    its models to give evidence, and AHFAL's code does not: it reads relu(logit) + 1 of any network.
+    The name tells the two apart in tables: ``feal@training=evidential`` is the method itself.
+    """
+
+    contract: ClassVar[Contract] = Contract(
+        title="FEAL (AHFAL's public code)",
+        paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
+        year=2025,
+        authors="Anonymous",
+        keep={"select": "number of selected examples"},
+        needs=("local", "global"),
+    )
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        return FEAL().query(ask, budget, memo)
+
+    def select(self, view: View, n: int) -> Picks:
+        return FEAL().select(view, n)
+
+
+@final
+@dataclass(frozen=True)
+class PlainLoGo:
+    """LoGo without its gradients and its model from scratch.  For reproduction only.
+
+    >>> import fallow as fl
+    >>> federation = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(
+    ...     federation,
+    ...     "fallow_papers.ahfal.codes:PlainLoGo",
+    ...     training="fedavg",
+    ...     model="mlp",
+    ...     cycles=1,
+    ...     rounds=1,
+    ... )
+    Run(fallow_papers.ahfal.codes:PlainLoGo on iris, seed 0: 2 phases, ... labels, accuracy 0...)
+
+    Notes
+    -----
+    Differences from `fallow.strategies.LoGo`: k-means (ten starts) runs on the plain features, not
+    scaled by how unsure the prediction is; the local model is that of the last round.  Of each
+    cluster the row most uncertain by the global model is picked, as there.
+    """
+
+    contract: ClassVar[Contract] = Contract(
+        title="LoGo (AHFAL's public code)",
+        paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
+        year=2025,
+        authors="Anonymous",
+        keep={"select": "number of selected examples"},
+        needs=("local", "global"),
+        draws=True,
+    )
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        z = view.embed("local")
+        h = entropy(view.logits("global"))
+        h = h.masked_fill(~z.isfinite().all(1), torch.nan)
+        order = rank_rows(h, view.stream("ties"))
+        good = order[h[order].isfinite()]
+        if n >= len(good):
+            return Picks(order[:n])
+        cluster, _ = k_means(z[good], n, view.stream("k-means"))
+        return Picks(take_in_turn(cluster, good)[:n])
+
+
+@final
+@dataclass(frozen=True)
+class PlainNoise:
+    """The rows whose features move most when weights are shaken.  For reproduction only.
+
+    >>> import fallow as fl
+    >>> federation = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(
+    ...     federation,
+    ...     "fallow_papers.ahfal.codes:PlainNoise",
+    ...     training="fedavg",
+    ...     model="mlp",
+    ...     cycles=1,
+    ...     rounds=1,
+    ... )
+    Run(fallow_papers.ahfal.codes:PlainNoise on iris, seed 0: 2 phases, ... labels, accuracy 0...)
+
+    Notes
+    -----
+    Differences from Noise Stability (Li et al., 2024): the score of a row is the mean over draws
+    and dimensions of the absolute change of its *features*, and the rows with the largest are
+    picked, without k-center; noise ε ‖w‖ ξ / ‖ξ'‖ is scaled by the norm of another draw ξ'; biases
+    and batch-norm parameters are shaken too.  The head is not: features do not depend on it.
+    """
+
+    draws: int = 50
+    epsilon: float = 1e-3  # ε, size of the noise relative to each tensor
+
+    contract: ClassVar[Contract] = Contract(
+        title="Noise Stability (AHFAL's public code)",
+        paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
+        year=2025,
+        authors="Anonymous",
+        keep={"select": "number of selected examples"},
+        needs=("local",),
+        draws=True,
+    )
+
+    def __post_init__(self) -> None:
+        if self.draws < 1:
+            raise ValueError(f"PlainNoise's draws is {self.draws}; it must be 1 or more")
+        if not self.epsilon > 0:
+            raise ValueError(f"PlainNoise's epsilon is {self.epsilon}; it must be above 0")
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        state = view.model("local")
+        z = view.embed("local")  # (m, d)
+        draw = view.stream("noise")
+        moved = torch.zeros(view.pool, dtype=torch.float64)
+        for _ in range(self.draws):
+            noisy = {**state, "w": shake_weights(view, state["w"], self.epsilon, draw)}
+            moved += (features(view, noisy, z.shape[1]) - z).abs().mean(1)
+        return Picks(top(moved / self.draws, n, view.stream("ties")))
+
+
+def shake_weights(view: View, w: Tensor, epsilon: float, draw: torch.Generator) -> Tensor:
+    """A copy of ``w`` (d,) where every tensor has its own noise, in proportion to its norm."""
+    noisy = w.clone()
+    for part in view.layout.views(noisy).values():
+        shake = torch.randn(part.shape, generator=draw, dtype=w.dtype)
+        scale = torch.randn(part.shape, generator=draw, dtype=w.dtype)
+        part += epsilon * part.norm() * shake / scale.norm()
+    return noisy
+
+
+def features(view: View, state: State, d: int) -> Tensor:
+    """Penultimate features (m, d) of the pool at ``state``: outputs of heads that pass them on.
+
+    A head of C outputs passes C features, so d / C passes are needed.
+    """
+    rows = view.rows()
+    w = state["w"].clone()
+    views = view.layout.views(w)  # of w: what is written into them changes it
+    for name, part in views.items():
+        if name.startswith("head."):
+            part.zero_()
+    weight = views["head.weight"]  # (C, d)
+
+    values = []
+    for which in torch.split(torch.eye(d, dtype=w.dtype), len(weight)):
+        weight.zero_()[: len(which)] = which
+        outputs = view.forward({**state, "w": w}, rows)
+        values.append(outputs[:, : len(which)])
+    return torch.cat(values, 1)

@@ -1,0 +1,106 @@
+"""KSAS as public code runs it: one class without labels makes every score NaN."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import kl_div
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.types import Answer, Value
+from fallow.core.view import Picks, View
+from fallow.strategies.base import Budget, Memo, orders
+from fallow.strategies.parts import top
+
+
+@final
+@dataclass(frozen=True)
+class NaNKSAS:
+    """KSAS whose tilt by log 0 makes a query random, as in public code.  For reproduction only.
+
+    >>> import fallow as fl
+    >>> federation = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(
+    ...     federation,
+    ...     "fallow_papers.ahfal.codes:NaNKSAS",
+    ...     training="fedavg",
+    ...     model="mlp",
+    ...     cycles=1,
+    ...     rounds=1,
+    ... )
+    Run(fallow_papers.ahfal.codes:NaNKSAS on iris, seed 0: 2 phases, ... labels, accuracy 0...)
+
+    Notes
+    -----
+    Differences from `fallow.strategies.KSAS`, which removes a class that a site has no label of:
+
+    * The tilt adds log n_c = -inf to both logits; PyTorch's divergence is then 0 · inf, NaN, for
+      every row of the site, and the order of rows is arbitrary.  Here it is drawn from a named
+      stream, so that a run can be repeated.
+    * The counts n_c are those of the site's first labels and never change: a site that lacked a
+      class then stays random for the whole run.
+
+    The notes of each cycle say at how many sites this was so: ``nan_sites``.  The counts are kept
+    by the server half, because a site forgets a cycle's memory; so, unlike `fallow.strategies.KSAS`,
+    it sees every site's counts, and secure sums are out.
+    """
+
+    contract: ClassVar[Contract] = Contract(
+        title="KSAS (public code)",
+        paper="Knowledge-Aware Federated Active Learning with Non-IID Data",
+        year=2023,
+        authors="Cao, Yu-Tong and Shi, Ye and "
+        "Yu, Baosheng and Wang, Jingya and Tao, Dacheng",
+        each={"first": "each site's first label counts per class"},
+        keep={"select": "number of selected examples"},
+        waits=("first",),
+        needs=("local", "global"),
+        secure_sum=False,
+        local_dp=False,
+        draws=True,
+    )
+
+    # -- server half ------------------------------------------------------------------------
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        if "first" not in memo:
+            answers = ask.each("first")
+            memo = {**memo, "first": {s: list_of(a["counts"]) for s, a in answers.items()}}
+        first = memo["first"]
+        to = {
+            s: {**args, "counts": torch.tensor(first[s])}
+            for s, args in orders(budget).items()
+        }
+        ask.keep("select", to=to)
+        return {**memo, "notes": {"nan_sites": sum(0 in first[site] for site in to)}}
+
+    # -- site half --------------------------------------------------------------------------
+
+    def first(self, view: View) -> Answer:
+        return {"counts": view.counts}
+
+    def select(self, view: View, n: int, counts: Tensor) -> Picks:
+        score = discrepancy(view.logits("local"), view.logits("global"), counts)
+        if bool((counts == 0).any()):  # all NaN: any order
+            score = torch.zeros(view.pool)
+        return Picks(top(score, n, view.stream("ties")))
+
+
+def discrepancy(local: Tensor, globe: Tensor, counts: Tensor) -> Tensor:
+    """Half the symmetric KL divergence of both predictions tilted by log n, as PyTorch has it.
+
+    (m, C), (m, C), (C,) -> (m,); NaN for every row where a count is 0.
+    """
+    a = (local + counts.log().to(local.dtype)).log_softmax(1)
+    b = (globe + counts.log().to(globe.dtype)).log_softmax(1)
+    both = kl_div(a, b.exp(), reduction="none") + kl_div(b, a.exp(), reduction="none")
+    return both.sum(1) / 2
+
+
+def list_of(counts: Value) -> list[float]:
+    result: list[float] = torch.as_tensor(counts).tolist()
+    return result

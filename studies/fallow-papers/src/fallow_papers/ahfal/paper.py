@@ -1,0 +1,45 @@
+"""AHFAL, as a paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fallow.recipes.papers import Paper
+from fallow.report.section import Sections
+from fallow.study.known import Code
+from fallow_papers.ahfal import recipes
+
+CODES = {
+    "RatioAHFAL": "ahfal",
+    "PixelBADGE": "badge",
+    "PlainFEAL": "feal",
+    "PlainLoGo": "logo",
+    "PlainNoise": "noise-stability",
+    "NaNKSAS": "ksas",
+}
+"""What its public code runs, and the strategy in whose place."""
+
+
+def sections() -> Sections:
+    """Its findings 1 to 3, and how classes were routed."""
+    from fallow_papers.ahfal.sections import SECTIONS
+
+    return SECTIONS
+
+
+AHFAL = Paper(
+    title="Federated Active Learning via Class-Adaptive Local-Global Balancing",
+    authors="anonymous submission",
+    year=2025,
+    recipes=recipes.RECIPES,
+    published=Path(__file__).parent / "published",
+    codes=tuple(
+        Code(
+            name=name,
+            home="fallow_papers.ahfal.codes",
+            of=strategy,
+        )
+        for name, strategy in CODES.items()
+    ),
+    sections=sections,
+)

@@ -1,0 +1,210 @@
+"""The report sections of AHFAL: its findings 1 to 3, and how classes were routed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fallow.core.words import join_words
+from fallow.report.blocks import Block, Blocks, Note, Table, show_figure
+from fallow.report.columns import NOTHING, with_interval
+from fallow.report.comparisons import (
+    TESTS,
+    few,
+    score_text,
+    tested_cells,
+    tested_pairs,
+    unit_of,
+)
+from fallow.report.final_table import label_of
+from fallow.report.findings.sweeps import alpha_sweeps
+from fallow.report.needs import chooses, has_classes
+from fallow.report.section import Across, Place, Section, Sections
+from fallow.study.records import StudyRecords
+from fallow_papers.ahfal import figures as draw
+from fallow_papers.ahfal.families import FAMILIES, Family
+from fallow_papers.ahfal.oracle import oracle_pairs
+from fallow_papers.ahfal.slopes import FEWEST, Slopes, slopes
+from fallow_papers.ahfal.tradeoff import Tradeoff, tradeoff
+
+TYPICALITY = (
+    "Typicality: the plain strategy chooses by clusters (TypiClust); with the shares known, rows "
+    "of a class are ordered by the same density without clusters."
+)
+
+
+def oracle(study: StudyRecords, key: str) -> Blocks:
+    """AHFAL's Figure 4: what the true class shares are worth to a plain heuristic."""
+    tests = tested_pairs(study, oracle_pairs)
+    if not tests:
+        return []
+    rows = []
+    for pair, c in tests:
+        plain = score_text(study, pair.against)
+        known = score_text(study, pair.strategy)
+        rows.append([pair.what, plain, known, *tested_cells(study, c)])
+    caption = (
+        "A bar to the right: the heuristic gains when each site buys what its labels lack to "
+        "the true class shares of all sites. Mean over seeds, 95 % Student interval. No real "
+        "site knows the true class of an unlabeled row: this is an upper bound."
+    )
+    output = [f"{p.what} {c.difference:+.2f}" for p, c in tests]
+    words = (
+        f"True class shares known, minus unknown, {unit_of(study)}: {', '.join(output)}."
+    )
+    figure = draw.lifts(tests, unit_of(study))
+    table = Table(
+        "Plain, and with the true class shares",
+        header=["Heuristic", "Plain", "Shares known", *TESTS],
+        rows=rows,
+    )
+    notes: list[Block] = []
+    if any(pair.what == "typicality" for pair, _ in tests):
+        notes.append(Note(TYPICALITY))
+    return [
+        show_figure(figure, f"{key}-lifts", caption, alt=words),
+        table,
+        *notes,
+        *few(tests),
+    ]
+
+
+def routing(study: StudyRecords, key: str) -> Blocks:
+    """How classes were routed to one model or to two."""
+    figure = draw.routing(study)
+    if figure is None:
+        return []
+    caption = (
+        "Left: one line per class, the spread of its share over sites; a class below the "
+        "dashed threshold is scored by the local and the global model together, one above "
+        "it by the local model alone. Right: how many classes are below."
+    )
+    return [show_figure(figure, f"{key}-routing", caption)]
+
+
+def spread(study: StudyRecords, key: str) -> Blocks:
+    """Class spread and accuracy in one study."""
+    lines = slopes([study])
+    if lines is None:
+        return []
+    return class_slopes(lines, study, key)
+
+
+def studies_with_slopes(studies: Sequence[StudyRecords]) -> list[StudyRecords]:
+    """The studies whose slopes stand in the article over all."""
+    result: list[StudyRecords] = []
+    for sweep in alpha_sweeps(studies):
+        if slopes(sweep) is not None:
+            result += sweep
+    return result
+
+
+def sweeps(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Blocks]]:
+    """The trade-off and the slopes of every group of studies that differ in alpha alone."""
+    parts: list[tuple[str, Blocks]] = []
+    for i, sweep in enumerate(alpha_sweeps(studies)):
+        name = f"{key}-{i}"
+        parts.append(("Local or global model, over alpha", _tradeoff(sweep, name)))
+        lines = slopes(sweep)
+        if lines:
+            parts.append((SPREAD, class_slopes(lines, sweep[0], name)))
+    return parts
+
+
+def _tradeoff(sweep: Sequence[StudyRecords], key: str) -> Blocks:
+    """AHFAL's Figure 2 over studies that differ in alpha alone."""
+    result = tradeoff(sweep)
+    if result is None:
+        return []
+    first = sweep[0]
+    names = join_words([s.study.name for s in sweep])
+    caption = (
+        "Above zero, strategies that read the global model end better than those that "
+        "read each site's own; a line that crosses zero is the trade-off. Means of the "
+        "strategies of a family, paired by seed, with 95 % Student intervals."
+    )
+    note = (
+        f"Studies: {names}. {who(first, result.members)} AHFAL's paper (Figure 2) calls the "
+        "first family centralized, and strategies that read the global model decentralized."
+    )
+    figure = draw.tradeoff(result, unit_of(first))
+    words = _describe_tradeoff(result, unit_of(first))
+    return [
+        show_figure(figure, f"{key}-tradeoff", caption, alt=words),
+        _points(result),
+        Note(note),
+    ]
+
+
+def _describe_tradeoff(found: Tradeoff, unit: str) -> str:
+    """The difference of each family at the first and at the last alpha."""
+    tradeoff = []
+    for kind, points in found.points.items():
+        at = [f"{p.difference:+.2f} {unit} at alpha {p.alpha:g}" for p in points]
+        tradeoff.append(f"{FAMILIES[kind]}: {', '.join(at)}")
+    return f"Minus strategies of the local model only. {'; '.join(tradeoff)}."
+
+
+def _points(found: Tradeoff) -> Table:
+    """The points of the figure in numbers."""
+    rows = []
+    for kind, points in found.points.items():
+        for point in points:
+            difference = with_interval(point.difference, point.interval, 2)
+            name = FAMILIES[kind].capitalize()
+            rows.append([f"{point.alpha:g}", name, difference, str(point.seeds)])
+    header = ["Alpha", "Family", "Difference [95 %]", "Seeds"]
+    return Table("Minus strategies of the local model only", header, rows, words=2)
+
+
+def class_slopes(found: Slopes, study: StudyRecords, key: str) -> Blocks:
+    """AHFAL's Figure 3, with the slopes in numbers."""
+    rows = []
+    for kind, line in found.lines.items():
+        difference = NOTHING
+        if kind in found.steeper:
+            steeper, interval = found.steeper[kind]
+            difference = with_interval(steeper, interval, 2)
+        slope = with_interval(line.slope, line.interval, 2)
+        rows.append([FAMILIES[kind].capitalize(), slope, difference, str(line.points)])
+    header = ["Family", "Slope [95 %]", "Minus local only [95 %]", "Points"]
+    if all(line.interval for line in found.lines.values()):
+        drawn = f"Intervals: the {found.runs} runs (study and seed) drawn again with replacement."
+    else:
+        drawn = (
+            f"Intervals need {FEWEST} runs or more to draw again; there are {found.runs}."
+        )
+    caption = (
+        "A line that falls less steeply loses less on classes that few sites hold. Least "
+        "squares over all classes, strategies and seeds; marks are means of equally many "
+        "points, ordered by CV."
+    )
+    output = [f"{FAMILIES[kind]} {line.slope:+.2f}" for kind, line in found.lines.items()]
+    words = (
+        f"Accuracy of a class over how unevenly sites hold it. Slopes: {', '.join(output)}."
+    )
+    members = {kind: line.strategies for kind, line in found.lines.items()}
+    return [
+        show_figure(draw.slopes(found), f"{key}-slopes", caption, alt=words),
+        Table("Points of accuracy per unit of CV", header, rows),
+        Note(f"{drawn} {who(study, members)}"),
+    ]
+
+
+def who(study: StudyRecords, members: Mapping[Family, tuple[str, ...]]) -> str:
+    """A sentence with the members of each family."""
+    names = (
+        f"{FAMILIES[kind]}: {join_words([label_of(q, study.study) for q in strategies])}"
+        for kind, strategies in members.items()
+    )
+    return "Strategies by what they read; " + "; ".join(names) + "."
+
+
+SPREAD = "Class spread and accuracy"
+SECTIONS = Sections(
+    of_one=(
+        Section("Routing of classes", Place.CLASSES, routing, has_classes),
+        Section("What knowing the classes would be worth", Place.FINDINGS, oracle, chooses),
+        Section(SPREAD, Place.FINDINGS, spread, chooses),
+    ),
+    of_several=(Across(sweeps, replaces=SPREAD, covers=studies_with_slopes),),
+)

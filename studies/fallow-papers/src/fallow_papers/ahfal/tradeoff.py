@@ -1,0 +1,73 @@
+"""AHFAL's Finding 1 (Figure 2): whether the global model helps depends on how alike sites are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from fallow.report.findings.sweeps import alpha_of
+from fallow.study.records import StudyRecords
+from fallow.study.statistics import Interval, t_interval
+from fallow_papers.ahfal.families import Family, members
+
+
+@dataclass(frozen=True)
+class Point:
+    """Mean over seeds of (mean of a family - mean of the local-only family), in points."""
+
+    alpha: float
+    difference: float
+    interval: Interval | None  # Student, over seeds; None below two
+    seeds: int
+
+    @property
+    def errors(self) -> tuple[float, float]:
+        """How far the interval reaches below and above the difference; 0 without one."""
+        if self.interval is None:
+            return 0.0, 0.0
+        return self.difference - self.interval.low, self.interval.high - self.difference
+
+
+@dataclass(frozen=True)
+class Tradeoff:
+    """The points of a sweep for each family that reads the global model, and who is in them."""
+
+    points: Mapping[Family, tuple[Point, ...]]
+    members: Mapping[Family, tuple[str, ...]]
+
+
+def tradeoff(sweep: Sequence[StudyRecords]) -> Tradeoff | None:
+    """Families against the local-only one at each alpha; ``None`` when there are not two, or where
+    errors are scored: the families are about classes."""
+    who = members(sweep)
+    if "local" not in who or len(who) < 2 or sweep[0].measure != "accuracy":
+        return None
+    points: dict[Family, tuple[Point, ...]] = {}
+    for kind in who:
+        if kind == "local":
+            continue
+        result = [_point(study, who[kind], who["local"]) for study in sweep]
+        points[kind] = tuple(point for point in result if point is not None)
+    if all(len(of_kind) < 2 for of_kind in points.values()):  # a line has two points
+        return None
+    return Tradeoff(points, who)
+
+
+def _point(study: StudyRecords, ours: Sequence[str], theirs: Sequence[str]) -> Point | None:
+    """One alpha, over the seeds for which every strategy has a final score."""
+    alpha = alpha_of(study)
+    final = {strategy: study.final(strategy) for strategy in (*ours, *theirs)}
+    seeds = set.intersection(*(set(scores) for scores in final.values()))
+    if not seeds or alpha is None:
+        return None
+
+    gaps = []
+    for seed in sorted(seeds):
+        of_ours = fmean(final[strategy][seed] for strategy in ours)
+        of_theirs = fmean(final[strategy][seed] for strategy in theirs)
+        gaps.append(100 * (of_ours - of_theirs))
+    interval = None
+    if len(gaps) > 1:
+        interval = t_interval(gaps)
+    return Point(alpha, difference=fmean(gaps), interval=interval, seeds=len(gaps))

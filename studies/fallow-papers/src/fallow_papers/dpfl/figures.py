@@ -1,0 +1,167 @@
+"""The figures of collaboration graphs: who received from whom, and how that changed over rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+from torch import Tensor
+
+from fallow.report.figures.style import (
+    INK,
+    PAPER,
+    RULE,
+    STYLE,
+    key_above,
+    legend_above,
+    looks,
+    new_figure,
+    spread_line,
+)
+from fallow.study.records import StudyRecords
+from fallow.training.personal.parts import graphs as measure
+from fallow_papers.dpfl.graphs import Graphs, links_and_dropped, over_rounds, snapshots
+
+MOST = 4
+"""Snapshots side by side."""
+
+KEPT = "#1f83c4"
+DROPPED = "#e69f00"
+
+
+@mpl.rc_context(STYLE)
+def adjacency(run: Graphs) -> Figure:
+    """A few rounds of one run: links in one color, candidates without a link in another.  Sites
+    with flipped labels stand last."""
+    shown = snapshots(run, MOST)
+    width = 6.2  # inches
+    if len(shown) == 1:
+        width = 3.0
+    figure, panels = new_figure(2.3, columns=len(shown), width=width)
+    order = torch.argsort(run.wrong.int(), stable=True)
+    for axes, turn in zip(panels, shown, strict=True):
+        links, dropped = links_and_dropped(run, turn)
+        right = len(order) - int(run.wrong.sum())
+        _draw(axes, links[order][:, order], dropped[order][:, order], right)
+        axes.set_title(f"Round {turn + 1}")
+        axes.set_xlabel("Sender")
+    panels[0].set_ylabel("Receiver")
+    marks = [
+        (_square(KEPT), "receives"),
+        (_square(DROPPED), "candidate, not chosen"),
+    ]
+    if bool(run.wrong.any()):
+        marks.append(
+            (Line2D([], [], color=INK, linewidth=1), "sites with flipped labels beyond")
+        )
+    legend_above(figure, marks)
+    return figure
+
+
+def _square(color: str) -> Line2D:
+    """A mark of a legend."""
+    return Line2D([], [], color=color, marker="s", linestyle="none", markersize=7)
+
+
+def _draw(axes: Axes, links: Tensor, dropped: Tensor, right: int) -> None:
+    """Squares of one graph.  links, dropped: (N, N) bool; sites from ``right`` on are wrong."""
+    n = len(links)
+    shade = np.zeros((n, n), dtype=np.int64)
+    shade[dropped.numpy()] = 1
+    shade[links.numpy()] = 2
+    is_large = n > 40
+    edges = RULE
+    if is_large:  # lines between squares would hide them
+        edges = "none"
+    axes.pcolormesh(
+        shade,
+        cmap=ListedColormap([PAPER, DROPPED, KEPT]),
+        vmin=0,
+        vmax=2,
+        rasterized=is_large,
+        edgecolors=edges,
+        linewidth=0.4,
+    )
+    if right < n:
+        axes.axhline(right, color=INK, linewidth=1)
+        axes.axvline(right, color=INK, linewidth=1)
+    axes.set_aspect("equal")
+    axes.set_ylim(n, 0)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.grid(visible=False)
+
+
+@mpl.rc_context(STYLE)
+def rounds(study: StudyRecords, found: Mapping[str, Sequence[Graphs]]) -> Figure | None:
+    """Absent links over rounds, and beside them links from sites with flipped labels, or without
+    any such site the share of links that are answered."""
+    runs = [run for of_strategy in found.values() for run in of_strategy]
+    if max(len(run.by_round) for run in runs) < 2:
+        return None
+    figure, (left, right) = new_figure(3.0, columns=2)
+    drawn = _lines(left, study, found, absent)
+    left.set_title("Absent links, % (own link present)")
+    bases = [run.base for run in runs if not math.isnan(run.base)]  # of flipped sites
+    if not bases:
+        _lines(right, study, found, reciprocity)
+        right.set_title("Links answered, %")
+    else:
+        _lines(right, study, found, wrong)
+        right.set_title("Links from flipped sites, %")
+        base = 100 * max(bases)
+        right.axhline(base, color=INK, linestyle=(0, (5, 3)), linewidth=1.2)
+        right.set_ylim(0, max(1.15 * base, right.get_ylim()[1]))
+        right.annotate(
+            "by chance",
+            (1, base),
+            xycoords=("axes fraction", "data"),
+            ha="right",
+            xytext=(0, 4),
+            textcoords="offset points",
+            fontsize=9,
+        )
+    key_above(figure, study, drawn)
+    return figure
+
+
+def absent(run: Graphs, turn: int) -> float:
+    """The share of absent links, where every site's link to itself is present."""
+    return measure.sparsity(run.by_round[turn], with_self=True)
+
+
+def wrong(run: Graphs, turn: int) -> float:
+    """The share of the right sites' links that come from sites with flipped labels."""
+    return measure.share_from(run.by_round[turn], run.wrong)
+
+
+def reciprocity(run: Graphs, turn: int) -> float:
+    """The share of links whose reverse exists."""
+    return measure.reciprocity(run.by_round[turn])
+
+
+def _lines(
+    axes: Axes,
+    study: StudyRecords,
+    found: Mapping[str, Sequence[Graphs]],
+    value: Callable[[Graphs, int], float],
+) -> list[str]:
+    """A line for each strategy with a graph; which were drawn."""
+    look = looks(study)
+    drawn = [q for q in look if q in found]
+    for strategy in drawn:
+        by_round = over_rounds(found[strategy], value)
+        if by_round:
+            shown = [[100 * v for v in values] for values in by_round.values()]
+            spread_line(axes, [t + 1 for t in by_round], shown, look[strategy], band=False)
+    axes.set_xlabel("Round")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return drawn

@@ -1,0 +1,29 @@
+"""DPFL, as a paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fallow.recipes.papers import Paper
+from fallow.report.section import Sections
+from fallow.study.known import Labels
+from fallow_papers.dpfl import recipes
+from fallow_papers.dpfl.labels import field_words
+
+
+def sections() -> Sections:
+    """Who learns from whom."""
+    from fallow_papers.dpfl.sections import SECTIONS
+
+    return SECTIONS
+
+
+DPFL = Paper(
+    title="Decentralized Personalized Federated Learning",
+    authors="Kharrat, Canini & Horvath",
+    year=2025,
+    recipes=recipes.RECIPES,
+    published=Path(__file__).parent / "published",
+    labels=Labels(field=field_words),
+    sections=sections,
+)

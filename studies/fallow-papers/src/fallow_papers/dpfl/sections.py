@@ -1,0 +1,144 @@
+"""The report sections of DPFL: who received from whom, and what papers measure of it."""
+
+from __future__ import annotations
+
+import math
+
+from fallow.report.blocks import Block, Blocks, Note, Table, show_figure
+from fallow.report.columns import NOTHING
+from fallow.report.final_table import label_of
+from fallow.report.needs import has_sites
+from fallow.report.section import Place, Section, Sections
+from fallow.study.records import StudyRecords
+from fallow_papers.dpfl import figures as draw
+from fallow_papers.dpfl import graphs as find
+from fallow_papers.dpfl.graphs import GraphMeasures, Graphs
+
+
+def graphs(study: StudyRecords, key: str) -> Blocks:
+    """Who received from whom, and what papers measure of it; nothing without recorded graphs."""
+    result = find.all_graphs(study)
+    if not result:
+        return []
+    reference = study.study.reference
+    shown = next(iter(result))
+    if reference is not None and reference in result:
+        shown = reference
+    run = result[shown][0]
+    caption = (
+        f"{label_of(run.strategy, study.study)}, seed {run.seed}: a blue square in a row is a "
+        "site whose model the row's site averages with its own; an orange one is a candidate "
+        "that it does without in that round."
+    )
+    words = _describe_links(run)
+    parts: list[Block] = [
+        show_figure(draw.adjacency(run), f"{key}-adjacency", caption, alt=words)
+    ]
+    figure = draw.rounds(study, result)
+    if figure is not None:
+        caption = (
+            "Means over seeds. Left: a line that rises drops collaborators; as papers plot it, "
+            "with every site's link to itself present."
+        )
+        parts.append(show_figure(figure, f"{key}-links", caption))
+    return [*parts, *_numbers(study, result)]
+
+
+def _describe_links(run: Graphs) -> str:
+    """How many links the first and the last recorded graph have."""
+    first = int(run.by_round[run.first].sum())
+    last = int(run.by_round[run.last].sum())
+    return (
+        f"Who receives from whom among {len(run.sites)} sites: {first} links in round "
+        f"{run.first + 1}, {last} in round {run.last + 1}."
+    )
+
+
+def _numbers(study: StudyRecords, found: dict[str, list[Graphs]]) -> list[Block]:
+    """The first and the last recorded graph of every strategy in numbers."""
+    rows: list[list[str]] = []
+    marks: list[str] = []
+    for strategy, runs in found.items():
+        label = label_of(strategy, study.study)
+        first = find.at(study, runs, lambda run: run.first)
+        last = find.at(study, runs, lambda run: run.last)
+        rule = ""
+        if rows:
+            rule = "first"  # a rule above each strategy but the first
+        marks.append(rule)
+        rows.append([label, "first", *_cells(first)])
+        marks.append("")
+        rows.append([label, "last", *_cells(last)])
+    base = find.mean([run.base for runs in found.values() for run in runs])
+    header = [
+        "Method",
+        "Round",
+        "Absent links, %",
+        "With own, %",
+        "Pairs alike, %",
+        "Answered, %",
+        "Churn, %",
+        "Most receivers",
+        "Class distance",
+        "From flipped, %",
+    ]
+    if math.isnan(base):  # nobody's labels are flipped
+        header = header[:-1]
+        rows = [row[:-1] for row in rows]
+    text = (
+        "Pairs alike: linked in both directions or in none. Answered: links whose reverse exists. "
+        "Churn: mean Jaccard distance of a site's senders from the recorded round before. Most "
+        "receivers: of one sender, the hot spot of a network. Class distance: total variation of "
+        f"classes between a site and its senders; between any two sites it is "
+        f"{_apart(study, found)}."
+    )
+    if not math.isnan(base):
+        text += f" By chance, {100 * base:.0f} % of links would come from sites with flipped labels."
+    said = []
+    for strategy, runs in found.items():
+        share = find.mean([run.conflicts for run in runs])
+        if not math.isnan(share):
+            said.append(f"{label_of(strategy, study.study)} {100 * share:.1f} %")
+    if said:
+        text += (
+            " Joining and leaving both gained, so that a coin decided, in so many of the visits: "
+            f"{', '.join(said)}."
+        )
+    return [Table("Graphs", header, rows, words=2, classes=marks), Note(text)]
+
+
+def _cells(m: GraphMeasures) -> list[str]:
+    shares = (m.sparsity, m.with_self, m.agreement, m.reciprocity, m.churn)
+    return [
+        *map(_percent, shares),
+        _number(m.popular, 1),
+        _number(m.distance, 2),
+        _percent(m.wrong),
+    ]
+
+
+def _percent(share: float) -> str:
+    return _number(100 * share, 1)
+
+
+def _number(value: float, digits: int) -> str:
+    if math.isnan(value):
+        return NOTHING
+    return f"{value:.{digits}f}"
+
+
+def _apart(study: StudyRecords, found: dict[str, list[Graphs]]) -> str:
+    """The mean class distance of any two sites, over seeds."""
+    seeds = {run.seed: run for runs in found.values() for run in runs}
+    values = []
+    for run in seeds.values():
+        matrix = find.classes_of(study, run)
+        if matrix is not None:
+            n = len(matrix)
+            values.append(float(find.distances(matrix).sum()) / (n * (n - 1)))
+    return _number(find.mean(values), 2)
+
+
+SECTIONS = Sections(
+    of_one=(Section("Who learns from whom", Place.SITES, graphs, has_sites),)
+)

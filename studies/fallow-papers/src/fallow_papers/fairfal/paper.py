@@ -1,0 +1,26 @@
+"""FairFAL, as a paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fallow.recipes.papers import Paper
+from fallow.report.section import Sections
+from fallow_papers.fairfal import recipes
+
+
+def sections() -> Sections:
+    """Which model should choose: its Observation 1 and its selector study."""
+    from fallow_papers.fairfal.sections import SECTIONS
+
+    return SECTIONS
+
+
+FAIRFAL = Paper(
+    title="Federated Active Learning Under Extreme Non-IID and Global Class Imbalance",
+    authors="Zong & Huang",
+    year=2026,
+    recipes=recipes.RECIPES,
+    published=Path(__file__).parent / "published",
+    sections=sections,
+)

@@ -1,0 +1,134 @@
+"""The report sections of FairFAL: the same rule by the local and by the global model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fallow.report.blocks import Blocks, Note, Table
+from fallow.report.columns import NOTHING, with_interval
+from fallow.report.comparisons import (
+    TESTS,
+    few,
+    score_text,
+    tested_cells,
+    tested_pairs,
+)
+from fallow.report.final_table import digits_of, label_of
+from fallow.report.findings.pairs import Pair, compare_final_scores
+from fallow.report.findings.sweeps import CUT, alike, alpha_of, rho_of
+from fallow.report.needs import chooses
+from fallow.report.section import Across, Place, Section, Sections
+from fallow.study.records import StudyRecords
+from fallow.study.statistics import LEVEL, Comparison
+from fallow.study.strategy import ParsedStrategy
+
+
+def model_pairs(strategies: Sequence[str]) -> list[Pair]:
+    """``X:model=global`` and X by the local model: the question of FairFAL's Observation 1.
+
+    >>> model_pairs(["entropy", "entropy:model=global"])[0].what
+    'entropy'
+    """
+    outcome = []
+    parsed = [ParsedStrategy.parse(q) for q in strategies]
+    for by_global in parsed:
+        fields = dict(by_global.spec.fields)
+        if fields.pop("model", None) != "global":
+            continue
+        for other in parsed:
+            rest = dict(other.spec.fields)
+            is_local = rest.pop("model", "local") == "local"
+            is_same_rule = other.key == by_global.key and rest == fields
+            if is_local and is_same_rule and other.settings == by_global.settings:
+                outcome.append(Pair(by_global.strategy, other.strategy, other.strategy))
+    return outcome
+
+
+def models(study: StudyRecords, key: str) -> Blocks:
+    """FairFAL's Observation 1: the same rule by the local and by the global model."""
+    tests = tested_pairs(study, model_pairs)
+    if not tests:
+        return []
+    rows = [
+        [
+            label_of(p.against, study.study),
+            score_text(study, p.against),
+            score_text(study, p.strategy),
+            with_interval(c.shift, c.shift_interval, digits_of(study)),
+            *tested_cells(study, c)[1:],
+            ahead(study, c),
+        ]
+        for p, c in tests
+    ]
+    header = [
+        "Strategy",
+        "Local model",
+        "Global model",
+        "Hodges-Lehmann",
+        *TESTS[1:],
+        "Ahead",
+    ]
+    return [
+        Table("The same rule by the local and by the global model", header, rows),
+        Note(
+            "Hodges-Lehmann shift of global minus local, seed by seed, with its exact interval. "
+            "Ahead goes by its sign; ≈ marks one that chance explains."
+        ),
+        *few(tests),
+    ]
+
+
+def ahead(study: StudyRecords, c: Comparison) -> str:
+    """Which model won, as ``global`` or ``≈ local`` when chance explains it."""
+    if c.shift == 0:
+        return "neither"
+    is_larger = c.shift > 0
+    side = "local"
+    if is_larger is study.higher_is_better:
+        side = "global"
+    if c.holm <= LEVEL:
+        return side
+    return f"≈ {side}"
+
+
+def selector(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Blocks]]:
+    """The table of every group of studies that differ in how rows are cut alone."""
+    title = "Which model should choose, by skew and tail"
+    return [(title, _choice(group)) for group in alike(studies, CUT)]
+
+
+def _choice(group: Sequence[StudyRecords]) -> Blocks:
+    """FairFAL's selector study: who is ahead, the local or the global model, by alpha and rho."""
+    result = {alpha_of(study) for study in group}
+    alphas = sorted(alpha for alpha in result if alpha is not None)
+    rhos = sorted({rho_of(s) for s in group})
+    if len(alphas) * len(rhos) < 2:
+        return []
+    cells: dict[tuple[str, float | None, float], str] = {}  # by query, alpha and rho
+    for study in group:
+        for pair, c in compare_final_scores(study, model_pairs(study.strategies)):
+            value = with_interval(c.shift, None, digits_of(study))
+            place = (pair.what, alpha_of(study), rho_of(study))
+            cells[place] = f"{ahead(study, c)} ({value})"
+
+    rows = []
+    for strategy in dict.fromkeys(strategy for strategy, _, _ in cells):
+        for alpha in alphas:
+            of_rhos = [cells.get((strategy, alpha, rho), NOTHING) for rho in rhos]
+            rows.append([label_of(strategy, group[0].study), f"{alpha:g}", *of_rhos])
+    if not rows:
+        return []
+    header = ["Strategy", "Alpha", *(f"rho {r:g}" for r in rhos)]
+    return [
+        Table("Model ahead (Hodges-Lehmann, global minus local)", header, rows, words=2),
+        Note(
+            "rho is the largest over the smallest class (1: no long tail). A model with ≈ is ahead "
+            "by no more than chance explains (exact Wilcoxon, Holm over the pairs of a study)."
+        ),
+    ]
+
+
+SECTIONS = Sections(
+    of_one=(Section("Which model should choose", Place.FINDINGS, models, chooses),),
+    of_several=(Across(selector),),
+)

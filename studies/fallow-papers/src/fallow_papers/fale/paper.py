@@ -1,0 +1,29 @@
+"""FALE, as a paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fallow.recipes.papers import Paper
+from fallow.report.section import Sections
+from fallow.study.known import Labels
+from fallow_papers.fale import recipes
+from fallow_papers.fale.labels import call
+
+
+def sections() -> Sections:
+    """Its Table 2, and what its parts are worth."""
+    from fallow_papers.fale.sections import SECTIONS
+
+    return SECTIONS
+
+
+FALE = Paper(
+    title="Efficient Heterogeneity-Aware Federated Active Data Selection",
+    authors="Tang et al.",
+    year=2025,
+    recipes=tuple(recipes.RECIPES),
+    published=Path(__file__).parent / "published",
+    labels=Labels(strategy=call),
+    sections=sections,
+)

@@ -1,0 +1,242 @@
+"""The report sections of FALE: wins, ties and losses, and controls with the same training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fallow.core.words import join_words
+from fallow.report.blocks import Blocks, Note, Table
+from fallow.report.columns import NOTHING
+from fallow.report.comparisons import few, tested_cells
+from fallow.report.final_table import label_of
+from fallow.report.findings.checkpoints import checkpoints, is_even
+from fallow.report.findings.pairs import Pair, compare_final_scores
+from fallow.report.needs import has_numbers
+from fallow.report.section import Across, Place, Section, Sections
+from fallow.study.published import Tally
+from fallow.study.records import StudyRecords
+from fallow.study.statistics import LEVEL
+from fallow.study.strategy import ParsedStrategy, fold_name
+from fallow_papers.fale.wins import (
+    CHECKPOINTS,
+    Count,
+    Matches,
+    Rival,
+    find_matches,
+    matches_by_subject,
+    total,
+)
+
+# -- wins, ties and losses --------------------------------------------------------------------
+
+
+def wins(study: StudyRecords, key: str) -> Blocks:
+    """Wins, ties and losses over checkpoints, beside the printed ones."""
+    matches = find_matches(study)
+    if not matches:
+        return []
+    cycles = checkpoints(study, CHECKPOINTS)
+    seeds = max(len(study.final(block.subject)) for block in matches)
+    text = (
+        f"{len(cycles)} checkpoints (cycles {join_words([str(c) for c in cycles])}) x {seeds} seeds. "
+        f"At each a paired t-test over seeds: won or lost where p ≤ {LEVEL}, else tied. The "
+        "checkpoints of one run are not independent, as each goes on from the one before or shares "
+        "its data, and nothing corrects for so many tests: ten wins are not ten findings."
+    )
+    if not is_even(study):
+        text += (
+            " At equal labels: against the rival's curve, joined linearly, where it has as many "
+            "labels; checkpoints that its curve does not reach are not counted."
+        )
+    return [*(_tallies(study, block) for block in matches), Note(text)]
+
+
+def _tallies(study: StudyRecords, block: Matches) -> Table:
+    prints = printed_tallies(study, block.subject)
+    even = is_even(study)
+    tally = {r.strategy: _tally(study, r.strategy, prints) for r in block.rivals}
+
+    def cells(words: str, rivals: Sequence[Rival]) -> list[str]:
+        count = total(r.count for r in rivals)
+        row = [words, str(count.win), str(count.tie), str(count.loss)]
+        if not even:
+            row.append(_count_text(total(r.at_equal_labels for r in rivals)))
+        if prints:
+            tallies = [tally[r.strategy] for r in rivals]
+            row.append(_count_text(total(t for t in tallies if t is not None)))
+        return row
+
+    rows = [cells(label_of(r.strategy, study.study), [r]) for r in block.rivals]
+    rows.append(cells("All", block.rivals))
+    header = ["Against", "Wins", "Ties", "Losses"]
+    if not even:
+        header.append("At equal labels")
+    if prints:
+        header.append("Published")
+    marks = [""] * len(block.rivals) + ["first"]
+    return Table(label_of(block.subject, study.study), header, rows, classes=marks)
+
+
+def _count_text(count: Count) -> str:
+    """Wins, ties and losses; a dash where nothing was counted."""
+    if count.total == 0:
+        return NOTHING
+    return str(count)
+
+
+def printed_tallies(study: StudyRecords, subject: str) -> list[Tally]:
+    """What the study's published table says of the subject on the study's data."""
+    where = study.study.published
+    tables = study.study.known.published
+    if not where or where["table"] not in tables.names("tallies"):
+        return []
+    data = str(where["setting"]).removeprefix("dataset=")
+    method = label_of(subject, study.study)
+    rows = tables.tallies(where["table"])
+    return [
+        t for t in rows if (t.dataset, fold_name(t.method)) == (data, fold_name(method))
+    ]
+
+
+def _tally(study: StudyRecords, rival: str, prints: Iterable[Tally]) -> Tally | None:
+    name = fold_name(label_of(rival, study.study))
+    return next((t for t in prints if fold_name(t.rival) == name), None)
+
+
+def wins_across(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Blocks]]:
+    """Wins, ties and losses of the same strategy in several studies, and their sum."""
+    result = matches_by_subject([s for s in studies if not s.higher_is_better])
+    if not result:
+        return []
+    note = (
+        "Wins/ties/losses over the checkpoints of each study (paired t-test over its seeds, "
+        f"level {LEVEL}). Published: the same pairs on the same data, each once. Checkpoints "
+        "of one run are not independent."
+    )
+    tables = [_table_over_studies(subject, rows) for subject, rows in result.items()]
+    return [("Wins, ties and losses over studies", [*tables, Note(note)])]
+
+
+def _table_over_studies(
+    subject: str, found: Sequence[tuple[StudyRecords, Matches]]
+) -> Table:
+    """Studies down, rivals across, as in FALE's Table 2."""
+    counts: list[dict[str, Count]] = []  # of each study, by rival
+    published: dict[tuple[str, str], Tally] = {}  # by data set and rival: each once
+    for study, block in found:
+        counts.append({rival.strategy: rival.count for rival in block.rivals})
+        prints = printed_tallies(study, subject)
+        for rival in block.rivals:
+            tally = _tally(study, rival.strategy, prints)
+            if tally is not None:
+                published[tally.dataset, rival.strategy] = tally
+    rivals = list(dict.fromkeys(strategy for of_study in counts for strategy in of_study))
+
+    rows = []
+    for (study, _), of_study in zip(found, counts, strict=True):
+        cells = [str(of_study.get(strategy, NOTHING)) for strategy in rivals]
+        rows.append([study.study.name, *cells, str(total(of_study.values()))])
+    marks = [""] * len(rows)
+
+    sums = [total(c[strategy] for c in counts if strategy in c) for strategy in rivals]
+    rows.append(["All", *map(str, sums), str(total(sums))])
+    marks.append("first")
+
+    if published:
+        cells = []
+        for strategy in rivals:
+            tallies = [t for (_, rival), t in published.items() if rival == strategy]
+            cells.append(_count_text(total(tallies)))
+        rows.append(["Published", *cells, str(total(published.values()))])
+        marks.append("")
+
+    first = found[0][0].study
+    header = ["Study", *(label_of(strategy, first) for strategy in rivals), "All"]
+    return Table(label_of(subject, first), header, rows, classes=marks)
+
+
+# -- controls ---------------------------------------------------------------------------------
+
+
+def control_pairs(strategies: Sequence[str]) -> list[Pair]:
+    """FALE, and what it is without its parts under the same training: uniform rows, no weights.
+
+    >>> control_pairs(
+    ...     ["random", "random@training=server-solve", "fale@training=server-solve"]
+    ... )[0]
+    Pair(strategy='fale@training=server-solve', against='random@training=server-solve', what='random')
+    """
+    parsed = [ParsedStrategy.parse(q) for q in strategies]
+    pairs = []
+    for ours in parsed:
+        if ours.key != "fale":
+            continue
+        for control in parsed:
+            is_same_training = _training(control) == _training(ours)
+            if is_same_training and _is_control(control, ours):
+                pairs.append(Pair(ours.strategy, control.strategy, control.spec.name))
+    return pairs
+
+
+def _is_control(control: ParsedStrategy, fale: ParsedStrategy) -> bool:
+    """Random, or the same draws without the weights that the other has."""
+    if control.key == "random":
+        return True
+    if control.key != "fale":
+        return False
+    fields = dict(control.spec.fields)
+    is_bare = fields.pop("weights", "importance") == "none"
+    others = dict(fale.spec.fields)
+    is_weighted = others.pop("weights", "importance") != "none"
+    return fields == others and is_bare and is_weighted
+
+
+def _training(strategy: ParsedStrategy) -> list[str]:
+    """How models are trained; least squares at the server are the same with masks and without."""
+    words = []
+    for word in strategy.trainer:
+        if word.endswith("-solve"):
+            words.append("training=solve")
+        elif (
+            word != "training=fedavg"
+        ):  # what a strategy is trained by unless it says otherwise
+            words.append(word)
+    return sorted(words)
+
+
+def controls(study: StudyRecords, key: str) -> Blocks:
+    """FALE against uniform rows, and against leverage without weights, with the same training."""
+    tests = compare_final_scores(study, control_pairs(study.strategies))
+    if not tests:
+        return []
+    rows = [
+        [
+            label_of(p.strategy, study.study),
+            label_of(p.against, study.study),
+            *tested_cells(study, c),
+        ]
+        for p, c in tests
+    ]
+    header = ["Strategy", "Control", "Difference [95 %]", "Holm p", "Seeds"]
+    return [
+        Table("Final error, query minus control", header, rows, words=2),
+        Note(
+            "Control and query are trained in the same way, so what is left is the choice of rows "
+            "and their weights; below zero it helps."
+        ),
+        *few(tests),
+    ]
+
+
+SECTIONS = Sections(
+    of_one=(
+        Section("Wins, ties and losses", Place.ERRORS, wins, has_numbers),
+        Section(
+            "What choosing is worth with the same training",
+            Place.ERRORS,
+            controls,
+            has_numbers,
+        ),
+    ),
+    of_several=(Across(wins_across),),
+)

@@ -1,0 +1,60 @@
+"""Runs with the strategies of public codes: memos travel from cycle to cycle by the journal."""
+
+from __future__ import annotations
+
+import pytest
+
+from fallow.experiment.journal import Journal
+from fallow.experiment.record import Record
+from fallow.experiment.run import Run
+from fallow.experiment.world import build_world
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+
+NAMES = [
+    "NaNKSAS",
+    "PixelBADGE",
+    "PlainFEAL",
+    "PlainLoGo",
+    "PlainNoise:draws=2",
+    "RatioAHFAL",
+]
+
+
+def records(strategy: str, model: str = "mlp") -> list[Record]:
+    recipe = Recipe(
+        "tiny",
+        rows=300,
+        test_rows=50,
+        sites=3,
+        rounds=1,
+        cycles=2,
+        score_rounds=1,
+        model=Spec(model),
+        strategy=Spec.parse(f"fallow_papers.ahfal.codes:{strategy}"),
+    )
+    journal = Journal()
+    values = Run(build_world(recipe, 0, journal), journal).go()
+    journal.close()
+    return values
+
+
+@pytest.mark.parametrize("model", ["mlp", "digits-cnn"])
+@pytest.mark.parametrize("strategy", NAMES)
+def test_a_run_spends_its_budget_in_every_cycle(strategy: str, model: str) -> None:
+    found = records(strategy, model)
+    labeled = [row["labeled"] for row in found]
+    assert labeled[0] < labeled[1] < labeled[2]
+    assert labeled[2] - labeled[1] == labeled[1] - labeled[0]
+
+
+def test_the_notes_of_a_run_say_at_how_many_sites_ksas_was_random() -> None:
+    found = records("NaNKSAS")
+    first = found[0]["labeled_per_site"].values()
+    blind = sum(0 in counts for counts in first)
+    assert 0 < blind <= 3
+    assert [row["notes"] for row in found] == [
+        {"nan_sites": blind},
+        {"nan_sites": blind},
+        {},
+    ]

@@ -1,0 +1,193 @@
+"""The training algorithm of a study that names none, and what it refuses."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fallow as fl
+from fallow.api.settings import read_request
+from fallow.cli.app import main
+from fallow.core.own import lend
+from fallow.recipes.default_training import CLOSED_FORM, default_training
+from fallow.recipes.find import find_recipe
+from fallow.recipes.papers import load_recipes
+from fallow.settings.recipe import recipe_from
+from fallow.settings.variants import variant
+from tests.toys import First
+
+REFUSED = 'add training="fedavg"'
+WORLD = fl.Federation(fl.load("digits"), "iid", sites=4)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"model": "mlp"},
+        {"rounds": 3},
+        {"training_config": {"batch_size": 8}},
+        {"head": "exact"},
+        {"features": "resnet18"},
+        {"strategy": "ifal"},
+        {"strategy": {"name": "ifal", "epochs": 5}},
+        {"strategies": ["random", "noise-stability"]},
+        {"strategies": "random,noise-stability"},
+        {"strategies": ["random", "margin@rounds=5"]},
+        {"strategies": ["random", "margin@trainer=3x2"]},
+        {"strategies": ["random", "margin@privacy.epsilon=1.0"]},
+        {"strategies": ["random", "ksas"]},
+        {"fresh_first": True},
+        {"training_config.batch_size": "8"},
+        {"privacy": {"epsilon": 1.0}},
+        {"privacy": fl.Privacy(epsilon=1.0)},
+        {"privacy.epsilon": "1.0"},
+    ],
+)
+def test_settings_of_networks_and_noise_need_a_training_algorithm(
+    settings: dict[str, Any],
+) -> None:
+    with pytest.raises(ValueError, match=REFUSED):
+        default_training(settings, [])
+
+
+@pytest.mark.parametrize(
+    "strategies",
+    [[], ["random", "badge", "ahfal:tau=15"], ["ifal@training=fedavg"], ["nowhere:Mine"]],
+)
+def test_the_default_is_closed_form(strategies: list[str]) -> None:
+    assert default_training({"cycles": 3, "encoder": "fourier"}, strategies) == CLOSED_FORM
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"features": None},
+        {"privacy": fl.Privacy(secure_sum=True)},
+        {"privacy.epsilon": "null"},
+        {"fresh_first": False},
+    ],
+)
+def test_settings_that_are_off_are_accepted(
+    settings: dict[str, Any],
+) -> None:
+    assert default_training(settings, []) == CLOSED_FORM
+
+
+def test_a_custom_strategy_that_needs_a_network_is_refused() -> None:
+    name = f"{First.__module__}:{First.__qualname__}"
+    with lend({name: First}):
+        assert default_training({}, [name]) == CLOSED_FORM
+
+    class Deep(fl.Strategy):
+        contract = fl.Contract(
+            "Deep", keep={"select": "a count"}, not_solved="it looks at layers"
+        )
+
+        def select(self, view: Any, n: int) -> Any:
+            return range(n)
+
+    with lend({"mine:Deep": Deep}), pytest.raises(ValueError, match=REFUSED):
+        default_training({}, ["mine:Deep"])
+
+
+def test_calls_and_files_mean_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text('strategies = ["random", "margin"]\ncycles = 1\n')
+    called = read_request(WORLD, None, {"cycles": 1}, ["random", fl.Margin()]).recipe
+    mapped = read_request(WORLD, {"cycles": 1}, {}, ["random"]).recipe
+    written = find_recipe(str(file))
+    for recipe in (called, mapped, written):
+        found = (recipe.training.name, recipe.rounds, str(recipe.encoder))
+        assert found == (CLOSED_FORM, 1, "auto")
+
+
+@pytest.mark.parametrize(
+    ("changes", "strategies"),
+    [({"model": "mlp"}, []), ({"privacy.epsilon": "1.0"}, []), ({}, ["random", "ifal"])],
+)
+def test_changes_of_a_file_are_refused_alike(
+    tmp_path: Path, changes: dict[str, Any], strategies: list[str]
+) -> None:
+    below = tmp_path / "below.toml"
+    below.write_text("cycles = 1\n")
+    file = tmp_path / "own.toml"
+    file.write_text('base = "below.toml"\n')
+    assert find_recipe(str(file)).training.name == CLOSED_FORM
+    with pytest.raises(ValueError, match=REFUSED):
+        find_recipe(str(file), changes, strategies)
+    file.write_text('base = "below.toml"\ntraining = "fedavg"\n')
+    assert find_recipe(str(file), changes, strategies).training.name == "fedavg"
+
+
+def test_calls_files_and_commands_refuse_in_the_same_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sentence = (
+        "rounds is a setting of networks, and closed-form, the default training algorithm, "
+        'trains none; add training="fedavg"'
+    )
+    with pytest.raises(ValueError) as called:
+        fl.compare(WORLD, ["random", "margin"], rounds=15)
+    file = tmp_path / "own.toml"
+    file.write_text("rounds = 15\n")
+    with pytest.raises(ValueError) as written:
+        find_recipe(str(file))
+    assert str(called.value) == str(written.value) == sentence
+    file.write_text("cycles = 1\n")
+    monkeypatch.setattr(sys, "argv", ["fallow", "compare", str(file), "-s", "rounds=15"])
+    with pytest.raises(SystemExit):
+        main()
+    assert sentence in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_strategy_that_needs_a_network_is_refused_beside_others() -> None:
+    with pytest.raises(ValueError, match="^ifal needs a network, .*" + REFUSED):
+        fl.compare(WORLD, ["random", fl.IFAL()])
+
+
+def test_a_call_on_top_of_a_file_is_read_as_one_with_it(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text("cycles = 1\n")
+    with pytest.raises(ValueError, match=REFUSED):
+        read_request(WORLD, file, {"model": "mlp"})
+    with pytest.raises(ValueError, match=REFUSED):
+        read_request(WORLD, file, {}, [fl.IFAL()])
+    # the encoder is the file's own, not one that the closed form had brought
+    file.write_text('encoder = "auto"\n')
+    prox = read_request(WORLD, file, {"training": "fedprox", "model": "mlp"}).recipe
+    assert (str(prox.encoder), prox.rounds) == ("auto", 15)
+
+
+def test_what_is_said_is_done(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text('training = "fedprox"\n')
+    assert find_recipe(str(file)).training.name == "fedprox"
+    file.write_text('base = "demo"\n')
+    assert find_recipe(str(file)).training == load_recipes()["demo"].training
+    prox = fl.FedProx(mu=0.1)
+    assert read_request(WORLD, None, {"training": prox}).recipe.training.name == "fedprox"
+    mapped = read_request(WORLD, {"training": "fedprox"}, {"cycles": 1}).recipe
+    assert mapped.training.name == "fedprox"
+    assert (
+        read_request(WORLD, "demo", {}).recipe.training == load_recipes()["demo"].training
+    )
+
+
+def test_a_strategy_trained_otherwise_leaves_what_the_closed_form_brought() -> None:
+    solved = recipe_from({"name": "a", "training": "closed-form"})
+    assert variant(solved, "random@training=fedavg") == recipe_from({"name": "a"})
+    own = recipe_from({"name": "a", "training": "closed-form", "encoder": "fourier"})
+    changed = variant(own, "random@training=fedavg")
+    assert (str(changed.encoder), changed.rounds) == ("fourier", 15)
+    # the same method with another field is no other method
+    again = variant(own, "random@training=closed-form:penalty=0.1")
+    assert (str(again.encoder), again.rounds) == ("fourier", 1)
+
+
+def test_numbers_to_predict_are_solved_for_and_nothing_is_compared_twice() -> None:
+    study = fl.compare("diabetes", None, seeds=1, cycles=1, progress=False)
+    assert list(study.found.study.strategies) == ["random", "badge"]
+    assert study.found.study.recipe["training"]["name"] == CLOSED_FORM
