@@ -38,7 +38,16 @@ from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 # what tests may look at
-COPIED = ("src", "tests", "bench", "deploy", "examples", "pyproject.toml")
+SOURCES = ("src", "studies/fallow-papers/src")
+COPIED = (
+    *SOURCES,
+    "studies/fallow-papers/tests",
+    "tests",
+    "bench",
+    "deploy",
+    "examples",
+    "pyproject.toml",
+)
 LIMIT = 180.0  # seconds for the tests of one fault
 WHOLE = 900.0  # seconds for all tests without a fault
 TAIL = 30  # lines of what failing tests wrote
@@ -155,8 +164,10 @@ def _read_fault(file: Path, number: int, entry: Any) -> Fault:  # any value of T
 def plant(fault: Fault, root: Path) -> str:
     """The text of the file with the fault; Wrong where it cannot be planted."""
     path = root / fault.file
-    if not path.resolve().is_relative_to((root / "src").resolve()):
-        raise Wrong(f"{fault} is to be planted in {fault.file}, which is not below src")
+    if not any(path.resolve().is_relative_to((root / s).resolve()) for s in SOURCES):
+        raise Wrong(
+            f"{fault} is to be planted in {fault.file}, which is not below {' or '.join(SOURCES)}"
+        )
     if not path.is_file():
         raise Wrong(f"{fault} is to be planted in {fault.file}, which is not there")
     for test in fault.tests:
@@ -237,15 +248,17 @@ class Copy:
         # Bytecode is compared with its source by content, and stays so when it is written anew: by
         # time and size, as Python does by itself, a fault of the same length would be overlooked
         # within the same second.
-        self._python("-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "src")
+        sources = [source for source in SOURCES if (folder / source).is_dir()]
+        self._python(
+            *("-m", "compileall", "-q", "--invalidation-mode", "checked-hash", *sources)
+        )
 
     def check(self) -> None:
         """Raise Wrong unless tests here import the copy and not what is installed."""
         names = []
-        for path in (self.folder / "src").iterdir():
-            is_package = path.name.isidentifier() and path.name != "__pycache__"
-            if path.is_dir() and is_package:
-                names.append(path.name)
+        for source in SOURCES:
+            for path in (self.folder / source).glob("*/__init__.py"):
+                names.append(path.parent.name)
         code = (
             "import sys; from importlib.util import find_spec\n"
             "for name in sys.argv[1:]: print(find_spec(name).origin)"
@@ -266,7 +279,7 @@ class Copy:
 
     def _environment(self) -> dict[str, str]:
         return os.environ | {
-            "PYTHONPATH": str(self.folder / "src"),
+            "PYTHONPATH": os.pathsep.join(str(self.folder / s) for s in SOURCES),
             "OMP_NUM_THREADS": "1",
         }
 
