@@ -18,7 +18,6 @@ from fallow.core.view import View
 from fallow.encoders import OpenCLIP, Timm
 from fallow.encoders.base import Shape
 from fallow.encoders.photos import (
-    ABOUT_COLORS,
     FAR,
     PHOTO_DEVIATION,
     PHOTO_MEAN,
@@ -38,7 +37,7 @@ class Seen:
     """An encoder that says what a network would be given."""
 
     version: ClassVar[int] = 1
-    contract: ClassVar[Contract] = Contract(title="Seen", sum={"colors": ABOUT_COLORS})
+    contract: ClassVar[Contract] = Contract(title="Seen", sum={"colors": "colors"})
 
     def width(self, shape: Shape) -> int:
         return 3 * 9 * 9

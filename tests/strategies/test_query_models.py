@@ -10,7 +10,7 @@ from fallow.core.types import State
 from fallow.sites.store import Label
 from fallow.sites.view import SiteView
 from fallow.strategies import Entropy
-from fallow.strategies.entropy import Model
+from fallow.strategies.entropy import ModelName
 from fallow.strategies.parts import logits
 from tests.worlds import Table, World, world
 
@@ -24,7 +24,7 @@ def reads(row: int) -> Tensor:
     return sure
 
 
-def federation(model: Model, **sites: tuple[int, int]) -> World:
+def federation(model: ModelName, **sites: tuple[int, int]) -> World:
     """Of each site: the row of which the local model is unsure, and that of the global one."""
     made = {name: Table(reads(a), reads(b), [0, 1]) for name, (a, b) in sites.items()}
     return world(made, Entropy(model=model))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, dataclass
 from typing import Any, ClassVar, dataclass_transform
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
@@ -13,6 +14,7 @@ from fallow.core.methods import lacking_function
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
+from fallow.core.values import Count, Model, Statistics
 from fallow.core.view import View
 from fallow.strategies.base import Budget, Memo, orders
 from fallow.training.base import addend, average
@@ -153,7 +155,7 @@ class Training(_Frozen):
 
     training_config: TrainingConfig = TrainingConfig()
 
-    contract: ClassVar[Contract] = Contract(title="Federated averaging", sum=_UPLOAD)
+    contract: ClassVar[Contract] = Contract(title="Federated averaging")
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -165,6 +167,11 @@ class Training(_Frozen):
         ask.fit(self.training_config, "local", None, **state)
         return average(ask.sum("upload"), state)
 
+    @client.sum(
+        _UPLOAD["upload"],
+        returns={"n": Count(of="labels"), "w": Model(), "stats": Statistics()},
+        takes={},
+    )
     def upload(self, view: View) -> Answer:
         """Return the contribution of a site: n_i w_i and n_i."""
         return addend(view, "local", "average")

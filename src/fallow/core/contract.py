@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from fallow.core.client import Declaration, Operation, declared, list_marked
 from fallow.core.terms import explain_constructor
 
-Operation = Literal["sum", "each", "keep", "relay"]
 Words = Mapping[str, str]
 Tag = Literal["alone", "least-squares", "disagreement"]
 """Properties of algorithms: training at every site alone; a closed-form solution instead of steps;
@@ -21,6 +21,9 @@ PREDICTING = ("local", "global")
 @dataclass(frozen=True)
 class Contract:
     """Declaration of an algorithm: its references, requirements and disclosures.
+
+    Client functions that are declared beside their bodies (`fallow.core.client`) are added: those of
+    a class with all settings, and those of an instance with its own.
 
     ``sum``, ``each``, ``keep`` and ``relay`` are operations of `Ask`.  They map every client
     function that the server side may call with this operation to a description of its disclosure.
@@ -193,6 +196,48 @@ class Contract:
                     f"{', '.join(self.asked)}, such as keep={{{verb!r}: {what!r}}}"
                 )
         object.__setattr__(self, "verbs", known)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Add the declared client functions of the class, with all settings."""
+        for verb, item in list_marked(owner):
+            self._declare(item.of_class(verb))
+
+    def __get__(self, instance: object, owner: type) -> Contract:
+        """Return the contract of an instance, with the client functions that it uses."""
+        if instance is None or not any(list_marked(owner)):
+            return self
+        contract = self.narrowed(instance)
+        if hasattr(instance, "__dict__"):  # the next access finds it there
+            instance.__dict__["contract"] = contract
+        return contract
+
+    def narrowed(self, instance: object, **changes: Any) -> Contract:
+        """Return the contract with the client functions of an instance, and with other fields."""
+        names = []
+        of_functions = []
+        for name, item in list_marked(type(instance)):
+            names.append(name)
+            of_functions.append(item.reveals_parts)
+        shown = [part for part in self.parts_show.split("; ") if part not in of_functions]
+        often = {verb: times for verb, times in self.often.items() if verb not in names}
+        contract = replace(self.without(*names), often=often, parts_show="; ".join(shown))
+        for declaration in declared(instance).values():
+            contract._declare(declaration)
+        return replace(contract, **changes)
+
+    def _declare(self, item: Declaration) -> None:
+        """Add a declared client function, in place."""
+        verb = item.name
+        for kind in (item.operation, "verbs"):
+            known = getattr(self, kind)
+            object.__setattr__(self, kind, {**known, verb: known.get(verb, item.discloses)})
+        if item.exact and verb not in self.waits:
+            object.__setattr__(self, "waits", (*self.waits, verb))
+        if item.times != 1:
+            object.__setattr__(self, "often", {**self.often, verb: item.times})
+        if item.reveals_parts and item.reveals_parts not in self.parts_show:
+            parts = [part for part in (self.parts_show, item.reveals_parts) if part]
+            object.__setattr__(self, "parts_show", "; ".join(parts))
 
     @property
     def name(self) -> str:

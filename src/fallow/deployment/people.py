@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.contract import Contract
 from fallow.core.methods import Finishing
 from fallow.core.refusal import Refusal, words_stay
@@ -90,34 +91,11 @@ class People:
         title="People and scores",
         paper="-",
         year=0,
-        each={
-            "hello": "numbers of rows, labels and test rows, its version and a public key",
-            "ask": "number of labeling tasks",
-            "close": (
-                "numbers of labeling tasks, of answered and declined ones, of labels, and of "
-                "remaining rows"
-            ),
-            "progress": (
-                "numbers of labeling tasks, and of answered, declined, open and conflicting "
-                "ones"
-            ),
-        },
-        keep={"finish": "whether it uses a model of its own"},
     )
     writes: ClassVar[frozenset[str]] = frozenset({"ask", "close"})
     """Client functions that are one transaction with their reply."""
 
-    def __post_init__(self) -> None:
-        output = SCORES[self.classes]
-        item = dict(People.contract.each)
-        total: dict[str, str] = {}
-        if self.secure_sum:
-            total["score"] = f"aggregates of {output}"
-        else:
-            item["score"] = output
-        says = replace(People.contract, verbs={}, each=item, sum=total)
-        object.__setattr__(self, "contract", says)
-
+    @client.each("numbers of rows, labels and test rows, its version and a public key")
     def hello(self, at: Office) -> Answer:
         """Register the site with the data that the coordinator needs to start."""
         return {
@@ -129,6 +107,7 @@ class People:
             "seal": torch.tensor(list(at.seal), dtype=torch.uint8),
         }
 
+    @client.each("number of labeling tasks")
     def ask(
         self, at: Office, step: str, cycle: int, allowed: int, deadline: str | None = None
     ) -> Answer:
@@ -152,6 +131,9 @@ class People:
         )
         return {"asked": asked}
 
+    @client.each(
+        "numbers of labeling tasks, of answered and declined ones, of labels, and of remaining rows"
+    )
     def close(self, at: Office, step: str, cycle: int) -> Answer:
         """Turn answers into labels and delete the states of the cycle, as in a simulation."""
         recipe = at.agreement.recipe
@@ -172,6 +154,11 @@ class People:
         at.site.leave(at.ledger.purchases.find_excluded_rows())
         return {**asdict(closed), **_count_labels(at.site)}
 
+    @client.each(lambda self: SCORES[self.classes], when=lambda self: not self.secure_sum)
+    @client.sum(
+        lambda self: f"aggregates of {SCORES[self.classes]}",
+        when=lambda self: self.secure_sum,
+    )
     def score(self, at: Office, retained: bool, **common: Tensor) -> Answer:
         """Return test counts of the model that the site would deploy.
 
@@ -189,6 +176,7 @@ class People:
         squares = away.double().square().sum()
         return {"rows": float(len(at.y)), "squares": float(squares)}
 
+    @client.keep("whether it uses a model of its own")
     def finish(self, at: Office, **common: Tensor) -> Answer:
         """Write the final model of this site and its model card."""
         training = at.site.parts.methods["training"]
@@ -216,6 +204,9 @@ class People:
         write_card(at.path, at.agreement, at.site.parts.methods, facts)
         return {"count": int(is_own)}
 
+    @client.each(
+        "numbers of labeling tasks, and of answered, declined, open and conflicting ones"
+    )
     def progress(self, at: Office) -> Answer:
         """Return the labeling progress of this run. Earlier runs are not included."""
         if at.run != at.ledger.orders.newest_run():

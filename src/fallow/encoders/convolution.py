@@ -13,13 +13,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
+from fallow.core.composites import Moments
 from fallow.core.contract import Contract
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer, State
+from fallow.core.values import Count, NonNegative
 from fallow.core.view import View
 from fallow.encoders.base import (
     Shape,
@@ -94,12 +97,6 @@ class Convolution:
         paper="Learning Feature Representations with K-means",
         year=2012,
         authors="Coates, Adam and Ng, Andrew Y.",
-        sum={
-            "contrast": "aggregates of numbers of examples, and of the mean variance of the patches of "
-            "their images",
-            "patches": "aggregates of numbers of examples, and of the mean and second moments of the "
-            "patches of their images",
-        },
     )
 
     def __post_init__(self) -> None:
@@ -180,6 +177,12 @@ class Convolution:
 
     # -- client side ------------------------------------------------------------------------
 
+    @client.sum(
+        "aggregates of numbers of examples, and of the mean variance of the patches of their images",
+        returns={"rows": Count(of="rows"), "variance": NonNegative()},
+        takes={},
+        weighted_by="rows",
+    )
     def contrast(self, view: View) -> Answer:
         """Return the number of images, and the sum of the mean variances of their patches."""
         images = 0
@@ -190,6 +193,13 @@ class Convolution:
             variance = variance + centered.square().mean((1, 2)).sum()
         return {"rows": float(images), "variance": variance}
 
+    @client.sum(
+        "aggregates of numbers of examples, and of the mean and second moments of the patches of "
+        "their images",
+        returns=Moments("patches", "moments", "patch", is_matrix=True),
+        takes={"contrast": NonNegative()},
+        weighted_by="rows",
+    )
     def patches(self, view: View, contrast: Tensor) -> Answer:
         """Return sums over images of the mean and second moments of their patches.
 

@@ -17,7 +17,6 @@ from fallow.core.terms import explain_constructor
 from fallow.core.types import State
 from fallow.encoders.base import Shape
 from fallow.encoders.photos import (
-    ABOUT_COLORS,
     PhotoEncoder,
     PhotoNetwork,
     check_photo,
@@ -82,9 +81,7 @@ class EfficientNetLite0(PhotoEncoder):
 
     size: int = 128
 
-    contract: ClassVar[Contract] = Contract(
-        title="EfficientNet-Lite0", sum={"colors": ABOUT_COLORS}
-    )
+    contract: ClassVar[Contract] = Contract(title="EfficientNet-Lite0")
 
     def width(self, shape: Shape) -> int:
         check_photo(shape)

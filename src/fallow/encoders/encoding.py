@@ -9,6 +9,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.methods import Encoder
@@ -38,13 +39,14 @@ class Encoding:
     shape: Shape
     fills: bool = False
 
-    contract: ClassVar[Contract] = Contract(title="Encoding", keep={"encode": "nothing"})
+    contract: ClassVar[Contract] = Contract(title="Encoding")
 
     def hand_over(self, ask: Ask, state: State) -> None:
         """Send the fitted state to the sites; those with another encoder reject it."""
         details: Answer = {"digest": encoder_digest(self.encoder), **state}
         ask.keep("encode", None, **details)
 
+    @client.keep("nothing")
     def encode(self, view: View, digest: str, **state: Tensor) -> Answer:
         """Return the state that the site stores."""
         self.check(view.site, {"digest": digest, **state})

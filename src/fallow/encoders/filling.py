@@ -8,12 +8,15 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
+from fallow.core.composites import Cells
 from fallow.core.contract import Contract
 from fallow.core.missing import Missing, total_cells
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, SiteId
+from fallow.core.values import Fill
 from fallow.core.view import View
 from fallow.encoders.base import round_digits
 from fallow.encoders.rows import CHUNK, KINDS
@@ -38,10 +41,6 @@ class Filling:
 
     contract: ClassVar[Contract] = Contract(
         title="Empty cells",
-        sum={
-            "cells": "aggregates of numbers of examples, of each column and of its non-empty cells",
-        },
-        keep={"fill": "nothing"},
     )
 
     def agree(self, ask: Ask) -> Tensor:
@@ -53,9 +52,16 @@ class Filling:
 
     # -- client side --------------------------------------------------------------------------
 
+    @client.sum(
+        "aggregates of numbers of examples, of each column and of its non-empty cells",
+        returns=Cells(),
+        takes={},
+        weighted_by="rows",
+    )
     def cells(self, view: View) -> Answer:
         return {**total_cells(_blocks(view))}
 
+    @client.keep("nothing", takes={"fill": Fill()})
     def fill(self, view: View, fill: Tensor) -> Answer:
         """Return the state that the site stores."""
         return {"fill": fill}

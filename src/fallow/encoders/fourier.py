@@ -12,8 +12,10 @@ from typing import ClassVar, Literal, final, get_args
 import torch
 from torch import Tensor, nn
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
+from fallow.core.composites import Moments
 from fallow.core.contract import Contract
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
@@ -86,9 +88,6 @@ class Fourier:
         paper="Random Features for Large-Scale Kernel Machines",
         year=2007,
         authors="Rahimi, Ali and Recht, Benjamin",
-        sum={
-            "moments": "aggregates of numbers of examples, of each column and of its squares"
-        },
     )
 
     def __post_init__(self) -> None:
@@ -169,6 +168,12 @@ class Fourier:
 
     # -- client side --------------------------------------------------------------------------
 
+    @client.sum(
+        "aggregates of numbers of examples, of each column and of its squares",
+        returns=Moments("columns", "squares", "cells"),
+        takes={},
+        weighted_by="rows",
+    )
     def moments(self, view: View) -> Answer:
         rows = 0
         columns = torch.zeros((), dtype=torch.float64)

@@ -17,7 +17,7 @@ from torch import nn
 from fallow.core.contract import Contract
 from fallow.core.optional import import_optional
 from fallow.core.terms import explain_constructor
-from fallow.encoders.photos import ABOUT_COLORS, PhotoEncoder, PhotoNetwork
+from fallow.encoders.photos import PhotoEncoder, PhotoNetwork
 from fallow.encoders.weights import (
     find_cached_file,
     load_pretrained,
@@ -77,7 +77,6 @@ class OpenCLIP(PhotoEncoder):
         paper="Learning Transferable Visual Models From Natural Language Supervision",
         year=2021,
         authors="Radford, Alec and others",
-        sum={"colors": ABOUT_COLORS},
     )
 
     def __post_init__(self) -> None:

@@ -15,8 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
+from fallow.core.composites import Moments
 from fallow.core.contract import Contract
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, State
@@ -38,10 +40,6 @@ PHOTO_DEVIATION = (0.229, 0.224, 0.225)
 """Mean and standard deviation of the colors of ImageNet, with white as 1."""
 FAR = 10.0  # standard deviations at which colors are clipped, against outliers
 LOST = 1e-11  # a variance below this share of the mean square is rounding of float64
-
-ABOUT_COLORS = (
-    "aggregates of numbers of examples, and of the mean and the square of each color"
-)
 
 
 @dataclass(frozen=True)
@@ -77,14 +75,10 @@ class PhotoEncoder(ABC):
     half: bool = False
 
     version: ClassVar[int] = 2
-    contract: ClassVar[Contract] = Contract(
-        title="Photographs", sum={"colors": ABOUT_COLORS}
-    )
+    contract: ClassVar[Contract] = Contract(title="Photographs")
 
     def __post_init__(self) -> None:
         check_positive(self, "size", "batch")
-        if not self.normalize:
-            object.__setattr__(self, "contract", type(self).contract.without("colors"))
 
     @abstractmethod
     def load(self) -> PhotoNetwork:
@@ -108,6 +102,13 @@ class PhotoEncoder(ABC):
 
     # -- client side --------------------------------------------------------------------------
 
+    @client.sum(
+        "aggregates of numbers of examples, and of the mean and the square of each color",
+        returns=Moments("columns", "squares", "colors"),
+        takes={},
+        when=lambda self: self.normalize,
+        weighted_by="rows",
+    )
     def colors(self, view: View) -> Answer:
         return color_totals(view)
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, final
 from fallow.core.contract import Contract
 from fallow.core.optional import import_optional
 from fallow.core.terms import explain_constructor
-from fallow.encoders.photos import ABOUT_COLORS, PhotoEncoder, PhotoNetwork
+from fallow.encoders.photos import PhotoEncoder, PhotoNetwork
 from fallow.encoders.weights import (
     find_cached_file,
     load_pretrained,
@@ -56,7 +56,7 @@ class Timm(PhotoEncoder):
     weights: str | None = None
     sha256: str | None = None
 
-    contract: ClassVar[Contract] = Contract(title="Timm", sum={"colors": ABOUT_COLORS})
+    contract: ClassVar[Contract] = Contract(title="Timm")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, final
 
 import torch
 from torch import Tensor
 
+from fallow.core import client, composites
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.methods import Budget
 from fallow.core.types import Answer, SiteId, Value
+from fallow.core.values import LabelCount, NonNegative, Real
 from fallow.core.view import Picks, View
 from fallow.settings.recipe import USUAL_AUDIT
 
@@ -31,6 +33,9 @@ LEVEL = 0.95
 """Of intervals."""
 PSEUDO = 2
 """So many rows more, both right and wrong ones, are in the spread of shares (Agresti, Coull 1998)."""
+
+
+TALLY = "numbers of audited and of chosen rows, and how wrong the model was"
 
 
 @final
@@ -81,10 +86,6 @@ class Audit:
 
     contract: ClassVar[Contract] = Contract(
         title="Audit",
-        keep={"draw": "number of selected examples", KEPT: "number of tensors kept"},
-        each={
-            "tally": "numbers of audited and of chosen rows, and how wrong the model was"
-        },
         draws=True,
         regression=True,
         local_dp=False,  # counts of errors leave without noise
@@ -96,11 +97,6 @@ class Audit:
                 f"audit is {self.share}; it is the share of each budget that is drawn by chance, "
                 "above 0 and below 1, such as 0.1"
             )
-        if self.secure_sum:
-            what = Audit.contract.each["tally"]
-            output = {"tally": f"aggregates of {what}"}
-            contract = replace(Audit.contract, verbs={}, each={}, sum=output)
-            object.__setattr__(self, "contract", contract)
 
     # -- server half ------------------------------------------------------------------------
 
@@ -142,6 +138,10 @@ class Audit:
 
     # -- site half --------------------------------------------------------------------------
 
+    @client.keep(
+        "number of selected examples",
+        takes={"n": LabelCount(), "expected": NonNegative()},
+    )
     def draw(self, view: View, n: int, expected: float) -> Picks:
         """Draw examples uniformly beside the selected ones, ``expected`` on average."""
         left = find_left(view)
@@ -150,6 +150,7 @@ class Audit:
         chances = torch.full((len(drawn),), probability, dtype=torch.float64)
         return Picks(left[drawn], probability=chances, is_beside=True)
 
+    @client.keep("number of tensors kept", takes={"expected": NonNegative()})
     def outlook(self, view: View, expected: float) -> Answer:
         """Return the predictions for the selected, the drawn and the remaining examples.
 
@@ -171,6 +172,18 @@ class Audit:
             "cycle": torch.tensor(view.cycle),
         }
 
+    @client.each(
+        TALLY,
+        returns=composites.Tally(),
+        takes={"unit": Real()},
+        when=lambda self: not self.secure_sum,
+    )
+    @client.sum(
+        f"aggregates of {TALLY}",
+        returns=composites.Tally(),
+        takes={"unit": Real()},
+        when=lambda self: self.secure_sum,
+    )
     def tally(self, view: View, unit: float) -> Answer:
         """Return the errors of the model on examples that are now labeled."""
         kept = view.memory.get(KEPT)

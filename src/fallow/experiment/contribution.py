@@ -10,11 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, final
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.complete import keep_at_all, sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.methods import Methods, methods_by_owner
 from fallow.core.types import Answer
+from fallow.core.values import Count, Optional, Whole
 from fallow.core.view import View
 from fallow.privacy import Privacy
 from fallow.sites.site import CONTRIBUTE
@@ -39,15 +41,8 @@ class MinNewLabels:
 
     contract: ClassVar[Contract] = Contract(
         title="Minimum number of new labels",
-        sum={"new_labels": "aggregates of numbers of labels since the last contribution"},
-        keep={CONTRIBUTE: "nothing"},
         regression=True,
     )
-
-    def __post_init__(self) -> None:
-        if not self.counts_all:
-            contract = MinNewLabels.contract.without("new_labels")
-            object.__setattr__(self, "contract", contract)
 
     # -- server side ------------------------------------------------------------------------
 
@@ -64,9 +59,16 @@ class MinNewLabels:
 
     # -- client side ------------------------------------------------------------------------
 
+    @client.sum(
+        "aggregates of numbers of labels since the last contribution",
+        returns={"labels": Count(of="labels")},
+        takes={},
+        when=lambda self: self.counts_all,
+    )
     def new_labels(self, view: View) -> Answer:
         return {"labels": float(view.new_labels)}
 
+    @client.keep("nothing", takes={"total": Optional(Whole())})
     def contribute(self, view: View, total: int | None = None) -> Answer:
         """Return the number of new labels at this site, or use the number ``total`` of all sites."""
         if total is None:

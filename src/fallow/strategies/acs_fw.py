@@ -13,7 +13,13 @@ from fallow.core.contract import Contract
 from fallow.core.products import place
 from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
-from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    check_choices,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import (
     SIGMA,
     TIED,
@@ -75,7 +81,6 @@ class ACSFW:
         year=2019,
         authors="Pinsler, Robert and Gordon, Jonathan and "
         "Nalisnick, Eric and Hernández-Lobato, José Miguel",
-        keep={"select": "number of selected examples"},
         needs=("local",),
         regression=True,
         classes=False,
@@ -89,6 +94,7 @@ class ACSFW:
         ask.keep("select", to=orders(budget))
         return memo
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         refuse_classes(self, view)
         rows = LastLayer.of(view, self.model)

@@ -8,18 +8,36 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer
 from fallow.core.unused import refuse_unused
+from fallow.core.values import Count, Indicator, Kind, Mask, NonNegative, Share
 from fallow.core.view import Picks, Release, View
 from fallow.models.scores import entropy, least_confidence, margin
-from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    check_choices,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import fill, rank_rows
 
 SCORES = {"entropy": entropy, "margin": margin, "least_confidence": least_confidence}
 AT_TAU = 1e-9  # tolerance of the comparison with τ, so that rounding does not decide it
+
+
+def share_fields(strategy: AHFAL) -> dict[str, Kind]:
+    """Return the fields of ``share``: counts only if ``tau`` is a number of labels."""
+    share = Share("classes")
+    fields: dict[str, Kind] = {"one": Indicator(), "share": share, "square": share}
+    if strategy.tau_scale == "count":
+        fields["count"] = Count("classes", of="labels", is_together=True, is_released=True)
+        fields["count_square"] = NonNegative("classes")
+    return fields
 
 
 @explain_constructor
@@ -93,11 +111,8 @@ class AHFAL:
         paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
         year=2025,
         authors="Anonymous",
-        sum={"share": "aggregates of label shares per class and of their squares"},
-        keep={"select": "number of selected examples"},
         needs=("local", "global"),
         cohort=2,
-        waits=("share",),
         missing="mean and spread are those of the sites that answer",
     )
 
@@ -146,6 +161,12 @@ class AHFAL:
 
     # -- client side --------------------------------------------------------------------------
 
+    @client.sum(
+        "aggregates of label shares per class and of their squares",
+        returns=share_fields,
+        release=True,
+        exact=True,
+    )
     def share(self, view: View) -> Release:
         return Release(
             view.counts, sensitivity=2, post=self.post, post_noisy=self.post_noisy
@@ -169,6 +190,7 @@ class AHFAL:
         shares: Answer = {"one": equal.new_ones(()), "share": equal, "square": equal**2}
         return self.post(counts) | shares
 
+    @selects(low=Mask("classes"), mean=Share("classes"))
     def select(self, view: View, n: int, low: Tensor, mean: Tensor) -> Picks:
         local = view.logits("local")
         score = SCORES[self.score]

@@ -11,7 +11,13 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
-from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    check_choices,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import (
     SIGMA,
     Features,
@@ -69,7 +75,6 @@ class BADGE:
         year=2020,
         authors="Ash, Jordan T. and Zhang, Chicheng and "
         "Krishnamurthy, Akshay and Langford, John and Agarwal, Alekh",
-        keep={"select": "number of selected examples"},
         needs=("local",),
         draws=True,
         regression=True,
@@ -84,6 +89,7 @@ class BADGE:
         ask.keep("select", to=orders(budget))
         return memo
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         if view.classes:
             return self.pick_for_classes(view, n)

@@ -12,7 +12,13 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
-from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    check_choices,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import (
     SIGMA,
     TIED,
@@ -82,7 +88,6 @@ class BAIT:
         year=2021,
         authors="Ash, Jordan T. and Goel, Surbhi and "
         "Krishnamurthy, Akshay and Kakade, Sham",
-        keep={"select": "number of selected examples"},
         needs=("local",),
         regression=True,
         classes=False,
@@ -96,6 +101,7 @@ class BAIT:
         ask.keep("select", to=orders(budget))
         return memo
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         refuse_classes(self, view)
         rows = LastLayer.of(view, self.model)

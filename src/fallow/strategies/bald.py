@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
 import torch
@@ -15,7 +15,13 @@ from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.unused import refuse_unused
 from fallow.core.view import Picks, View
-from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    check_choices,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import top
 
 DROPPED = 0.5  # share of features dropped if the model has no dropout layer
@@ -65,7 +71,6 @@ class BALD:
         paper="Deep Bayesian Active Learning with Image Data",
         year=2017,
         authors="Gal, Yarin and Islam, Riashat and Ghahramani, Zoubin",
-        keep={"select": "number of selected examples"},
         needs=("local",),
         draws=True,
     )
@@ -78,13 +83,14 @@ class BALD:
             )
         refuse_unused(self, "model", "passes", switch="ensemble", used_with=(False,))
         if self.ensemble:
-            says = replace(BALD.contract, needs=("local", "global"), draws=False)
+            says = BALD.contract.narrowed(self, needs=("local", "global"), draws=False)
             object.__setattr__(self, "contract", says)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep("select", to=orders(budget))
         return memo
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         return Picks(top(information(self.committee(view)), n, view.stream("ties")))
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import Field, fields
 from typing import Any, ClassVar, Literal, Protocol, get_args, get_origin, get_type_hints
 
+from fallow.core import client
 from fallow.core.messages import To
 from fallow.core.methods import Budget, Memo
+from fallow.core.values import Kind, LabelCount
 
-__all__ = ["Budget", "Memo", "check_choices", "orders"]
+__all__ = ["Budget", "Memo", "check_choices", "orders", "selects", "stores"]
 
 
 class DataclassInstance(Protocol):
@@ -23,6 +25,17 @@ def orders(budget: Budget) -> To:
     Sites without label budget are not included.
     """
     return {site: {"n": n} for site, n in budget.items() if n > 0}
+
+
+def selects(**takes: Kind) -> client.ClientFunction:
+    """Declare a client function that selects ``n`` examples, and its other arguments."""
+    kinds = {"n": LabelCount(), **takes}
+    return client.keep("number of selected examples", takes=kinds)
+
+
+def stores(**takes: Kind) -> client.ClientFunction:
+    """Declare a client function whose result the site stores, and its arguments."""
+    return client.keep("number of tensors kept", takes=takes)
 
 
 def check_choices(strategy: DataclassInstance) -> None:

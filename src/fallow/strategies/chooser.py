@@ -18,16 +18,23 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.build import build
+from fallow.core.client import Operation
 from fallow.core.complete import sum_of_all
-from fallow.core.contract import Contract, Operation
+from fallow.core.contract import Contract
 from fallow.core.local import LocalTraining
 from fallow.core.methods import Query, SiteFunction, site_function
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer, Value
+from fallow.core.values import Count, NonNegative, Real, Share, Triangle, Whole
 from fallow.core.view import Picks, Release, View
-from fallow.strategies.base import Budget, Memo, check_choices
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    check_choices,
+)
 from fallow.strategies.parts import read_shared_features
 
 ARMS = ("typical", "coverage", "margin", "prices")
@@ -95,19 +102,11 @@ class Chooser:
     contract: ClassVar[Contract] = Contract(
         title="Chooser among strategies",
         short="Chooser",
-        keep={"begin": "number of tensors kept"},
-        sum={
-            "products": "aggregates of products of labeled examples and labels",
-            "left_out": "aggregates of leave-one-out losses, by inverse probability",
-        },
         draws=True,
         local_dp=False,  # aggregates of features are sent without noise
-        waits=("products", "left_out"),
         missing="stops: what labels are worth is said of all sites; a resumed run asks again",
         options=("audit",),
         regression=False,  # depends on the arms: `join_contracts`
-        parts_show="the coordinator sees products of each site's labeled rows, and those of one row "
-        "are that row",
     )
 
     def __post_init__(self) -> None:
@@ -119,7 +118,16 @@ class Chooser:
         object.__setattr__(self, "arms", tuple(self.arms))
         if len(set(self.arms)) < len(self.arms):
             raise ValueError(f"Chooser's arms {list(self.arms)} name a strategy twice")
-        object.__setattr__(self, "contract", join_contracts(self.arms))
+        object.__setattr__(self, "contract", join_contracts(self))
+
+    def declarations(self) -> dict[str, client.Declaration]:
+        """Return the client functions of the chooser and of all arms."""
+        of_arms: dict[str, client.Declaration] = {}
+        for name in self.arms:
+            of_arms = join_declarations(of_arms, client.declared(find_arm(name)))
+        if len(self.arms) == 1:
+            return of_arms
+        return {**client.declared_by(self), **of_arms}
 
     # -- server side ------------------------------------------------------------------------
 
@@ -174,6 +182,20 @@ class Chooser:
 
     # -- client side --------------------------------------------------------------------------
 
+    @client.sum(
+        "aggregates of products of labeled examples and labels",
+        returns={
+            "products": Real(Triangle("columns")),
+            "cross": Real(("columns", "outputs")),
+            "squares": NonNegative(),
+            "rows": Count(of="labels"),
+            "draw": Share(),
+        },
+        takes={},
+        exact=True,
+        reveals_parts="the coordinator sees products of each site's labeled rows, and those of one "
+        "row are that row",
+    )
     def products(self, view: View) -> Answer:
         """Return products of labeled examples, as an upper triangle, and with labels."""
         z, y = read_labeled(view)
@@ -187,6 +209,20 @@ class Chooser:
             "draw": drawn,
         }
 
+    @client.sum(
+        "aggregates of leave-one-out losses, by inverse probability",
+        returns={
+            "loss": NonNegative(),
+            "loss_known": NonNegative(),
+            "by_chance": NonNegative(),
+            "known": Count(of="labels"),
+        },
+        takes={
+            "inverse": Real(("columns", "columns")),
+            "weight": Real(("columns", "outputs")),
+        },
+        exact=True,
+    )
     def left_out(self, view: View, inverse: Tensor, weight: Tensor) -> Answer:
         """Return squared leave-one-out residuals of labeled examples.
 
@@ -206,6 +242,10 @@ class Chooser:
             "known": float(is_known.sum()),
         }
 
+    @client.keep(
+        "number of tensors kept",
+        takes=lambda self: {"arm": Whole(upto=(len(self.arms) - 1,))},
+    )
     def begin(self, view: View, arm: int) -> Answer:
         return {"arm": torch.tensor(arm)}
 
@@ -243,12 +283,13 @@ def find_arm(name: str) -> Query:
     return arm
 
 
-def join_contracts(arms: Sequence[str]) -> Contract:
-    """Return the contract of a chooser among these arms.
+def join_contracts(chooser: Chooser) -> Contract:
+    """Return the contract of a chooser.
 
     Raises ValueError for a strategy that cannot be an arm, and for two arms with different
     operations of the same name.
     """
+    arms = chooser.arms
     contracts = {name: find_arm(name).contract for name in arms}
     for name, contract in contracts.items():
         why = why_no_arm(find_arm(name))
@@ -264,38 +305,40 @@ def join_contracts(arms: Sequence[str]) -> Contract:
         (only,) = contracts.values()
         return replace(only, title=f"Chooser: {only.title}", short="", aliases=(), verbs={})
 
-    own = Chooser.contract
-    sums = dict(own.sum)
-    eachs: dict[str, str] = {}
-    keeps = dict(own.keep)
-    often: dict[str, int] = {}
     needs: list[str] = []
-    waits = list(own.waits)
     for contract in contracts.values():
-        waits += contract.waits
-        sums |= contract.sum
-        eachs |= contract.each
-        keeps |= contract.keep
         needs += [need for need in contract.needs if need not in needs]
-        for verb, times in contract.often.items():
-            often[verb] = max(times, often.get(verb, 0))
-    shown = [own.parts_show]
-    shown += [item.parts_show for item in contracts.values() if item.parts_show]
-    return replace(
-        own,
-        verbs={},
-        sum=sums,
-        each=eachs,
-        keep=keeps,
-        often=often,
-        waits=waits,
+    return Chooser.contract.narrowed(
+        chooser,
         needs=needs,
         cohort=max(each.cohort for each in contracts.values()),
         secure_sum=all(each.secure_sum for each in contracts.values()),
         regression=all(takes_numbers(each) for each in contracts.values()),
         classes=all(each.classes for each in contracts.values()),
-        parts_show="; ".join(dict.fromkeys(shown)),
     )
+
+
+def join_declarations(
+    one: Mapping[str, client.Declaration], other: Mapping[str, client.Declaration]
+) -> dict[str, client.Declaration]:
+    """Return the client functions of two arms.
+
+    Functions of one name may have different fields, which only the arm of a query checks.
+    """
+    joined = dict(one)
+    for name, item in other.items():
+        before = one.get(name)
+        if before is None or before == item:
+            joined[name] = item
+            continue
+        joined[name] = replace(
+            item,
+            returns=None,
+            takes=None,
+            times=max(item.times, before.times),
+            exact=item.exact or before.exact,
+        )
+    return joined
 
 
 def why_no_arm(arm: Query) -> str:

@@ -6,7 +6,7 @@ disagreement of BALD (Houlsby et al., 2011) over the models that a site has rece
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, final
 
 import torch
@@ -17,7 +17,12 @@ from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
 from fallow.models.scores import entropy
-from fallow.strategies.base import Budget, Memo, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import (
     Features,
     gather_committee,
@@ -92,7 +97,6 @@ class Complementary:
         title="Complementary querying",
         paper="-",
         year=0,
-        keep={"select": "number of selected examples"},
         needs=("local", "global"),
     )
 
@@ -102,13 +106,14 @@ class Complementary:
             if not 0 <= value < torch.inf:
                 raise ValueError(f"Complementary's {name} is {value}; it must be 0 or more")
         if self.temperature > 0:
-            contract = replace(Complementary.contract, draws=True)
+            contract = Complementary.contract.narrowed(self, draws=True)
             object.__setattr__(self, "contract", contract)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep("select", to=orders(budget))
         return memo
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         score = self.scores(view)
         if self.temperature > 0:

@@ -9,7 +9,13 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
-from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    check_choices,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import LastLayer, k_center, pick_by_cover
 
 
@@ -51,7 +57,6 @@ class CoreSet:
         paper="Active Learning for Convolutional Neural Networks: A Core-Set Approach",
         year=2018,
         authors="Sener, Ozan and Savarese, Silvio",
-        keep={"select": "number of selected examples"},
         needs=("local",),
         regression=True,
     )
@@ -63,6 +68,7 @@ class CoreSet:
         ask.keep("select", to=orders(budget))
         return memo
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         if view.classes:
             return self.pick_for_classes(view, n)

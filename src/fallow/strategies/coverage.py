@@ -15,15 +15,26 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.products import place
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer
+from fallow.core.values import Count, Indicator, LabelCount, NonNegative, Real, Whole
 from fallow.core.view import Picks, View
-from fallow.strategies.base import Budget, Memo, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    orders,
+    selects,
+    stores,
+)
 from fallow.strategies.parts import (
+    BASE,
+    CENTERS,
+    CLUSTERS,
     DIGITS,
     LEAST,
     NO_BID,
@@ -114,27 +125,9 @@ class Coverage:
     contract: ClassVar[Contract] = Contract(
         title="Coverage of what is uncertain",
         short="Coverage",
-        keep={
-            "bundle": "number of tensors kept",
-            "weigh": "number of tensors kept",
-            "cover": "number of tensors kept",
-            "select": "number of selected examples",
-        },
-        sum={
-            "size": "aggregates of numbers of examples and labels, and of squared lengths",
-            "groups": "aggregates of the examples of each cluster, in bundles of several",
-            "outlook": "aggregates of margins, predicted classes and labels of each class",
-            "masses": "aggregates of uncertainty near each landmark",
-            "bids": "aggregates of bids for each landmark",
-            "reach": "aggregates of the coverage of each landmark, by level",
-        },
         regression=True,
         local_dp=False,  # aggregates of features are sent without noise
-        waits=("outlook",),
         missing="stops: landmarks are those of the rows of all sites; a resumed run asks again",
-        often={"groups": OFTEN, "bids": DIGITS, "reach": SUB_ROUNDS, "cover": SUB_ROUNDS},
-        parts_show="the coordinator sees the totals of each site's rows by cluster, which are means of "
-        "five rows or more, and how far the site's labeled rows cover each",
     )
 
     def __post_init__(self) -> None:
@@ -208,9 +201,20 @@ class Coverage:
 
     # -- client side --------------------------------------------------------------------------
 
+    @stores()
     def bundle(self, view: View) -> Answer:
         return tie_bundles(view, self.least)
 
+    @client.sum(
+        "aggregates of numbers of examples and labels, and of squared lengths",
+        returns={
+            "rows": NonNegative(of="rows"),
+            "labels": Count(of="labels"),
+            "features": Real("columns"),
+            "squares": NonNegative(),
+        },
+        takes={},
+    )
     def size(self, view: View) -> Answer:
         kept = read_bundles(view)
         means = kept["means"]
@@ -222,11 +226,29 @@ class Coverage:
             "squares": (weighted * means).sum(),
         }
 
+    @client.sum(
+        "aggregates of the examples of each cluster, in bundles of several",
+        returns=CLUSTERS,
+        takes=CENTERS,
+        times=OFTEN,
+        reveals_parts="the coordinator sees the totals of each site's rows by cluster, which are "
+        "means of five rows or more, and how far the site's labeled rows cover each",
+    )
     def groups(
         self, view: View, centers: Tensor | None = None, planes: Tensor | None = None
     ) -> Answer:
         return total_bundles(read_bundles(view), centers, planes)
 
+    @client.sum(
+        "aggregates of margins, predicted classes and labels of each class",
+        returns={
+            "margins": Count(BINS, of="rows", is_together=True),
+            "classes": NonNegative("classes"),
+            "counts": Count("classes", of="labels", is_together=True),
+        },
+        takes={},
+        exact=True,
+    )
     def outlook(self, view: View) -> Answer:
         """Return the counts by margin, (BINS,), predicted class, (C,), and label, (C,)."""
         p = predict(view)
@@ -243,10 +265,25 @@ class Coverage:
             counts = view.counts
         return {"margins": bins, "classes": classes, "counts": counts}
 
+    @client.sum(
+        "aggregates of uncertainty near each landmark",
+        returns={"masses": NonNegative("clusters")},
+        takes={
+            "landmarks": Real(("clusters", "columns")),
+            "sure": NonNegative(),
+            "weights": NonNegative("classes"),
+        },
+    )
     def masses(self, view: View, landmarks: Tensor, sure: float, weights: Tensor) -> Answer:
         u = self.weigh_rows(view, sure, weights)
         return {"masses": add_near(read_shared_features(view), u, landmarks)}
 
+    @stores(
+        landmarks=Real(("clusters", "columns")),
+        sure=NonNegative(),
+        weights=NonNegative("classes"),
+        n=LabelCount(),
+    )
     def weigh(
         self, view: View, landmarks: Tensor, sure: float, weights: Tensor, n: int
     ) -> Answer:
@@ -259,9 +296,21 @@ class Coverage:
             )
         return {"own": add_near(read_shared_features(view), u, landmarks), "u": u}
 
+    @client.sum(
+        "aggregates of bids for each landmark",
+        returns={"bids": Indicator(("clusters", BASE))},
+        takes={"prefix": Real("clusters"), "digit": Whole(upto=(DIGITS - 1,))},
+        times=DIGITS,
+    )
     def bids(self, view: View, prefix: Tensor, digit: int) -> Answer:
         return {"bids": next_digits(self.make_bids(view, len(prefix)), prefix, digit)}
 
+    @client.sum(
+        "aggregates of the coverage of each landmark, by level",
+        returns={"reach": Indicator(("clusters", LEVELS))},
+        takes={"landmarks": Real(("clusters", "columns")), "sigma": NonNegative()},
+        times=SUB_ROUNDS,
+    )
     def reach(self, view: View, landmarks: Tensor, sigma: float) -> Answer:
         """Return a 1 at the site's level of coverage of each landmark, (M, LEVELS)."""
         check_clusters(len(landmarks))
@@ -279,6 +328,18 @@ class Coverage:
         outcome[torch.arange(len(landmarks)), level] = 1
         return {"reach": outcome}
 
+    @client.keep(
+        "number of tensors kept",
+        takes={
+            "landmarks": Real(("clusters", "columns")),
+            "sigma": NonNegative(),
+            "covered": Real("clusters"),
+            "masses": NonNegative("clusters"),
+            "owners": Real("clusters"),
+            "many": Whole(upto=("rows",)),
+        },
+        times=SUB_ROUNDS,
+    )
     def cover(
         self,
         view: View,
@@ -317,6 +378,7 @@ class Coverage:
         rows = torch.cat([rows, free[new]])
         return {"rows": rows, "features": x[rows]}
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         rows = view.memory["cover"]["rows"]
         is_left = torch.ones(view.pool, dtype=torch.bool)

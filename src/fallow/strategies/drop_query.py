@@ -12,7 +12,13 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
-from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    check_choices,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import cluster_rows, members, rank_rows
 
 
@@ -60,7 +66,6 @@ class DropQuery:
         paper="Revisiting Active Learning in the Era of Vision Foundation Models",
         year=2024,
         authors="Gupte, Sanket Rajan and others",
-        keep={"select": "number of selected examples"},
         needs=("local",),
         draws=True,
     )
@@ -78,6 +83,7 @@ class DropQuery:
         ask.keep("select", to=orders(budget))
         return memo
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         changed = self.count_changes(view)
         features = view.embed(self.model)

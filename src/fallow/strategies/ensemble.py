@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
 import torch
@@ -14,7 +14,13 @@ from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, Rows, View
 from fallow.models.scores import entropy, least_confidence, margin
-from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    check_choices,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import pick_by_cover, pick_by_gradient, top
 
 SCORES = {"entropy": entropy, "margin": margin, "least_confidence": least_confidence}
@@ -65,7 +71,6 @@ class Ensemble:
         paper="Re-thinking Federated Active Learning based on Inter-class Diversity",
         year=2023,
         authors="Kim, SangMook and Bae, Sangmin and Song, Hwanjun and Yun, Se-Young",
-        keep={"select": "number of selected examples"},
         needs=BOTH,
         local_source="scratch",
     )
@@ -73,12 +78,15 @@ class Ensemble:
     def __post_init__(self) -> None:
         check_choices(self)
         if self.rule == "badge":
-            object.__setattr__(self, "contract", replace(Ensemble.contract, draws=True))
+            object.__setattr__(
+                self, "contract", Ensemble.contract.narrowed(self, draws=True)
+            )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep("select", to=orders(budget))
         return memo
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         if self.by == "logits":
             return Picks(self.order(view, BOTH, n))

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer
+from fallow.core.values import Count, Model, Statistics
 from fallow.core.view import Picks, View
 from fallow.models.scores import entropy
-from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    check_choices,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import logits, top
 
-Model = Literal["local", "global", "personal", "collaborators", "average", "better"]
+ModelName = Literal["local", "global", "personal", "collaborators", "average", "better"]
 
 
 @explain_constructor
@@ -51,26 +59,21 @@ class Entropy:
     array([1])
     """
 
-    model: Model = "local"
+    model: ModelName = "local"
 
     contract: ClassVar[Contract] = Contract(
         title="Entropy sampling",
         paper="Active Learning Literature Survey",
         year=2009,
         authors="Settles, Burr",
-        sum={
-            "upload": "aggregates of numbers of examples and of weighted models, for the average only"
-        },
-        keep={"select": "number of selected examples"},
         needs=("local",),
     )
 
     def __post_init__(self) -> None:
         check_choices(self)
-        says = Entropy.contract.without("upload")
         if self.model == "average":  # models leave sites, without noise
-            says = replace(Entropy.contract, local_dp=False)
-        object.__setattr__(self, "contract", says)
+            says = Entropy.contract.narrowed(self, local_dp=False)
+            object.__setattr__(self, "contract", says)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         mean: Answer = {}
@@ -80,11 +83,18 @@ class Entropy:
         ask.keep("select", to=orders(budget), **mean)
         return memo
 
+    @client.sum(
+        "aggregates of numbers of examples and of weighted models, for the average only",
+        returns={"n": Count(of="labels"), "w": Model(), "stats": Statistics()},
+        takes={},
+        when=lambda self: self.model == "average",
+    )
     def upload(self, view: View) -> Answer:
         n = float(len(view.labels))
         own = view.model("local")
         return {"n": n, "w": n * own["w"].double(), "stats": n * own["stats"].double()}
 
+    @selects(w=Model(), stats=Statistics())
     def select(
         self, view: View, n: int, w: Tensor | None = None, stats: Tensor | None = None
     ) -> Picks:

@@ -13,14 +13,22 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer
 from fallow.core.unused import refuse_unused
+from fallow.core.values import Indicator, Share
 from fallow.core.view import Picks, View
 from fallow.models.scores import entropy
-from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    check_choices,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import Gradients, k_center, rank_rows, residuals
 
 
@@ -89,11 +97,6 @@ class FairFAL:
         paper="Federated Active Learning Under Extreme Non-IID and Global Class Imbalance",
         year=2026,
         authors="Zong and Huang",
-        sum={
-            "imbalance": "aggregates of class imbalance and of numbers of sites with labels"
-        },
-        waits=("imbalance",),
-        keep={"select": "number of selected examples"},
         needs=("local", "global"),
         local_source="scratch",
         local_dp=False,  # noise on counts does not cover an imbalance of predictions
@@ -130,6 +133,12 @@ class FairFAL:
 
     # -- client side --------------------------------------------------------------------------
 
+    @client.sum(
+        "aggregates of class imbalance and of numbers of sites with labels",
+        returns={"gamma": Share(), "one": Indicator()},
+        takes={},
+        exact=True,
+    )
     def imbalance(self, view: View) -> Answer:
         if not len(view.labels):
             return {"gamma": 0.0, "one": 0.0}
@@ -138,6 +147,7 @@ class FairFAL:
             return {"gamma": 1.0, "one": 1.0}
         return {"gamma": float(pi.min() / pi.max()), "one": 1.0}
 
+    @selects(gamma=Share())
     def select(self, view: View, n: int, gamma: float) -> Picks:
         model = self.choose_model(view, gamma)
         h = entropy(view.logits(model))

@@ -6,33 +6,49 @@ training algorithm: ``masked-solve`` as in the paper, or ``server-solve`` from a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal, TypedDict, final
 
 import torch
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.complete import each_of_all, sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer
+from fallow.core.values import (
+    Count,
+    Features,
+    LabelCount,
+    NonNegative,
+    Optional,
+    Real,
+    SiteName,
+    Time,
+    Triangle,
+    Whole,
+)
 from fallow.core.view import Picks, View
 from fallow.models.orthogonal import haar, mix, unmix
 from fallow.strategies.base import Budget, Memo, check_choices, orders
 from fallow.strategies.parts import leverage
-from fallow.strategies.parts.clocks import LATEST, Clocks, edges, start_clocks
+from fallow.strategies.parts.clocks import (
+    BINS,
+    LATEST,
+    Clocks,
+    edges,
+    start_clocks,
+)
 from fallow.strategies.parts.leverage import BOUND, Columns, Directions
 
 NARROW = 1e-8  # precision of the end of the draws, as the log of a time
 TIED = 1e-14  # tolerance within which two clocks strike at the same time
-NEVER = {  # client functions that a setting does not call
-    "gram": ("masked", "triangle", "unmask"),
-    "fedsvd": ("gram", "triangle", "score"),
-    "tsqr": ("gram", "masked", "unmask"),
-    "site": ("arrivals", "draws", "take"),
-    "federation": ("select",),
-}
+AT = {"mean": Real("inputs"), "unit": NonNegative("columns"), "lead": SiteName()}
+"""Arguments with `Coordinates`."""
+DRAW = {"mass": NonNegative(), "rows": Whole()}
+"""Arguments with a `Draw`."""
 
 
 class Coordinates(TypedDict):
@@ -145,32 +161,9 @@ class FALE:
         paper="Efficient Heterogeneity-Aware Federated Active Data Selection",
         year=2025,
         authors="Tang and others",
-        sum={
-            "totals": "aggregates of numbers of examples and of each column",
-            "spread": "aggregates of squares of each column",
-            "gram": "aggregates of products of columns",
-            "mass": "aggregates of leverage scores",
-            "arrivals": "aggregates of numbers of examples, by time of the first draw",
-            "draws": "aggregates of numbers of draws",
-        },
-        each={
-            "masked": "the site's examples times secret rotations: products of its rotated columns",
-            "triangle": "products of the site's rotated columns",
-        },
-        keep={
-            "score": "number of tensors kept",
-            "unmask": "number of tensors kept",
-            "select": "number of selected examples",
-            "take": "number of selected examples",
-        },
-        relay={"rotation": "nothing; the common rotation goes from one site to the others"},
         local_dp=False,  # aggregates of features are sent without noise
         missing="stops: scores are those of the rows of all sites; a resumed run asks again",
         one_pass=True,
-        often={
-            "gram": 2,
-            "arrivals": 12,
-        },  # each histogram narrows the interval by a factor of 4096
         draws=True,
         regression=True,
     )
@@ -185,12 +178,10 @@ class FALE:
             raise ValueError(
                 f"FALE's mixture is {self.mixture}; it must lie between 0 and 1"
             )
-        never = [*NEVER[self.mode], *NEVER[self.allot]]
-        if not self.rotate:
-            never.append("rotation")
         needs_totals_alone = self.mode == "gram"  # other modes need the reply of each site
-        asked = FALE.contract.without(*never)
-        contract = replace(asked, secure_sum=needs_totals_alone, budget_of=self.allot)
+        contract = FALE.contract.narrowed(
+            self, secure_sum=needs_totals_alone, budget_of=self.allot
+        )
         object.__setattr__(self, "contract", contract)
 
     # -- server side ------------------------------------------------------------------------
@@ -313,18 +304,41 @@ class FALE:
 
     # -- client side --------------------------------------------------------------------------
 
+    @client.sum(
+        "aggregates of numbers of examples and of each column",
+        returns={"rows": Count(of="rows"), "columns": Real("inputs")},
+        takes={},
+    )
     def totals(self, view: View) -> Answer:
         x, _ = self.features(view)
         return {"rows": float(len(x)), "columns": leverage.totals(x)}
 
+    @client.sum(
+        "aggregates of squares of each column",
+        returns={"squares": NonNegative("inputs"), "varies": Count("inputs", of="rows")},
+        takes={"mean": Real("inputs")},
+    )
     def spread(self, view: View, mean: Tensor) -> Answer:
         x, _ = self.features(view)
         squares, varies = leverage.spread(x, mean)
         return {"squares": squares, "varies": varies}
 
+    @client.relay(
+        "nothing; the common rotation goes from one site to the others",
+        returns={"q": Real(("columns", "columns"))},
+        takes={"size": Whole(upto=("inputs", 1))},
+        when=lambda self: self.rotate,
+    )
     def rotation(self, view: View, size: int) -> Answer:
         return {"q": haar(size, view.secret("rotation"))}
 
+    @client.sum(
+        "aggregates of products of columns",
+        returns={"products": Real(Triangle("directions"))},
+        takes={**AT, "basis": Optional(Real(("columns", "directions")))},
+        when=lambda self: self.mode == "gram",
+        times=2,
+    )
     def gram(
         self,
         view: View,
@@ -337,16 +351,33 @@ class FALE:
         rotation = rotate_columns(view, unit, lead, basis)
         return {"products": leverage.products(x, mean, rotation)}
 
+    @client.each(
+        "the site's examples times secret rotations: products of its rotated columns",
+        returns={"rows": Features(("examples", "columns"))},
+        takes=AT,
+        when=lambda self: self.mode == "fedsvd",
+    )
     def masked(self, view: View, mean: Tensor, unit: Tensor, lead: str) -> Answer:
         x, _ = self.features(view)
         blocks = leverage.project_rows(x, mean, rotate_columns(view, unit, lead))
         z = torch.cat(list(blocks))  # (m, k)
         return {"rows": mix(z, view.secret("mask"), z.shape[1])}
 
+    @client.each(
+        "products of the site's rotated columns",
+        returns={"rows": Features(("examples", "columns"))},
+        takes=AT,
+        when=lambda self: self.mode == "tsqr",
+    )
     def triangle(self, view: View, mean: Tensor, unit: Tensor, lead: str) -> Answer:
         x, _ = self.features(view)
         return {"rows": leverage.triangle(x, mean, rotate_columns(view, unit, lead))}
 
+    @client.keep(
+        "number of tensors kept",
+        takes={**AT, "basis": Real(("columns", "directions"))},
+        when=lambda self: self.mode != "fedsvd",
+    )
     def score(
         self, view: View, mean: Tensor, unit: Tensor, lead: str, basis: Tensor
     ) -> Answer:
@@ -354,6 +385,14 @@ class FALE:
         tau = leverage.leverages(x, mean, rotate_columns(view, unit, lead, basis))
         return {"tau": scatter_scores(tau, good)}
 
+    @client.keep(
+        "number of tensors kept",
+        takes={
+            "left": Features(("examples", "columns")),
+            "width": Whole(upto=("inputs", 1)),
+        },
+        when=lambda self: self.mode == "fedsvd",
+    )
     def unmask(self, view: View, left: Tensor, width: int) -> Answer:
         x, good = self.features(view)
         if len(left) != len(x):
@@ -361,6 +400,11 @@ class FALE:
         u = unmix(left, view.secret("mask"), width)
         return {"tau": scatter_scores(leverage.scores(u), good)}
 
+    @client.sum(
+        "aggregates of leverage scores",
+        returns={"mass": NonNegative(), "reachable": Count(of="rows")},
+        takes={},
+    )
     def mass(self, view: View) -> Answer:
         tau = self.tau(view)
         reachable = tau > 0
@@ -368,15 +412,33 @@ class FALE:
             reachable = ~tau.isnan()
         return {"mass": tau.nansum(), "reachable": float(reachable.sum())}
 
+    @client.sum(
+        "aggregates of numbers of examples, by time of the first draw",
+        returns={"arrivals": Count(BINS, of="rows", is_together=True)},
+        takes={"low": Time(), "high": Time(), **DRAW},
+        when=lambda self: self.allot == "federation",
+        times=12,  # each histogram narrows the interval by a factor of 4096
+    )
     def arrivals(
         self, view: View, low: float, high: float, mass: float, rows: int
     ) -> Answer:
         return {"arrivals": self.clocks(view, mass, rows).histogram(low, high)}
 
+    @client.sum(
+        "aggregates of numbers of draws",
+        returns={"draws": Count()},
+        takes={"end": Time(), **DRAW},
+        when=lambda self: self.allot == "federation",
+    )
     def draws(self, view: View, end: float, mass: float, rows: int) -> Answer:
         times = self.clocks(view, mass, rows).strikes(end, view.stream("strikes"))
         return {"draws": times.sum()}
 
+    @client.keep(
+        "number of selected examples",
+        takes={"n": LabelCount(), **DRAW},
+        when=lambda self: self.allot == "site",
+    )
     def select(self, view: View, n: int, mass: float, rows: int) -> Picks:
         """Return the first ``n`` examples that are drawn at the site."""
         clocks = self.clocks(view, mass, rows)
@@ -389,6 +451,11 @@ class FALE:
         expected = times.sum() * chance
         return self.picks(order, times / expected, chance)
 
+    @client.keep(
+        "number of selected examples",
+        takes={"end": Time(), "draws": Whole(), **DRAW},
+        when=lambda self: self.allot == "federation",
+    )
     def take(self, view: View, end: float, draws: int, mass: float, rows: int) -> Picks:
         """Return the examples drawn by ``end`` (the log of a time), of ``draws`` over all sites."""
         clocks = self.clocks(view, mass, rows)

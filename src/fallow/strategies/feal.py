@@ -14,7 +14,12 @@ from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
 from fallow.models.evidence import aleatoric, alpha, dirichlet_entropy
-from fallow.strategies.base import Budget, Memo, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import rank_rows, similar_blocks
 
 
@@ -73,7 +78,6 @@ class FEAL:
         "Image Analysis with Domain Shifts",
         year=2024,
         authors="Chen, Jiayi and Ma, Benteng and Cui, Hengfei and Xia, Yong",
-        keep={"select": "number of selected examples"},
         needs=("local", "global"),
         not_solved="it reads outputs as evidence for classes, which those of a model that "
         "is solved for are not",
@@ -91,6 +95,7 @@ class FEAL:
         ask.keep("select", to=orders(budget))
         return memo
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         z = view.embed("local")
         score = uncertainty(view.logits("local"), view.logits("global"))

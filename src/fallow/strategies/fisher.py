@@ -13,13 +13,21 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer
+from fallow.core.values import Count, Real, Triangle, Whole
 from fallow.core.view import Picks, Rows, View
-from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    check_choices,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import first_best, order_ties, predict, read_shared_features
 
 SUB_ROUNDS = 8  # parts of the label budget
@@ -72,18 +80,9 @@ class Fisher:
     contract: ClassVar[Contract] = Contract(
         title="Fisher information of all sites",
         short="Fisher",
-        keep={"grow": "number of tensors kept", "select": "number of selected examples"},
-        sum={
-            "told": "aggregates of products of all and of labeled examples",
-            "grown": "aggregates of products of selected examples",
-        },
-        often={"grow": SUB_ROUNDS, "grown": SUB_ROUNDS},
         regression=True,
         local_dp=False,  # aggregates of features are sent without noise
-        waits=("told",),
         missing="stops: what is known is that of all sites; a resumed run asks again",
-        parts_show="the coordinator sees products of each site's few chosen rows, and those of one row "
-        "are that row",
     )
 
     def __post_init__(self) -> None:
@@ -124,6 +123,16 @@ class Fisher:
 
     # -- client side --------------------------------------------------------------------------
 
+    @client.sum(
+        "aggregates of products of all and of labeled examples",
+        returns={
+            "products": Real(Triangle("columns")),
+            "labeled": Real(Triangle("columns")),
+            "rows": Count(of="rows"),
+        },
+        takes={},
+        exact=True,
+    )
     def told(self, view: View) -> Answer:
         """Return the products of all and of labeled examples, as upper triangles."""
         pool, u = tell(view, "pool")
@@ -135,6 +144,15 @@ class Fisher:
             "rows": float((u > 0).sum() + (v > 0).sum()),
         }
 
+    @client.keep(
+        "number of tensors kept",
+        takes={
+            "inverse": Real(("columns", "columns")),
+            "drop": Real(("columns", "columns")),
+            "many": Whole(upto=("rows",)),
+        },
+        times=SUB_ROUNDS,
+    )
     def grow(self, view: View, inverse: Tensor, drop: Tensor, many: int) -> Answer:
         """Return ``many`` selected examples, earlier parts first, and their products, (k, k)."""
         x, u = tell(view, "pool")
@@ -155,12 +173,21 @@ class Fisher:
         rows = torch.cat([rows, free[new]])
         return {"rows": rows, "products": add_products(x[rows], u[rows])}
 
+    @client.sum(
+        "aggregates of products of selected examples",
+        returns={"products": Real(Triangle("columns"))},
+        takes={"width": Whole(upto=("inputs", 1))},
+        times=SUB_ROUNDS,
+        reveals_parts="the coordinator sees products of each site's few chosen rows, and those of one "
+        "row are that row",
+    )
     def grown(self, view: View, width: int) -> Answer:
         products = torch.zeros(width, width, dtype=torch.float64)
         if "grow" in view.memory:
             products = view.memory["grow"]["products"]
         return {"products": unfold(products)}
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         rows = view.memory["grow"]["rows"]
         is_left = torch.ones(view.pool, dtype=torch.bool)

@@ -16,7 +16,12 @@ from fallow.core.local import Batch, Learner, TrainState, weighted_mean
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.view import Picks, View
-from fallow.strategies.base import Budget, Memo, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import cluster_rows, most_similar, rank_rows
 
 TEMPERATURE = 4.0  # T of the distillation
@@ -101,7 +106,6 @@ class IFAL:
         paper="Inconsistency-Based Federated Active Learning",
         year=2025,
         authors="Zong and others",
-        keep={"select": "number of selected examples"},
         needs=("local", "global"),
         models=("kd",),
         draws=True,
@@ -151,6 +155,7 @@ class IFAL:
 
     # -- selection -------------------------------------------------------------------------
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         if view.pool > MOST_ROWS:
             raise ValueError(

@@ -11,7 +11,12 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
-from fallow.strategies.base import Budget, Memo, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import top
 
 
@@ -52,7 +57,6 @@ class KSAS:
         year=2023,
         authors="Cao, Yu-Tong and Shi, Ye and "
         "Yu, Baosheng and Wang, Jingya and Tao, Dacheng",
-        keep={"select": "number of selected examples"},
         needs=("local", "global"),
         tags=("disagreement",),
     )
@@ -61,6 +65,7 @@ class KSAS:
         ask.keep("select", to=orders(budget))
         return memo
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         score = discrepancy(view.logits("local"), view.logits("global"), view.counts)
         return Picks(top(score, n, view.stream("ties")))

@@ -13,7 +13,13 @@ from fallow.core.contract import Contract
 from fallow.core.products import block_rows
 from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
-from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    check_choices,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import TIED, Features, LastLayer, first_best, order_ties
 from fallow.strategies.parts.kcenter import CHUNK
 
@@ -57,7 +63,6 @@ class LCMD:
         year=2023,
         authors="Holzmüller, David and Zaverkin, Viktor and "
         "Kästner, Johannes and Steinwart, Ingo",
-        keep={"select": "number of selected examples"},
         needs=("local",),
         regression=True,
     )
@@ -69,6 +74,7 @@ class LCMD:
         ask.keep("select", to=orders(budget))
         return memo
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         rows = LastLayer.of(view, self.model)
         ties = view.stream("ties")

@@ -10,7 +10,13 @@ from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
 from fallow.models.scores import least_confidence
-from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    check_choices,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import top
 
 
@@ -41,7 +47,6 @@ class LeastConfidence:
         paper="A Sequential Algorithm for Training Text Classifiers",
         year=1994,
         authors="Lewis, David D. and Gale, William A.",
-        keep={"select": "number of selected examples"},
         needs=("local",),
     )
 
@@ -52,6 +57,7 @@ class LeastConfidence:
         ask.keep("select", to=orders(budget))
         return memo
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         score = least_confidence(view.logits(self.model))
         rows = top(score, n, view.stream("ties"))

@@ -13,7 +13,12 @@ from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
 from fallow.models.scores import entropy
-from fallow.strategies.base import Budget, Memo, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import SIGMA, LastLayer, Reduction, cluster_rows, rank_rows
 
 
@@ -58,7 +63,6 @@ class LoGo:
         paper="Re-thinking Federated Active Learning based on Inter-class Diversity",
         year=2023,
         authors="Kim, SangMook and Bae, Sangmin and Song, Hwanjun and Yun, Se-Young",
-        keep={"select": "number of selected examples"},
         needs=("local", "global"),
         local_source="scratch",
         draws=True,
@@ -69,6 +73,7 @@ class LoGo:
         ask.keep("select", to=orders(budget))
         return memo
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         if view.classes:
             x, h = score_for_classes(view)

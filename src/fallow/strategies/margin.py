@@ -10,7 +10,13 @@ from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
 from fallow.models.scores import margin
-from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    check_choices,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import top
 
 
@@ -41,7 +47,6 @@ class Margin:
         paper="Active Hidden Markov Models",
         year=2001,
         authors="Scheffer, Tobias and Decomain, Christian and Wrobel, Stefan",
-        keep={"select": "number of selected examples"},
         needs=("local",),
     )
 
@@ -52,6 +57,7 @@ class Margin:
         ask.keep("select", to=orders(budget))
         return memo
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         score = margin(view.logits(self.model))
         rows = top(score, n, view.stream("ties"))

@@ -11,7 +11,13 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
-from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    check_choices,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import check_width, herd
 
 
@@ -52,7 +58,6 @@ class MaxHerding:
         paper="Generalized Coverage for More Robust Low-Budget Active Learning",
         year=2024,
         authors="Bae, Wonho and Noh, Junhyug and Sutherland, Danica J.",
-        keep={"select": "number of selected examples"},
         needs=("local",),
     )
 
@@ -64,6 +69,7 @@ class MaxHerding:
         ask.keep("select", to=orders(budget))
         return memo
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         weight = torch.ones(view.pool, dtype=torch.float64)
         return Picks(herd(view, self.model, weight, self.width, n))

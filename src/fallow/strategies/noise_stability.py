@@ -13,7 +13,13 @@ from fallow.core.banks import Layout
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
-from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    check_choices,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import Features, k_center, rank_rows
 
 
@@ -61,7 +67,6 @@ class NoiseStability:
         paper="Deep Active Learning with Noise Stability",
         year=2024,
         authors="Li and others",
-        keep={"select": "number of selected examples"},
         needs=("local",),
         draws=True,
         not_solved="it shakes the weights of a trained body, and a model that is solved for "
@@ -80,6 +85,7 @@ class NoiseStability:
         ask.keep("select", to=orders(budget))
         return memo
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         changes = self.measure_changes(view)
         level = 0 * changes.sum(1)  # 0 · NaN is NaN: such examples are ranked last

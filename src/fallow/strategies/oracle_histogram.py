@@ -8,9 +8,11 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
+from fallow.core.values import Count, LabelCount, Share
 from fallow.core.view import Picks, Release, View
 from fallow.models.scores import entropy
 from fallow.strategies.base import Budget, Memo, check_choices, orders
@@ -52,12 +54,6 @@ class OracleHistogram:
         paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
         year=2025,
         authors="Anonymous",
-        sum={
-            "histogram": "simulation only: aggregates of the true classes of all examples"
-        },
-        keep={
-            "select": "simulation only: number of selected examples, from the true class of every row"
-        },
         needs=("local",),
         simulator_only=True,
     )
@@ -70,11 +66,21 @@ class OracleHistogram:
         ask.keep("select", to=orders(budget), share=total / total.sum().clamp_min(1e-300))
         return memo
 
+    @client.sum(
+        "simulation only: aggregates of the true classes of all examples",
+        returns={"counts": Count("classes", of="rows", is_together=True, is_released=True)},
+        takes={},
+        release=True,
+    )
     def histogram(self, view: View) -> Release:
         return Release(
             view.counts + count_classes(view.hidden, view.classes), sensitivity=2
         )
 
+    @client.keep(
+        "simulation only: number of selected examples, from the true class of every row",
+        takes={"n": LabelCount(), "share": Share("classes")},
+    )
     def select(self, view: View, n: int, share: Tensor) -> Picks:
         score = self.scores(view)
         order = rank_rows(score, view.stream("ties"))

@@ -9,20 +9,37 @@ represents the whole pool.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, TypedDict, final
 
 import torch
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer, SiteId
 from fallow.core.unused import refuse_unused
+from fallow.core.values import (
+    Count,
+    Flag,
+    LabelCount,
+    NonNegative,
+    Real,
+    Share,
+    Triangle,
+    Whole,
+)
 from fallow.core.view import Picks, View
-from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    check_choices,
+    orders,
+    stores,
+)
 from fallow.strategies.parts import leverage
 from fallow.strategies.parts.median_tree import Split, order_by_neighbors
 
@@ -31,7 +48,6 @@ CLOSER = 30  # maximum number of Newton steps; six are usual
 TINY = 1e-12  # probabilities this close to 0 or 1 are rounded
 ROOM = 1 + 1e-6  # margin for rounding, if one site reaches the bound
 HUGE = 1e100  # bound on the sum of a column, so that its square is finite
-NEVER = {"site": ("capped", "draw", "left", "take"), "federation": ("select",)}
 
 
 class Scale(TypedDict):
@@ -50,6 +66,15 @@ class Round(NamedTuple):
     taken: list[bool]
     last: int
     left: float
+
+
+SCALE = {"mass": NonNegative(), "rows": Whole()}
+"""Arguments with a `Scale`."""
+
+
+def is_of_federation(strategy: Pivotal) -> bool:
+    """Return whether the label budget applies to all sites together."""
+    return strategy.allot == "federation"
 
 
 @explain_constructor
@@ -114,25 +139,9 @@ class Pivotal:
     contract: ClassVar[Contract] = Contract(
         title="Half leverage, pivotal sample",
         short="Pivotal",
-        sum={
-            "totals": "aggregates of numbers of examples and of each column",
-            "spread": "aggregates of squares of each column",
-            "gram": "aggregates of products of columns",
-            "mass": "aggregates of leverage scores",
-            "capped": "aggregates of numbers of certain examples and of scores of the others",
-            "left": "of each site, by a seat that it is given: the part of a label that is left over, "
-            "and two random numbers",
-        },
-        keep={
-            "score": "number of tensors kept",
-            "draw": "number of tensors kept",
-            "take": "number of selected examples",
-            "select": "number of selected examples",
-        },
         local_dp=False,  # aggregates of features are sent without noise
         missing="stops: scores are those of the rows of all sites; a resumed run asks again",
         one_pass=True,
-        often={"capped": CLOSER},
         draws=True,
         regression=True,
     )
@@ -140,9 +149,7 @@ class Pivotal:
     def __post_init__(self) -> None:
         check_choices(self)
         refuse_unused(self, "split", switch="tree", used_with=(True,))
-        contract = replace(
-            Pivotal.contract.without(*NEVER[self.allot]), budget_of=self.allot
-        )
+        contract = Pivotal.contract.narrowed(self, budget_of=self.allot)
         object.__setattr__(self, "contract", contract)
 
     # -- server side ------------------------------------------------------------------------
@@ -213,17 +220,37 @@ class Pivotal:
 
     # -- client side --------------------------------------------------------------------------
 
+    @client.sum(
+        "aggregates of numbers of examples and of each column",
+        returns={"rows": Count(of="rows"), "columns": Real("inputs")},
+        takes={},
+    )
     def totals(self, view: View) -> Answer:
         x, _ = features(view)
         return {"rows": float(len(x)), "columns": leverage.totals(x)}
 
+    @client.sum(
+        "aggregates of squares of each column",
+        returns={"squares": NonNegative("inputs"), "varies": Count("inputs", of="rows")},
+        takes={"mean": Real("inputs")},
+    )
     def spread(self, view: View, mean: Tensor) -> Answer:
         squares, varies = leverage.spread(features(view)[0], mean)
         return {"squares": squares, "varies": varies}
 
+    @client.sum(
+        "aggregates of products of columns",
+        returns={"products": Real(Triangle("columns"))},
+        takes={"mean": Real("inputs"), "unit": NonNegative("columns")},
+    )
     def gram(self, view: View, mean: Tensor, unit: Tensor) -> Answer:
         return {"products": leverage.products(features(view)[0], mean, unit.diag())}
 
+    @stores(
+        mean=Real("inputs"),
+        unit=NonNegative("columns"),
+        basis=Real(("columns", "directions")),
+    )
     def score(self, view: View, mean: Tensor, unit: Tensor, basis: Tensor) -> Answer:
         """Return the leverage of each example, (m,), and the order in which they compete, (r,).
 
@@ -239,13 +266,31 @@ class Pivotal:
             order = order_by_neighbors(x.flatten(1), unit[: len(mean)], self.split)
         return {"score": score, "order": good.nonzero().squeeze(1)[order]}
 
+    @client.sum("aggregates of leverage scores", returns={"mass": NonNegative()}, takes={})
     def mass(self, view: View) -> Answer:
         return {"mass": view.memory["score"]["score"].nansum()}
 
+    @client.sum(
+        "aggregates of numbers of certain examples and of scores of the others",
+        returns={"rows": Count(of="rows"), "mass": NonNegative()},
+        takes={"factor": NonNegative(), **SCALE},
+        when=is_of_federation,
+        times=CLOSER,
+    )
     def capped(self, view: View, factor: float, mass: float, rows: int) -> Answer:
         certain, rest = count_capped(sizes(view, mass, rows), factor)
         return {"rows": certain, "mass": rest}
 
+    @client.keep(
+        "number of tensors kept",
+        takes={
+            "factor": NonNegative(),
+            **SCALE,
+            "seat": Whole(upto=("sites", -1)),
+            "seats": Whole(upto=("sites",)),
+        },
+        when=is_of_federation,
+    )
     def draw(
         self, view: View, factor: float, mass: float, rows: int, seat: int, seats: int
     ) -> Answer:
@@ -269,6 +314,17 @@ class Pivotal:
             "seat": torch.tensor(seat),
         }
 
+    @client.sum(
+        "of each site, by a seat that it is given: the part of a label that is left over, and two "
+        "random numbers",
+        returns={
+            "left": Share("seats"),
+            "places": Share("seats"),
+            "numbers": Share("seats"),
+        },
+        takes={},
+        when=is_of_federation,
+    )
     def left(self, view: View) -> Answer:
         kept = view.memory["draw"]
         seat = int(kept["seat"])
@@ -279,6 +335,9 @@ class Pivotal:
         numbers[seat] = drawn[1]
         return {"left": kept["left"], "places": places, "numbers": numbers}
 
+    @client.keep(
+        "number of selected examples", takes={"last": Flag()}, when=is_of_federation
+    )
     def take(self, view: View, last: bool) -> Picks:
         kept = view.memory["draw"]
         rows = kept["rows"]
@@ -287,6 +346,11 @@ class Pivotal:
         chance = kept["chance"][rows]
         return Picks(rows, 1 / chance, chance)
 
+    @client.keep(
+        "number of selected examples",
+        takes={"n": LabelCount(), **SCALE},
+        when=lambda self: self.allot == "site",
+    )
     def select(self, view: View, n: int, mass: float, rows: int) -> Picks:
         """Run steps 2 and 3 at one site, with its whole label budget."""
         size = sizes(view, mass, rows)

@@ -14,13 +14,21 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer
+from fallow.core.values import Count, LabelCount, Real
 from fallow.core.view import Picks, View
-from fallow.strategies.base import Budget, Memo, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    orders,
+    selects,
+    stores,
+)
 from fallow.strategies.parts import margins, top
 
 TURNS = 5  # exchanges in which prices are sent
@@ -61,15 +69,8 @@ class Prices:
     contract: ClassVar[Contract] = Contract(
         title="Prices of classes",
         short="Prices",
-        keep={"order": "number of tensors kept", "select": "number of selected examples"},
-        sum={
-            "labels": "aggregates of numbers of labels of each class",
-            "demand": "aggregates of demand for examples of each predicted class",
-        },
         needs=("global",),
-        often={"demand": TURNS},
         local_dp=False,  # counts of predicted classes are sent without noise
-        waits=("labels",),
         missing="stops: prices are those of all sites; a resumed run asks again",
     )
 
@@ -97,12 +98,25 @@ class Prices:
 
     # -- client side --------------------------------------------------------------------------
 
+    @stores(n=LabelCount())
     def order(self, view: View, n: int) -> Answer:
         return {"n": torch.tensor(n)}
 
+    @client.sum(
+        "aggregates of numbers of labels of each class",
+        returns={"counts": Count("classes", of="labels", is_together=True)},
+        takes={},
+        exact=True,
+    )
     def labels(self, view: View) -> Answer:
         return {"counts": view.counts}
 
+    @client.sum(
+        "aggregates of demand for examples of each predicted class",
+        returns={"counts": Count("classes", of="rows", is_together=True)},
+        takes={"prices": Real("classes")},
+        times=TURNS,
+    )
     def demand(self, view: View, prices: Tensor) -> Answer:
         counts = torch.zeros(len(prices), dtype=torch.float64)
         if "order" in view.memory:  # otherwise it has no label budget
@@ -111,6 +125,7 @@ class Prices:
             counts = torch.bincount(predicted[rows], minlength=len(prices)).double()
         return {"counts": counts}
 
+    @selects(prices=Real("classes"))
     def select(self, view: View, n: int, prices: Tensor) -> Picks:
         rows, _ = take_rows(view, prices, n)
         return Picks(rows)

@@ -13,7 +13,13 @@ from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.unused import refuse_unused
 from fallow.core.view import Picks, View
-from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    check_choices,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import UnitFeatures, cluster_rows, square_distances
 
 RADII = [step / 20 for step in range(1, 41)]  # candidates for δ: 0.05 to 2
@@ -61,7 +67,6 @@ class ProbCover:
         paper="Active Learning Through a Covering Lens",
         year=2022,
         authors="Yehuda, Ofer and Dekel, Avihu and Hacohen, Guy and Weinshall, Daphna",
-        keep={"select": "number of selected examples"},
         needs=("local",),
         draws=True,
     )
@@ -83,6 +88,7 @@ class ProbCover:
         ask.keep("select", to=orders(budget))
         return memo
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         features = UnitFeatures.of(view, self.model)
         radius = self.radius

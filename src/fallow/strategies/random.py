@@ -11,7 +11,12 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
-from fallow.strategies.base import Budget, Memo, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    orders,
+    selects,
+)
 
 
 @explain_constructor
@@ -31,7 +36,6 @@ class Random:
         title="Random sampling",
         paper="-",
         year=0,
-        keep={"select": "number of selected examples"},
         draws=True,
     )
 
@@ -39,6 +43,7 @@ class Random:
         ask.keep("select", to=orders(budget))
         return memo
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         # The initial labels and the first query share a cycle, so the cycle does not identify a draw.
         draw = view.stream(f"select after {len(view.labels)} labels")

@@ -13,14 +13,25 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer, State
+from fallow.core.values import Count, Indicator, LabelCount, Real, Whole
 from fallow.core.view import Picks, View
-from fallow.strategies.base import Budget, Memo, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    orders,
+    selects,
+    stores,
+)
 from fallow.strategies.parts import (
+    BASE,
+    CENTERS,
+    CLUSTERS,
     CROWD,
     DIGITS,
     LEAST,
@@ -105,24 +116,9 @@ class Typical:
     contract: ClassVar[Contract] = Contract(
         title="Typical rows of all sites",
         short="Typical",
-        keep={
-            "bundle": "number of tensors kept",
-            "group": "number of tensors kept",
-            "select": "number of selected examples",
-        },
-        sum={
-            "size": "aggregates of numbers of examples and labels",
-            "groups": "aggregates of the examples of each cluster, in bundles of several",
-            "found": "aggregates of numbers of examples, labels and sites in each cluster",
-            "bids": "aggregates of bids for each cluster, by typicality",
-            "taken": "aggregates of new labels in each cluster",
-        },
         regression=True,
         local_dp=False,  # aggregates of features are sent without noise
         missing="stops: clusters are those of the rows of all sites; a resumed run asks again",
-        often={"groups": OFTEN, "bids": DIGITS * TURNS, "taken": TURNS},
-        parts_show="the coordinator sees the totals of each site's rows by cluster, which are means of "
-        "five rows or more, and how typical the site's best row of each cluster is",
     )
 
     def __post_init__(self) -> None:
@@ -175,17 +171,40 @@ class Typical:
 
     # -- client side --------------------------------------------------------------------------
 
+    @stores()
     def bundle(self, view: View) -> Answer:
         return tie_bundles(view, self.least)
 
+    @client.sum(
+        "aggregates of numbers of examples and labels",
+        returns={"rows": Count(of="rows"), "labels": Count(of="labels")},
+        takes={},
+    )
     def size(self, view: View) -> Answer:
         return {"rows": float(view.pool), "labels": float(len(view.labels))}
 
+    @client.sum(
+        "aggregates of the examples of each cluster, in bundles of several",
+        returns=CLUSTERS,
+        takes=CENTERS,
+        times=OFTEN,
+        reveals_parts="the coordinator sees the totals of each site's rows by cluster, which are "
+        "means of five rows or more, and how typical the site's best row of each cluster is",
+    )
     def groups(
         self, view: View, centers: Tensor | None = None, planes: Tensor | None = None
     ) -> Answer:
         return total_bundles(read_bundles(view), centers, planes)
 
+    @client.sum(
+        "aggregates of numbers of examples, labels and sites in each cluster",
+        returns={
+            "rows": Count("clusters", of="rows", is_together=True),
+            "labels": Count("clusters", of="labels", is_together=True),
+            "holders": Indicator("clusters"),
+        },
+        takes={"centers": Real(("clusters", "columns"))},
+    )
     def found(self, view: View, centers: Tensor) -> Answer:
         """Count examples and labels nearest to each center, and whether there are any: (K,)."""
         rows = count_nearest(read_shared_features(view), centers)
@@ -193,6 +212,7 @@ class Typical:
         holders = (rows > 0).double()
         return {"rows": rows, "labels": labels, "holders": holders}
 
+    @stores(centers=Real(("clusters", "columns")), n=LabelCount())
     def group(self, view: View, centers: Tensor, n: int) -> Answer:
         """Assign the examples of the pool to clusters.
 
@@ -224,6 +244,16 @@ class Typical:
         order = order[score[order].nan_to_num(-1.0).argsort(descending=True, stable=True)]
         return {"cluster": cluster, "score": score, "order": order, "n": torch.tensor(n)}
 
+    @client.sum(
+        "aggregates of bids for each cluster, by typicality",
+        returns={"bids": Indicator(("clusters", BASE))},
+        takes={
+            "winners": Real(("turns", "clusters")),
+            "prefix": Real("clusters"),
+            "digit": Whole(upto=(DIGITS - 1,)),
+        },
+        times=DIGITS * TURNS,
+    )
     def bids(self, view: View, winners: Tensor, prefix: Tensor, digit: int) -> Answer:
         """Return the next digit of each open bid of the site: (K, BASE) of 0 and 1.
 
@@ -236,12 +266,19 @@ class Typical:
                 own = self.make_bids(view, len(prefix))
         return {"bids": next_digits(own, prefix, digit)}
 
+    @client.sum(
+        "aggregates of new labels in each cluster",
+        returns={"taken": Indicator("clusters")},
+        takes={"winners": Real(("turns", "clusters"))},
+        times=TURNS,
+    )
     def taken(self, view: View, winners: Tensor) -> Answer:
         counts = torch.zeros(winners.shape[1], dtype=torch.float64)
         if "group" in view.memory:
             counts[self.find_won(view, winners)] = 1
         return {"taken": counts}
 
+    @selects(winners=Real(("turns", "clusters")), covered=Real("clusters"))
     def select(self, view: View, n: int, winners: Tensor, covered: Tensor) -> Picks:
         """Return the best example of each cluster that the site has won, then others.
 

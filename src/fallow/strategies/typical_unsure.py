@@ -14,15 +14,25 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer, State
+from fallow.core.values import Count, Flag, LabelCount, NonNegative, Real, Whole
 from fallow.core.view import Picks, View
-from fallow.strategies.base import Budget, Memo, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    orders,
+    selects,
+    stores,
+)
 from fallow.strategies.parts import (
     BASE,
+    CENTERS,
+    CLUSTERS,
     CROWD,
     DIGITS,
     LEAST,
@@ -109,24 +119,9 @@ class TypicalUnsure:
     contract: ClassVar[Contract] = Contract(
         title="Typical rows of what is uncertain",
         short="Typical-unsure",
-        keep={
-            "bundle": "number of tensors kept",
-            "group": "number of tensors kept",
-            "select": "number of selected examples",
-        },
-        sum={
-            "size": "aggregates of numbers of examples and labels",
-            "groups": "aggregates of the examples of each cluster, in bundles of several",
-            "found": "aggregates of numbers of examples, uncertainty and labels in each cluster",
-            "levels": "aggregates of numbers of examples of each cluster, by level",
-            "taken": "aggregates of new labels in each cluster",
-        },
         needs=("global",),
         local_dp=False,  # aggregates of features are sent without noise
         missing="stops: clusters are those of the rows of all sites; a resumed run asks again",
-        often={"groups": OFTEN, "levels": DIGITS * TURNS, "taken": TURNS},
-        parts_show="the coordinator sees the totals of each site's rows by cluster, which are means of "
-        "five rows or more, and how many of them are how typical and how unsure",
     )
 
     def __post_init__(self) -> None:
@@ -187,17 +182,40 @@ class TypicalUnsure:
 
     # -- client side --------------------------------------------------------------------------
 
+    @stores()
     def bundle(self, view: View) -> Answer:
         return tie_bundles(view, self.least)
 
+    @client.sum(
+        "aggregates of numbers of examples and labels",
+        returns={"rows": Count(of="rows"), "labels": Count(of="labels")},
+        takes={},
+    )
     def size(self, view: View) -> Answer:
         return {"rows": float(view.pool), "labels": float(len(view.labels))}
 
+    @client.sum(
+        "aggregates of the examples of each cluster, in bundles of several",
+        returns=CLUSTERS,
+        takes=CENTERS,
+        times=OFTEN,
+        reveals_parts="the coordinator sees the totals of each site's rows by cluster, which are "
+        "means of five rows or more, and how many of them are how typical and how unsure",
+    )
     def groups(
         self, view: View, centers: Tensor | None = None, planes: Tensor | None = None
     ) -> Answer:
         return total_bundles(read_bundles(view), centers, planes)
 
+    @client.sum(
+        "aggregates of numbers of examples, uncertainty and labels in each cluster",
+        returns={
+            "rows": Count("clusters", of="rows", is_together=True),
+            "masses": NonNegative("clusters"),
+            "labels": Count("clusters", of="labels", is_together=True),
+        },
+        takes={"centers": Real(("clusters", "columns")), "is_trained": Flag()},
+    )
     def found(self, view: View, centers: Tensor, is_trained: bool) -> Answer:
         """Count examples, Σ u and labels nearest to each center: (K,)."""
         x = read_shared_features(view)
@@ -212,6 +230,13 @@ class TypicalUnsure:
             "labels": labels,
         }
 
+    @stores(
+        centers=Real(("clusters", "columns")),
+        is_trained=Flag(),
+        masses=NonNegative("clusters"),
+        labels=NonNegative("clusters"),
+        n=LabelCount(),
+    )
     def group(
         self,
         view: View,
@@ -255,6 +280,16 @@ class TypicalUnsure:
             "n": torch.tensor(n),
         }
 
+    @client.sum(
+        "aggregates of numbers of examples of each cluster, by level",
+        returns={"rows": Count(("clusters", BASE), of="rows", is_together=True)},
+        takes={
+            "bars": Real(("turns", "clusters")),
+            "prefix": Real("clusters"),
+            "digit": Whole(upto=(DIGITS - 1,)),
+        },
+        times=DIGITS * TURNS,
+    )
     def levels(self, view: View, bars: Tensor, prefix: Tensor, digit: int) -> Answer:
         """Count free examples of each cluster with ``prefix``, by next digit: (K, BASE).
 
@@ -273,6 +308,12 @@ class TypicalUnsure:
             counts = count_digits(kept["cluster"][free], kept["level"][free], prefix, digit)
         return {"rows": counts}
 
+    @client.sum(
+        "aggregates of new labels in each cluster",
+        returns={"taken": Count("clusters", of="rows", is_together=True)},
+        takes={"bars": Real(("turns", "clusters"))},
+        times=TURNS,
+    )
     def taken(self, view: View, bars: Tensor) -> Answer:
         counts = torch.zeros(bars.shape[1], dtype=torch.float64)
         if "group" in view.memory:
@@ -281,6 +322,7 @@ class TypicalUnsure:
             counts = torch.bincount(at, minlength=bars.shape[1]).double()
         return {"taken": counts}
 
+    @selects(bars=Real(("turns", "clusters")), covered=Real("clusters"))
     def select(self, view: View, n: int, bars: Tensor, covered: Tensor) -> Picks:
         """Return examples that reach the level of their cluster, then other uncertain ones.
 

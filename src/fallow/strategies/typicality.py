@@ -12,7 +12,13 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
-from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    check_choices,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import cluster_rows, cover, members, rank_rows, typicality
 
 MOST = 500  # maximum number of clusters, as in the paper
@@ -57,7 +63,6 @@ class Typicality:
         paper="Active Learning on a Budget: Opposite Strategies Suit High and Low Budgets",
         year=2022,
         authors="Hacohen, Guy and Dekel, Avihu and Weinshall, Daphna",
-        keep={"select": "number of selected examples"},
         needs=("local",),
         draws=True,
     )
@@ -73,6 +78,7 @@ class Typicality:
         ask.keep("select", to=orders(budget))
         return memo
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         pool = view.embed(self.model)
         is_whole = pool.isfinite().all(1)

@@ -10,7 +10,13 @@ from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
 from fallow.models.scores import margin
-from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    check_choices,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import check_width, herd
 
 
@@ -51,7 +57,6 @@ class UncertaintyHerding:
         paper="Uncertainty Herding: One Active Learning Method for All Label Budgets",
         year=2025,
         authors="Bae, Wonho and others",
-        keep={"select": "number of selected examples"},
         needs=("local",),
     )
 
@@ -63,6 +68,7 @@ class UncertaintyHerding:
         ask.keep("select", to=orders(budget))
         return memo
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         uncertainty = margin(view.logits(self.model)).double()
         return Picks(herd(view, self.model, uncertainty, self.width, n))

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.local import Batch, TrainState
 from fallow.core.methods import Normalizing
 from fallow.core.types import Answer, State
+from fallow.core.values import Count, Kind, Model, Statistics
 from fallow.core.view import View
 
 
@@ -20,6 +22,22 @@ def sends_statistics(training: object) -> bool:
     (True, False)
     """
     return not (isinstance(training, Normalizing) and training.bn == "local")
+
+
+def model_fields(training: object) -> dict[str, Kind]:
+    """Return the fields of `addend`: batch-norm statistics may stay at the sites."""
+    fields: dict[str, Kind] = {"n": Count(of="labels"), "w": Model()}
+    if sends_statistics(training):
+        fields["stats"] = Statistics()
+    return fields
+
+
+uploads = client.sum(
+    "aggregates of numbers of examples and of weighted models",
+    returns=model_fields,
+    takes={},
+)
+"""Declaration of a client function that returns the result of `addend`."""
 
 
 def addend(view: View, name: str, bn: str) -> Answer:

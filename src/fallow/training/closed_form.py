@@ -11,19 +11,22 @@ Related work: Fed3R (Fanì et al., ICML 2024), AFL (He et al., CVPR 2025).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, final
 
 import torch
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
+from fallow.core.composites import Losses, Products
 from fallow.core.contract import Contract
 from fallow.core.refusal import Refusal
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
+from fallow.core.values import Count, NonNegative, Optional, Real
 from fallow.core.view import Release, View
 from fallow.training.parts.adassp import SENSITIVITY, read_products, solve, sum_products
 from fallow.training.parts.heads import (
@@ -31,6 +34,7 @@ from fallow.training.parts.heads import (
     CLOSES_SHOW,
     FEW,
     LEFT_OUT,
+    LOSSES,
     MISSING,
     PARTS_SHOW,
     SETTINGS,
@@ -46,6 +50,7 @@ from fallow.training.parts.heads import (
     flatten_head,
     losses_of,
     note_choice,
+    path_kinds,
     penalties_of,
     read_labeled,
     read_totals,
@@ -167,15 +172,6 @@ class ClosedForm:
         authors="Fanì, Eros and Camoriano, Raffaello and "
         "Caputo, Barbara and Ciccone, Marco",
         short="Closed form",
-        sum={
-            "class_counts": "aggregates of numbers of labels of each class",
-            "center": "aggregates of labeled features",
-            "totals": TOTALS,
-            "left_out": LEFT_OUT,
-            "fitted": "aggregates of losses on labeled examples",
-            "noisy_totals": "aggregates of products of labeled examples and labels, with noise",
-        },
-        keep={"local": "nothing"},
         missing=MISSING,
         regression=True,
         linear=True,
@@ -183,9 +179,7 @@ class ClosedForm:
         delta_field="delta",
         settings=SETTINGS,
         at_server=AT_SERVER,
-        parts_show=PARTS_SHOW,
         closes_show=CLOSES_SHOW,
-        waits=("class_counts", "center", "totals", "left_out", "fitted"),
         tags=("least-squares",),
     )
 
@@ -233,26 +227,21 @@ class ClosedForm:
 
     def _narrow_contract(self) -> Contract:
         """Return the contract of these settings, without client functions that they never call."""
-        if self.delta is not None:
-            others = [name for name in ClosedForm.contract.verbs if name != "noisy_totals"]
-            return replace(
-                ClosedForm.contract.without(*others),
-                local_dp=True,
-                always_noisy=True,
-                weighs=False,
-                regression=False,  # the scale of regression targets uses exact labels
-                parts_show="",
-                closes_show="",
-            )
-        never = ["left_out" if self.reveal == "head" else "fitted", "noisy_totals"]
-        if self.balance == "none":
-            never.append("class_counts")
-        if self.passes == 1:
-            never.append("center")
-        if self.local_head == "common":
-            never.append("local")
-        weighs = self.weighted or self.balance == "class"
-        return replace(ClosedForm.contract.without(*never), weighs=weighs)
+        if self.delta is None:
+            return ClosedForm.contract.narrowed(self, weighs=self.has_weights)
+        return ClosedForm.contract.narrowed(
+            self,
+            local_dp=True,
+            always_noisy=True,
+            weighs=False,
+            regression=False,  # the scale of regression targets uses exact labels
+            closes_show="",
+        )
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether examples may have weights other than 1."""
+        return self.weighted or self.balance == "class"
 
     # -- server side ------------------------------------------------------------------------
 
@@ -338,13 +327,39 @@ class ClosedForm:
 
     # -- client side --------------------------------------------------------------------------
 
+    @client.sum(
+        "aggregates of numbers of labels of each class",
+        returns={"counts": Count("classes", of="labels", is_together=True)},
+        takes={},
+        when=lambda self: self.delta is None and self.balance == "class",
+        exact=True,
+    )
     def class_counts(self, view: View) -> Answer:
         return {"counts": view.counts}
 
+    @client.sum(
+        "aggregates of labeled features",
+        returns={"n": NonNegative(), "features": Real("features")},
+        takes={"weights": Optional(NonNegative("classes"))},
+        when=lambda self: self.delta is None and self.passes == 2,
+        exact=True,
+        weighted_by="labels",
+    )
     def center(self, view: View, weights: Tensor | None = None) -> Answer:
         rows = self.labeled(view, weights)
         return {"n": rows.s.sum(), "features": sum_features(rows.z, rows.s)}
 
+    @client.sum(
+        TOTALS,
+        returns=lambda self: Products(is_weighted=self.has_weights),
+        takes={
+            "weights": Optional(NonNegative("classes")),
+            "center": Optional(Real("features")),
+        },
+        when=lambda self: self.delta is None,
+        exact=True,
+        reveals_parts=PARTS_SHOW,
+    )
     def totals(
         self, view: View, weights: Tensor | None = None, center: Tensor | None = None
     ) -> Answer:
@@ -355,6 +370,13 @@ class ClosedForm:
             )
         return totals_of(self.labeled(view, weights), center)
 
+    @client.sum(
+        LEFT_OUT,
+        returns=LOSSES,
+        takes={"weights": Optional(NonNegative("classes")), **path_kinds()},
+        when=lambda self: self.delta is None and self.reveal == "path",
+        exact=True,
+    )
     def left_out(
         self,
         view: View,
@@ -366,6 +388,18 @@ class ClosedForm:
         penalties = penalties_of(self.penalty)
         return losses_of(rows, Path(**path), penalties, is_class=view.classes > 0)
 
+    @client.sum(
+        "aggregates of losses on labeled examples",
+        returns=Losses((), temperatures=len(TEMPERATURES)),
+        takes={
+            "weight": Real(("features", "outputs")),
+            "bias": Real("outputs"),
+            "leverage": NonNegative(),
+            "weights": Optional(NonNegative("classes")),
+        },
+        when=lambda self: self.delta is None and self.reveal == "head",
+        exact=True,
+    )
     def fitted(
         self,
         view: View,
@@ -401,6 +435,13 @@ class ClosedForm:
             "log": log,
         }
 
+    @client.sum(
+        "aggregates of products of labeled examples and labels, with noise",
+        returns={"rows": Count(of="labels"), "noisy": Real("noisy")},
+        takes={},
+        when=lambda self: self.delta is not None,
+        release=True,
+    )
     def noisy_totals(self, view: View) -> Release:
         """Return products of labeled examples of norm 1 at most, for the addition of noise.
 
@@ -419,6 +460,15 @@ class ClosedForm:
             delta=self.delta,
         )
 
+    @client.keep(
+        "nothing",
+        takes={
+            "penalty": NonNegative(),
+            "temperature": NonNegative(),
+            "weights": Optional(NonNegative("classes")),
+        },
+        when=lambda self: self.delta is None and self.local_head == "own",
+    )
     def local(
         self,
         view: View,

@@ -22,6 +22,7 @@ from fallow.training.base import (
     class_counts,
     model_at_site,
     own_statistics,
+    uploads,
     with_own_statistics,
 )
 
@@ -71,7 +72,6 @@ class Evidential(StepTraining):
         "Image Analysis with Domain Shifts",
         year=2024,
         authors="Chen, Jiayi and Ma, Benteng and Cui, Hengfei and Xia, Yong",
-        sum={"upload": "aggregates of numbers of examples and of weighted models"},
         regression=False,
     )
 
@@ -79,6 +79,7 @@ class Evidential(StepTraining):
         ask.fit(self.training_config, "local", None, **state)
         return average(ask.sum("upload"), state)
 
+    @uploads
     def upload(self, view: View) -> Answer:
         return addend(view, "local", self.bn)
 

@@ -16,16 +16,20 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
+from fallow.core.composites import Products
 from fallow.core.contract import Contract
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, State
+from fallow.core.values import Count, NonNegative, Real
 from fallow.core.view import Rows, View
 from fallow.training.parts.heads import (
     AT_SERVER,
     CLOSES_SHOW,
     LEFT_OUT,
+    LOSSES,
     MISSING,
     Labeled,
     choose_left_out,
@@ -33,6 +37,7 @@ from fallow.training.parts.heads import (
     labeled_rows,
     losses_of,
     note_choice,
+    path_kinds,
     penalties_of,
     read_totals,
     totals_of,
@@ -77,20 +82,11 @@ class ExactHead:
 
     contract: ClassVar[Contract] = Contract(
         title="Exact head",
-        sum={
-            "columns": "aggregates of numbers of examples and of each feature of the body",
-            "spread": "aggregates of squares of each feature of the body",
-            "totals": "aggregates of products of labeled features and labels",
-            "left_out": LEFT_OUT,
-        },
         models=("body",),
         missing=MISSING,
         regression=True,
         local_dp=False,
-        parts_show="the coordinator sees the products of what the body makes of each site's labeled "
-        "rows: those of one row are its features with its label",
         closes_show=CLOSES_SHOW,
-        waits=("totals", "left_out"),
         at_server=AT_SERVER,
     )
 
@@ -125,6 +121,11 @@ class ExactHead:
 
     # -- client side --------------------------------------------------------------------------
 
+    @client.sum(
+        "aggregates of numbers of examples and of each feature of the body",
+        returns={"rows": Count(of="rows"), "columns": Real("features")},
+        takes={},
+    )
     def columns(self, view: View) -> Answer:
         n_rows = 0
         total: Tensor | float = 0.0
@@ -133,6 +134,11 @@ class ExactHead:
             total = total + z.sum(0)
         return {"rows": float(n_rows), "columns": total}
 
+    @client.sum(
+        "aggregates of squares of each feature of the body",
+        returns={"squares": NonNegative("features")},
+        takes={"mean": Real("features")},
+    )
     def spread(self, view: View, mean: Tensor) -> Answer:
         check_units(view, mean=mean)
         squares = torch.zeros_like(mean)
@@ -140,9 +146,27 @@ class ExactHead:
             squares += (z - mean).square().sum(0)
         return {"squares": squares}
 
+    @client.sum(
+        "aggregates of products of labeled features and labels",
+        returns=Products(),
+        takes={"mean": Real("features"), "unit": NonNegative("features")},
+        exact=True,
+        reveals_parts="the coordinator sees the products of what the body makes of each site's labeled "
+        "rows: those of one row are its features with its label",
+    )
     def totals(self, view: View, mean: Tensor, unit: Tensor) -> Answer:
         return totals_of(self.labeled(view, mean, unit))
 
+    @client.sum(
+        LEFT_OUT,
+        returns=LOSSES,
+        takes={
+            "mean": Real("features"),
+            "unit": NonNegative("features"),
+            **path_kinds(),
+        },
+        exact=True,
+    )
     def left_out(self, view: View, mean: Tensor, unit: Tensor, **path: Tensor) -> Answer:
         """Return the leave-one-out losses of the solutions of the ``path``."""
         rows = self.labeled(view, mean, unit)

@@ -18,6 +18,7 @@ from fallow.training.base import (
     average,
     model_at_site,
     own_statistics,
+    uploads,
     with_own_statistics,
 )
 
@@ -57,13 +58,13 @@ class FedAvg(StepTraining):
         year=2017,
         authors="McMahan, H. Brendan and Moore, Eider and "
         "Ramage, Daniel and Hampson, Seth and Agüera y Arcas, Blaise",
-        sum={"upload": "aggregates of numbers of examples and of weighted models"},
     )
 
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(self.training_config, "local", None, **state)
         return average(ask.sum("upload"), state)
 
+    @uploads
     def upload(self, view: View) -> Answer:
         return addend(view, "local", self.bn)
 

@@ -20,6 +20,7 @@ from fallow.training.base import (
     average,
     model_at_site,
     own_statistics,
+    uploads,
     with_own_statistics,
 )
 
@@ -66,7 +67,6 @@ class FedProx(StepTraining):
         year=2020,
         authors="Li, Tian and Sahu, Anit Kumar and Zaheer, Manzil and "
         "Sanjabi, Maziar and Talwalkar, Ameet and Smith, Virginia",
-        sum={"upload": "aggregates of numbers of examples and of weighted models"},
     )
 
     def check(self) -> None:
@@ -77,6 +77,7 @@ class FedProx(StepTraining):
         ask.fit(self.training_config, "local", None, **state)
         return average(ask.sum("upload"), state)
 
+    @uploads
     def upload(self, view: View) -> Answer:
         return addend(view, "local", self.bn)
 

@@ -22,6 +22,7 @@ from fallow.training.base import (
     class_counts,
     model_at_site,
     own_statistics,
+    uploads,
     with_own_statistics,
 )
 
@@ -74,7 +75,6 @@ class KCFU(StepTraining):
         year=2023,
         authors="Cao, Yu-Tong and Shi, Ye and "
         "Yu, Baosheng and Wang, Jingya and Tao, Dacheng",
-        sum={"upload": "aggregates of numbers of examples and of weighted models"},
         regression=False,
     )
 
@@ -85,6 +85,7 @@ class KCFU(StepTraining):
         ask.fit(replace(self.training_config, mix=SHARES), "local", None, **state)
         return average(ask.sum("upload"), state)
 
+    @uploads
     def upload(self, view: View) -> Answer:
         return addend(view, "local", self.bn)
 

@@ -10,12 +10,14 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.complete import each_of_all, sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
+from fallow.core.values import Features, NonNegative, Real, SiteName, Whole
 from fallow.core.view import View
 from fallow.models.orthogonal import haar, mix
 from fallow.training.parts import (
@@ -99,17 +101,7 @@ class MaskedSolve:
         paper="Efficient Heterogeneity-Aware Federated Active Data Selection",
         year=2025,
         authors="Tang and others",
-        sum={
-            "center": "aggregates of labeled columns",
-            "columns": "aggregates of labeled columns and their squares",
-        },
-        each={
-            "masked": "the site's labeled rows and numbers times secret rotations: products of "
-            "its rotated columns with one another and with the numbers"
-        },
-        relay={"turn": "nothing; the common rotation goes from one site to the others"},
         secure_sum=False,  # the server side reads the reply of each site
-        waits=("center", "columns", "masked"),
         missing="stops: a site that misses the rotation could not use the model",
         regression=True,
         classes=False,
@@ -165,17 +157,46 @@ class MaskedSolve:
 
     # -- client side --------------------------------------------------------------------------
 
+    @client.sum(
+        "aggregates of labeled columns",
+        returns={"weight": NonNegative(), "columns": Real("inputs")},
+        takes={},
+        exact=True,
+        weighted_by="labels",
+    )
     def center(self, view: View) -> Answer:
         x, _, w = self.labeled_rows(view)
         return {"weight": w.sum(), "columns": w @ x}
 
+    @client.sum(
+        "aggregates of labeled columns and their squares",
+        returns={"columns": Real("inputs"), "squares": NonNegative("inputs")},
+        takes={"center": Real("inputs")},
+        exact=True,
+        weighted_by="labels",
+    )
     def columns(self, view: View, center: Tensor) -> Answer:
         x, _, w = self.labeled_rows(view)
         return {"columns": w @ (x - center), "squares": w @ (x - center).square()}
 
+    @client.relay(
+        "nothing; the common rotation goes from one site to the others",
+        returns={"q": Real(("columns", "columns"))},
+        takes={"size": Whole(upto=("inputs", 1))},
+    )
     def turn(self, view: View, size: int) -> Answer:
         return {"q": haar(size, view.secret("turn"))}
 
+    @client.each(
+        "the site's labeled rows and numbers times secret rotations: products of its rotated columns "
+        "with one another and with the numbers",
+        returns={
+            "rows": Features(("examples", "columns")),
+            "targets": Real("examples"),
+        },
+        takes={"mean": Real("inputs"), "unit": NonNegative("columns"), "lead": SiteName()},
+        exact=True,
+    )
     def masked(self, view: View, mean: Tensor, unit: Tensor, lead: str) -> Answer:
         x, y, w = self.labeled_rows(view)
         root = w.sqrt()

@@ -8,9 +8,11 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.contract import Contract
 from fallow.core.methods import Training
 from fallow.core.types import Answer
+from fallow.core.values import Model, Statistics, Whole
 from fallow.core.view import View
 
 
@@ -44,9 +46,9 @@ class Retention:
         title="Retention of the best model",
         paper="-",
         year=0,
-        keep={"best": "nothing"},
     )
 
+    @client.keep("nothing", takes={"w": Model(), "stats": Statistics(), "turn": Whole()})
     def best(self, view: View, w: Tensor, stats: Tensor, turn: int) -> Answer:
         """Return the model to keep, its score and its round.
 

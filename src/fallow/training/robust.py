@@ -13,6 +13,7 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
@@ -22,7 +23,12 @@ from fallow.core.types import Answer, State
 from fallow.core.unused import refuse_unused
 from fallow.core.view import View
 from fallow.core.weights import cap_weights
-from fallow.training.base import model_at_site, own_statistics, with_own_statistics
+from fallow.training.base import (
+    model_at_site,
+    model_fields,
+    own_statistics,
+    with_own_statistics,
+)
 
 RULES = ("median", "trimmed", "clipped")
 LARGEST = 0.5
@@ -102,7 +108,6 @@ class Robust(StepTraining):
         paper="Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates",
         year=2018,
         authors="Yin, Dong and Chen, Yudong and Ramchandran, Kannan and Bartlett, Peter",
-        each={"upload": "each site's model and its number of examples"},
         secure_sum=False,
         at_server=("refused",),
     )
@@ -165,6 +170,11 @@ class Robust(StepTraining):
             mean["w"] = w + clipped_mean(models["w"] - w, n, self.clip)
         return {name: value.to(before[name].dtype) for name, value in mean.items()}
 
+    @client.each(
+        "each site's model and its number of examples",
+        returns=model_fields,
+        takes={},
+    )
     def upload(self, view: View) -> Answer:
         own = view.memory["local"]
         answer: Answer = {"n": float(len(view.labels))}

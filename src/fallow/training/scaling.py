@@ -10,11 +10,14 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
+from fallow.core.composites import Cells
 from fallow.core.contract import Contract
 from fallow.core.missing import Missing, filled, total_cells
 from fallow.core.types import Answer, State
+from fallow.core.values import Count, Fill, NonNegative, Real
 from fallow.core.view import Rows, View
 
 TINY = 1e-12
@@ -64,29 +67,7 @@ class Scaling:
         title="Standardization across sites",
         paper="-",
         year=0,
-        sum={
-            "columns": "aggregates of numbers of examples and of each column",
-            "cells": "aggregates of numbers of examples, of each column and of its non-empty cells",
-            "spread": "aggregates of squares of each column",
-            "labeled": "aggregates of numbers of labels and of labeled targets",
-            "deviation": "aggregates of squares of labeled targets",
-        },
-        waits=("labeled", "deviation"),
-        keep={
-            "features": "nothing",
-            "targets": "nothing",
-        },
     )
-
-    def __post_init__(self) -> None:
-        never: tuple[str, ...] = ("columns",) if self.of_cells else ("cells",)
-        if not self.of_rows:
-            never += ("columns", "spread")
-        if not (self.of_rows or self.of_cells):
-            never += ("features",)
-        if not self.of_numbers:
-            never += ("labeled", "deviation", "targets")
-        object.__setattr__(self, "contract", Scaling.contract.without(*never))
 
     # -- server side ------------------------------------------------------------------------
 
@@ -150,6 +131,13 @@ class Scaling:
 
     # -- client side --------------------------------------------------------------------------
 
+    @client.sum(
+        "aggregates of numbers of examples and of each column",
+        returns={"rows": Count(of="rows"), "columns": Real("inputs")},
+        takes={},
+        when=lambda self: self.of_rows and not self.of_cells,
+        weighted_by="rows",
+    )
     def columns(self, view: View) -> Answer:
         total = torch.stack([rows.sum(0) for rows in blocks(view)]).sum(0)
         if not bool(total.isfinite().all()):
@@ -161,9 +149,23 @@ class Scaling:
             )
         return {"rows": float(view.pool + len(view.labels)), "columns": total}
 
+    @client.sum(
+        "aggregates of numbers of examples, of each column and of its non-empty cells",
+        returns=Cells(),
+        takes={},
+        when=lambda self: self.of_cells,
+        weighted_by="rows",
+    )
     def cells(self, view: View) -> Answer:
         return {**total_cells(blocks(view))}
 
+    @client.sum(
+        "aggregates of squares of each column",
+        returns={"squares": NonNegative("inputs"), "varies": Count("inputs", of="rows")},
+        takes={"mean": Real("inputs"), "fill": Fill()},
+        when=lambda self: self.of_rows,
+        weighted_by="rows",
+    )
     def spread(self, view: View, mean: Tensor, fill: Tensor | None = None) -> Answer:
         squares = torch.zeros_like(mean)
         varies = torch.zeros_like(
@@ -175,12 +177,33 @@ class Scaling:
             varies += (away.abs() > TINY * mean.abs()).sum(0)
         return {"squares": squares, "varies": varies}
 
+    @client.sum(
+        "aggregates of numbers of labels and of labeled targets",
+        returns={"rows": Count(of="labels"), "targets": Real()},
+        takes={},
+        when=lambda self: self.of_numbers,
+        exact=True,
+        weighted_by="labels",
+    )
     def labeled(self, view: View) -> Answer:
         return {"rows": float(len(view.labels)), "targets": view.labels.double().sum()}
 
+    @client.sum(
+        "aggregates of squares of labeled targets",
+        returns={"squares": NonNegative()},
+        takes={"mean": Real()},
+        when=lambda self: self.of_numbers,
+        exact=True,
+        weighted_by="labels",
+    )
     def deviation(self, view: View, mean: Tensor) -> Answer:
         return {"squares": (view.labels.double() - mean).square().sum()}
 
+    @client.keep(
+        "nothing",
+        takes={"mean": Real("inputs"), "std": NonNegative("inputs"), "fill": Fill()},
+        when=lambda self: self.of_rows or self.of_cells,
+    )
     def features(
         self, view: View, mean: Tensor, std: Tensor, fill: Tensor | None = None
     ) -> Answer:
@@ -188,6 +211,11 @@ class Scaling:
             return {"mean": mean, "std": std}
         return {"mean": mean, "std": std, "fill": fill}
 
+    @client.keep(
+        "nothing",
+        takes={"mean": Real(), "std": NonNegative()},
+        when=lambda self: self.of_numbers,
+    )
     def targets(self, view: View, mean: Tensor, std: Tensor) -> Answer:
         return {"mean": mean, "std": std}
 

@@ -13,12 +13,14 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
+from fallow.core.values import Count, NonNegative, Optional, Real
 from fallow.core.view import View
 from fallow.training.parts import (
     Scaled,
@@ -98,12 +100,6 @@ class ServerSolve:
         paper="Efficient Heterogeneity-Aware Federated Active Data Selection",
         year=2025,
         authors="Tang and others",
-        sum={
-            "center": "aggregates of labeled columns",
-            "normal": "aggregates of products of labeled examples and labels",
-        },
-        often={"normal": 2},
-        waits=("center", "normal"),
         missing="stops: all exchanges are over the same rows; a resumed run asks again",
         regression=True,
         classes=False,
@@ -153,10 +149,30 @@ class ServerSolve:
 
     # -- client side --------------------------------------------------------------------------
 
+    @client.sum(
+        "aggregates of labeled columns",
+        returns={"weight": NonNegative(), "columns": Real("inputs")},
+        takes={},
+        exact=True,
+        weighted_by="labels",
+    )
     def center(self, view: View) -> Answer:
         x, _, w = self.read_labeled(view)
         return {"weight": w.sum(), "columns": w @ x.flatten(1).double()}
 
+    @client.sum(
+        "aggregates of products of labeled examples and labels",
+        returns={
+            "rows": Count(of="labels"),
+            "weight": NonNegative(),
+            "products": Real(("columns", "columns")),
+            "targets": Real("columns"),
+        },
+        takes={"mean": Real("inputs"), "basis": Optional(Real(("size", "columns")))},
+        times=2,
+        exact=True,
+        weighted_by="labels",
+    )
     def normal(self, view: View, mean: Tensor, basis: Tensor | None = None) -> Answer:
         """Return sums over the labeled examples of w, w z zᵀ and w y z.
 

@@ -14,12 +14,15 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
+from fallow.core.composites import Products
 from fallow.core.contract import Contract
 from fallow.core.methods import Tunable
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, State
+from fallow.core.values import NonNegative
 from fallow.core.view import View
 from fallow.training.parts.heads import (
     FEW,
@@ -54,18 +57,9 @@ class Tuning:
 
     contract: ClassVar[Contract] = Contract(
         title="Choice of the encoder's field",
-        sum={
-            "products": "aggregates of products of labeled examples and labels, as each candidate "
-            "of the encoder computes them",
-            "left_out": "aggregates of leave-one-out losses, for each candidate of the encoder",
-        },
-        waits=("products", "left_out"),
         missing="stops: all candidates are compared on the same rows",
         regression=True,
         local_dp=False,
-        often={"products": MOST},
-        parts_show="the coordinator sees the products of each site's labeled rows: those of one row "
-        "are that row with its label, and those of a few rows say what these have in common",
     )
 
     # -- server side ------------------------------------------------------------------------
@@ -92,6 +86,15 @@ class Tuning:
 
     # -- client side --------------------------------------------------------------------------
 
+    @client.sum(
+        "aggregates of products of labeled examples and labels, as each candidate of the encoder "
+        "computes them",
+        returns=Products("sketch", is_weighted=False),
+        exact=True,
+        times=MOST,
+        reveals_parts="the coordinator sees the products of each site's labeled rows: those of one row "
+        "are that row with its label, and those of a few rows say what these have in common",
+    )
     def products(self, view: View, candidate: int, **state: Tensor) -> Answer:
         """Return products of the labeled examples for one candidate of the encoder."""
         candidates = self._candidates(state)
@@ -102,6 +105,11 @@ class Tuning:
             )
         return totals_of(self._encode(view, candidates[candidate]))
 
+    @client.sum(
+        "aggregates of leave-one-out losses, for each candidate of the encoder",
+        returns={"squared": NonNegative(("candidates", len(PENALTIES)))},
+        exact=True,
+    )
     def left_out(self, view: View, **given: Tensor) -> Answer:
         """Return leave-one-out losses: ``squared`` (candidates, penalties)."""
         state: State = {}

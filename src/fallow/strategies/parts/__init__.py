@@ -9,6 +9,8 @@ from fallow.strategies.parts.bids import (
     next_digits,
 )
 from fallow.strategies.parts.bundles import (
+    CENTERS,
+    CLUSTERS,
     LEAST,
     OFTEN,
     check_clusters,
@@ -63,6 +65,8 @@ from fallow.strategies.parts.top import (
 
 __all__ = [
     "BASE",
+    "CENTERS",
+    "CLUSTERS",
     "CROWD",
     "DIGITS",
     "LEAST",

@@ -19,6 +19,7 @@ from fallow.core.complete import sum_of_all
 from fallow.core.products import place
 from fallow.core.streams import stream
 from fallow.core.types import Answer, State, Value
+from fallow.core.values import Kind, NonNegative, Optional, Real
 from fallow.core.view import Rows, View
 from fallow.strategies.base import Budget
 from fallow.strategies.parts.kcenter import CHUNK
@@ -248,6 +249,19 @@ def _find_gap(along: Tensor, least: int) -> int:
     high = max(low, m - low)
     gaps = along[low : high + 1] - along[low - 1 : high]
     return low + int(gaps.argmax())
+
+
+CLUSTERS: Mapping[str, Kind] = {
+    "rows": NonNegative("clusters", of="rows", is_together=True),
+    "features": Real(("clusters", "columns")),
+    "squares": NonNegative("clusters"),
+}
+"""Fields of `total_bundles`.  A bundle of a sample stands for a fraction of an example more."""
+CENTERS: Mapping[str, Kind] = {
+    "centers": Optional(Real(("centers", "columns"))),
+    "planes": Optional(Real(("centers", "columns"))),
+}
+"""Arguments with centers of clusters, and with planes that divide these."""
 
 
 def total_bundles(

@@ -16,11 +16,14 @@ from torch.nn.functional import one_hot
 
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
+from fallow.core.composites import Losses
 from fallow.core.refusal import Refusal
 from fallow.core.totals import are_finite
 from fallow.core.types import Answer, State
+from fallow.core.values import Kind, NonNegative, Real
 from fallow.core.view import View
 from fallow.training.parts.ridge import (
+    MOST_AWAY,
     PENALTIES,
     TEMPERATURES,
     Head,
@@ -46,6 +49,10 @@ CLOSES_SHOW = (
     "added, it can be reconstructed"
 )
 AT_SERVER = ("penalty", "temperature", "left_out")
+LOSSES = Losses(
+    temperatures=len(TEMPERATURES), farthest=MOST_AWAY, hottest=TEMPERATURES[-1]
+)
+"""Fields of `losses_of`."""
 SETTINGS = {"model": "linear", "encoder": "auto", "rounds": 1, "score_rounds": 1}
 
 FEW = 2  # minimum number of examples for leave-one-out
@@ -193,6 +200,18 @@ def losses_of(
     """
     check_path(rows, path)
     return {**losses(path, rows.z, rows.y, rows.s, penalties, is_class=is_class)}
+
+
+def path_kinds(size: str = "features") -> dict[str, Kind]:
+    """Return the arguments with a `Path` of solutions over ``size`` features."""
+    return {
+        "e": NonNegative(size),
+        "u": Real((size, size)),
+        "ub": Real((size, "outputs")),
+        "mass": NonNegative(),
+        "z": Real(size),
+        "y": Real("outputs"),
+    }
 
 
 def check_path(rows: LabeledRows, path: Path) -> None:

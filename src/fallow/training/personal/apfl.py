@@ -15,6 +15,7 @@ from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.view import View
+from fallow.training.base import uploads
 from fallow.training.personal.base import addend, average
 
 
@@ -66,7 +67,6 @@ class APFL(StepTraining):
         paper="Adaptive Personalized Federated Learning",
         year=2020,
         authors="Deng, Yuyang and Kamani, Mohammad Mahdi and Mahdavi, Mehrdad",
-        sum={"upload": "aggregates of numbers of examples and of weighted models"},
         gradients_per_batch=2,
     )
 
@@ -80,6 +80,7 @@ class APFL(StepTraining):
         ask.fit(self.training_config, "local", None, **state)
         return average(ask.sum("upload"), state)
 
+    @uploads
     def upload(self, view: View) -> Answer:
         return addend(view)
 

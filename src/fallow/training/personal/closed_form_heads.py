@@ -8,23 +8,27 @@ copies of each of its examples.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, final
 
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
+from fallow.core.composites import Products
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
+from fallow.core.values import Kind, NonNegative, Real
 from fallow.core.view import View
 from fallow.training.parts.heads import (
     AT_SERVER,
     CLOSES_SHOW,
     FEW,
     LEFT_OUT,
+    LOSSES,
     MISSING,
     PARTS_SHOW,
     SETTINGS,
@@ -36,6 +40,7 @@ from fallow.training.parts.heads import (
     labeled_rows,
     losses_of,
     note_choice,
+    path_kinds,
     penalties_of,
     read_totals,
     totals_of,
@@ -53,6 +58,16 @@ from fallow.training.parts.ridge import (
 )
 
 COPIES = (0.0, 1.0, 4.0, 16.0, 64.0, 256.0)  # κ
+
+
+TOTALS_KINDS: dict[str, Kind] = {
+    "mass": NonNegative(),
+    "z": Real("features"),
+    "y": Real("outputs"),
+    "a": Real(("features", "features")),
+    "b": Real(("features", "outputs")),
+}
+"""Arguments with `Totals`."""
 
 
 @explain_constructor
@@ -104,20 +119,13 @@ class ClosedFormHeads:
         paper="-",
         year=0,
         short="Closed-form heads",
-        sum={
-            "totals": TOTALS,
-            "left_out": LEFT_OUT,
-        },
-        keep={"head": "nothing"},
         missing=MISSING,
         regression=True,
         linear=True,
         local_dp=False,
         settings=SETTINGS,
         at_server=AT_SERVER,
-        parts_show=PARTS_SHOW,
         closes_show=CLOSES_SHOW,
-        waits=("totals", "left_out", "head"),
         tags=("least-squares",),
     )
 
@@ -130,7 +138,7 @@ class ClosedFormHeads:
             raise ValueError(
                 f"ClosedFormHeads' shown is {self.shown!r}; use 'totals' or 'parts'"
             )
-        contract = replace(ClosedFormHeads.contract, weighs=self.weighted)
+        contract = ClosedFormHeads.contract.narrowed(self, weighs=self.weighted)
         object.__setattr__(self, "contract", contract)
 
     # -- server side ------------------------------------------------------------------------
@@ -157,15 +165,28 @@ class ClosedFormHeads:
 
     # -- client side --------------------------------------------------------------------------
 
+    @client.sum(
+        TOTALS,
+        returns=lambda self: Products(is_weighted=self.weighted),
+        takes={},
+        exact=True,
+        reveals_parts=PARTS_SHOW,
+    )
     def totals(self, view: View) -> Answer:
         return totals_of(self.labeled(view))
 
+    @client.sum(LEFT_OUT, returns=LOSSES, takes=path_kinds(), exact=True)
     def left_out(self, view: View, **path: Tensor) -> Answer:
         """Return the leave-one-out losses of the solutions of the ``path``."""
         rows = self.labeled(view)
         penalties = penalties_of(self.penalty)
         return losses_of(rows, Path(**path), penalties, is_class=view.classes > 0)
 
+    @client.keep(
+        "nothing",
+        takes={"penalty": NonNegative(), "temperature": NonNegative(), **TOTALS_KINDS},
+        exact=True,
+    )
     def head(
         self, view: View, penalty: float, temperature: float, **totals: Tensor
     ) -> Answer:

@@ -15,6 +15,7 @@ from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.view import View
+from fallow.training.base import uploads
 from fallow.training.personal.base import addend, average, model
 
 
@@ -60,7 +61,6 @@ class Ditto(StepTraining):
         paper="Ditto: Fair and Robust Federated Learning Through Personalization",
         year=2021,
         authors="Li, Tian and Hu, Shengyuan and Beirami, Ahmad and Smith, Virginia",
-        sum={"upload": "aggregates of numbers of examples and of weighted models"},
         gradients_per_batch=2,
     )
 
@@ -72,6 +72,7 @@ class Ditto(StepTraining):
         ask.fit(self.training_config, "local", None, **state)
         return average(ask.sum("upload"), state)
 
+    @uploads
     def upload(self, view: View) -> Answer:
         return addend(view)
 

@@ -14,6 +14,7 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
@@ -23,6 +24,7 @@ from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig, TrainingStage
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.unused import refuse_unused
+from fallow.core.values import Count, Flag, Indices, Mask, Model, Real, Text, Whole
 from fallow.core.view import View
 from fallow.training.personal.base import model
 from fallow.training.personal.parts import graphs, greedy, server_half
@@ -179,21 +181,8 @@ class DPFL(StepTraining):
         paper="Decentralized Personalized Federated Learning",
         year=2025,
         authors="Kharrat, Salma and Canini, Marco and Horváth, Samuel",
-        each={
-            "order": "a random order of the site's peers",
-            "found": "whose models the site chose or refused, and how many it evaluated",
-            "weigh": "what the site's average would earn with one more model",
-        },
-        keep={
-            "search": "number of tensors kept",
-            "average": "number of tensors kept",
-        },
-        relay={
-            "model": "nothing; the site's model goes to the sites that try or average it"
-        },
         secure_sum=False,  # a site evaluates the model of every peer
         everyone=True,
-        often=dict.fromkeys(("order", "found", "weigh", "search", "average", "model"), 0),
         at_server=STATE,
         options=("fresh_first",),
         site_lists=("alone",),
@@ -367,12 +356,33 @@ class DPFL(StepTraining):
 
     # -- client side --------------------------------------------------------------------------
 
+    @client.relay(
+        "nothing; the site's model goes to the sites that try or average it",
+        returns={"w": Model(), "labels": Count(of="labels")},
+        takes={},
+        times=0,
+    )
     def model(self, view: View) -> Answer:
         return {"w": view.memory["local"]["w"], "labels": float(len(view.labels))}
 
+    @client.each(
+        "a random order of the site's peers",
+        returns={"order": Indices("candidates")},
+        takes={"candidates": Whole(upto=("sites",)), "purpose": Text()},
+        times=0,
+    )
     def order(self, view: View, candidates: int, purpose: str) -> Answer:
         return {"order": draw_order(view, candidates, purpose)}
 
+    @client.keep(
+        "number of tensors kept",
+        takes={
+            "candidates": Whole(upto=("sites",)),
+            "room": Whole(upto=("rows", "sites")),
+            "turn": Whole(),
+        },
+        times=0,
+    )
     def search(self, view: View, candidates: int, room: int, turn: int) -> Answer:
         """Process one batch of models: pass 1 adds them to Y, pass 2 decides on them."""
         own = own_model(view)
@@ -396,6 +406,21 @@ class DPFL(StepTraining):
             g = greedy.decide(g, own, batch, earned, self.gain_tol, self.gate)
         return {"turn": turn, **g._asdict()}
 
+    @client.each(
+        "whose models the site chose or refused, and how many it evaluated",
+        returns={
+            "chosen": Mask("candidates"),
+            "refused": Mask("candidates"),
+            "full": Flag(),
+            "evaluations": Count(),
+            "conflicts": Count(),
+            "broke": Flag(),
+            "guarded": Flag(),
+            "can_judge": Flag(),
+        },
+        takes={},
+        times=0,
+    )
     def found(self, view: View) -> Answer:
         before = load_search(view)
         g = self.choice(view)
@@ -410,11 +435,22 @@ class DPFL(StepTraining):
             "can_judge": len(view.held) > 0,
         }
 
+    @client.each(
+        "what the site's average would earn with one more model",
+        returns={"rewards": Real("candidates")},
+        takes={},
+        times=0,
+    )
     def weigh(self, view: View) -> Answer:
         peers = load_models(view)
         g = self.choice(view)
         return {"rewards": greedy.with_each(g, own_model(view), peers, reward(view))}
 
+    @client.keep(
+        "number of tensors kept",
+        takes={"of": Text(("own", "search", "held"))},
+        times=0,
+    )
     def average(self, view: View, of: Literal["own", "search", "held"]) -> Answer:
         """Return the new model of the site, and which available models are in it, (available,)."""
         own = own_model(view)

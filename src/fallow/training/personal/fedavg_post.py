@@ -13,6 +13,7 @@ from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.view import View
+from fallow.training.base import uploads
 from fallow.training.personal.base import addend, average
 
 
@@ -44,13 +45,13 @@ class FedAvgPost(StepTraining):
         year=2017,
         authors="McMahan, H. Brendan and Moore, Eider and "
         "Ramage, Daniel and Hampson, Seth and Agüera y Arcas, Blaise",
-        sum={"upload": "aggregates of numbers of examples and of weighted models"},
     )
 
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(self.training_config, "local", None, **state)
         return average(ask.sum("upload"), state)
 
+    @uploads
     def upload(self, view: View) -> Answer:
         return addend(view)
 

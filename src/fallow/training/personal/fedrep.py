@@ -8,6 +8,7 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
@@ -15,6 +16,7 @@ from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig, TrainingStage
 from fallow.core.types import Answer, SiteId, State
+from fallow.core.values import Count, Model, Optional, Statistics
 from fallow.core.view import View
 from fallow.training.personal.base import average, decode_sites, encode_sites
 
@@ -65,8 +67,6 @@ class FedRep(StepTraining):
         year=2021,
         authors="Collins, Liam and Hassani, Hamed and "
         "Mokhtari, Aryan and Shakkottai, Sanjay",
-        sum={"upload": "aggregates of numbers of examples and of weighted bodies"},
-        keep={"receive": "number of sites that took the common body"},
         at_server=("begun",),
     )
 
@@ -122,6 +122,14 @@ class FedRep(StepTraining):
 
     # -- client side --------------------------------------------------------------------------
 
+    @client.keep(
+        "number of sites that took the common body",
+        takes={
+            "stats": Statistics(),
+            "body": Optional(Model("body")),
+            "w": Optional(Model()),
+        },
+    )
     def receive(
         self, view: View, stats: Tensor, body: Tensor | None = None, w: Tensor | None = None
     ) -> Answer:
@@ -133,6 +141,11 @@ class FedRep(StepTraining):
             whole[view.layout.part("body")] = body
         return {"w": whole, "stats": stats}
 
+    @client.sum(
+        "aggregates of numbers of examples and of weighted bodies",
+        returns={"n": Count(of="labels"), "body": Model("body"), "stats": Statistics()},
+        takes={},
+    )
     def upload(self, view: View) -> Answer:
         n = float(len(view.labels))
         own = view.memory["local"]

@@ -11,6 +11,7 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
@@ -19,10 +20,13 @@ from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
+from fallow.training.base import uploads
 from fallow.training.personal.base import addend, average, model
 
-TOTALS = {"upload": "aggregates of numbers of examples and of weighted models"}
-CHOSEN = {"chosen": "number of sites that chose a model by their validation rows"}
+tells_choice = client.keep(
+    "number of sites that chose a model by their validation rows", takes={}
+)
+"""Declaration of a client function that returns the result of `best`."""
 
 
 @explain_constructor
@@ -56,8 +60,6 @@ class FedAvgFT(StepTraining):
         year=2017,
         authors="McMahan, H. Brendan and Moore, Eider and "
         "Ramage, Daniel and Hampson, Seth and Agüera y Arcas, Blaise",
-        sum=TOTALS,
-        keep=CHOSEN,
         models=("tuned",),
     )
 
@@ -73,9 +75,11 @@ class FedAvgFT(StepTraining):
     def last(self, state: State, ask: Ask) -> None:
         tune(self.training_config, "tuned", state, ask)
 
+    @uploads
     def upload(self, view: View) -> Answer:
         return addend(view)
 
+    @tells_choice
     def chosen(self, view: View) -> Answer:
         return best(view)
 
@@ -136,16 +140,12 @@ class FedProxFT(StepTraining):
         year=2020,
         authors="Li, Tian and Sahu, Anit Kumar and Zaheer, Manzil and "
         "Sanjabi, Maziar and Talwalkar, Ameet and Smith, Virginia",
-        sum=TOTALS,
-        keep={**CHOSEN, "tuned": "number of sites that tuned"},
         models=("tuned",),
     )
 
     def check(self) -> None:
         if not self.mu >= 0:
             raise ValueError(f"FedProxFT's mu is {self.mu}; it must be 0 or more")
-        if not self.tune_prox:
-            object.__setattr__(self, "contract", FedProxFT.contract.without("tuned"))
 
     def trains_by(self, training_config: TrainingConfig) -> bool:
         return training_config == self.training_config or training_config in tuning_configs(
@@ -165,12 +165,15 @@ class FedProxFT(StepTraining):
         )  # the proximal term of `step` is part of the loss
         ask.keep("tuned")
 
+    @uploads
     def upload(self, view: View) -> Answer:
         return addend(view)
 
+    @tells_choice
     def chosen(self, view: View) -> Answer:
         return best(view)
 
+    @client.keep("number of sites that tuned", takes={}, when=lambda self: self.tune_prox)
     def tuned(self, view: View) -> Answer:
         return dict(view.memory["local"])
 

@@ -17,6 +17,7 @@ from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.view import View
+from fallow.training.base import uploads
 from fallow.training.personal.base import addend, average
 
 Kernel = Literal["normalized", "softmax_of_sums"]
@@ -75,7 +76,6 @@ class KNNPer(StepTraining):
         year=2022,
         authors="Marfoq, Othmane and Neglia, Giovanni and "
         "Kameni, Laetitia and Vidal, Richard",
-        sum={"upload": "aggregates of numbers of examples and of weighted models"},
         regression=False,
     )
 
@@ -95,6 +95,7 @@ class KNNPer(StepTraining):
         ask.fit(self.training_config, "local", None, **state)
         return average(ask.sum("upload"), state)
 
+    @uploads
     def upload(self, view: View) -> Answer:
         return addend(view)
 

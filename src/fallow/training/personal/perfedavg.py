@@ -19,6 +19,7 @@ from fallow.core.terms import explain_constructor
 from fallow.core.training_config import Optimizer, Schedule, TrainingConfig, TrainingStage
 from fallow.core.types import Answer, State
 from fallow.core.view import View
+from fallow.training.base import uploads
 from fallow.training.personal.base import addend, average, encode_sites, model
 
 
@@ -75,7 +76,6 @@ class PerFedAvg(StepTraining):
         "Meta-Learning Approach",
         year=2020,
         authors="Fallah, Alireza and Mokhtari, Aryan and Ozdaglar, Asuman",
-        sum={"upload": "aggregates of numbers of examples and of weighted models"},
         at_server=("holders",),
         models=("common", "adapted"),
     )
@@ -137,6 +137,7 @@ class PerFedAvg(StepTraining):
 
     # -- client side --------------------------------------------------------------------------
 
+    @uploads
     def upload(self, view: View) -> Answer:
         return addend(view)
 

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.banks import Bank
 from fallow.core.contract import Contract
@@ -18,6 +19,7 @@ from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId, State
+from fallow.core.values import Count, Model, Statistics
 from fallow.core.view import View
 from fallow.training.personal.base import decode_sites, encode_sites, model
 
@@ -79,7 +81,6 @@ class PFedGraph(StepTraining):
         paper="Personalized Federated Learning with Inferred Collaboration Graphs",
         year=2023,
         authors="Ye, Rui and others",
-        each={"upload": "each site's model and its number of examples"},
         secure_sum=False,
         models=("mixture",),
         own_start=True,
@@ -151,6 +152,11 @@ class PFedGraph(StepTraining):
 
     # -- client side --------------------------------------------------------------------------
 
+    @client.each(
+        "each site's model and its number of examples",
+        returns={"n": Count(of="labels"), "w": Model(), "stats": Statistics()},
+        takes={},
+    )
     def upload(self, view: View) -> Answer:
         return {"n": float(len(view.labels)), **model(view.memory["local"])}
 

@@ -8,13 +8,21 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.types import Answer
+from fallow.core.values import Count, Indicator, Mask, NonNegative, Share
 from fallow.core.view import Picks, Release, View
 from fallow.models.scores import entropy
 from fallow.strategies.ahfal import AHFAL, AT_TAU, interleave, moments
-from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    check_choices,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import rank_rows
 from fallow_papers.ahfal.codes.ratio import allocate, spill
 
@@ -66,14 +74,8 @@ class RatioAHFAL:
         paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
         year=2025,
         authors="Anonymous",
-        sum={
-            "share": "aggregates of label shares per class, of their squares, and of label "
-            "counts per class"
-        },
-        keep={"select": "number of selected examples"},
         needs=("local", "global"),
         cohort=2,
-        waits=("share",),
         missing="mean, spread and totals are those of the sites that answer",
     )
 
@@ -105,6 +107,18 @@ class RatioAHFAL:
 
     # -- site half --------------------------------------------------------------------------
 
+    @client.sum(
+        "aggregates of label shares per class, of their squares, and of label counts per class",
+        returns={
+            "one": Indicator(),
+            "share": Share("classes"),
+            "square": Share("classes"),
+            "count": Count("classes", of="labels", is_together=True, is_released=True),
+        },
+        takes={},
+        release=True,
+        exact=True,
+    )
     def share(self, view: View) -> Release:
         return Release(
             view.counts, sensitivity=2, post=self.post, post_noisy=self.post_noisy
@@ -116,6 +130,7 @@ class RatioAHFAL:
     def post_noisy(self, counts: Tensor) -> Answer:
         return AHFAL().post_noisy(counts) | {"count": counts.clamp_min(0)}
 
+    @selects(low=Mask("classes"), target=NonNegative("classes"))
     def select(self, view: View, n: int, low: Tensor, target: Tensor) -> Picks:
         local = view.logits("local")
         common = view.logits("global")

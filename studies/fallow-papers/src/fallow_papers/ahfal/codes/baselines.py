@@ -13,7 +13,7 @@ from fallow.core.contract import Contract
 from fallow.core.types import State
 from fallow.core.view import Picks, View
 from fallow.models.scores import entropy
-from fallow.strategies.base import Budget, Memo, orders
+from fallow.strategies.base import Budget, Memo, orders, selects
 from fallow.strategies.feal import FEAL
 from fallow.strategies.logo import take_in_turn
 from fallow.strategies.parts import rank_rows, top
@@ -54,7 +54,6 @@ class PixelBADGE:
         paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
         year=2025,
         authors="Anonymous",
-        keep={"select": "number of selected examples"},
         needs=("local",),
         draws=True,
     )
@@ -63,6 +62,7 @@ class PixelBADGE:
         ask.keep("select", to=orders(budget))
         return memo
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         state = view.model("local")
         parts = torch.split(view.rows(), CHUNK)
@@ -123,13 +123,13 @@ class PlainFEAL:
         paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
         year=2025,
         authors="Anonymous",
-        keep={"select": "number of selected examples"},
         needs=("local", "global"),
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         return FEAL().query(ask, budget, memo)
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         return FEAL().select(view, n)
 
@@ -163,7 +163,6 @@ class PlainLoGo:
         paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
         year=2025,
         authors="Anonymous",
-        keep={"select": "number of selected examples"},
         needs=("local", "global"),
         draws=True,
     )
@@ -172,6 +171,7 @@ class PlainLoGo:
         ask.keep("select", to=orders(budget))
         return memo
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         z = view.embed("local")
         h = entropy(view.logits("global"))
@@ -217,7 +217,6 @@ class PlainNoise:
         paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
         year=2025,
         authors="Anonymous",
-        keep={"select": "number of selected examples"},
         needs=("local",),
         draws=True,
     )
@@ -232,6 +231,7 @@ class PlainNoise:
         ask.keep("select", to=orders(budget))
         return memo
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         state = view.model("local")
         z = view.embed("local")  # (m, d)

@@ -9,11 +9,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import kl_div
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.types import Answer, Value
+from fallow.core.values import Count, NonNegative
 from fallow.core.view import Picks, View
-from fallow.strategies.base import Budget, Memo, orders
+from fallow.strategies.base import (
+    Budget,
+    Memo,
+    orders,
+    selects,
+)
 from fallow.strategies.parts import top
 
 
@@ -55,9 +62,6 @@ class NaNKSAS:
         year=2023,
         authors="Cao, Yu-Tong and Shi, Ye and "
         "Yu, Baosheng and Wang, Jingya and Tao, Dacheng",
-        each={"first": "each site's first label counts per class"},
-        keep={"select": "number of selected examples"},
-        waits=("first",),
         needs=("local", "global"),
         secure_sum=False,
         local_dp=False,
@@ -80,9 +84,16 @@ class NaNKSAS:
 
     # -- site half --------------------------------------------------------------------------
 
+    @client.each(
+        "each site's first label counts per class",
+        returns={"counts": Count("classes", of="labels", is_together=True)},
+        takes={},
+        exact=True,
+    )
     def first(self, view: View) -> Answer:
         return {"counts": view.counts}
 
+    @selects(counts=NonNegative("classes"))
     def select(self, view: View, n: int, counts: Tensor) -> Picks:
         score = discrepancy(view.logits("local"), view.logits("global"), counts)
         if bool((counts == 0).any()):  # all NaN: any order

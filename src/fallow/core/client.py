@@ -1,0 +1,262 @@
+"""Declarations of client functions, beside their bodies.
+
+>>> from fallow.core import client
+>>> from fallow.core.values import Share
+>>> class Example:
+...     @client.sum("aggregates of label shares", returns={"share": Share("classes")})
+...     def share(self, view): ...
+>>> declared(Example())["share"].operation
+'sum'
+
+A declaration belongs to a class, and the settings of an instance narrow it (`declared`).  The site,
+the coordinator and the tables of disclosures read nothing else.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, Protocol, TypeVar, final, runtime_checkable
+
+from fallow.core.composites import Composite, Fields, read_parts
+from fallow.core.values import Kind, Known, LabelCount, Statistics
+
+Operation = Literal["sum", "each", "keep", "relay"]
+"""Operations of `Ask`, by which a client function may be called."""
+Weighting = Literal["", "rows", "labels"]
+"""Weight of a site in an aggregate: its registered examples or its largest number of labels; "" for
+the field ``n`` beside a model, or none."""
+Declared = Mapping[str, Kind] | Composite
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+MARK = "__client__"
+
+
+@final
+@dataclass(frozen=True)
+class ClientFunction:
+    """A client function as its class declares it.
+
+    Attributes
+    ----------
+    operation : {"sum", "each", "keep", "relay"}
+        The operation that may call it.
+    discloses : str or callable
+        Information that its reply discloses.
+    returns : mapping of kinds, Composite or callable, optional
+        Fields of its reply.  None: not declared.
+    takes : mapping of kinds or callable, optional
+        Arguments.  None: not declared.
+    when : callable, optional
+        Whether an instance uses it.
+    times : int or callable
+        Number of calls in one round or query; 0: a few for each site.
+    exact : bool or callable
+        Releases exact statistics of labeled examples, and therefore reads the labels of the site's
+        last contribution (``privacy.min_new_labels``).
+    release : bool
+        Returns a `Release`, to which noise may be added.
+    weighted_by : {"", "rows", "labels"}
+        The largest share of a site in the aggregate limits this weight.
+    reveals_parts : str
+        Information in the contribution of one site, without secure aggregation.
+
+    Functions of the instance are called with it.
+    """
+
+    operation: Operation
+    discloses: str | Callable[[Any], str]
+    returns: Declared | Callable[[Any], Declared] | None = None
+    takes: Mapping[str, Kind] | Callable[[Any], Mapping[str, Kind]] | None = None
+    when: Callable[[Any], bool] | None = None
+    times: int | Callable[[Any], int] = 1
+    exact: bool | Callable[[Any], bool] = False
+    release: bool = False
+    weighted_by: Weighting = ""
+    reveals_parts: str = ""
+
+    def of_class(self, name: str) -> Declaration:
+        """Return what holds for all settings: what depends on them is left out."""
+        return Declaration(
+            name=name,
+            operation=self.operation,
+            discloses=self.discloses if isinstance(self.discloses, str) else "",
+            times=self.times if isinstance(self.times, int) else 1,
+            exact=self.exact is not False,
+            release=self.release,
+            weighted_by=self.weighted_by,
+            reveals_parts=self.reveals_parts,
+        )
+
+    def __call__(self, function: Function) -> Function:
+        """Declare a function."""
+        setattr(function, MARK, (*getattr(function, MARK, ()), self))
+        return function
+
+
+@final
+@dataclass(frozen=True)
+class Declaration:
+    """A client function as an instance uses it: `ClientFunction` with its settings applied."""
+
+    name: str
+    operation: Operation
+    discloses: str
+    returns: Composite | None = None
+    takes: Mapping[str, Kind] | None = None
+    times: int = 1
+    exact: bool = False
+    release: bool = False
+    weighted_by: Weighting = ""
+    reveals_parts: str = ""
+
+    @property
+    def label_counts(self) -> tuple[str, ...]:
+        """Arguments with a number of labels."""
+        return tuple(
+            name
+            for name, kind in (self.takes or {}).items()
+            if isinstance(kind, LabelCount)
+        )
+
+
+# -- decorators -----------------------------------------------------------------------------------
+
+
+sum = partial(ClientFunction, "sum")
+"""Declare a client function whose replies are aggregated; the server side sees aggregates."""
+each = partial(ClientFunction, "each")
+"""Declare a client function whose replies the server side sees for every site."""
+keep = partial(ClientFunction, "keep")
+"""Declare a client function whose replies stay at the site."""
+relay = partial(ClientFunction, "relay")
+"""Declare a client function whose replies other sites see."""
+
+
+# -- resolution -----------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class Declaring(Protocol):
+    """An algorithm that builds its declarations, such as one that consists of others."""
+
+    def declarations(self) -> Mapping[str, Declaration]: ...
+
+
+def list_marked(cls: type) -> Iterator[tuple[str, ClientFunction]]:
+    """Yield the declarations of a class with their names, base classes first."""
+    names: dict[str, None] = {}
+    for base in reversed(cls.__mro__):
+        names |= dict.fromkeys(vars(base))
+    for name in names:
+        function = inspect.getattr_static(cls, name)
+        for item in getattr(function, MARK, ()):
+            yield name, item
+
+
+def declared(algorithm: Any) -> dict[str, Declaration]:
+    """Return the client functions that an instance uses, by name, with its settings applied."""
+    if isinstance(algorithm, Declaring):
+        return dict(algorithm.declarations())
+    return declared_by(algorithm)
+
+
+def declared_by(algorithm: Any) -> dict[str, Declaration]:
+    """Return the client functions that the class of an instance declares."""
+    functions: dict[str, Declaration] = {}
+    for name, item in list_marked(type(algorithm)):
+        if item.when is None or item.when(algorithm):
+            functions[name] = _resolve(name, item, algorithm)
+    return functions
+
+
+def _resolve(name: str, item: ClientFunction, algorithm: Any) -> Declaration:
+    """Apply the settings of an instance."""
+    returns = _apply(item.returns, algorithm)
+    if returns is not None and not isinstance(returns, Composite):
+        returns = Fields(returns)
+    return Declaration(
+        name=name,
+        operation=item.operation,
+        discloses=_apply(item.discloses, algorithm),
+        returns=returns,
+        takes=_apply(item.takes, algorithm),
+        times=_apply(item.times, algorithm),
+        exact=_apply(item.exact, algorithm),
+        release=item.release,
+        weighted_by=item.weighted_by,
+        reveals_parts=item.reveals_parts,
+    )
+
+
+def _apply(value: Any, algorithm: Any) -> Any:
+    """Return a value, or the result of a function of the instance."""
+    if callable(value):
+        return value(algorithm)
+    return value
+
+
+# -- checks ---------------------------------------------------------------------------------------
+
+
+def find_wrong_form(
+    returns: Composite, answer: Mapping[str, object], sizes: Mapping[str, int]
+) -> str | None:
+    """Explain why a reply does not have the declared fields, types and shapes, or return None.
+
+    It is the check of every reply, in simulations too.
+    """
+    kinds = returns.fields(sizes)
+    for name, kind in kinds.items():
+        if isinstance(kind, Statistics) and name not in answer:
+            return (
+                f"{name} is missing beside {min(kinds.keys() - {name})}: a model comes with its "
+                "batch-norm statistics, also where it has none (an empty row); all sites must run "
+                "the same version"
+            )
+    if answer.keys() != kinds.keys():
+        return (
+            f"it answers with {sorted(answer)[:20]} and was asked for {sorted(kinds)}: all sites "
+            "must run the same version"
+        )
+    shapes = dict(sizes)
+    for name, kind in kinds.items():
+        why = kind.find_wrong_form(name, answer[name], shapes)
+        if why is not None:
+            return why
+    return None
+
+
+def find_fault(
+    returns: Composite, answer: Mapping[str, object], known: Known
+) -> str | None:
+    """Explain why sites cannot have sent a reply, or its aggregate, or return None."""
+    why = find_wrong_form(returns, answer, known.sizes)
+    if why is not None:
+        return why
+    kinds = returns.fields(known.sizes)
+    for name, kind in kinds.items():
+        why = kind.find_fault(name, answer[name], known)
+        if why is not None:
+            return why
+    return returns.find_fault(read_parts(answer, kinds), known)
+
+
+def find_wrong_argument(
+    takes: Mapping[str, Kind], args: Mapping[str, object], known: Known
+) -> str | None:
+    """Explain why a client function does not take these arguments, or return None."""
+    unknown = sorted(args.keys() - takes.keys())
+    if unknown:
+        return f"brings {unknown[0]!r:.80}, and it takes {', '.join(takes) or 'nothing'}"
+    shapes = dict(known.sizes)
+    for name, value in args.items():
+        kind = takes[name]
+        why = kind.find_wrong_form(name, value, shapes) or kind.find_fault(
+            name, value, known
+        )
+        if why is not None:
+            return why
+    return None

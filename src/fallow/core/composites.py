@@ -1,0 +1,447 @@
+"""Groups of fields that are checked together, for declarations of client functions.
+
+Numbers that are possible one by one may be impossible together: a product matrix of examples has no
+negative eigenvalue, and no more predictions are correct than there are examples.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fallow.core.types import Answer
+from fallow.core.values import Count, Dims, Kind, Known, NonNegative, Real, Triangle
+
+MASS = "mass"
+"""Note of an earlier reply: total weight of its labeled examples."""
+Parts = Mapping[str, Tensor]
+"""Fields of a reply in float64."""
+
+
+class Composite(ABC):
+    """Interface of the fields of a reply."""
+
+    @abstractmethod
+    def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
+        """Return the fields by name."""
+
+    @abstractmethod
+    def find_fault(self, parts: Parts, known: Known) -> str | None:
+        """Explain why values that are possible one by one are impossible together, or return None."""
+
+    @abstractmethod
+    def note(self, parts: Parts) -> dict[str, float]:
+        """Return numbers for the checks of later replies."""
+
+    @abstractmethod
+    def valid(self, sizes: Mapping[str, int]) -> Answer:
+        """Return a reply that passes every check."""
+
+    @abstractmethod
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
+        """Return replies whose fields are impossible together, by their faults."""
+
+
+def read_parts(
+    answer: Mapping[str, object], names: Mapping[str, Kind]
+) -> dict[str, Tensor]:
+    """Return the numeric fields of a reply in float64."""
+    parts: dict[str, Tensor] = {}
+    for name in names:
+        value = answer[name]
+        if isinstance(value, Tensor | float | int):
+            parts[name] = torch.as_tensor(value, dtype=torch.float64)
+    return parts
+
+
+@final
+@dataclass(frozen=True)
+class Fields(Composite):
+    """Fields without a joint check."""
+
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+
+    def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
+        return dict(self.kinds)
+
+    def find_fault(self, parts: Parts, known: Known) -> str | None:
+        return None
+
+    def note(self, parts: Parts) -> dict[str, float]:
+        return {}
+
+    def valid(self, sizes: Mapping[str, int]) -> Answer:
+        return {name: kind.valid(sizes) for name, kind in self.kinds.items()}
+
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
+        return {}
+
+
+# -- products of labeled examples -----------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Products(Composite):
+    """Σ s (1, z, y) (1, z, y)' over the labeled examples: features z, targets y, weights s.
+
+    dims: name of the number of features.  is_weighted: examples may have weights other than 1.
+
+    Such a matrix has no negative eigenvalue.  For classes, y is one-hot, so that its own block is the
+    diagonal matrix of ``answers``.  For regression, it is ``squares``.
+    """
+
+    size: str = "features"
+    is_weighted: bool = True
+
+    def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
+        return {
+            "n": NonNegative(),
+            "rows": Count(of="labels"),
+            "features": Real(self.size),
+            "answers": Real("outputs"),
+            "products": Real(Triangle(self.size)),
+            "cross": Real((self.size, "outputs")),
+            "squares": NonNegative(),
+        }
+
+    def find_fault(self, parts: Parts, known: Known) -> str | None:
+        n = float(parts["n"])
+        rows = float(parts["rows"])
+        if n > rows * known.heaviest and not known.is_total:
+            return (
+                f"n is {n:g}, and {rows:g} labeled rows of a study of {known.heaviest:g} rows "
+                f"weigh {rows * known.heaviest:g} at most"
+            )
+        if not self.is_weighted and abs(n - rows) > known.tolerance * max(rows, 1.0):
+            return (
+                f"n is {n:g}, and each of {rows:g} labeled rows weighs 1 in this study: they "
+                f"weigh {rows:g}"
+            )
+        heaviest = min(max(n, 1.0), known.heaviest) if self.is_weighted else 1.0
+        longest = known.longest * heaviest
+        why = self._find_long_rows(parts, longest)
+        return why or self._find_negative(parts, known.tolerance)
+
+    def _find_long_rows(self, parts: Parts, longest: float) -> str | None:
+        """Explain why the examples are too long together, or return None."""
+        size = len(parts["features"])
+        places = torch.arange(size)
+        on_diagonal = places * size - places * (places - 1) // 2  # in a packed triangle
+        length = float(parts["products"][on_diagonal].sum())
+        if length <= longest * (1 + 1e-6):
+            return None
+        return (
+            f"products are of rows whose squared lengths are {length:.6g} together, and in the "
+            f"units of this study those of all rows are {longest:.6g} at most"
+        )
+
+    def _find_negative(self, parts: Parts, tolerance: float) -> str | None:
+        """Explain why the matrix has a negative eigenvalue, or return None."""
+        size = len(parts["features"])
+        own = torch.diag(parts["answers"])  # one-hot labels
+        if len(parts["answers"]) == 1:
+            own = parts["squares"].reshape(1, 1)
+        with_one = torch.cat([parts["features"], parts["answers"]])
+        with_features = torch.cat([unfold(parts["products"], size), parts["cross"]], dim=1)
+        with_answers = torch.cat([parts["cross"].T, own], dim=1)
+        others = torch.cat([with_features, with_answers])  # (k, k), k = size + outputs
+        if is_semidefinite(border(parts["n"], with_one, others), tolerance):
+            return None
+        return "products have a negative eigenvalue, which those of rows never have"
+
+    def note(self, parts: Parts) -> dict[str, float]:
+        return {MASS: float(parts["n"])}
+
+    def valid(self, sizes: Mapping[str, int]) -> Answer:
+        return {name: kind.valid(sizes) for name, kind in self.fields(sizes).items()}
+
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
+        honest = self.valid(sizes)
+        cross = torch.as_tensor(honest["cross"])
+        features = torch.as_tensor(honest["features"])
+        products = torch.as_tensor(honest["products"])
+        return {
+            "negative products": {**honest, "products": products - 3},
+            "products with answers alone": {**honest, "cross": cross + 3},
+            "features without products": {**honest, "features": features + 3},
+            "weight without rows": {**honest, "n": 3.0},
+        }
+
+
+def unfold(packed: Tensor, size: int) -> Tensor:
+    """Return the symmetric matrix of a packed upper triangle: (k (k + 1) / 2,) -> (k, k)."""
+    upper = torch.zeros(size, size, dtype=torch.float64)
+    upper[torch.ones(size, size, dtype=torch.bool).triu()] = packed
+    return upper + upper.triu(1).T
+
+
+def border(corner: Tensor, edge: Tensor, inner: Tensor) -> Tensor:
+    """Return a symmetric matrix with another first row and column: (), (k,), (k, k) -> (1 + k,) * 2"""
+    first = torch.cat([corner.reshape(1), edge])
+    below = torch.cat([edge[:, None], inner], dim=1)
+    return torch.cat([first[None], below])
+
+
+def is_semidefinite(matrix: Tensor, tolerance: float) -> bool:
+    """Return whether no eigenvalue is below 0, except for rounding relative to the diagonal."""
+    room = tolerance * float(matrix.diagonal().abs().max().clamp_min(1))
+    lifted = matrix + room * torch.eye(len(matrix), dtype=torch.float64)
+    _, failed = torch.linalg.cholesky_ex(lifted)
+    return not bool(failed)
+
+
+# -- losses on labeled examples -------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Losses(Composite):
+    """Losses on the labeled examples of earlier `Products`, for each penalty.
+
+    dims: of the penalties, () for a single one.  temperatures: their number.  farthest: largest
+    distance between an output and its target.  hottest: largest temperature.
+
+    The weight of correct predictions does not exceed that of all examples.  On a grid of penalties,
+    outputs are clipped, so that no example has a loss above 2 hottest (farthest + 1 / 2).
+    """
+
+    dims: Dims = "penalties"
+    temperatures: int = 1
+    farthest: float = math.inf
+    hottest: float = 1.0
+
+    def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
+        squared: dict[str, Kind] = {"squared": NonNegative(self.dims)}
+        if sizes.get("classes") == 0:
+            return squared
+        grid = (*_dims(self.dims), self.temperatures)
+        return {**squared, "right": NonNegative(self.dims), "log": NonNegative(grid)}
+
+    def find_fault(self, parts: Parts, known: Known) -> str | None:
+        if "right" not in parts:
+            return None
+        mass = known.noted.get(MASS, known.labels * known.heaviest)
+        room = mass * (1 + known.tolerance) + known.tolerance
+        right = float(parts["right"].max())
+        if right > room:
+            return f"right is {right:g}, and the labeled rows weigh {mass:g} together"
+        highest = 2 * self.farthest * self.hottest + self.hottest
+        log = float(parts["log"].max())
+        if log > room * highest:
+            return (
+                f"log is {log:g}, and no row loses more than {highest:g}: rows of weight {mass:g} "
+                f"lose {highest * mass:g} at most"
+            )
+        return None
+
+    def note(self, parts: Parts) -> dict[str, float]:
+        return {}
+
+    def valid(self, sizes: Mapping[str, int]) -> Answer:
+        return {name: kind.valid(sizes) for name, kind in self.fields(sizes).items()}
+
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
+        honest = self.valid(sizes)
+        if "right" not in honest:
+            return {}
+        right = torch.as_tensor(honest["right"])
+        return {"more right than rows": {**honest, "right": right + 1e12}}
+
+
+def _dims(dims: Dims) -> tuple[str | int | Triangle, ...]:
+    return dims if isinstance(dims, tuple) else (dims,)
+
+
+# -- first and second moments of all examples -----------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Moments(Composite):
+    """Number of examples, and sums of vectors and of their squares or products.
+
+    first, second: names of the two fields.  size: name of the number of columns.  is_matrix: second
+    moments are products of all pairs, of vectors that were divided by their standard deviation, as a
+    packed triangle.
+    """
+
+    first: str
+    second: str
+    size: str
+    is_matrix: bool = False
+
+    def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
+        second: Kind = NonNegative(self.size)
+        if self.is_matrix:
+            second = Real(Triangle(self.size))
+        return {"rows": Count(of="rows"), self.first: Real(self.size), self.second: second}
+
+    def find_fault(self, parts: Parts, known: Known) -> str | None:
+        if self.is_matrix:
+            return self._find_impossible_matrix(parts, known.tolerance)
+        rows = parts["rows"]
+        first = parts[self.first]
+        second = parts[self.second]
+        room = known.tolerance * (1 + rows * second.abs())
+        if bool((rows * second < first.square() - room).any()):
+            return f"{self.second} are less than those of the mean, which no rows have"
+        return None
+
+    def _find_impossible_matrix(self, parts: Parts, tolerance: float) -> str | None:
+        rows = parts["rows"]
+        first = parts[self.first]
+        size = len(first)
+        second = unfold(parts[self.second], size)
+        room = tolerance * (1 + rows * size)
+        if float(second.trace()) > rows * size + room:
+            return (
+                f"{self.second} are of longer {self.first} than there are, once their contrast is "
+                "normalized"
+            )
+        lifted = border(rows, first, second) + room * torch.eye(
+            size + 1, dtype=torch.float64
+        )
+        _, failed = torch.linalg.cholesky_ex(lifted)
+        if bool(failed):
+            return (
+                f"{self.second} have a negative eigenvalue, which those of {self.first} never "
+                "have"
+            )
+        return None
+
+    def note(self, parts: Parts) -> dict[str, float]:
+        return {}
+
+    def valid(self, sizes: Mapping[str, int]) -> Answer:
+        return {name: kind.valid(sizes) for name, kind in self.fields(sizes).items()}
+
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
+        honest = self.valid(sizes)
+        first = torch.as_tensor(honest[self.first])
+        return {
+            "rows without squares": {**honest, "rows": 3.0, self.first: first + 30},
+            "sums without rows": {**honest, self.first: first + 30},
+        }
+
+
+# -- cells of tables ------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Cells(Composite):
+    """Number of examples, and of each column the sum and the number of its cells that are not empty.
+
+    For the columns of a category, sums are counts: each cell has exactly one level.
+    """
+
+    def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
+        return {
+            "rows": Count(of="rows"),
+            "columns": Real("cells"),
+            "given": Count("cells", of="rows"),
+        }
+
+    def find_fault(self, parts: Parts, known: Known) -> str | None:
+        rows = float(parts["rows"])
+        totals = parts["columns"]
+        cells = parts["given"]
+        if bool((cells > rows + known.room).any()):
+            return (
+                f"given is {float(cells.max()):g}, more cells than the {rows:g} rows have"
+            )
+        if bool((totals[cells <= known.room].abs() > known.room).any()):
+            return "columns is not 0 where no cell is given"
+        for first, end in known.levels:
+            why = _find_fault_in_levels(totals[first:end], cells[first:end], known.room)
+            if why is not None:
+                return why
+        return None
+
+    def note(self, parts: Parts) -> dict[str, float]:
+        return {}
+
+    def valid(self, sizes: Mapping[str, int]) -> Answer:
+        return {name: kind.valid(sizes) for name, kind in self.fields(sizes).items()}
+
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
+        honest = self.valid(sizes)
+        columns = torch.as_tensor(honest["columns"])
+        given = torch.as_tensor(honest["given"])
+        return {
+            "more cells than rows": {**honest, "given": given + 2},
+            "a sum of no cells": {**honest, "columns": columns + 3},
+        }
+
+
+def _find_fault_in_levels(counts: Tensor, cells: Tensor, room: float) -> str | None:
+    """Explain why cells of one category do not have exactly one level each, or return None."""
+    if bool((counts < -room).any()):
+        return f"columns has {float(counts.min()):g} cells with one text, and no count is below 0"
+    is_same = bool(((cells - cells[0]).abs() <= 2 * room).all())
+    away = abs(float(counts.sum()) - float(cells[0]))
+    if is_same and away <= room * (len(counts) + 1):
+        return None
+    return (
+        f"columns has {float(counts.sum()):g} cells with the texts of one column, and "
+        f"{float(cells[0]):g} of them are given"
+    )
+
+
+# -- errors on an evaluation set ------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Tally(Composite):
+    """Selected, drawn and remaining examples, and how wrong and how unsure the model was of them."""
+
+    def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
+        return {
+            "chosen": NonNegative(),
+            "wrong": NonNegative(),
+            "left": NonNegative(),
+            "doubt": NonNegative(),
+            "drawn": NonNegative(),
+            "beyond": Real(),
+            "squares": NonNegative(),
+        }
+
+    def find_fault(self, parts: Parts, known: Known) -> str | None:
+        values = {name: float(value) for name, value in parts.items()}
+        together = values["chosen"] + values["left"]
+        if together > known.rows + known.room:
+            return f"chosen and left are {together:g} together, and there are {known.rows:g} rows"
+        if values["doubt"] > values["left"] + known.room:
+            return f"doubt is {values['doubt']:g}, more than left, {values['left']:g}"
+        if values["drawn"] > known.labels + known.room:
+            return f"drawn is {values['drawn']:g}, and there are {known.labels:g} labels at most"
+        limit = values["drawn"] * values["squares"]  # Cauchy-Schwarz inequality
+        beyond = (
+            values["beyond"] * values["beyond"]
+        )  # infinite instead of an overflow error
+        if beyond > limit * (1 + 1e-6) + known.room * (1 + values["drawn"]):
+            return "beyond is more than its squares allow"
+        return None
+
+    def note(self, parts: Parts) -> dict[str, float]:
+        return {}
+
+    def valid(self, sizes: Mapping[str, int]) -> Answer:
+        return {name: kind.valid(sizes) for name, kind in self.fields(sizes).items()}
+
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
+        honest = self.valid(sizes)
+        return {
+            "more drawn than labels": {**honest, "drawn": 1e9},
+            "more left than rows": {**honest, "left": 1e9},
+            "doubt without rows": {**honest, "doubt": 9.0},
+            "beyond its squares": {**honest, "drawn": 1.0, "beyond": 9.0, "squares": 1.0},
+        }

@@ -1,0 +1,748 @@
+"""Kinds of values that cross the boundary of a site, for declarations of client functions.
+
+Each kind checks a value of one site and an aggregate over sites, describes itself, gives its size,
+and has valid and hostile examples.  Dimensions are names, such as "classes", which a study resolves
+(`Known.sizes`).  Other names must be equal within one reply.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.totals import are_finite
+from fallow.core.types import Value
+
+FLOATS = (torch.float32, torch.float64)
+KNOWN = (*FLOATS, torch.int64, torch.uint8, torch.bool)
+"""Types of tensors in messages."""
+Of = Literal["", "rows", "labels"]
+"""Bound of a count at a site: none, its examples, or its largest number of labels."""
+UNKNOWN = 2
+"""Size of an unknown dimension in examples."""
+TEXT = 10_000
+"""Maximum number of characters of a text."""
+WHOLE = 2**53
+"""Largest integer up to which float64 is exact."""
+
+
+@final
+@dataclass(frozen=True)
+class Triangle:
+    """Length of the packed upper triangle of a square matrix: k (k + 1) / 2 for size k."""
+
+    size: str
+
+
+Dim = str | int | Triangle
+Dims = Dim | tuple[Dim, ...]
+"""One dimension, several, or ``()`` for a single number."""
+
+
+@final
+@dataclass(frozen=True)
+class Known:
+    """Facts about the site that sent a value, or about the sites in an aggregate.
+
+    Attributes
+    ----------
+    sizes : mapping
+        Dimensions by name.
+    sites : int
+        Number of contributions in an aggregate; 1 for the value of one site.
+    is_total : bool
+        Whether the values are aggregates over sites.
+    rows, labels : float
+        Registered examples, and largest number of labels.
+    heaviest : float
+        Largest weight of a labeled example.
+    longest : float
+        Largest sum of squared lengths of labeled examples with weight 1.
+    is_noisy : bool
+        Whether noise was added to the values of a release.
+    room : float
+        Absolute rounding error of an aggregate.
+    tolerance : float
+        Relative rounding error of sums of squares.
+    levels : tuple of pairs
+        First and last column + 1 of each category of a table.
+    noted : mapping
+        Numbers from earlier replies of the same sites.
+    """
+
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    sites: int = 1
+    is_total: bool = False
+    rows: float = math.inf
+    labels: float = math.inf
+    heaviest: float = math.inf
+    longest: float = math.inf
+    is_noisy: bool = False
+    room: float = 0.0
+    tolerance: float = 1e-6
+    levels: tuple[tuple[int, int], ...] = ()
+    noted: Mapping[str, float] = field(default_factory=dict)
+
+    def limit(self, of: Of) -> float:
+        """Return the largest count of this kind; infinite if it is unknown."""
+        if of == "rows":
+            return self.rows
+        return self.labels if of == "labels" else math.inf
+
+    def describe_limit(self, of: Of) -> str:
+        """Return the part of an error message about the largest count."""
+        if of == "labels" and self.is_total:
+            return f"these sites can have {self.labels:g} labels"
+        if of == "labels":
+            return f"the site brought or was asked for {self.labels:g} labels"
+        if self.is_total:
+            return f"these sites have {self.rows:g}"
+        return f"the site has {self.rows:g} rows"
+
+
+class Kind(ABC):
+    """Interface of all kinds of values."""
+
+    @abstractmethod
+    def find_fault(self, name: str, value: object, known: Known) -> str | None:
+        """Explain why the field ``name`` cannot have this value, or return None."""
+
+    @abstractmethod
+    def find_wrong_form(
+        self, name: str, value: object, sizes: dict[str, int]
+    ) -> str | None:
+        """Explain why type or shape are wrong, or return None.
+
+        The sizes of dimensions that are not in ``sizes`` are added to it.
+        """
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return a noun phrase for tables."""
+
+    @abstractmethod
+    def valid(self, sizes: Mapping[str, int]) -> Value:
+        """Return a value that passes every check."""
+
+    @abstractmethod
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, object]:
+        """Return values that no honest site sends, by their faults."""
+
+    def count_bytes(self, sizes: Mapping[str, int]) -> int:
+        """Return the size of the value in bytes, as `disclosure.payload` counts it."""
+        value = self.valid(sizes)
+        if isinstance(value, Tensor):
+            return value.numel() * 8
+        return len(value.encode()) if isinstance(value, str) else 8
+
+
+def find_unknown_type(name: str, value: object) -> str | None:
+    """Explain why a value is no tensor of a known type and no small plain value, or return None."""
+    if isinstance(value, Tensor):
+        if value.dtype not in KNOWN:
+            return f"{name} is of {value.dtype}, which is none of {KNOWN}"
+    elif isinstance(value, str):
+        if len(value) > TEXT:
+            return f"{name} has {len(value)} letters, above the limit {TEXT}"
+    elif not isinstance(value, bool | float | int | None):
+        return f"{name} is {value!r:.40}, which is neither a tensor nor a plain value"
+    elif type(value) is int and abs(value) > WHOLE:
+        return f"{name} is a whole number of {value.bit_length()} bits, above 53"
+    return None
+
+
+def describe_not_finite(name: str) -> str:
+    """Return the error message for numbers that are NaN or infinite."""
+    return (
+        f"{name} is NaN or infinite: its training diverged or its data is damaged; lower the "
+        "learning rate, standardize the features or check the site's rows"
+    )
+
+
+# -- shapes ---------------------------------------------------------------------------------------
+
+
+def as_tuple(dims: Dims) -> tuple[Dim, ...]:
+    """Return dimensions as a tuple.
+
+    >>> as_tuple("classes"), as_tuple(())
+    (('classes',), ())
+    """
+    return dims if isinstance(dims, tuple) else (dims,)
+
+
+def shape_of(dims: Dims, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the shape of a value, with 2 for unknown dimensions.
+
+    >>> shape_of((Triangle("features"), "classes"), {"features": 3})
+    (6, 2)
+    """
+    shape: list[int] = []
+    for dim in as_tuple(dims):
+        if isinstance(dim, Triangle):
+            k = sizes.get(dim.size, UNKNOWN)
+            shape.append(k * (k + 1) // 2)
+        elif isinstance(dim, str):
+            shape.append(sizes.get(dim, UNKNOWN))
+        else:
+            shape.append(dim)
+    return tuple(shape)
+
+
+def has_shape(shape: tuple[int, ...], dims: Dims, sizes: dict[str, int]) -> bool:
+    """Return whether a shape has these dimensions; sizes of new ones are added to ``sizes``.
+
+    >>> sizes: dict[str, int] = {}
+    >>> has_shape((6, 3), (Triangle("k"), "k"), sizes), sizes
+    (True, {'k': 3})
+    """
+    names = as_tuple(dims)
+    if len(shape) != len(names):
+        return False
+    for size, dim in zip(shape, names, strict=True):
+        if isinstance(dim, int):
+            is_same = size == dim
+        elif isinstance(dim, str):
+            is_same = sizes.setdefault(dim, size) == size
+        else:
+            k = (math.isqrt(8 * size + 1) - 1) // 2
+            k = sizes.setdefault(dim.size, k)
+            is_same = k * (k + 1) // 2 == size
+        if not is_same:
+            return False
+    return True
+
+
+def describe_dims(dims: Dims) -> str:
+    """Describe dimensions in words.
+
+    >>> describe_dims(("features", Triangle("k"))), describe_dims(())
+    (' (features, k (k + 1) / 2)', '')
+    """
+    names: list[str] = []
+    for dim in as_tuple(dims):
+        if isinstance(dim, Triangle):
+            names.append(f"{dim.size} ({dim.size} + 1) / 2")
+        else:
+            names.append(str(dim))
+    return f" ({', '.join(names)})" if names else ""
+
+
+# -- numbers --------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Range:
+    """Numbers that a site may send.
+
+    low, high: of each number.  of: count that bounds each number, and with ``is_together`` their sum.
+    is_whole: integers only.  is_endless: infinity is allowed.  is_released: with noise, real numbers
+    without an upper bound.  is_order: positions that occur once each.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    of: Of = ""
+    is_together: bool = False
+    is_whole: bool = False
+    is_endless: bool = False
+    is_released: bool = False
+    is_order: bool = False
+
+
+class Numbers(Kind):
+    """Interface of numbers, which differ in their dimensions and their range."""
+
+    dims: Dims
+    title: ClassVar[str] = "numbers"
+
+    @property
+    @abstractmethod
+    def range(self) -> Range: ...
+
+    def find_wrong_form(
+        self, name: str, value: object, sizes: dict[str, int]
+    ) -> str | None:
+        if why := find_unknown_type(name, value):
+            return why
+        if not isinstance(value, Tensor | float | int):
+            return f"{name} is {value!r:.40}, which is no number"
+        shape = tuple(value.shape) if isinstance(value, Tensor) else ()
+        before = dict(sizes)
+        if has_shape(shape, self.dims, sizes):
+            return None
+        wanted = shape_of(self.dims, before)
+        is_known = all(dim in before or isinstance(dim, int) for dim in as_tuple(self.dims))
+        described: object = wanted if is_known else describe_dims(self.dims).strip() or "()"
+        return f"{name} has the shape {shape} and not {described}: all sites must use one model"
+
+    def find_fault(self, name: str, value: object, known: Known) -> str | None:
+        rule = self.range
+        numbers = torch.as_tensor(value)
+        if not are_finite(numbers) and (not rule.is_endless or bool(numbers.isnan().any())):
+            return describe_not_finite(name)
+        if not numbers.numel() or rule == Range():
+            return None
+        return _find_outside(name, numbers.double(), rule, known)
+
+    def describe(self) -> str:
+        return f"{self.title}{describe_dims(self.dims)}"
+
+    def valid(self, sizes: Mapping[str, int]) -> Value:
+        return torch.zeros(shape_of(self.dims, sizes), dtype=torch.float64)
+
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, object]:
+        rule = self.range
+        shape = shape_of(self.dims, sizes)
+        zeros = torch.zeros(shape, dtype=torch.float64)
+        faults: dict[str, object] = {
+            "text": "many",
+            "nothing": None,
+            "a list": [1.0],
+            "NaN": zeros + math.nan,
+            "a dimension more": zeros[None],
+            "of another type": zeros.to(torch.float16),
+        }
+        if shape:
+            faults["a number for a tensor"] = 0.0
+        for dim, size in enumerate(shape):
+            if as_tuple(self.dims)[dim] in sizes:
+                wide = [*shape[:dim], size + 1, *shape[dim + 1 :]]
+                faults[f"longer in dimension {dim}"] = torch.zeros(
+                    wide, dtype=torch.float64
+                )
+        if not rule.is_endless:
+            faults["infinite"] = zeros + math.inf
+        if not zeros.numel():
+            faults.pop("NaN")
+            faults.pop("infinite", None)
+            return faults
+        if rule.low > -math.inf:
+            faults["below"] = zeros + rule.low - 3
+        if rule.high < math.inf:
+            faults["above"] = zeros + rule.high + 3
+        if rule.of:
+            faults["more than there are"] = zeros + 1e9
+        if rule.is_whole:
+            faults["a fraction"] = zeros + 0.3
+        if rule.is_order:
+            faults["a position twice"] = zeros
+        return faults
+
+
+def _find_outside(name: str, numbers: Tensor, rule: Range, known: Known) -> str | None:
+    """Explain why finite numbers are out of range at these sites, or return None."""
+    room = known.room
+    low = rule.low * known.sites if known.is_total else rule.low
+    high = rule.high * known.sites if known.is_total else rule.high
+    if bool((numbers < low - room).any()):
+        if rule.low == 0:
+            return f"{name} is below 0, which no count and no square is"
+        return f"{name} is {float(numbers.min()):g}, which is below {low:g}"
+    if bool((numbers > high + room).any()):
+        if rule.high == 1 and not known.is_total:
+            return f"{name} is above 1, which no share is"
+        return f"{name} is {float(numbers.max()):g}, which is above {high:g}"
+    if rule.is_released and known.is_noisy:
+        return None
+    limit = known.limit(rule.of) * (1 + 1e-6) + room
+    if bool((numbers > limit).any()):
+        return f"{name} is {float(numbers.max()):.10g}, and {known.describe_limit(rule.of)}"
+    together = float(numbers.sum())
+    if rule.is_together and together > limit + room * numbers.numel():
+        return f"{name} are {together:.10g} together, and {known.describe_limit(rule.of)}"
+    if rule.is_whole and not known.is_total and bool((numbers != numbers.round()).any()):
+        return f"{name} has a fraction, and {name} are counted"
+    if rule.is_order and len(set(numbers.tolist())) < len(numbers):
+        return f"{name} has a position twice"
+    if rule.is_order and float(numbers.max()) >= len(numbers):
+        return f"{name} has position {float(numbers.max()):g} of {len(numbers)}, from 0"
+    return None
+
+
+@final
+@dataclass(frozen=True)
+class Count(Numbers):
+    """Numbers of examples, labels or other things.
+
+    of: "rows" or "labels" of the site, none of which is counted twice with ``is_together``.
+    is_released: noise may be added before it is sent.
+    """
+
+    dims: Dims = ()
+    of: Of = ""
+    is_together: bool = False
+    is_released: bool = False
+
+    @property
+    def range(self) -> Range:
+        return Range(
+            low=0.0,
+            of=self.of,
+            is_together=self.is_together,
+            is_whole=True,
+            is_released=self.is_released,
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Share(Numbers):
+    """Shares, from 0 to 1 at each site."""
+
+    dims: Dims = ()
+    title: ClassVar[str] = "shares"
+
+    @property
+    def range(self) -> Range:
+        return Range(low=0.0, high=1.0)
+
+
+@final
+@dataclass(frozen=True)
+class Indicator(Numbers):
+    """1 at a site with a property, and 0 at others; the aggregate is their number."""
+
+    dims: Dims = ()
+    title: ClassVar[str] = "0 or 1"
+
+    @property
+    def range(self) -> Range:
+        return Range(low=0.0, high=1.0, is_whole=True)
+
+
+@final
+@dataclass(frozen=True)
+class NonNegative(Numbers):
+    """Real numbers that are not negative, such as sums of squares or of weights.
+
+    of, is_together: as those of `Count`.
+    """
+
+    dims: Dims = ()
+    of: Of = ""
+    is_together: bool = False
+    title: ClassVar[str] = "nonnegative numbers"
+
+    @property
+    def range(self) -> Range:
+        return Range(low=0.0, of=self.of, is_together=self.is_together)
+
+
+@final
+@dataclass(frozen=True)
+class Real(Numbers):
+    """Finite real numbers; ``bound``: of their absolute values."""
+
+    dims: Dims = ()
+    bound: float = math.inf
+    title: ClassVar[str] = "numbers"
+
+    @property
+    def range(self) -> Range:
+        return Range(low=-self.bound, high=self.bound)
+
+
+@final
+@dataclass(frozen=True)
+class Mask(Numbers):
+    """Truth values."""
+
+    dims: Dims
+    title: ClassVar[str] = "truth values"
+
+    @property
+    def range(self) -> Range:
+        return Range(low=0.0, high=1.0, is_whole=True)
+
+
+@final
+@dataclass(frozen=True)
+class Flag(Numbers):
+    """One truth value."""
+
+    dims: Dims = ()
+    title: ClassVar[str] = "a truth value"
+
+    @property
+    def range(self) -> Range:
+        return Range(low=0.0, high=1.0, is_whole=True)
+
+
+@final
+@dataclass(frozen=True)
+class Time(Numbers):
+    """A time, or its logarithm; infinite for never."""
+
+    dims: Dims = ()
+    title: ClassVar[str] = "a time"
+
+    @property
+    def range(self) -> Range:
+        return Range(is_endless=True)
+
+
+@final
+@dataclass(frozen=True)
+class Model(Numbers):
+    """Weights of a model, or of a part of it; in a sum multiplied by the weight of the site."""
+
+    dims: Dims = "weights"
+    title: ClassVar[str] = "weights of a model"
+
+    @property
+    def range(self) -> Range:
+        return Range()
+
+
+@final
+@dataclass(frozen=True)
+class Statistics(Numbers):
+    """Batch-norm statistics of a model, an empty row if it has none."""
+
+    dims: Dims = "statistics"
+    title: ClassVar[str] = "batch-norm statistics of a model"
+
+    @property
+    def range(self) -> Range:
+        return Range()
+
+
+@final
+@dataclass(frozen=True)
+class Indices(Numbers):
+    """Different positions, from 0 to one below their number."""
+
+    dims: Dims
+    title: ClassVar[str] = "positions"
+
+    @property
+    def range(self) -> Range:
+        return Range(low=0.0, is_whole=True, is_order=True)
+
+    def valid(self, sizes: Mapping[str, int]) -> Value:
+        (n,) = shape_of(self.dims, sizes)
+        return torch.arange(n)
+
+
+@final
+@dataclass(frozen=True)
+class Features(Numbers):
+    """Examples of one site, or a transformation of them, one in a row."""
+
+    dims: Dims
+    title: ClassVar[str] = "numbers for each example"
+
+    @property
+    def range(self) -> Range:
+        return Range()
+
+
+# -- whole numbers and texts ----------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Whole(Kind):
+    """A Python integer from ``low`` to the sum of ``upto``: sizes by name, and numbers.
+
+    >>> Whole(upto=("inputs", 1)).find_fault("size", 5, Known({"inputs": 3}))
+    'size is 5, and it is a whole number of at most 4'
+    """
+
+    low: int = 0
+    upto: tuple[str | int, ...] = ()
+
+    def find_wrong_form(
+        self, name: str, value: object, sizes: dict[str, int]
+    ) -> str | None:
+        if type(value) is not int:
+            return (
+                f"{name} is {value!r:.40}, and it is a whole number{self._describe(sizes)}"
+            )
+        return None
+
+    def find_fault(self, name: str, value: object, known: Known) -> str | None:
+        limit = self._limit(known.sizes)
+        if not isinstance(value, int) or not self.low <= value <= limit:
+            why = self._describe(known.sizes)
+            return f"{name} is {value!r:.40}, and it is a whole number{why}"
+        return None
+
+    def _limit(self, sizes: Mapping[str, int]) -> int:
+        known = [sizes.get(part) if isinstance(part, str) else part for part in self.upto]
+        if not known or None in known:
+            return WHOLE
+        return sum(part or 0 for part in known)
+
+    def _describe(self, sizes: Mapping[str, int]) -> str:
+        limit = self._limit(sizes)
+        if limit == WHOLE:
+            return f", {self.low} or more"
+        return f" of at most {limit}" if self.low == 0 else f" from {self.low} to {limit}"
+
+    def describe(self) -> str:
+        return "a whole number"
+
+    def valid(self, sizes: Mapping[str, int]) -> Value:
+        return self.low
+
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, object]:
+        return {
+            "text": "3",
+            "nothing": None,
+            "a truth value": True,
+            "a fraction": self.low + 0.5,
+            "a tensor": torch.zeros(1),
+            "below": self.low - 1,
+            "above": max(self._limit(sizes) + 1, 2**60),
+        }
+
+
+@final
+@dataclass(frozen=True)
+class LabelCount(Kind):
+    """Number of examples that a site selects, within its label budget (`site.limits`)."""
+
+    def find_wrong_form(
+        self, name: str, value: object, sizes: dict[str, int]
+    ) -> str | None:
+        if type(value) is not int or value < 0:
+            return f"asks for {value!r:.40} labels; it is a whole number, 0 or more"
+        return None
+
+    def find_fault(self, name: str, value: object, known: Known) -> str | None:
+        return self.find_wrong_form(name, value, {})
+
+    def describe(self) -> str:
+        return "the number of examples to select"
+
+    def valid(self, sizes: Mapping[str, int]) -> Value:
+        return 0
+
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, object]:
+        return {"text": "3", "nothing": None, "a fraction": 2.0, "below": -1, "true": True}
+
+
+@final
+@dataclass(frozen=True)
+class Text(Kind):
+    """A text, one of ``words`` if there are any."""
+
+    words: tuple[str, ...] = ()
+
+    def find_wrong_form(
+        self, name: str, value: object, sizes: dict[str, int]
+    ) -> str | None:
+        if not isinstance(value, str):
+            return f"{name} is {value!r:.40}, which is no text"
+        return find_unknown_type(name, value)
+
+    def find_fault(self, name: str, value: object, known: Known) -> str | None:
+        if self.words and value not in self.words:
+            return (
+                f"{name} is {value!r:.40}; it is one of {', '.join(map(repr, self.words))}"
+            )
+        return None
+
+    def describe(self) -> str:
+        return "a text"
+
+    def valid(self, sizes: Mapping[str, int]) -> Value:
+        return self.words[0] if self.words else ""
+
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, object]:
+        faults: dict[str, object] = {
+            "a number": 3,
+            "nothing": None,
+            "long": (TEXT + 1) * "x",
+        }
+        if self.words:
+            faults["another word"] = "another word"
+        return faults
+
+
+@final
+@dataclass(frozen=True)
+class SiteName(Kind):
+    """The name of a site of the study, or "" for none."""
+
+    def find_wrong_form(
+        self, name: str, value: object, sizes: dict[str, int]
+    ) -> str | None:
+        return Text().find_wrong_form(name, value, sizes)
+
+    def find_fault(self, name: str, value: object, known: Known) -> str | None:
+        return None
+
+    def describe(self) -> str:
+        return "the name of a site"
+
+    def valid(self, sizes: Mapping[str, int]) -> Value:
+        return ""
+
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, object]:
+        return Text().hostile(sizes)
+
+
+@final
+@dataclass(frozen=True)
+class Fill(Kind):
+    """Values for empty cells, sent only where the schema has empty cells."""
+
+    def find_wrong_form(
+        self, name: str, value: object, sizes: dict[str, int]
+    ) -> str | None:
+        if value is None:
+            return None
+        return Real("cells").find_wrong_form(name, value, sizes)
+
+    def find_fault(self, name: str, value: object, known: Known) -> str | None:
+        if value is None:
+            return None
+        return Real("cells").find_fault(name, value, known)
+
+    def describe(self) -> str:
+        return "values for empty cells"
+
+    def valid(self, sizes: Mapping[str, int]) -> Value:
+        return Real("cells").valid(sizes)
+
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, object]:
+        faults = Real("cells").hostile(sizes)
+        del faults["nothing"]
+        return faults
+
+
+@final
+@dataclass(frozen=True)
+class Optional(Kind):
+    """A value that may be None."""
+
+    kind: Kind
+
+    def find_wrong_form(
+        self, name: str, value: object, sizes: dict[str, int]
+    ) -> str | None:
+        return None if value is None else self.kind.find_wrong_form(name, value, sizes)
+
+    def find_fault(self, name: str, value: object, known: Known) -> str | None:
+        return None if value is None else self.kind.find_fault(name, value, known)
+
+    def describe(self) -> str:
+        return f"{self.kind.describe()}, or nothing"
+
+    def valid(self, sizes: Mapping[str, int]) -> Value:
+        return self.kind.valid(sizes)
+
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, object]:
+        faults = self.kind.hostile(sizes)
+        del faults["nothing"]
+        return faults
