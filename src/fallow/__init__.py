@@ -130,6 +130,7 @@ Fourier                 Random Fourier features.
 Convolution             Random convolutional features of images.
 EfficientNetLite0       Features of a network pretrained on ImageNet.
 Timm, OpenCLIP          Features of pretrained image models.
+HashedText              Hashed n-grams of text columns with inverse document frequencies.
 SentenceTransformers    Embeddings of texts.
 TabPFN                  Embeddings of tabular data.
 ONNX                    Output of a network in an ONNX file.

@@ -50,6 +50,7 @@ from fallow.encoders import ONNX as ONNX
 from fallow.encoders import Convolution as Convolution
 from fallow.encoders import EfficientNetLite0 as EfficientNetLite0
 from fallow.encoders import Fourier as Fourier
+from fallow.encoders import HashedText as HashedText
 from fallow.encoders import Identity as Identity
 from fallow.encoders import OpenCLIP as OpenCLIP
 from fallow.encoders import SentenceTransformers as SentenceTransformers

@@ -84,6 +84,7 @@ METHODS = {
         "Convolution",
         "EfficientNetLite0",
         "Fourier",
+        "HashedText",
         "Identity",
         "ONNX",
         "OpenCLIP",

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import pandas as pd
 import pytest
 import torch
 
@@ -33,6 +34,18 @@ SITES = 5
 IRIS = fl.Federation(fl.load("iris"), fl.Dirichlet(alpha=0.5), sites=SITES)
 DIABETES = fl.Federation(fl.load("diabetes"), fl.IID(), sites=SITES)
 DIGITS = fl.load("digits")
+NOTES = fl.from_frame(
+    pd.DataFrame(
+        {
+            "note": [
+                f"{word} on day {day}" for day in range(30) for word in ("fever", "fine")
+            ],
+            "state": ["ill", "well"] * 30,
+        }
+    ),
+    label="state",
+    columns=["note"],
+)
 EVEN = tuple(dict.fromkeys(range(10), 4) for _ in range(SITES))
 
 
@@ -253,6 +266,8 @@ def run_encoder(name: str, fields: Mapping[str, Any]) -> str:
         federation = fl.Federation(data, fl.IID(), sites=2)
     if name == "TabPFN":
         federation = IRIS
+    if name == "HashedText":
+        federation = fl.Federation(NOTES, fl.IID(), sites=2)
     encoder = getattr(fl, name)(**fields)
     run = fl.run(federation, "random", encoder=encoder, initial=8, cycles=0, progress=False)
     return digest(run)

@@ -69,7 +69,8 @@ def test_a_column_of_names_is_no_feature(tmp_path: Path) -> None:
     result = schema_of(table(tmp_path / "example.csv", *rows), "disease", say=output.append)
     assert result.features == ("age", "chol")
     why = "it names rows (60 different texts in 60 rows)"
-    assert output == [f"example.csv: column 'sex' was left out: {why}"]
+    hint = "name it with --text 'sex' to use it"
+    assert output == [f"example.csv: column 'sex' was left out: {why}; {hint}"]
 
 
 DATED = "id,age,sex,chol,seen,disease"

@@ -44,6 +44,7 @@ def init(
     task: of.Task = "auto",
     classes: of.Classes = "",
     ids: of.Ids = "id",
+    text: of.Texts = "",
     name: of.Name = None,
     seed: of.Seed = 0,
     set_: opt.Settings = None,
@@ -98,6 +99,7 @@ def init(
         listed,
         ids,
         needs_whole=needs_whole,
+        texts=opt.split_names(text),
         say=left_out.append,
     )
     waits = Waits(

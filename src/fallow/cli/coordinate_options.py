@@ -28,6 +28,10 @@ Classes = Annotated[
     str, typer.Option(help="All classes, e.g. no,yes, if the example lacks some")
 ]
 Ids = Annotated[str, typer.Option(help="Column with the row ID")]
+Texts = Annotated[
+    str,
+    typer.Option("--text", metavar="A,B", help="Columns of free text to use as features"),
+]
 Name = Annotated[
     str | None, typer.Option(help="Name of the study (default: that of the folder)")
 ]

@@ -21,6 +21,7 @@ from fallow.deployment.folders import check_authority
 from fallow.deployment.schema import Schema
 from fallow.encoders.auto import is_photo
 from fallow.encoders.efficientnet_lite import is_installed
+from fallow.experiment.encoding import encoder_for_texts
 from fallow.experiment.rows import features
 from fallow.experiment.scale import is_standardized
 from fallow.privacy.settings import MIN_NEW_LABELS, SMALLEST
@@ -288,11 +289,13 @@ def _make_example(recipe: Recipe, schema: Schema) -> Dataset:
 
 
 def _name_encoder(recipe: Recipe, schema: Schema) -> Spec | None:
-    """Return the encoder, with "auto" replaced by a name for photographs.
+    """Return the encoder, with "auto" replaced by a name for photographs and for text columns.
 
     The choice of "auto" depends on the installed packages. With a fixed name, a site without that
     encoder is rejected before the study starts.
     """
+    if recipe.features is None:
+        recipe = replace(recipe, encoder=encoder_for_texts(recipe.encoder, schema.features))
     shape = tuple(_make_example(recipe, schema).x.shape[1:])
     if recipe.encoder != Spec("auto") or not is_photo(shape):
         return recipe.encoder

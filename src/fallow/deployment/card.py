@@ -124,6 +124,8 @@ def _describe_column(column: Column) -> str:
     about: list[str] = []
     if column.unit:
         about.append(column.unit)
+    if column.text:
+        about.append("free text")
     if column.may_be_empty:
         about.append("cells may be empty")
     if not about:

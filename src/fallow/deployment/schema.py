@@ -17,10 +17,12 @@ from pydantic import TypeAdapter, ValidationError
 from fallow.core.kinds import describe_wrong_value
 from fallow.core.missing import Missing, name_marks
 from fallow.core.terms import nearest
+from fallow.core.texts import name_buckets
 from fallow.data.dataset import Dataset, Task
 from fallow.data.own.archive import read_arrays
 from fallow.data.own.cells import number_in
 from fallow.data.own.columns import (
+    DIFFERENT_TEXTS,
     ENOUGH,
     are_dates,
     describe_dates,
@@ -47,6 +49,8 @@ class Column:
         Expected range. Values outside it are reported and kept.
     may_be_empty
         Cells may be empty, and the sites impute them jointly.
+    text
+        The column has free text, which becomes hashed n-grams. An empty cell is an empty text.
     """
 
     name: str
@@ -55,8 +59,15 @@ class Column:
     low: float | None = None
     high: float | None = None
     may_be_empty: bool = False
+    text: bool = False
 
     def __post_init__(self) -> None:
+        limits = (self.low, self.high)
+        if self.text and (self.values or self.may_be_empty or limits != (None, None)):
+            raise ValueError(
+                f"column {self.name!r} has text = true, and values, low, high or may_be_empty, which "
+                "free text does not have; leave these out"
+            )
         if len(set(self.values)) < len(self.values) or "" in self.values:
             raise ValueError(
                 f"column {self.name!r} has the values {list(self.values)}; give each text once, "
@@ -68,7 +79,9 @@ class Column:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Return the features of the column: its name, or ``name=value`` for each text."""
+        """Return the features of the column: its name, ``name=value`` for each text, or n-grams."""
+        if self.text:
+            return name_buckets(self.name)
         return tuple(f"{self.name}={value}" for value in self.values) or (self.name,)
 
     @property
@@ -77,6 +90,8 @@ class Column:
 
         For columns without empty cells it is the same as in earlier versions.
         """
+        if self.text:
+            return (self.name, self.unit, self.values, "text")
         if self.may_be_empty:
             return (self.name, self.unit, self.values, "may be empty")
         return (self.name, self.unit, self.values)
@@ -147,7 +162,7 @@ class Schema:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Return the feature names of a table in model order, with missing-value indicators last."""
+        """Return the feature names of a table in model order; see `features_of`."""
         return features_of(self.columns)
 
     @property
@@ -158,6 +173,8 @@ class Schema:
         levels: list[tuple[int, int]] = []
         first = 0
         for column in self.columns:
+            if column.text:  # their features are the last
+                continue
             end = first + len(column.features)
             if column.values:
                 levels.append((first, end))
@@ -252,16 +269,20 @@ def marks_of(columns: Sequence[Column]) -> tuple[tuple[str, str], ...]:
 
 
 def features_of(columns: Sequence[Column]) -> tuple[str, ...]:
-    """Return the feature names of columns, with missing-value indicators last."""
+    """Return the feature names: columns, then missing-value indicators, then those of texts."""
     features = _names_of(columns)
     features += [mark for mark, _ in marks_of(columns)]
+    for column in columns:
+        if column.text:
+            features.extend(column.features)
     return tuple(features)
 
 
 def _names_of(columns: Sequence[Column]) -> list[str]:
     names: list[str] = []
     for column in columns:
-        names.extend(column.features)
+        if not column.text:
+            names.extend(column.features)
     return names
 
 
@@ -325,6 +346,7 @@ def schema_of(
     classes: tuple[str, ...] = (),
     ids: str = "id",
     needs_whole: bool = False,
+    texts: Sequence[str] = (),
     say: Callable[[str], None] = _say_nothing,
 ) -> Schema:
     """Infer the schema of example data.
@@ -333,7 +355,7 @@ def schema_of(
     ``class/*`` and ``unlabeled/*``. A column with numbers only is numeric. Any other column is
     categorical with its sorted texts. Add units and limits by hand. A column with an empty cell may
     be empty at the sites too. Columns of dates, row names and free text are left out and reported
-    with ``say``.
+    with ``say``, except ``texts``, which become text columns.
 
     ``classes`` lists the class names if some have no example. With ``needs_whole``, no column may
     be empty, because sites drop incomplete rows or models cannot use them. Raises ValueError if no
@@ -369,7 +391,7 @@ def schema_of(
             ids=ids,
         )
     return _schema_of_table(
-        file, label, task, classes, ids, needs_whole=needs_whole, say=say
+        file, label, task, classes, ids, needs_whole=needs_whole, texts=texts, say=say
     )
 
 
@@ -388,15 +410,22 @@ def _schema_of_table(
     ids: str,
     *,
     needs_whole: bool,
+    texts: Sequence[str],
     say: Callable[[str], None],
 ) -> Schema:
     import numpy as np
 
     cells = read_cells(file)
-    if label not in cells:
-        raise ValueError(
-            f"{file.name} has no column {label!r}{nearest(label, list(cells))}"
-        )
+    for name in (label, *texts):
+        if name not in cells:
+            raise ValueError(
+                f"{file.name} has no column {name!r}{nearest(name, list(cells))}"
+            )
+    for name in texts:
+        if name in (label, ids):
+            raise ValueError(
+                f"column {name!r} is the label or names the rows, and a text column; choose"
+            )
     _, result = encode_labels(
         np.array(cells.pop(label), dtype=np.str_), task, file.name, classes
     )
@@ -406,7 +435,12 @@ def _schema_of_table(
     columns: list[Column] = []
     reasons: list[str] = []
     for name, values in cells.items():
+        if name in texts:
+            columns.append(Column(name, text=True))
+            continue
         why = explain_left_out(values)
+        if why is not None and DIFFERENT_TEXTS in why:
+            why += f"; name it with --text {name!r} to use it"
         if why is None:
             column = _describe_column(file, name, values, needs_whole=needs_whole)
             columns.append(column)

@@ -150,7 +150,8 @@ def schema_section(schema: Schema) -> Table:
         add_setting(section, "classes", schema.classes)
     if schema.columns:
         details = (
-            "features; one with values holds these texts, others hold numbers in the unit"
+            "features; one with values holds these texts, one with text holds free text, others hold "
+            "numbers in the unit"
         )
         section.add(tomlkit.comment(details))
         if schema.missing is not None:
@@ -168,7 +169,7 @@ def _leave_out_unset(column: Mapping[str, object]) -> dict[str, object]:
     result: dict[str, object] = {}
     for name, value in column.items():
         is_unset = value == () or value is False  # a limit of 0 is a value
-        is_of_texts = name == "unit" and column["values"]
+        is_of_texts = name == "unit" and (column["values"] or column["text"])
         if not is_unset and not is_of_texts:
             result[name] = value
     return result

@@ -4,6 +4,7 @@ from fallow.encoders.auto import Auto
 from fallow.encoders.convolution import Convolution
 from fallow.encoders.efficientnet_lite import EfficientNetLite0
 from fallow.encoders.fourier import Fourier
+from fallow.encoders.hashed_text import HashedText
 from fallow.encoders.identity import Identity
 from fallow.encoders.onnx import ONNX
 from fallow.encoders.open_clip import OpenCLIP
@@ -17,6 +18,7 @@ __all__ = [
     "Convolution",
     "EfficientNetLite0",
     "Fourier",
+    "HashedText",
     "Identity",
     "OpenCLIP",
     "SentenceTransformers",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from fallow.core.methods import Encoder, Methods, Tunable
 from fallow.core.missing import Missing
 from fallow.core.names import OWN, NamePolicy
+from fallow.core.texts import find_text_columns
 from fallow.core.types import SiteId, State
 from fallow.encoders.base import Shape, encode_rows, encoder_digest, is_half
 from fallow.encoders.build import build_encoder
@@ -21,6 +22,7 @@ from fallow.encoders.filling import Filling
 from fallow.experiment.finished import TrainedModel
 from fallow.privacy.settings import noise_refusal
 from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
 from fallow.sites.seen import Source
 from fallow.storage.features import FeatureStore
 from fallow.training.tuning import Tuning
@@ -34,6 +36,20 @@ def encoder_of(recipe: Recipe, shape: Shape, policy: NamePolicy = OWN) -> Encode
     if recipe.encoder is None:
         return None
     return build_encoder(recipe.encoder.name, shape, policy, **recipe.encoder.fields)
+
+
+def encoder_for_texts(encoder: Spec | None, features: Sequence[str]) -> Spec | None:
+    """Return the encoder of a table; with text columns, "auto" and no encoder become `HashedText`.
+
+    features: names of the features of the table.
+    """
+    columns = len(find_text_columns(features))
+    if not columns or encoder not in (None, Spec("auto"), Spec("hashed-text")):
+        return encoder
+    fields = {}
+    if columns > 1:
+        fields["columns"] = columns
+    return Spec("hashed-text", fields)
 
 
 def shape_seen(recipe: Recipe, shape: Shape, policy: NamePolicy = OWN) -> Shape:

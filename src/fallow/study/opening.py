@@ -22,7 +22,7 @@ from fallow.core.words import join_words
 from fallow.data.dataset import Dataset
 from fallow.data.facts import DataFacts, describe_data
 from fallow.data.own.cells import Say, say_nothing
-from fallow.experiment.encoding import shape_seen
+from fallow.experiment.encoding import encoder_for_texts, shape_seen
 from fallow.experiment.methods import methods_of
 from fallow.experiment.model_maker import ModelMaker
 from fallow.experiment.one_pass import is_one_pass
@@ -258,6 +258,9 @@ def options_of_methods() -> dict[str, list[str]]:
 
 def settle_recipe(recipe: Recipe, found: Dataset) -> Recipe:
     """Return the configuration completed from its data."""
+    if recipe.features is None:
+        encoder = encoder_for_texts(recipe.encoder, found.columns)
+        recipe = replace(recipe, encoder=encoder)
     if recipe.sites == 0:
         if found.groups is None:
             raise ValueError(

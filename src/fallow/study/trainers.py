@@ -18,6 +18,7 @@ SOURCES = {
     "auto": "random features",
     "fourier": "random Fourier features",
     "convolution": "random convolution features",
+    "hashed-text": "hashed n-grams of texts",
 }
 
 

@@ -11,14 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.core.missing import name_marks
+from fallow.core.texts import BUCKETS, name_buckets
 from fallow.core.words import join_some
 from fallow.data.own.cells import EMPTY, ColumnCells, Numbers
 from fallow.data.own.dialect import Dialect
+from fallow.data.own.texts import hash_texts
 from fallow.data.reading import ColumnRead
 
 MOST_LEVELS = 50  # texts of one column; more than this are names or sentences
 FEW_VALUES = 12  # a column of so few values may be categories some of which are numbers
 ENOUGH = 20  # rows from which on "nearly every row" says something
+DIFFERENT_TEXTS = "different texts in"  # of a column that could be a text column
 MANY = 100  # rows from which on numbers that count them are no measurement
 NEARLY = 0.9  # of the rows with a cell
 IDS = re.compile(
@@ -35,20 +38,24 @@ DATE = re.compile(
 @final
 @dataclass(frozen=True, eq=False)
 class RecognizedColumn:
-    """One column, recognized: numbers (n,) with NaN where a cell is empty, or levels.
+    """One column, recognized: numbers (n,) with NaN where a cell is empty, levels, or texts.
 
     codes: (n,) int32, which of the levels a cell is, -1 where it is empty.
+    texts: n texts of a text column, "" where a cell is empty.
     A column that only seems to name rows is left out, and keeps its numbers: see `keep_at_least_one`.
     """
 
     read: ColumnRead
     numbers: Numbers | None = None
     codes: npt.NDArray[np.int32] | None = None
+    texts: tuple[str, ...] | None = None
     infinite: int = 0
 
     def __len__(self) -> int:
         if self.codes is not None:
             return len(self.codes)
+        if self.texts is not None:
+            return len(self.texts)
         assert self.numbers is not None  # noqa: S101 - a used column is one of both
         return len(self.numbers)
 
@@ -58,14 +65,18 @@ class RecognizedColumn:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Features of the column: itself, or ``name=level`` for each level."""
+        """Features of the column: itself, ``name=level`` for each level, or those of a text."""
+        if self.texts is not None:
+            return name_buckets(self.read.name)
         if self.codes is None:
             return (self.read.name,)
         return tuple(f"{self.read.name}={level}" for level in self.read.values)
 
     @property
     def is_missing(self) -> npt.NDArray[np.bool_]:
-        """Which cells are empty: (n,)."""
+        """Which cells are empty: (n,).  An empty text is a text."""
+        if self.texts is not None:
+            return np.zeros(len(self.texts), dtype=np.bool_)
         if self.codes is not None:
             return self.codes < 0
         if self.numbers is not None and not self.read.missing:
@@ -107,8 +118,9 @@ def recognize_column(
 ) -> RecognizedColumn:
     """Recognize a column.
 
-    must: the column was requested, so it is used or an error.  Raises ValueError for text among
-    numbers, with its row and a fix, and for a requested column that cannot be used.
+    must: the column was requested, so it is used or an error.  A requested column of free text is a
+    text column.  Raises ValueError for text among numbers, with its row and a fix, and for a
+    requested column that cannot be used.
     """
     if cells.numbers is not None:
         return _recognize_numbers(name, cells.numbers, must)
@@ -135,7 +147,9 @@ def recognize_column(
         why = f"every row has {levels[0]!r}"
         return RecognizedColumn(ColumnRead(name, "left out", why=why))
     reason = explain_many_texts(len(levels), value)
-    if reason is not None and (len(levels) > MOST_LEVELS or not must):
+    if reason is not None and must:
+        return _recognize_text(name, codes, levels)
+    if reason is not None:
         return _leave_out(name, missing, reason, must, file)
     read = ColumnRead(name, "category", tuple(levels), missing)
     return RecognizedColumn(read, codes=codes)
@@ -157,7 +171,7 @@ def explain_many_texts(n_levels: int, given: int, enough: int = ENOUGH) -> str |
     >>> explain_many_texts(4, 30) is None
     True
     """
-    counted = f"({n_levels:,} different texts in {given:,} rows)"
+    counted = f"({n_levels:,} {DIFFERENT_TEXTS} {given:,} rows)"
     if names_every_row(n_levels, given, enough):
         return f"it names rows {counted}"
     if n_levels > MOST_LEVELS:
@@ -168,6 +182,15 @@ def explain_many_texts(n_levels: int, given: int, enough: int = ENOUGH) -> str |
 def names_every_row(n_levels: int, given: int, enough: int = ENOUGH) -> bool:
     """Whether so many texts differ in nearly every row, as names do; arguments as above."""
     return n_levels >= NEARLY * given and given >= enough
+
+
+def _recognize_text(
+    name: str, codes: npt.NDArray[np.int32], levels: Sequence[str]
+) -> RecognizedColumn:
+    """The column as texts, empty ones included."""
+    known = (*levels, "")  # the code -1 is the last
+    texts = tuple(known[code] for code in codes.tolist())
+    return RecognizedColumn(ColumnRead(name, "text"), texts=texts)
 
 
 def _leave_out(
@@ -299,22 +322,28 @@ class EncodedColumns:
 def encode_columns(columns: list[RecognizedColumn]) -> EncodedColumns:
     """The features of the used columns; the list is emptied on the way, to save memory.
 
-    For each column with empty cells there is one called ``name_missing`` at the end, 1 where a cell
-    was empty.
+    For each column with empty cells there is one called ``name_missing`` after them, 1 where a cell
+    was empty.  The features of texts are the last.
     """
+    written = [column for column in columns if column.texts is not None]
+    columns[:] = [column for column in columns if column.texts is None]
+    n = len((columns or written)[0])
     names = [feature for column in columns for feature in column.features]
     marked = [column.read.name for column in columns if column.read.missing]
     marks = name_marks(names, marked)
     names += [feature for feature, _ in marks]
-    n = len(columns[0])
-    whole = _find_one_array(columns)
+    n_plain = len(names)
+    names += [feature for column in written for feature in column.features]
+    whole = None
+    if not written:
+        whole = _find_one_array(columns)
     if whole is not None:  # numbers alone, as they were read: nothing to copy
         columns.clear()
         return EncodedColumns(whole, tuple(names), (), ())
     x = np.empty((n, len(names)), dtype=np.float32)
     levels: list[tuple[int, int]] = []
     at = 0  # where the features of the next column begin
-    mark_at = len(names) - len(marked)  # and where its mark stands
+    mark_at = n_plain - len(marked)  # and where its mark stands
     columns.reverse()  # the last is popped
     while columns:
         column = columns.pop()
@@ -330,6 +359,9 @@ def encode_columns(columns: list[RecognizedColumn]) -> EncodedColumns:
             x[:, mark_at] = column.is_missing
             mark_at += 1
         at += width
+    for number, column in enumerate(written):
+        first = n_plain + number * BUCKETS
+        hash_texts(column.texts or (), x[:, first : first + BUCKETS])
     return EncodedColumns(x, tuple(names), tuple(levels), marks)
 
 
@@ -357,6 +389,13 @@ def _find_one_array(columns: Sequence[RecognizedColumn]) -> Numbers | None:
     return base[: len(first)]
 
 
+def explain(column: ColumnRead) -> str:
+    """Why a column is no feature, and how a column of texts becomes one."""
+    if DIFFERENT_TEXTS in column.why:
+        return f"{column.why}; name it with --columns (columns=) to use it as text"
+    return column.why
+
+
 def describe_columns(columns: Sequence[ColumnRead]) -> list[str]:
     """Return notes about the columns."""
     outcome: list[str] = []
@@ -366,8 +405,13 @@ def describe_columns(columns: Sequence[ColumnRead]) -> list[str]:
                 f"column {column.name!r} holds texts and became {len(column.values)} columns of 0 "
                 "and 1"
             )
+        if column.kind == "text":
+            outcome.append(
+                f"column {column.name!r} is free text and became {BUCKETS:,} hashed features of words "
+                "and characters"
+            )
         if column.kind == "left out":
-            outcome.append(f"column {column.name!r} was left out: {column.why}")
+            outcome.append(f"column {column.name!r} was left out: {explain(column)}")
     holes = {c.name: c.missing for c in columns if c.missing and c.kind != "left out"}
     if holes:
         counted = join_some([f"{name} {count:,}" for name, count in holes.items()])

@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 
 from fallow.core.terms import nearest
+from fallow.core.texts import find_text_columns, name_buckets
 from fallow.data.own.archive import read_arrays
 from fallow.data.own.images import list_files, read_images
 from fallow.data.own.pixels import as_features, bring_to_shape
 from fallow.data.own.table import EMPTY, Columns, read_cells
+from fallow.data.own.texts import hash_texts
 
 
 @final
@@ -131,12 +133,23 @@ def _read_table(
     """The features of a table, (n, len(columns)), named by its column of IDs where it has one."""
     cells = read_cells(path)
     _check_levels(path, cells, columns)
+    written = find_text_columns(columns)
+    hashed = {feature for column in written for feature in name_buckets(column)}
     features = []  # (n,) each
     for name in columns:
+        if name in hashed:
+            continue
         if name in marked:
             features.append(_mark_empty(path, cells, marked[name]))
         else:
             features.append(_encode_column(path, cells, name))
+    for column in written:  # whose features are the last
+        if column not in cells:
+            raise ValueError(
+                f"{path.name} has no column {column!r}{nearest(column, list(cells))}"
+            )
+        texts = ["" if text.lower() in EMPTY else text for text in cells[column]]
+        features += list(hash_texts(texts).T)
     x = torch.from_numpy(np.stack(features, axis=1))
     if ids in cells:
         return ids, cells[ids], x

@@ -9,11 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.core.terms import nearest, nearest_column
+from fallow.core.texts import find_text_columns, name_buckets
 from fallow.data.dataset import Dataset
 from fallow.data.own.cells import cells_of_frame
 from fallow.data.own.labels import TaskChoice
 from fallow.data.own.open import from_assembled
-from fallow.data.own.table import Wanted, assemble
+from fallow.data.own.table import EMPTY, Wanted, assemble
+from fallow.data.own.texts import hash_texts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +60,8 @@ def from_frame(
         Features.  Empty: every other column except ``drop``.  Numbers and Booleans are used as they
         are; text and categories are one-hot encoded, with names ``column=level``.  Columns with
         names, counters, dates, free text or constant values, and empty ones, are omitted unless
-        listed here; ``notes`` mentions them.
+        listed here; ``notes`` mentions them.  Free text that is listed becomes hashed n-grams, for
+        the encoder `HashedText`.
     task : {"auto", "classification", "regression"}
         Task, if integers are regression targets.
     classes : sequence of str
@@ -154,9 +157,13 @@ def read_features(
     missing column and for text that the model does not know.
     """
     column_of = {str(column): column for column in df.columns}  # names may be numbers
+    written = find_text_columns(columns)
+    hashed = {feature for column in written for feature in name_buckets(column)}
     blocks = []  # (n,) each
     marked = {mark[0]: mark[1] for mark in marks}
     for feature in columns:
+        if feature in hashed:
+            continue
         if feature in marked and marked[feature] in column_of:
             is_empty = df[column_of[marked[feature]]].isna().to_numpy(dtype=bool)
             blocks.append(is_empty.astype(np.float32))
@@ -179,7 +186,22 @@ def read_features(
             raise ValueError(
                 f"{name} has no column {lacking!r}{nearest(lacking, list(column_of))}"
             )
+    for column in written:  # whose features are the last
+        if column not in column_of:
+            raise ValueError(
+                f"{name} has no column {column!r}{nearest(column, list(column_of))}"
+            )
+        blocks += list(hash_texts(_read_texts(df[column_of[column]])).T)
     return np.stack(blocks, axis=1)
+
+
+def _read_texts(values: pd.Series[Any]) -> list[str]:
+    """Return the texts of a column, "" for empty cells, as in training."""
+    texts = []
+    for text, is_missing in zip(values, values.isna(), strict=True):
+        written = "" if is_missing else str(text).strip()
+        texts.append("" if written.lower() in EMPTY else written)
+    return texts
 
 
 def _encode_level(

@@ -29,6 +29,7 @@ from fallow.data.own.columns import (
     RecognizedColumn,
     describe_columns,
     encode_columns,
+    explain,
     keep_at_least_one,
     names_rows,
     recognize_column,
@@ -258,7 +259,7 @@ def assemble(
     reads = [*(column.read for column in columns), *dropped]
     columns = [column for column in columns if column.is_used]
     if not columns:
-        reasons = "; ".join(f"{read.name!r}: {read.why}" for read in reads)
+        reasons = "; ".join(f"{read.name!r}: {explain(read)}" for read in reads)
         because = ""
         if reasons:
             because = f" ({reasons})"
@@ -368,6 +369,8 @@ def _find_lacking_rows(columns: Sequence[RecognizedColumn]) -> npt.NDArray[np.bo
 def _keep_rows(column: RecognizedColumn, keep: npt.NDArray[np.bool_]) -> RecognizedColumn:
     """The column without some of its rows, which are those that lack a feature."""
     read = replace(column.read, missing=0)
+    if column.texts is not None:
+        return replace(column, read=read, texts=tuple(compress(column.texts, keep)))
     if column.codes is not None:
         return replace(column, read=read, codes=column.codes[keep])
     assert column.numbers is not None  # noqa: S101 - a used column is one of both

@@ -20,6 +20,7 @@ from fallow.data.own.archive import read_arrays
 from fallow.data.own.cells import TABLES, number_in
 from fallow.data.own.pixels import as_features, bring_to_shape
 from fallow.data.own.table import EMPTY, Columns, read_all_cells
+from fallow.data.own.texts import hash_texts
 from fallow.data.reading import ColumnRead
 from fallow.deployment.schema import Column, Schema, explain_left_out, holds_dates, marks_of
 from fallow.deployment.site.pictures import (
@@ -167,7 +168,7 @@ def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     for column in schema.columns:
         in_column = [cell.lower() in EMPTY for cell in cells[column.name]]
         blank[column.name] = in_column
-        if not column.may_be_empty:
+        if not column.may_be_empty and not column.text:
             lacking[column.name] = in_column
             for line, lacks in enumerate(in_column):
                 if lacks:
@@ -183,9 +184,17 @@ def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     ids = kept.get(schema.ids) or _number_rows(rows)
     parts: list[Tensor] = []  # each (n, features of a column)
     for column in schema.columns:
-        parts.append(_encode_column(column, kept[column.name], is_empty[column.name], rows))
+        if not column.text:
+            parts.append(
+                _encode_column(column, kept[column.name], is_empty[column.name], rows)
+            )
     for _, name in marks_of(schema.columns):
         parts.append(torch.tensor(is_empty[name], dtype=torch.float32).unsqueeze(1))
+    for column in schema.columns:
+        if column.text:
+            cells_of = zip(kept[column.name], is_empty[column.name], strict=True)
+            texts = ["" if lacks else text for text, lacks in cells_of]
+            parts.append(torch.from_numpy(hash_texts(texts)))
     unlabeled = [""] * len(rows)
     labels = _parse_labels(schema, kept.get(schema.label, unlabeled), rows)
     for column in schema.columns:
@@ -224,7 +233,9 @@ def _number_rows(rows: Sequence[int]) -> list[str]:
 
 
 def _note_column(column: Column, n_missing: int) -> ColumnRead:
-    """Return how a column was read: as categories if texts were agreed, otherwise as numbers."""
+    """Return how a column was read: as text, as categories if values were agreed, or as numbers."""
+    if column.text:
+        return ColumnRead(name=column.name, kind="text", missing=n_missing)
     if column.values:
         return ColumnRead(
             name=column.name, kind="category", values=column.values, missing=n_missing
@@ -343,7 +354,7 @@ def _note_beyond(column: Column, cells: list[str]) -> str | None:
     if column.high is not None:
         high = column.high
     is_bounded = (low, high) != (-math.inf, math.inf)
-    if column.values or not is_bounded:
+    if column.values or column.text or not is_bounded:
         return None
     n_beyond = sum(not low <= float(cell) <= high for cell in cells)
     if not n_beyond:

@@ -228,7 +228,14 @@ def unpack_triangle(packed: Tensor, size: int) -> Tensor:
 
 def decompose(total: Totals) -> Path:
     """Return the path of all solutions; one decomposition is sufficient for every λ."""
-    e, u = torch.linalg.eigh(total.a)
+    try:
+        e, u = torch.linalg.eigh(total.a)
+    except RuntimeError:  # divide and conquer, with many features that are 0
+        from scipy.linalg import eigh
+
+        values, vectors = eigh(total.a.numpy(), driver="ev")  # slower, and always converges
+        e = torch.from_numpy(values)
+        u = torch.from_numpy(vectors)
     u = u.contiguous()  # as received: other strides give other rounding errors
     return Path(e.clamp_min(0), u, u.T @ total.b, total.mass, total.z, total.y)
 

@@ -1,0 +1,202 @@
+"""Hashed n-grams of texts, weighted by inverse document frequencies over all sites.
+
+The term weighting is that of Salton and Buckley (1988), as in scikit-learn's `TfidfTransformer`; the
+projection keeps inner products as that of Charikar, Chen and Farach-Colton (2002) does.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.complete import sum_of_all
+from fallow.core.contract import Contract
+from fallow.core.refusal import Refusal
+from fallow.core.streams import stream
+from fallow.core.terms import explain_constructor
+from fallow.core.texts import BUCKETS
+from fallow.core.types import Answer, State
+from fallow.core.view import View
+from fallow.encoders.base import Shape, check_parts, check_positive, round_digits
+from fallow.encoders.rows import all_blocks
+
+BATCH = 1024  # examples at a time
+LOST = 1e-11  # a variance below this share of the mean square is rounding of float64
+
+
+@explain_constructor
+@final
+@dataclass(frozen=True)
+class HashedText:
+    """Weight hashed words and character n-grams of text columns, and project them.
+
+    Each text column becomes ``features`` numbers.  Other columns of the table are standardized and
+    come before them.
+
+    Parameters
+    ----------
+    features : int
+        Number of features of a text column, at most 4,096.
+    columns : int
+        Number of text columns, whose hashed n-grams are the last features of a table.
+    seed : int
+        Seed of the projection.
+    half : bool
+        Round features to float16.
+
+    Notes
+    -----
+    A dataset has 4,096 hashed features for each text column: signed counts of words and of 3 to 5
+    characters within words.  Sites send how many examples have each of them, the number of
+    examples, and sums and squares of other columns, over all examples, labeled or not.  No
+    vocabulary and no text leaves a site, but frequent n-grams can be recognized in the aggregates.
+
+    The weight of a feature is ln((1 + examples) / (1 + examples that have it)) + 1, and each
+    weighted text has length 1.  The projection adds each of the 4,096 with a random sign to one of
+    the ``features``.
+
+    References
+    ----------
+    Salton, Buckley. Term-Weighting Approaches in Automatic Text Retrieval. 1988.
+
+    Examples
+    --------
+    >>> HashedText().width((4096,))
+    1024
+    >>> HashedText(columns=2).width((8195,))  # three other columns
+    2051
+    """
+
+    features: int = 1024  # D
+    columns: int = 1
+    seed: int = 0
+    half: bool = False
+
+    version: ClassVar[int] = 1
+    contract: ClassVar[Contract] = Contract(
+        title="Hashed texts",
+        paper="Term-Weighting Approaches in Automatic Text Retrieval",
+        year=1988,
+        authors="Salton, Gerard and Buckley, Christopher",
+        sum={
+            "frequencies": "aggregates of numbers of examples, of examples with each hashed n-gram, "
+            "and of each other column and of its squares"
+        },
+    )
+
+    def __post_init__(self) -> None:
+        check_positive(self, "features", "columns")
+        if self.features > BUCKETS:
+            raise ValueError(
+                f"HashedText: features is {self.features}; a text has {BUCKETS} hashed n-grams, "
+                "give at most as many"
+            )
+
+    def width(self, shape: Shape) -> int:
+        return self._count_others(shape) + self.columns * self.features
+
+    def _count_others(self, shape: Shape) -> int:
+        """Return the number of columns that are no texts."""
+        others = math.prod(shape) - self.columns * BUCKETS
+        if len(shape) != 1 or others < 0:
+            raise ValueError(
+                f"{self.contract.title} encodes tables with {self.columns} text column(s); list the "
+                "columns of free text with columns= (--columns), or use another encoder"
+            )
+        return others
+
+    # -- server side ------------------------------------------------------------------------
+
+    def fit(self, ask: Ask, shape: Shape) -> State:
+        """Return ``weight`` (columns x 4,096,) and, with other columns, their center and spread.
+
+        A constant column has spread 0.
+        """
+        others = self._count_others(shape)
+        total = sum_of_all(ask, "frequencies")
+        rows = total["rows"].round()
+        documents = total["documents"].round().clamp(min=0)  # (columns * BUCKETS,)
+        documents = torch.minimum(documents, rows)
+        weight = ((1 + rows) / (1 + documents)).log() + 1
+        if not others:
+            return {"weight": weight}
+        mean = total["columns"] / rows
+        square = total["squares"] / rows
+        variance = square - mean.square()
+        variance = torch.where(variance > LOST * square, variance, 0.0)
+        return {
+            "weight": weight,
+            "center": round_digits(mean),
+            "spread": round_digits(variance.sqrt()),
+        }
+
+    # -- client side --------------------------------------------------------------------------
+
+    def frequencies(self, view: View) -> Answer:
+        rows = 0
+        documents = torch.zeros((), dtype=torch.float64)
+        columns = torch.zeros((), dtype=torch.float64)
+        squares = torch.zeros((), dtype=torch.float64)
+        for block in all_blocks(view, BATCH):  # (b, d)
+            others, grams = self._divide(block)
+            rows += len(block)
+            documents = documents + (grams != 0).sum(0).double()
+            columns = columns + others.sum(0)
+            squares = squares + others.square().sum(0)
+        answer: Answer = {"rows": float(rows), "documents": documents}
+        if columns.numel():
+            answer = {**answer, "columns": columns, "squares": squares}
+        return answer
+
+    def check_state(self, shape: Shape, state: State) -> None:
+        """Raise Refusal unless the state has positive weights, and spreads that are not negative."""
+        others = self._count_others(shape)
+        title = self.contract.title
+        shapes: dict[str, Shape] = {"weight": (self.columns * BUCKETS,)}
+        if others:
+            shapes |= {"center": (others,), "spread": (others,)}
+        check_parts(title, state, shapes)
+        if bool((state["weight"] < 1).any()):  # ln of at least 1, plus 1
+            raise Refusal(f"a weight that {title} was fitted to is below 1")
+        if others and bool((state["spread"] < 0).any()):
+            raise Refusal(f"a spread that {title} was fitted to is below 0")
+
+    # -- everywhere -------------------------------------------------------------------------
+
+    def encode(self, x: Tensor, state: State) -> Tensor:
+        draw = stream(self.seed, "texts", self.features)
+        target = torch.randperm(BUCKETS, generator=draw) % self.features
+        sign = torch.randint(2, (BUCKETS,), generator=draw).float() * 2 - 1
+        blocks = []
+        for block in torch.split(x, BATCH):
+            others, grams = self._divide(block)
+            parts = []
+            if others.shape[1]:
+                spread = torch.where(state["spread"] > 0, state["spread"], 1.0)
+                away = (others.double() - state["center"]) / spread
+                parts.append(torch.where(state["spread"] > 0, away, 0.0).float())
+            weighted = weigh(grams.float(), state["weight"].float(), self.columns)
+            for column in torch.split(weighted, BUCKETS, dim=1):
+                projected = torch.zeros(len(block), self.features)
+                parts.append(projected.index_add_(1, target, column * sign))
+            blocks.append(torch.cat(parts, dim=1))
+        return torch.cat(blocks)
+
+    def _divide(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return other columns (n, p) and hashed n-grams (n, columns * 4,096)."""
+        grams = self.columns * BUCKETS
+        return x[:, :-grams], x[:, -grams:]
+
+
+def weigh(grams: Tensor, weight: Tensor, columns: int) -> Tensor:
+    """Return weighted n-grams, of length 1 in each text column: (n, columns * 4,096).
+
+    An empty text remains 0.
+    """
+    parts = torch.split(grams * weight, grams.shape[1] // columns, dim=1)
+    return torch.cat([torch.nn.functional.normalize(part, dim=1) for part in parts], dim=1)

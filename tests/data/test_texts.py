@@ -1,0 +1,122 @@
+"""Columns of free text in frames and files: features, notes and predictions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fallow as fl
+from fallow.core.texts import BUCKETS, find_text_columns, name_buckets
+from fallow.data import open_dataset
+from fallow.data.own.features import read_rows
+from fallow.data.own.frame import read_features
+from fallow.data.own.texts import hash_texts
+
+COMPLAINTS = {
+    "ill": ["fever", "cough", "rash"],
+    "well": ["control", "vaccination", "visit"],
+}
+
+
+def make_frame(n: int = 90) -> pd.DataFrame:
+    """Notes that contain a word of their class; ages, of which some are missing."""
+    draw = np.random.default_rng(0)
+    labels = draw.choice(list(COMPLAINTS), n)
+    notes = []
+    for row, label in enumerate(labels):
+        word = draw.choice(COMPLAINTS[label])
+        notes.append(f"{word}, seen on day {row} by {draw.choice(['Ann', 'Bea'])}")
+    frame = pd.DataFrame(
+        {
+            "note": notes,
+            "age": draw.integers(20, 80, n).astype(float),
+            "ward": [("a", "b", "c")[row % 3] for row in range(n)],
+            "state": labels,
+        }
+    )
+    frame.loc[3, "note"] = None
+    frame.loc[5, "age"] = np.nan
+    return frame
+
+
+LISTED = ["note", "age"]
+
+
+def test_listed_free_text_becomes_hashed_features_behind_the_other_columns() -> None:
+    data = fl.from_frame(make_frame(), "state", "ward", columns=LISTED)
+    assert data.columns == ("age", "age_missing", *name_buckets("note"))
+    assert find_text_columns(data.columns) == ("note",)
+    assert data.missing is not None and data.missing.levels == ()
+    assert any("'note' is free text and became 4,096 hashed" in note for note in data.notes)
+    assert data.reading is not None
+    kinds = {column.name: column.kind for column in data.reading.columns}
+    assert (kinds["note"], kinds["age"]) == ("text", "number")
+
+
+def test_free_text_that_is_not_listed_is_left_out_with_the_way_to_use_it() -> None:
+    data = fl.from_frame(make_frame(), "state", "ward")
+    assert data.columns == ("age", "age_missing")
+    (note,) = [note for note in data.notes if "'note'" in note]
+    assert note.endswith("; name it with --columns (columns=) to use it as text")
+    with pytest.raises(ValueError, match=r"no column of features \('note': .* use it as t"):
+        fl.from_frame(make_frame(), "state", "ward", drop=["age"])
+
+
+def test_a_file_and_a_frame_have_the_same_features(tmp_path: Path) -> None:
+    frame = make_frame()
+    frame.loc[7, "note"] = 'a "quoted", long\nnote'
+    frame.to_csv(tmp_path / "frame.csv", index=False)
+    file = open_dataset(
+        tmp_path / "frame.csv", label="state", site="ward", columns=tuple(LISTED)
+    )
+    data = fl.from_frame(frame, "state", "ward", columns=LISTED)
+    assert file.columns == data.columns
+    np.testing.assert_array_equal(file.x.numpy(), data.x.numpy())
+
+
+def test_rows_to_predict_have_the_features_of_training(tmp_path: Path) -> None:
+    frame = make_frame()
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    texts = [
+        "" if note is None else str(note)
+        for note in frame["note"].where(frame["note"].notna(), "")
+    ]
+    columns = ("age", "age_missing", *name_buckets("note"))
+    marks = (("age_missing", "age"),)
+    of_frame = read_features(frame, columns, marks=marks)
+    np.testing.assert_array_equal(of_frame[:, 2:], hash_texts(texts))
+    of_file = read_rows(tmp_path / "new.csv", columns, (2 + BUCKETS,), marks)
+    np.testing.assert_array_equal(of_file.x.numpy(), of_frame)
+    lacking = frame.drop(columns="note").assign(notes="a")
+    with pytest.raises(ValueError, match="no column 'note'; did you mean 'notes'"):
+        read_features(lacking, columns, marks=marks)
+    lacking.to_csv(tmp_path / "lacking.csv", index=False)
+    with pytest.raises(ValueError, match="no column 'note'; did you mean 'notes'"):
+        read_rows(tmp_path / "lacking.csv", columns, (2 + BUCKETS,), marks)
+
+
+def test_rows_with_missing_numbers_can_be_left_out_and_empty_notes_stay() -> None:
+    data = fl.from_frame(make_frame(), "state", "ward", columns=LISTED, drop_rows=True)
+    assert data.missing is None
+    assert len(data.x) + len(data.x_test) == 89
+
+
+def test_a_study_of_notes_uses_their_encoder_and_learns_from_them() -> None:
+    frame = make_frame(240)
+    data = fl.from_frame(frame, "state", "ward", columns=["note"])
+    run = fl.run(
+        fl.Federation(data, fl.Natural()), "margin", cycles=1, initial=20, budget=10
+    )
+    assert str(run.recipe.encoder) == "hashed-text"
+    predicted = run.predict(frame)
+    assert float(np.mean(predicted == frame["state"].to_numpy())) > 0.8
+    smaller = fl.run(
+        fl.Federation(data, fl.Natural()),
+        "random",
+        cycles=1,
+        encoder="hashed-text:features=64",
+    )
+    assert str(smaller.recipe.encoder) == "hashed-text:features=64"

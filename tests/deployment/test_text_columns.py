@@ -1,0 +1,167 @@
+"""Text columns at real sites: agreement, rows, a whole study, predictions and the labeling page."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fallow.core.texts import BUCKETS, name_buckets
+from fallow.data import open_dataset
+from fallow.data.own.texts import hash_texts
+from fallow.deployment.agreement import Agreement, at_sites
+from fallow.deployment.schema import Column, Schema, schema_from, schema_of
+from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.site.predict import predict_at
+from fallow.deployment.site.rows import read_rows
+from fallow.deployment.study_file import write_agreement
+from fallow.deployment.toml import schema_section
+from fallow.privacy import Privacy
+from fallow.privacy.signing import new_signing_key, verify_key
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from tests.deployment.desks import enter, make_desk
+from tests.deployment.worlds import NAMES, TINY, WAITS, Federation, at_once
+
+pytest.importorskip("cryptography")
+WORDS = {"ill": ("fever", "cough", "rash"), "well": ("control", "vaccination", "visit")}
+SCHEMA = Schema(
+    "table",
+    "classification",
+    "y",
+    ("ill", "well"),
+    (Column("note", text=True), Column("age", "years", may_be_empty=True)),
+    (2 + BUCKETS,),
+)
+SOLVED = replace(
+    TINY, training=Spec("closed-form"), encoder=Spec("auto"), initial=8, standardize="none"
+)
+
+
+def write_notes(file: Path, n: int = 40, seed: int = 0, *, labeled: bool = True) -> Path:
+    """Notes with a word of their class."""
+    draw = np.random.default_rng(seed)
+    with file.open("w", newline="", encoding="utf-8") as opened:
+        lines = csv.writer(opened)
+        lines.writerow(["note", "age", "y"])
+        for row in range(n):
+            label = ("ill", "well")[row % 2]
+            note = f"{draw.choice(WORDS[label])}, day {row}"
+            age = "" if row == 3 else str(draw.integers(20, 80))
+            lines.writerow([note, age, label if labeled else ""])
+    return file
+
+
+def test_named_columns_of_an_example_are_texts(tmp_path: Path) -> None:
+    example = write_notes(tmp_path / "e.csv")
+    schema = schema_of(example, "y", texts=("note",))
+    columns = (Column("note", text=True), Column("age", may_be_empty=True))
+    assert schema.columns == columns
+    assert schema.features == ("age", "age_missing", *name_buckets("note"))
+    told: list[str] = []
+    assert schema_of(example, "y", say=told.append).columns == columns[1:]
+    assert told[0].endswith(
+        "(40 different texts in 40 rows); name it with --text 'note' to use it"
+    )
+    with pytest.raises(ValueError, match="no column 'notes'; did you mean 'note'"):
+        schema_of(example, "y", texts=("notes",))
+    with pytest.raises(ValueError, match="'y' is the label or names the rows"):
+        schema_of(example, "y", texts=("y",))
+
+
+def test_the_file_says_which_columns_are_texts_and_is_read_back() -> None:
+    section = schema_section(SCHEMA)
+    assert '{name = "note", text = true}' in section.as_string()
+    assert schema_from(section.unwrap()) == SCHEMA
+    other = replace(
+        SCHEMA, columns=(replace(SCHEMA.columns[0], unit="x"), SCHEMA.columns[1])
+    )
+    assert other.digest != SCHEMA.digest
+    with pytest.raises(ValueError, match="text = true, and values, low, high or may_be"):
+        Column("note", text=True, may_be_empty=True)
+
+
+def test_a_site_has_the_features_of_a_simulation(tmp_path: Path) -> None:
+    file = write_notes(tmp_path / "rows.csv")
+    rows = read_rows(file, SCHEMA)
+    data = open_dataset(file, label="y", columns=("note", "age"))
+    assert data.columns == SCHEMA.features
+    simulated = torch.cat([data.x, data.x_test]).nan_to_num(-1)
+    at_site = rows.x.nan_to_num(-1)
+    assert sorted(map(tuple, simulated.tolist())) == sorted(map(tuple, at_site.tolist()))
+    assert [column.kind for column in rows.columns] == ["text", "number"]
+    empty = tmp_path / "empty.csv"
+    empty.write_text("note,age,y\nNA,40,ill\nfever,50,ill\n", encoding="utf-8")
+    read = read_rows(empty, SCHEMA)
+    assert read.x[0, 2:].abs().max() == 0
+    assert torch.equal(read.x[1, 2:], torch.from_numpy(hash_texts(["fever"]))[0])
+    assert read.describe(0) == (("note", "", ""), ("age", "40", "years"))
+
+
+def test_the_agreement_names_the_encoder_of_texts() -> None:
+    assert at_sites(SOLVED, "a", 3, SCHEMA).encoder == Spec("hashed-text")
+    two = (Column("note", text=True), Column("more", text=True))
+    schema = replace(SCHEMA, columns=two, shape=(2 * BUCKETS,))
+    assert at_sites(SOLVED, "a", 3, schema).encoder == Spec("hashed-text", {"columns": 2})
+
+
+def open_clinics(folder: Path, recipe: Recipe) -> Federation:
+    """Three sites with files of notes; annotators know the class of each row."""
+    secret = new_signing_key()
+    names = NAMES[:3]
+    agreed = Agreement(
+        "clinics",
+        at_sites(at_once(recipe), "clinics", 3, SCHEMA),
+        SCHEMA,
+        names,
+        verify_key(secret),
+        0,
+        WAITS,
+        smallest=1,
+    )
+    write_agreement(folder / "study.toml", agreed)
+    sites = {}
+    for number, name in enumerate(names):
+        rows = write_notes(folder / f"{name}.csv", seed=number, labeled=False)
+        tests = write_notes(folder / f"{name}-test.csv", seed=number + 3)
+        sites[name] = SiteFolder.create(
+            folder / name, folder / "study.toml", name=name, data=str(rows), test=str(tests)
+        )
+    return Federation(
+        folder, agreed, SCHEMA.example, secret, sites, who=lambda site, row: float(row % 2)
+    )
+
+
+def test_a_study_of_notes_runs_and_predicts_at_its_sites(tmp_path: Path) -> None:
+    world = open_clinics(tmp_path, replace(SOLVED, privacy=Privacy(secure_sum=True)))
+    assert world.program().go()
+    record = world.records()[-1]
+    assert record["accuracy"] > 0.8
+    revealed = {row["verb"]: row["what"] for row in record["revealed"]}
+    assert "examples with each hashed n-gram" in revealed["frequencies"]
+    hits = []
+    for name, site in world.sites.items():
+        result = predict_at(
+            site.path, tmp_path / f"{name}-test.csv", tmp_path / name / "p.csv"
+        )
+        with open(result.path, encoding="utf-8") as file:
+            predicted = [line["prediction"] for line in csv.DictReader(file)]
+        hits += [label == ("ill", "well")[row % 2] for row, label in enumerate(predicted)]
+    assert float(np.mean(hits)) == pytest.approx(record["accuracy"])
+    world.close()
+
+
+def test_the_labeling_page_shows_a_long_text_whole(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    long = "fever & cough since monday. " * 200
+    lines = [f'"{long}",40,', *(f"short {row},50," for row in range(5))]
+    file.write_text("note,age,y\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    browser = enter(make_desk(tmp_path, SCHEMA, read_rows(file, SCHEMA), asked=(0, 1)))
+    browser.get()
+    page = browser.shown.text
+    assert '<div tabindex="0" role="region" aria-label="note">fever &amp; cough' in page
+    assert page.count("fever &amp; cough") == 200
