@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnxruntime
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -76,6 +77,29 @@ def test_arrays_with_their_channels_last_are_what_they_are_with_channels_first(
         fl.run(fl.Federation(data, sites=5), "margin", cycles=0) for data in (last, first)
     ]
     assert find_accuracy(runs[0]) == find_accuracy(runs[1]) > 5 * MOST_FREQUENT
+
+
+def test_labels_of_nan_are_counted(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    y = np.arange(40) % 2.0
+    y[:7] = np.nan
+    sentence = "7 of 40 labels are NaN; these examples are treated as unlabeled"
+    with pytest.warns(UserWarning, match=f"arrays: {sentence}"):
+        data = fl.from_arrays(x, y)
+    assert "2 classes, 7 unlabeled, " in repr(data)
+    table = pd.DataFrame(x, columns=["a", "b", "c"]).assign(label=y)
+    with pytest.warns(UserWarning, match=sentence):
+        fl.from_frame(table, label="label")
+    confirmed = [None if np.isnan(value) else value for value in y]
+    assert fl.from_arrays(x, confirmed).classes == ("0", "1")
+
+
+def test_a_long_tail_needs_no_settings() -> None:
+    federation = fl.Federation("digits", fl.LongTail(), sites=5)
+    rows = np.concatenate(list(federation.rows().values()))
+    counts = np.bincount(federation.dataset.y[rows])
+    assert counts.tolist() == sorted(counts, reverse=True)
+    assert counts[0] // counts[9] == 20
 
 
 # -- a model and a strategy of one's own ----------------------------------------------------------
@@ -297,7 +321,44 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
         "there is no strategy; write fl.select(pool, strategy",
     ),
     (lambda: fl.select(None, "random", n=2), {}, "the pool is None; give rows, or {'a': "),
+    (
+        lambda: fl.run("digits", None),  # type: ignore[arg-type]
+        {},
+        "strategy is None; name a query strategy, such as 'margin', or leave it out",
+    ),
     # values of a wrong kind or length
+    (
+        lambda: fl.Federation("digits", fl.Natural()),
+        {},
+        "digits has no sites of its own, which fl.Natural needs; give their column",
+    ),
+    (
+        lambda: fl.Federation("digits", sites=0),
+        {},
+        "sites is 0; give the number of sites, 1 or more",
+    ),
+    (
+        lambda: fl.Federation("digits", sites=5000),
+        {},
+        "sites is 5000 and digits has 1438 training examples; give at most one site",
+    ),
+    (
+        lambda: fl.run("digits", "random", encoder="resnet18"),
+        {},
+        "'resnet18' is not one of the encoders; for the pretrained network of timm, write "
+        "'timm:resnet18'",
+    ),
+    (
+        lambda: fl.run("digits", "random", encoder="ViT-B-32"),
+        {},
+        "'ViT-B-32' is not one of the encoders; for the pretrained network, write "
+        "'open-clip:ViT-B-32'",
+    ),
+    (
+        lambda: fl.run("digits", "random", recipe="demoo"),
+        {},
+        "'demoo' is not a recipe; did you mean 'demo'?",
+    ),
     (
         fl.from_arrays,
         {"x": POOL, "y": None},

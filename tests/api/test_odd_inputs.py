@@ -479,6 +479,7 @@ def test_sites_are_numbers_or_texts_or_a_column() -> None:
         fl.from_arrays(x, y, sites=[None, *["a"] * 19])
 
 
+@pytest.mark.filterwarnings("ignore:arrays. 5 of 20 labels are NaN")
 @pytest.mark.parametrize(
     ("labels", "classes", "unlabeled"),
     [

@@ -107,7 +107,7 @@ def arrays(path: Path, **changed: object) -> None:
         (
             lambda p: arrays(p / "bad.npz", lables=np.zeros(60)),
             (*RUN, "bad.npz"),
-            "arrays that mean nothing here: 'lables'",
+            "has unknown arrays, 'lables'",
         ),
         (
             lambda p: arrays(p / "bad.npz", x=np.full((60, 6), np.nan)),

@@ -47,7 +47,7 @@ def test_a_long_tail_longer_than_its_classes_says_what_would_fit() -> None:
     with pytest.raises(
         ValueError, match=r"110 of the 90 rows of class 0; set n_max .*10 and 90"
     ):
-        LongTail(10).split(y, 3, rng())
+        LongTail(10, n_max=110).split(y, 3, rng())
     LongTail(10, n_max=90).split(y, 3, rng())
     with pytest.raises(ValueError, match="give 1 or more"):
         LongTail(0.5)

@@ -17,7 +17,7 @@ from fallow.data import from_arrays as from_plain_arrays
 from fallow.data import load as load_named
 from fallow.data.catalog.named import CATALOG
 from fallow.data.own.cells import TABLES
-from fallow.data.own.labels import TaskChoice
+from fallow.data.own.labels import TaskChoice, warn_of_nan
 from fallow.data.own.pixels import Channels, describe_move, has_channels_last
 
 
@@ -144,6 +144,7 @@ def from_arrays(
         raise ValueError(
             f"{name}: y is None; give one label for each row, None or -1 where it is unknown"
         )
+    warn_of_nan(as_array(y, f"{name}: labels"), name, stacklevel=3)
     if x_test is not None:
         x_test = _features(x_test)
     if y_test is not None:

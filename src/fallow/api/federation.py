@@ -79,6 +79,7 @@ class Federation:
             count = 0 if spec.name == "natural" else 10
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise ValueError(f"sites is {sites!r}; give a whole number of sites")
+        _check_sites(path, spec.name, count)
         object.__setattr__(self, "dataset", path)
         object.__setattr__(self, "partition", spec)
         object.__setattr__(self, "sites", count)
@@ -127,4 +128,22 @@ class Federation:
         )
         return pd.DataFrame(
             report["matrix"], index=list(rows), columns=list(self.dataset.classes)
+        )
+
+
+def _check_sites(dataset: Dataset, partition: str, count: int) -> None:
+    """Raise ValueError if the data cannot have this number of sites."""
+    if partition == "natural":
+        if dataset.groups is None:
+            raise ValueError(
+                f"{dataset.name} has no sites of its own, which fl.Natural needs; give their column "
+                "(site=) or array (sites=) with the data, or use another partition such as fl.IID()"
+            )
+        return
+    if count == 0:
+        raise ValueError("sites is 0; give the number of sites, 1 or more")
+    if count > len(dataset.x):
+        raise ValueError(
+            f"sites is {count} and {dataset.name} has {len(dataset.x)} training examples; give at "
+            "most one site for each example"
         )

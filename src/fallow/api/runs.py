@@ -59,10 +59,13 @@ from fallow.study.trained import Trained
 if TYPE_CHECKING:
     import pandas as pd
 
+DEFAULT = "default"
+"""Strategy of the experiment configuration."""
+
 
 def run(
     federation: Federation | Dataset | str | Path | None = None,
-    strategy: StrategyLike | None = None,
+    strategy: StrategyLike = DEFAULT,
     *,
     training: TrainingLike | None = None,
     model: ModelLike | None = None,
@@ -87,7 +90,8 @@ def run(
     federation : Federation, Dataset, str or Path
         Federated dataset, or a dataset, or the name or path of one.
     strategy : query strategy, class or str
-        Query strategy, such as ``fl.AHFAL(tau=15)`` or ``"ahfal:tau=15"``.
+        Query strategy, such as ``fl.AHFAL(tau=15)`` or ``"ahfal:tau=15"``.  Default: that of
+        ``recipe``, otherwise random sampling.
     training : training algorithm, class or str, optional
         Training algorithm, such as ``fl.FedProx(mu=0.01)``.  Default: `ClosedForm`, a closed-form
         classifier on features of an encoder.  Specify it to use network settings (``model``,
@@ -148,6 +152,12 @@ def run(
     4
     """
     check_order(federation, strategy, "fl.run(federation, strategy, ...)", "federation")
+    if strategy is None:
+        raise ValueError(
+            "strategy is None; name a query strategy, such as 'margin', or leave it out for random "
+            "sampling"
+        )
+    is_named = not (isinstance(strategy, str) and strategy == DEFAULT)
     value = {
         "training": training,
         "model": model,
@@ -156,7 +166,7 @@ def run(
         "cycles": cycles,
         "rounds": rounds,
     }
-    strategies = [strategy for strategy in [strategy] if strategy is not None]
+    strategies = [strategy] if is_named else []
     request = read_request(
         federation, recipe, {"bounds": (), **value, **settings}, strategies
     )
@@ -166,7 +176,7 @@ def run(
     folder = make_folder(out)
     try:
         text = str(request.recipe.strategy)
-        if strategy is not None:
+        if is_named:
             text = request.collected.text(strategy)
         cell = StudyRun(text, seed)
         setup = Setup(request.recipe, folder, dataset=request.dataset, classes=classes)
@@ -175,9 +185,9 @@ def run(
                 setup,
                 [cell.strategy],
                 cell.seed,
-                suited=suit_strategies if strategy is None else None,
+                suited=None if is_named else suit_strategies,
             )
-            if strategy is None:
+            if not is_named:
                 cell = StudyRun(setup.recipe.strategies[0], cell.seed)
             open_kept(setup, [cell], "fallow.run", classes)
             keep_facts(setup.out, first.dataset)

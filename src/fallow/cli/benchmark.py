@@ -180,8 +180,7 @@ def _choose_tasks(named: Sequence[str], fedavg: bool) -> list[Recipe]:
         short = name.removeprefix("benchmark/")
         if short not in tasks:
             raise ValueError(
-                f"{name!r} is not a task of the benchmark{nearest(short, list(tasks))}; choose from "
-                f"{', '.join(tasks)}"
+                f"{name!r} is not a task of the benchmark{nearest(short, list(tasks))}"
             )
         chosen.append(tasks[short])
     return chosen

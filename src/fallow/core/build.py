@@ -102,8 +102,29 @@ def _explain_unknown(package: Packages, name: str) -> str:
     for cls in names(package).values():
         aliases = getattr(getattr(cls, "contract", None), "aliases", ())
         written += [spell_class(cls), *(alias for alias in aliases if ":" not in alias)]
-    hint = nearest(name.lower().replace("_", "-"), written)
+    written_name = name.lower().replace("_", "-")
+    otherwise = ""
+    if first.__name__ == "fallow.encoders":
+        otherwise = _suggest_network(name)
+    hint = nearest(written_name, written, otherwise)
     return f"{name!r} is not one of the {kind}{hint}"
+
+
+NETWORKS = {
+    "open-clip": ("clip", "vit-b-", "vit-l-", "vit-h-"),
+    "sentence-transformers": ("minilm", "mpnet", "bert", "sentence"),
+}
+"""Encoder -> parts of the names of its networks; a name with a digit is otherwise one of timm."""
+
+
+def _suggest_network(name: str) -> str:
+    """Return how to write the encoder with a pretrained network of this name, if it may be one."""
+    for encoder, parts in NETWORKS.items():
+        if any(part in name.lower() for part in parts):
+            return f"for the pretrained network, write '{encoder}:{name}'"
+    if any(character.isdigit() for character in name):
+        return f"for the pretrained network of timm, write 'timm:{name}'"
+    return ""
 
 
 def build(

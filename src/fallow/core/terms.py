@@ -60,15 +60,21 @@ TERMS: Mapping[str, str] = {
 MANY = 60  # number of names beyond which an error does not list them
 
 
-def nearest(word: str, words: list[str]) -> str:
-    """Return the part of a sentence with the nearest known word, or all if there are few.
+def nearest(word: str, words: list[str], otherwise: str = "") -> str:
+    """Return the end of a sentence with the nearest known word, or all if there are few.
+
+    ``otherwise`` ends the sentence if no word is near.
 
     >>> nearest("entrpy", ["random", "entropy"])
     "; did you mean 'entropy'?"
+    >>> nearest("pool", ["random"], otherwise="'fallow algorithms' lists them")
+    "; 'fallow algorithms' lists them"
     """
     close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
     if close:
         return f"; did you mean {close[0]!r}?"
+    if otherwise:
+        return f"; {otherwise}"
     if len(words) > MANY:
         return ""
     return f"; known: {', '.join(sorted(words))}"

@@ -77,7 +77,7 @@ class Dataset:
     ...     classes=("no", "yes"),
     ... )
     >>> d
-    Dataset(toy: 4 rows of 4, 2 classes, 1 test rows)
+    Dataset(toy: 4 rows of 4, 2 classes, 1 unlabeled, 1 test rows)
     >>> d.task, d.n_classes, int(d.is_labeled.sum())
     ('classification', 2, 3)
     """
@@ -113,8 +113,10 @@ class Dataset:
         sites = ""
         if self.groups is not None:
             sites = f", {len(self.group_names)} sites"
+        missing = int((self.y.isnan() if self.y.is_floating_point() else self.y < 0).sum())
+        unlabeled = f", {missing} unlabeled" if missing else ""
         return (
-            f"Dataset({self.name}: {len(self.x)} rows of {shape}, {what}{sites}, "
+            f"Dataset({self.name}: {len(self.x)} rows of {shape}, {what}{unlabeled}{sites}, "
             f"{len(self.x_test)} test rows)"
         )
 

@@ -125,10 +125,8 @@ class Agreement:
         if self.guideline is not None:
             check_guideline(self.guideline)
         if self.link not in LINKS:
-            raise ValueError(
-                f"federation.link is {self.link!r:.80}{nearest(self.link, list(LINKS))}; it is one "
-                f"of {', '.join(LINKS)}"
-            )
+            hint = nearest(self.link, list(LINKS), f"it is one of {', '.join(LINKS)}")
+            raise ValueError(f"federation.link is {self.link!r:.80}{hint}")
         least = 1
         if self.recipe.privacy.secure_sum:
             least = SMALLEST

@@ -97,7 +97,11 @@ def _find_by_name(name: str) -> Recipe:
             f"{name!r} is not a recipe: a file of settings ends in .toml, a table of your own in .csv "
             "or another ending of docs/load-data.md; 'fallow recipes' lists names"
         )
-    hint = nearest(name, list(load_recipes()))
-    if not hint and "/" in name:
-        hint = ", or its distribution is not installed (recipes of papers: fallow-papers)"
-    raise ValueError(f"{name!r} is not a recipe{hint}; 'fallow recipes' lists them")
+    otherwise = "'fallow recipes' lists them"
+    if "/" in name:
+        otherwise = (
+            "or its distribution is not installed (recipes of papers: fallow-papers); "
+            + otherwise
+        )
+    hint = nearest(name, list(load_recipes()), otherwise)
+    raise ValueError(f"{name!r} is not a recipe{hint}")

@@ -105,6 +105,5 @@ def find_all(name: str) -> list[Setting]:
     settings = list_settings()
     known = {one.name for one in settings}
     known |= {one.last_part for one in settings + all_fields}
-    raise ValueError(
-        f"{name} is not a setting{nearest(name, sorted(known))}; 'fallow settings' lists them"
-    )
+    hint = nearest(name, sorted(known), "'fallow settings' lists them")
+    raise ValueError(f"{name} is not a setting{hint}")

@@ -12,7 +12,7 @@ from fallow.core.terms import nearest, nearest_column
 from fallow.core.texts import find_text_columns, name_buckets
 from fallow.data.dataset import Dataset
 from fallow.data.own.cells import cells_of_frame
-from fallow.data.own.labels import TaskChoice
+from fallow.data.own.labels import TaskChoice, warn_of_nan
 from fallow.data.own.open import from_assembled
 from fallow.data.own.table import EMPTY, Wanted, assemble
 from fallow.data.own.texts import hash_texts
@@ -111,6 +111,7 @@ def from_frame(
         _check_columns(df, test, name)
         together = _concatenate(df, test)
     y = _read_labels(together, label)
+    warn_of_nan(y, name, stacklevel=3)
     sites = None
     if site is not None:
         sites = _read_sites(together, site, name)

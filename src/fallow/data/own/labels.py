@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -170,3 +171,16 @@ def _format_number(value: float) -> str:
     if value == np.floor(value):
         return str(int(value))
     return str(value)
+
+
+def warn_of_nan(labels: npt.NDArray[Any], name: str, stacklevel: int) -> None:
+    """Warn that examples with the label NaN count as unlabeled."""
+    if labels.dtype.kind != "f":
+        return
+    missing = int(np.isnan(labels).sum())
+    if 0 < missing < len(labels):
+        warnings.warn(
+            f"{name}: {missing} of {len(labels)} labels are NaN; these examples are treated as "
+            "unlabeled",
+            stacklevel=stacklevel,
+        )

@@ -130,11 +130,15 @@ def from_npz(
     for key in ("x", "y"):
         if key not in arrays:
             raise ValueError(f"{file} has no array {key!r}{nearest(key, list(arrays))}")
-    unknown = [f"{key!r}{nearest(key, list(words))}" for key in arrays if key not in words]
+    unknown = []
+    for key in arrays:
+        if key not in words:
+            hint = nearest(key, list(words), "unknown").removeprefix("; ").rstrip()
+            unknown.append(repr(key) if hint == "unknown" else f"{key!r} ({hint})")
     if unknown:
         raise ValueError(
-            f"{file} has arrays that mean nothing here: {'; '.join(unknown)}; rename them or leave "
-            f"them out (known are {', '.join(words)})"
+            f"{file} has unknown arrays, {', '.join(unknown)}; rename them or leave them out (known: "
+            f"{', '.join(words)})"
         )
     npz: dict[str, npt.NDArray[Any]] = {}
     for key, word in ARRAYS.items():

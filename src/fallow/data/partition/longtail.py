@@ -55,7 +55,8 @@ class LongTail:
     inner_fields : mapping
         Fields of ``inner``, such as ``{"alpha": 0.1}``.
     n_max : int, optional
-        Number of examples of the largest class.  None: number of examples / number of classes.
+        Number of examples of the largest class.  None: number of examples / number of classes, or
+        the largest number for which every class has enough examples.
 
     Examples
     --------
@@ -68,7 +69,9 @@ class LongTail:
     rho: float = 20  # head / tail; 1 / rho is the public flag ``imb_ratio``
     inner: str = "IID"
     inner_fields: Mapping[str, Any] = field(default_factory=dict)
-    n_max: int | None = None  # examples of the largest class; None = examples / classes
+    n_max: int | None = (
+        None  # examples of the largest class; None = examples / classes, at most
+    )
 
     def __post_init__(self) -> None:
         check_positive("rho", self.rho)
@@ -95,16 +98,16 @@ class LongTail:
         """Return the sorted positions of the long-tailed subset."""
         rows = class_rows(y, "LongTail")
         classes = max(rows, default=0) + 1
+        have = np.array([len(rows.get(c, ())) for c in range(classes)])
+        exponents = np.arange(classes) / max(classes - 1, 1)
+        most = int((have * self.rho**exponents).min())
         largest = self.n_max
         if largest is None:
-            largest = len(y) // classes
+            largest = min(len(y) // classes, most)
         counts = longtail_counts(largest, classes, self.rho)
-        have = np.array([len(rows.get(c, ())) for c in range(classes)])
         cannot = (counts > have) | (counts == 0)
         if cannot.any():
             c = int(np.argmax(cannot))
-            exponents = np.arange(classes) / (classes - 1)
-            most = int((have * self.rho**exponents).min())
             raise ValueError(
                 f"LongTail(rho={self.rho}, n_max={largest}) asks for {counts[c]} of "
                 f"the {have[c]} rows of class {c}; set n_max between "
