@@ -100,8 +100,7 @@ def _find_by_name(name: str) -> Recipe:
     otherwise = "'fallow recipes' lists them"
     if "/" in name:
         otherwise = (
-            "or its distribution is not installed (recipes of papers: fallow-papers); "
-            + otherwise
+            f"install the distribution that has it (papers: fallow-papers); {otherwise}"
         )
     hint = nearest(name, list(load_recipes()), otherwise)
     raise ValueError(f"{name!r} is not a recipe{hint}")
