@@ -143,7 +143,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 $(DEV_STAMP): pyproject.toml constraints.txt
 	$(call INSTALL,.[dev],Fallow with its tools for development,about one to five minutes)
-	$(PIP_INSTALL) --no-build-isolation --no-deps -e studies/fallow-papers
+	@$(PIP_INSTALL) --no-build-isolation --no-deps -e studies/fallow-papers
 	@touch $(STAMP) $@
 
 # Tools that look at the environment and are no part of it.

@@ -59,17 +59,17 @@ def main() -> None:
     try:
         for point in check_texts(version, rehearse=chosen.rehearse):
             say(point)
-        sdist, wheel = build_packages()
-        say(f"built {sdist.name} and {wheel.name}")
-        check_descriptions(sdist, wheel)
+        sdist, wheel, papers = build_packages()
+        say(f"built {sdist.name}, {wheel.name} and {papers.name}")
+        check_descriptions(sdist, wheel, papers)
         say("twine check is content")
-        for point in try_wheel(wheel, here=chosen.here):
+        for point in try_wheel(wheel, papers, here=chosen.here):
             say(point)
     except NotReadyError as error:
         sys.exit(f"not ready: {error}")
-    write_sums(sdist, wheel)
+    write_sums(sdist, wheel, papers)
     sys.stdout.write(
-        f"\nIn {DIST.name}/: sdist, wheel and SHA256SUMS.  Nothing was sent.  What remains is yours:\n"
+        f"\nIn {DIST.name}/: sdist, wheels and SHA256SUMS.  Nothing was sent.  What remains is yours:\n"
         f"  git tag -s v{version} -m 'Fallow {version}'\n"
         f"  git push origin v{version}      # the hosted workflow builds, tries and publishes it\n"
     )
@@ -118,8 +118,8 @@ def check_texts(version: str, rehearse: bool) -> Iterator[str]:
     yield f"no other commit is tagged {tag}"
 
 
-def build_packages() -> tuple[Path, Path]:
-    """The sdist of what git tracks, and the wheel of what the sdist holds."""
+def build_packages() -> tuple[Path, Path, Path]:
+    """The sdist of what git tracks, the wheel of what the sdist holds, and that of the papers."""
     shutil.rmtree(DIST, ignore_errors=True)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -134,7 +134,8 @@ def build_packages() -> tuple[Path, Path]:
             archive.extractall(place / "unpacked", filter="data")
         (unpacked,) = (place / "unpacked").iterdir()
         wheel = build("wheel", unpacked)
-    return sdist, wheel
+        papers = build("wheel", source / "studies" / "fallow-papers")
+    return sdist, wheel, papers
 
 
 def build(kind: str, source: Path) -> Path:
@@ -146,15 +147,15 @@ def build(kind: str, source: Path) -> Path:
     return built
 
 
-def check_descriptions(sdist: Path, wheel: Path) -> None:
+def check_descriptions(*files: Path) -> None:
     """Would the index show the description?  twine lives among the tools."""
     twine = shutil.which("twine", path=str(ROOT / ".venv-tools" / "bin"))
     if twine is None:
         raise NotReadyError("twine is missing: run it as `make release`")
-    call([twine, "check", "--strict", str(sdist), str(wheel)], folder=ROOT)
+    call([twine, "check", "--strict", *map(str, files)], folder=ROOT)
 
 
-def try_wheel(wheel: Path, here: bool) -> Iterator[str]:
+def try_wheel(wheel: Path, papers: Path, here: bool) -> Iterator[str]:
     """Install it into an empty environment, and use it where no source tree is."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
@@ -183,6 +184,9 @@ def try_wheel(wheel: Path, here: bool) -> Iterator[str]:
         yield "new, compare, run and predict work there"
         call([fallow, "demo", "--out", "demo"], folder=work)
         yield "the demo works there"
+        call([*install, "--no-deps", str(papers)], folder=path)
+        call([fallow, "compare", "dpfl/digits-mini", "--dry-run"], folder=work)
+        yield "recipes of papers are found there"
 
 
 def measure_install(packages: Path) -> tuple[float, float]:

@@ -1,0 +1,32 @@
+"""The wheel of the papers: its tables are inside, and each entry point has recipes of its name."""
+
+from __future__ import annotations
+
+import configparser
+import shutil
+import zipfile
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+from tests.test_wheel import build
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_the_wheel_has_published_results_and_an_entry_point_for_every_prefix(
+    tmp_path: Path,
+) -> None:
+    source = tmp_path / "source"
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "tests")
+    shutil.copytree(ROOT, source, ignore=ignored)
+    with zipfile.ZipFile(build("wheel", source, tmp_path / "wheel")) as wheel:
+        files = set(wheel.namelist())
+        (listed,) = (name for name in files if name.endswith("entry_points.txt"))
+        entries = configparser.ConfigParser()
+        entries.read_string(wheel.read(listed).decode())
+    tables = {path.relative_to(ROOT / "src").as_posix() for path in ROOT.rglob("*.csv")}
+    assert len(tables) > 19
+    assert tables <= files
+    for prefix, target in entries["fallow.papers"].items():
+        paper = EntryPoint(prefix, target, "fallow.papers").load()
+        assert {recipe.name.partition("/")[0] for recipe in paper.recipes} == {prefix}
