@@ -39,8 +39,11 @@ def test_the_command_ends_with_what_was_measured_and_the_page(
     output = fallow("demo", "--seeds", "1", "--jobs", "1", "--out", str(out))
     assert output.code == 0, output.err
     study = read_study(out, load_known())
-    *_, sentence, where = output.out.strip().splitlines()
+    *_, labels, _, sentence, where = output.out.strip().splitlines()
     table = final_table(study)
+    assert labels.startswith("Labels to 90 % accuracy: ")
+    for row in table.rows:
+        assert row.is_bound or row.label in labels
     bound = table.row("bound:all-labels")
     assert bound and bound.score
     assert f"FedAvg with all labels is {bound.score.mean:.1f} %." in sentence

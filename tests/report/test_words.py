@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from fallow.report.final_table import final_table
 from fallow.report.page import report_html
-from fallow.report.words import best_of_each_training
+from fallow.report.words import best_of_each_training, describe_labels_to
 from fallow.study.reading import read_study
 from tests.report.conftest import write_study
 
@@ -43,6 +44,30 @@ def test_nothing_is_said_of_a_study_without_scores(tmp_path: Path) -> None:
     for records in folder.glob("cells/*/*/records.jsonl"):
         records.write_text("")
     assert write_summary(folder) == ""
+
+
+def test_labels_to_an_accuracy_are_interpolated_and_the_fewest_come_first(
+    make_study: Callable[..., Path],
+) -> None:
+    folder = make_study(strategies=("random", "ahfal", CLOSED, "bound:all-labels"))
+    curves = {
+        "random": {0: 0.5, 1: 0.7, 2: 0.9},  # after 20, 30 and 40 labels
+        "ahfal": {0: 0.5, 1: 0.9, 2: 0.95},
+        CLOSED: {0: 0.5, 1: 0.6, 2: 0.79},
+    }
+    for strategy, scores in curves.items():
+        for file in folder.glob(f"cells/{strategy}/*/records.jsonl"):
+            records = [json.loads(line) for line in file.read_text().splitlines()]
+            for record in records:
+                record["labeled"] = 10 * (record["cycle"] + 2)
+                record["accuracy"] = scores[record["cycle"]]
+            file.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    study = read_study(folder)
+    table = final_table(study)
+    assert describe_labels_to(study, table, 0.8) == (
+        "Labels to 80 % accuracy: ahfal 28, random 35, entropy + closed-form more than 40."
+    )
+    assert "ahfal at most 20, " in describe_labels_to(study, table, 0.3)
 
 
 @pytest.mark.parametrize(

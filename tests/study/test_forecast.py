@@ -75,6 +75,14 @@ def test_too_few_cycles_are_said_to_be_too_few() -> None:
     assert none.sentences()[0].startswith("No score on rows drawn by chance is known yet")
 
 
+def test_a_score_before_the_first_label_is_no_point_of_the_curve() -> None:
+    records = run_of([0.1, *RISING])
+    records[0]["labeled"] = 0
+    forecast = forecast_runs("random", [records])
+    assert [point.labels for point in forecast.points] == [200, 300, 400, 500, 600, 700]
+    assert forecast.curve is not None
+
+
 def test_scores_that_cannot_tell_are_said_not_to() -> None:
     wild = forecast_runs("random", [run_of([0.5, 0.9, 0.4, 0.8, 0.5])])
     assert "cannot tell; anything within [−" in wild.sentences()[0]

@@ -38,10 +38,10 @@ def demo(
     as_json: opt.AsObject = False,
 ) -> None:
     """Compare strategies on bundled digits at ten sites, in less than a minute."""
-    from fallow.recipes.demo import ABOUT, DEMO, FAST
+    from fallow.recipes.demo import ABOUT, DEMO, FAST, TARGET
     from fallow.recipes.papers import load_known
     from fallow.report.final_table import final_table
-    from fallow.report.words import best_of_each_training
+    from fallow.report.words import best_of_each_training, describe_labels_to
     from fallow.study.cell import Setup
     from fallow.study.reading import read_study
 
@@ -52,11 +52,12 @@ def demo(
     options = StudyOptions(jobs=jobs, resume=resume, quiet=quiet, as_json=as_json)
     _study(setup, None, range(seeds or recipe.seeds), options)
     study = read_study(setup.out, load_known())
-    console.print(
-        f"\n{best_of_each_training(study, final_table(study))}",
-        markup=False,
-        soft_wrap=True,
-    )
+    table = final_table(study)
+    for sentence in (
+        describe_labels_to(study, table, TARGET),
+        best_of_each_training(study, table),
+    ):
+        console.print(f"\n{sentence}", markup=False, soft_wrap=True)
     page = (setup.out / "report.html").absolute().as_uri()
     console.print(f"Open {page} for the learning curves.", markup=False, soft_wrap=True)
 

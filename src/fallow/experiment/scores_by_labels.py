@@ -77,10 +77,13 @@ def choose_source(points: Mapping[Source, Sequence[Point]]) -> Source:
 
 
 def _score_of(records: Sequence[Record], source: Source) -> Point | None:
-    """Return the score of a cycle from the records that count, or None."""
+    """Return the score of a cycle from the records that count, or None.
+
+    A model without any label is no point of a learning curve.
+    """
     last = records[-1]
     bought = last.get("labeled")
-    if bought is None:
+    if not bought:
         return None
     labels = float(bought)
     is_classes = last.get("accuracy") is not None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 from fallow.core.words import count_noun, join_some
+from fallow.experiment.metrics import labels_to_reach
 from fallow.report.final_table import FinalTable, Row, Spread, number
 from fallow.report.findings.degenerate import describe_baseline, find_equals, find_one_class
 from fallow.report.findings.personal import left_out
@@ -200,6 +202,38 @@ def best_of_each_training(study: StudyRecords, table: FinalTable) -> str:
         usual = usual_training(described)
         said += f"; that of {usual} with all labels is {bound.score.mean:.1f} %"
     return f"{said}."
+
+
+def describe_labels_to(study: StudyRecords, table: FinalTable, target: float) -> str:
+    """How many labels each strategy takes to an accuracy, in one sentence, the fewest first.
+
+    Mean accuracies are interpolated linearly between cycles.  "" for errors.
+    """
+    if table.measure != "accuracy":
+        return ""
+    reached: list[tuple[float, str]] = []
+    never: list[str] = []
+    for row in table.rows:
+        labels = study.labels(row.strategy)
+        curve = {
+            cycle: fmean(scores.values())
+            for cycle, scores in study.curve(row.strategy).items()
+        }
+        cycles = [cycle for cycle in sorted(curve) if labels.get(cycle)]
+        if row.is_bound or len(cycles) < 2:
+            continue
+        bought = [labels[cycle] for cycle in cycles]
+        needed = labels_to_reach(bought, [curve[cycle] for cycle in cycles], target)
+        if needed is None:
+            never.append(f"{row.label} more than {bought[-1]:.0f}")
+        elif needed == bought[0]:
+            reached.append((needed, f"{row.label} at most {needed:.0f}"))
+        else:
+            reached.append((needed, f"{row.label} {needed:.0f}"))
+    shown = [*(text for _, text in sorted(reached)), *never]
+    if not shown:
+        return ""
+    return f"Labels to {100 * target:.0f} % accuracy: {', '.join(shown)}."
 
 
 def _too_few(tests: Sequence[Comparison]) -> list[str]:
