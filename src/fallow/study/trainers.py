@@ -29,35 +29,55 @@ def describe_trainers(
 
     >>> from fallow.settings.spec import Spec
     >>> recipe = Recipe("a", rounds=3, model=Spec("mlp"))
-    >>> describe_trainers(recipe, ["random"], lambda _: None, is_regression=False)
-    'fedavg of mlp (3 rounds of 2 epochs, sgd with lr 0.01, batch size 16)'
+    >>> strategies = ["random", "random@training=fedprox"]
+    >>> describe_trainers(recipe, strategies, lambda _: None, is_regression=False)
+    'fedavg and fedprox of mlp (3 rounds of 2 epochs, sgd with lr 0.01, batch size 16)'
     """
-    kinds = []
+    trainers: dict[str, list[str]] = {}  # by what they train
     for strategy in strategies:
-        kinds.append(
-            _describe_trainer(variant(recipe, strategy), width(strategy), is_regression)
-        )
-    return "; ".join(dict.fromkeys(kinds))
+        changed = variant(recipe, strategy)
+        what = _describe_model(changed, width(strategy), is_regression)
+        name = str(changed.training)
+        same = trainers.setdefault(what, [])
+        if name not in same:
+            same.append(name)
+    return "; ".join(f"{join_some(same)} {what}" for what, same in trainers.items())
 
 
-def _describe_trainer(recipe: Recipe, features: int | None, is_regression: bool) -> str:
+def _describe_model(recipe: Recipe, features: int | None, is_regression: bool) -> str:
+    """Return model or encoder, training configuration and head."""
     contract = contract_of_training(recipe.training.name)
-    encoder = "none" if recipe.encoder is None else str(recipe.encoder)
     if contract is not None and "least-squares" in contract.tags:
-        kind = "regressor" if is_regression else "classifier"
-        source = SOURCES.get(encoder, f"features of encoder {encoder}")
-        count = f"{features:,} " if features is not None and encoder != "none" else ""
-        return f"{recipe.training} (ridge) {kind} on {count}{source}"
-    config = recipe.completed_training
-    inputs = "" if recipe.encoder is None else f" on features of encoder {encoder}"
+        return _describe_ridge(recipe, features, is_regression)
+    inputs = ""
     if recipe.features is not None:
         inputs = f" on features of {recipe.features}"
-    head = ", head solved in closed form" if recipe.head == "exact" else ""
+    elif recipe.encoder is not None:
+        inputs = f" on features of encoder {recipe.encoder}"
+    head = ""
+    if recipe.head == "exact":
+        head = ", head solved in closed form"
+    config = recipe.completed_training
     return (
-        f"{recipe.training} of {recipe.model}{inputs} ({count_noun(recipe.rounds, 'round')} of "
+        f"of {recipe.model}{inputs} ({count_noun(recipe.rounds, 'round')} of "
         f"{count_noun(config.epochs, 'epoch')}, {config.optimizer.name} with lr "
         f"{config.optimizer.learning_rate:g}, batch size {config.examples_per_step}{head})"
     )
+
+
+def _describe_ridge(recipe: Recipe, features: int | None, is_regression: bool) -> str:
+    """Return a closed-form model and its features."""
+    kind = "classifier"
+    if is_regression:
+        kind = "regressor"
+    encoder = "none"
+    if recipe.encoder is not None:
+        encoder = str(recipe.encoder)
+    count = ""
+    if features is not None and encoder != "none":
+        count = f"{features:,} "
+    source = SOURCES.get(encoder, f"features of encoder {encoder}")
+    return f"(ridge) {kind} on {count}{source}"
 
 
 def describe_trained(study: StudyRecords) -> str:
@@ -88,7 +108,9 @@ def describe_study(
     """Return strategies, seeds, sites and trainers of a study in one line."""
     named = list(strategies)
     drawn = list(seeds)
-    which = "strategy" if len(named) == 1 else "strategies"
+    which = "strategies"
+    if len(named) == 1:
+        which = "strategy"
     return (
         f"{len(named)} {which} ({join_some(named)}), {count_noun(len(drawn), 'seed')} "
         f"({join_some([str(seed) for seed in drawn])}), {count_noun(recipe.sites, 'site')}; "
