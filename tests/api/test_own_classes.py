@@ -292,7 +292,7 @@ def test_a_strategy_of_ones_own_runs_and_is_called_by_its_name(
     run = fl.run(world, Widest(power=2), **quick)
     assert run.records["strategy"].iloc[0].endswith("Widest:power=2.0")
     study = fl.compare(world, [Widest(), "random"], seeds=2, **quick)
-    assert "Widest" in set(study.table()["label"])
+    assert "Widest" in set(study.table(columns="all")["label"])
 
 
 def test_a_class_made_in_a_function_works_in_processes(
@@ -322,7 +322,7 @@ world = fl.Federation(fl.load("digits"), sites=3)
 settings = {"cycles": 1, "training": "fedavg", "rounds": 1}
 study = fl.compare(world, [EGL(power=2.0), fl.Random()], seeds=2, jobs=2, **settings)
 print(study)
-print(sorted(study.table()["label"]))
+print(sorted(study.table(columns="all")["label"]))
 """
 
 

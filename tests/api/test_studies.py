@@ -30,7 +30,7 @@ def test_objects_classes_and_names_are_compared(study: fl.Study) -> None:
 
 
 def test_the_table_is_a_frame_of_numbers(study: fl.Study) -> None:
-    table = study.table()
+    table = study.table(columns="all")
     assert isinstance(table, pd.DataFrame)
     assert table["mean"].is_monotonic_decreasing
     assert table["mean"].between(0, 100).all()
@@ -42,6 +42,24 @@ def test_the_table_is_a_frame_of_numbers(study: fl.Study) -> None:
         (study.records["strategy"] == best["strategy"]) & (study.records["cycle"] == 1)
     ]
     assert best["mean"] == pytest.approx(100 * last["accuracy"].mean())
+
+
+def test_the_table_shows_p_in_100_characters(study: fl.Study) -> None:
+    table = study.table()
+    assert list(table.columns) == [
+        *("strategy", "mean", "sd", "difference", "low", "high", "p", "p_holm")
+    ]
+    with pd.option_context("display.width", 100, "display.max_columns", 0):
+        lines = repr(table).splitlines()
+    assert len(lines) == 1 + len(table)
+    assert lines[0].split()[-2:] == ["p", "p_holm"]
+    assert max(map(len, lines)) <= 100
+    whole = study.table(columns="all")
+    assert len(whole.columns) == 16
+    assert table["mean"].tolist() == whole["mean"].round(2).tolist()
+    assert study.table(columns=["strategy", "wins"]).equals(whole[["strategy", "wins"]])
+    with pytest.raises(ValueError, match=r"no column 'winz'; did you mean 'wins'"):
+        study.table(columns=["winz"])
 
 
 def test_a_study_prints_as_one_line_and_draws_itself(study: fl.Study) -> None:

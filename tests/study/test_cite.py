@@ -33,6 +33,9 @@ def test_each_algorithm_with_a_paper_names_its_authors(package: Any) -> None:
     for name in names(package):
         contract = getattr(package, name).contract
         assert bool(contract.authors) == bool(contract.year), name
+        for author in contract.authors.split(" and "):
+            is_whole = "," in author or author in ("", "Anonymous")
+            assert is_whole, f"{name}: write {author!r} as Last, First, and every author"
 
 
 def test_the_entry_of_fallow_is_that_of_the_citation_file() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
-from typing import TYPE_CHECKING, Any, Unpack, final
+from typing import TYPE_CHECKING, Any, Literal, Unpack, final
 
 from fallow.api.argument_order import check_order
 from fallow.api.federation import Federation
@@ -26,6 +26,7 @@ from fallow.api.runs import (
 from fallow.api.settings import read_request
 from fallow.core.names import OWN
 from fallow.core.own import lend
+from fallow.core.terms import nearest
 from fallow.core.words import count_noun
 from fallow.data import Dataset
 from fallow.recipes.advice import RULES, read_table
@@ -256,7 +257,7 @@ class Study:
     ...     progress=False,
     ... )
     >>> len(study.records), list(study.table().columns[:4])
-    (1, ['strategy', 'label', 'mean', 'sd'])
+    (1, ['strategy', 'mean', 'sd', 'difference'])
     >>> study.run("random").seed
     0
     """
@@ -308,10 +309,19 @@ class Study:
                 rows.append({**record, "strategy": cell.strategy, "seed": cell.seed})
         return pd.DataFrame(rows)
 
-    def table(self) -> pd.DataFrame:
+    def table(
+        self, columns: Literal["default", "all"] | Sequence[str] = "default"
+    ) -> pd.DataFrame:
         """Return the results, one row per query strategy, best first.
 
         Upper bounds come last.  Cells that do not apply are missing.
+
+        Parameters
+        ----------
+        columns : {"default", "all"} or sequence of str, default="default"
+            Columns to return.  "default": ``strategy``, ``mean``, ``sd``, ``difference``, ``low``,
+            ``high``, ``p`` and ``p_holm``, rounded for reading.  "all", or names: these columns,
+            not rounded.
 
         Returns
         -------
@@ -327,11 +337,28 @@ class Study:
               confidence interval (percentage points),
             - ``p``, ``p_holm``: exact Wilcoxon test, without and with Holm's correction,
             - ``wins``, ``ties``, ``losses``: comparison with the reference, by seed.
+
+        Raises
+        ------
+        ValueError
+            If a column is unknown.
         """
         import pandas as pd
 
-        table = final_table(self.found)
-        return pd.DataFrame([_cells(row) for row in table.rows])
+        final = final_table(self.found)
+        cells = [_cells(row) for row in final.rows]
+        whole = pd.DataFrame(cells, columns=list(COLUMNS))
+        if columns == "all":
+            return whole
+        if columns == "default":
+            return round_for_reading(whole[list(SHOWN)], final.digits)
+        names = [columns] if isinstance(columns, str) else list(columns)
+        for name in names:
+            if name not in COLUMNS:
+                raise ValueError(
+                    f"the table has no column {name!r}{nearest(name, list(COLUMNS))}"
+                )
+        return whole[names]
 
     def to_latex(self) -> str:
         """Return the final table as a LaTeX ``table``, which needs the package booktabs.
@@ -504,6 +531,26 @@ class Study:
                 "no strategy of the study has a score yet, so there is no curve"
             )
         return figure
+
+
+SHOWN = ("strategy", "mean", "sd", "difference", "low", "high", "p", "p_holm")
+"""Columns of `Study.table` by default: a terminal of 100 characters shows them all."""
+COLUMNS = (
+    *("strategy", "label", "mean", "sd", "seeds", "area", "labels", "saved"),
+    *("difference", "low", "high", "p", "p_holm", "wins", "ties", "losses"),
+)
+
+
+def round_for_reading(table: pd.DataFrame, digits: int) -> pd.DataFrame:
+    """Round scores to ``digits`` decimals, and p values to 2 digits."""
+    result = table.copy()
+    for name in SHOWN[1:]:
+        values = table[name].astype(float)
+        if name in ("p", "p_holm"):
+            result[name] = values.map(lambda p: float(f"{p:.2g}"))
+        else:
+            result[name] = values.round(digits)
+    return result
 
 
 def _cells(row: Row) -> dict[str, str | float | None]:

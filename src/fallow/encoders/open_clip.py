@@ -59,7 +59,8 @@ class OpenCLIP(PhotoEncoder):
 
     References
     ----------
-    Radford and others. Learning Transferable Visual Models From Natural Language Supervision. 2021.
+    Radford, Kim, Hallacy, Ramesh, Goh, Agarwal, Sastry, Askell, Mishkin, Clark, Krueger, Sutskever.
+    Learning Transferable Visual Models From Natural Language Supervision. 2021.
 
     Examples
     --------
@@ -76,7 +77,9 @@ class OpenCLIP(PhotoEncoder):
         title="Open CLIP",
         paper="Learning Transferable Visual Models From Natural Language Supervision",
         year=2021,
-        authors="Radford, Alec and others",
+        authors="Radford, Alec and Kim, Jong Wook and Hallacy, Chris and Ramesh, Aditya and "
+        "Goh, Gabriel and Agarwal, Sandhini and Sastry, Girish and Askell, Amanda and "
+        "Mishkin, Pamela and Clark, Jack and Krueger, Gretchen and Sutskever, Ilya",
     )
 
     def __post_init__(self) -> None:

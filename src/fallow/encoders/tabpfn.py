@@ -59,7 +59,8 @@ class TabPFN:
 
     References
     ----------
-    Hollmann and others. Accurate predictions on small data with a tabular foundation model. 2025.
+    Hollmann, Müller, Purucker, Krishnakumar, Körfer, Hoo, Schirrmeister, Hutter. Accurate
+    predictions on small data with a tabular foundation model. 2025.
 
     Examples
     --------
@@ -80,7 +81,9 @@ class TabPFN:
         title="TabPFN",
         paper="Accurate predictions on small data with a tabular foundation model",
         year=2025,
-        authors="Hollmann, Noah and others",
+        authors="Hollmann, Noah and Müller, Samuel and Purucker, Lennart and "
+        "Krishnakumar, Arjun and Körfer, Max and Hoo, Shi Bin and "
+        "Schirrmeister, Robin Tibor and Hutter, Frank",
     )
 
     def __post_init__(self) -> None:

@@ -65,7 +65,8 @@ class DropQuery:
         title="DropQuery",
         paper="Revisiting Active Learning in the Era of Vision Foundation Models",
         year=2024,
-        authors="Gupte, Sanket Rajan and others",
+        authors="Gupte, Sanket Rajan and Aklilu, Josiah and Nirschl, Jeffrey J. and "
+        "Yeung-Levy, Serena",
         needs=("local",),
         draws=True,
     )

@@ -96,7 +96,7 @@ class FairFAL:
         title="FairFAL",
         paper="Federated Active Learning Under Extreme Non-IID and Global Class Imbalance",
         year=2026,
-        authors="Zong and Huang",
+        authors="Zong, Chen-Chen and Huang, Sheng-Jun",
         needs=("local", "global"),
         local_source="scratch",
         local_dp=False,  # noise on counts does not cover an imbalance of predictions

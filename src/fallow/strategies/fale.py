@@ -132,7 +132,8 @@ class FALE:
 
     References
     ----------
-    Tang and others. Efficient Heterogeneity-Aware Federated Active Data Selection. 2025.
+    Tang, Ren, Tang, Huang, Cui, Yu. Efficient Heterogeneity-Aware Federated Active Data Selection.
+    2025.
 
     Examples
     --------
@@ -160,7 +161,8 @@ class FALE:
         title="FALE",
         paper="Efficient Heterogeneity-Aware Federated Active Data Selection",
         year=2025,
-        authors="Tang and others",
+        authors="Tang, Ying-Peng and Ren, Chao and Tang, Xiaoli and Huang, Sheng-Jun and "
+        "Cui, Lizhen and Yu, Han",
         local_dp=False,  # aggregates of features are sent without noise
         missing="stops: scores are those of the rows of all sites; a resumed run asks again",
         one_pass=True,

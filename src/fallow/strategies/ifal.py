@@ -78,7 +78,7 @@ class IFAL:
 
     References
     ----------
-    Zong and others. Inconsistency-Based Federated Active Learning. 2025.
+    Zong, Jin, Huang. Inconsistency-Based Federated Active Learning. 2025.
 
     Examples
     --------
@@ -105,7 +105,7 @@ class IFAL:
         title="IFAL",
         paper="Inconsistency-Based Federated Active Learning",
         year=2025,
-        authors="Zong and others",
+        authors="Zong, Chen-Chen and Jin, Tong and Huang, Sheng-Jun",
         needs=("local", "global"),
         models=("kd",),
         draws=True,

@@ -42,7 +42,7 @@ class NoiseStability:
 
     References
     ----------
-    Li and others. Deep Active Learning with Noise Stability. 2024.
+    Li, Yang, Gu, Zhan, Wang, Xu, Xu. Deep Active Learning with Noise Stability. 2024.
 
     Examples
     --------
@@ -66,7 +66,8 @@ class NoiseStability:
         title="Noise Stability",
         paper="Deep Active Learning with Noise Stability",
         year=2024,
-        authors="Li and others",
+        authors="Li, Xingjian and Yang, Pengkun and Gu, Yangcheng and Zhan, Xueying and "
+        "Wang, Tianyang and Xu, Min and Xu, Chengzhong",
         needs=("local",),
         draws=True,
         not_solved="it shakes the weights of a trained body, and a model that is solved for "

@@ -56,7 +56,7 @@ class UncertaintyHerding:
         title="Uncertainty Herding",
         paper="Uncertainty Herding: One Active Learning Method for All Label Budgets",
         year=2025,
-        authors="Bae, Wonho and others",
+        authors="Bae, Wonho and Oliveira, Gabriel L. and Sutherland, Danica J.",
         needs=("local",),
     )
 

@@ -79,7 +79,8 @@ class MaskedSolve:
 
     References
     ----------
-    Tang and others. Efficient Heterogeneity-Aware Federated Active Data Selection. 2025.
+    Tang, Ren, Tang, Huang, Cui, Yu. Efficient Heterogeneity-Aware Federated Active Data Selection.
+    2025.
 
     Examples
     --------
@@ -100,7 +101,8 @@ class MaskedSolve:
         title="Least squares on masked rows (FALE)",
         paper="Efficient Heterogeneity-Aware Federated Active Data Selection",
         year=2025,
-        authors="Tang and others",
+        authors="Tang, Ying-Peng and Ren, Chao and Tang, Xiaoli and Huang, Sheng-Jun and "
+        "Cui, Lizhen and Yu, Han",
         secure_sum=False,  # the server side reads the reply of each site
         missing="stops: a site that misses the rotation could not use the model",
         regression=True,

@@ -74,7 +74,8 @@ class ServerSolve:
 
     References
     ----------
-    Tang and others. Efficient Heterogeneity-Aware Federated Active Data Selection. 2025.
+    Tang, Ren, Tang, Huang, Cui, Yu. Efficient Heterogeneity-Aware Federated Active Data Selection.
+    2025.
 
     Examples
     --------
@@ -99,7 +100,8 @@ class ServerSolve:
         title="Least squares at the server (FALE)",
         paper="Efficient Heterogeneity-Aware Federated Active Data Selection",
         year=2025,
-        authors="Tang and others",
+        authors="Tang, Ying-Peng and Ren, Chao and Tang, Xiaoli and Huang, Sheng-Jun and "
+        "Cui, Lizhen and Yu, Han",
         missing="stops: all exchanges are over the same rows; a resumed run asks again",
         regression=True,
         classes=False,

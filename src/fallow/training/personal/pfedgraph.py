@@ -60,7 +60,8 @@ class PFedGraph(StepTraining):
 
     References
     ----------
-    Ye and others. Personalized Federated Learning with Inferred Collaboration Graphs. 2023.
+    Ye, Ni, Wu, Chen, Wang. Personalized Federated Learning with Inferred Collaboration Graphs.
+    2023.
 
     Examples
     --------
@@ -80,7 +81,7 @@ class PFedGraph(StepTraining):
         title="pFedGraph",
         paper="Personalized Federated Learning with Inferred Collaboration Graphs",
         year=2023,
-        authors="Ye, Rui and others",
+        authors="Ye, Rui and Ni, Zhenyang and Wu, Fangzhao and Chen, Siheng and Wang, Yanfeng",
         secure_sum=False,
         models=("mixture",),
         own_start=True,
