@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from fallow.data import from_npz
 from fallow.data.own.archive import read_arrays
+from fallow.data.own.pixels import as_features
 
 
 def write_header(shape: tuple[int, ...]) -> bytes:
@@ -97,3 +99,36 @@ def test_a_header_without_an_end_is_not_read(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 1 << 22
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"{'descr': '<f8', 'fortran_order': False, 'shape': (True, 2), }\n" + bytes(16),
+        b"(" * 9000,
+        b"{'descr': '<f8', 'fortran_order': False, 'shape': 1 +, }\n",
+        b"__import__('os').getcwd()\n",
+    ],
+    ids=["truth", "brackets", "half", "code"],
+)
+def test_a_header_that_is_no_literal_is_refused_in_a_sentence(
+    header: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.npz"
+    size = len(header.rstrip(bytes(1))).to_bytes(2, "little")
+    write_archive(path, "x.npy", b"\x93NUMPY\x01\x00" + size + header)
+    with pytest.raises(ValueError, match=r"mine\.npz could not be read"):
+        read_arrays(path)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    os.mkfifo(path)
+    with pytest.raises(ValueError, match="is no file but a pipe or a device"):
+        read_arrays(path)
+
+
+@pytest.mark.parametrize("kind", ["c16", "M8[s]", "m8[s]", "f4,f4", "O"])
+def test_features_are_real_numbers(kind: str) -> None:
+    with pytest.raises(ValueError, match=r"rows: features are .* give real numbers"):
+        as_features(np.zeros((4, 2), dtype=kind), "rows")

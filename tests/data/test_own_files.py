@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 
 import fallow as fl
 from fallow.data import Dataset, from_npz, open_dataset
+from fallow.data.own.cells import read_file
 from fallow.data.own.dialect import detect
 
 ROWS = [(20.5 + i, ("mild", "grave")[i % 2], ("no", "yes")[i // 2 % 2]) for i in range(24)]
@@ -273,3 +275,37 @@ def test_reading_says_how_many_bytes_of_the_file_it_has_read(
     assert done == sorted(done) and done[-1] == size
     middle = done[len(done) // 2]  # neither nothing nor all of it
     assert 0.2 * size < middle < 0.9 * size
+
+
+@pytest.mark.parametrize("kind", ["date32", "timestamp"])
+def test_a_date_beyond_all_calendars_is_refused_in_a_sentence(
+    kind: str, tmp_path: Path
+) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    if kind == "date32":
+        days = arrow.array([2**31 - 1, -(2**31)], arrow.date32())
+    else:
+        days = arrow.array([2**62, -(2**62)], arrow.timestamp("us"))
+    parquet.write_table(
+        arrow.table({"age": [1.0, 2.0], "day": days}), tmp_path / "t.parquet"
+    )
+    with pytest.raises(ValueError, match=r"t\.parquet: column 'day' cannot be read"):
+        read_file(tmp_path / "t.parquet", lambda name: True)
+
+
+def test_two_columns_of_one_name_are_named_in_a_typed_file_too(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    numbers = arrow.array([1.0, 2.0])
+    table = arrow.Table.from_arrays([numbers, numbers], ["age", "age"])
+    parquet.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match="more than one column 'age'"):
+        read_file(tmp_path / "t.parquet")
+
+
+@pytest.mark.parametrize("ending", ["csv", "xlsx", "parquet", "feather"])
+def test_a_pipe_is_no_table(ending: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / f"t.{ending}")
+    with pytest.raises(ValueError, match="is no file but a pipe or a device"):
+        read_file(tmp_path / f"t.{ending}")

@@ -137,6 +137,7 @@ def test_a_recipe_may_start_from_one_of_the_library(tmp_path: Path) -> None:
         ("[federation]", "[federal]", "no section [federation]"),
         ('"10m"', '"10 minutes"', "federation.timeout is '10 minutes'"),
         ('"10m"', '"0s"', "federation.timeout is 0.0"),
+        ("farthest = 1000.0", f"farthest = {10**400}", "federation.farthest is beyond all"),
         ('["north", "south"]', '["north", "north"]', "each site once"),
         ('["north", "south"]', '["../north"]', "is not a valid name"),
         ('["north", "south"]', "[1]", "1 is no text"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from fallow.deployment.labeling_page import LabelQueue
 from fallow.deployment.ledger.questions import Reasons
+from fallow.deployment.site import labels_files
 from fallow.deployment.site.labels_io import (
     Imported,
     export_labels,
@@ -456,3 +458,37 @@ def test_an_empty_list_is_exported_with_a_header_and_imported(tmp_path: Path) ->
     desk, path = make_desk(tmp_path, asked=()), tmp_path / "none.csv"
     assert export_questions(*about(desk), path) == 0
     assert import_labels(*about(desk), path, "Ann") == Imported(0, 0, 0, ())
+
+
+def test_a_file_in_an_unknown_encoding_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "labels.xml"
+    path.write_bytes(b'<?xml version="1.0" encoding="nonsense"?><annotations/>')
+    with pytest.raises(ValueError, match=r"labels\.xml: it is not XML: unknown encoding"):
+        import_labels(*about(make_desk(tmp_path)), path, "Ann")
+
+
+def test_numbers_of_thousands_of_digits_are_refused_in_our_words(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path)
+    long = "9" * 5000
+    found = take(desk, tmp_path / "a.csv", ["id,row,label", f"patient-3,{long},ill"])
+    assert "is row 3 of this site, and the line says row 999" in found.refused[0]
+    assert len(found.refused[0]) < 300
+    with pytest.raises(
+        ValueError, match=r"b\.json is not JSON .* a number in it is too long"
+    ):
+        take(desk, tmp_path / "b.json", [f'[{{"id": "patient-3", "label": {long}}}]'])
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "xml"])
+def test_labels_are_read_from_no_pipe_and_no_endless_file(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = make_desk(tmp_path)
+    os.mkfifo(tmp_path / f"pipe.{kind}")
+    with pytest.raises(ValueError, match="is no file but a pipe or a device"):
+        import_labels(*about(desk), tmp_path / f"pipe.{kind}", "Ann")
+    monkeypatch.setattr(labels_files, "MOST_BYTES", 1 << 20)
+    with (tmp_path / f"long.{kind}").open("wb") as file:
+        file.truncate((1 << 20) + 1)
+    with pytest.raises(ValueError, match=rf"long\.{kind} has more than 1 MiB"):
+        import_labels(*about(desk), tmp_path / f"long.{kind}", "Ann")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import stat
 import sys
 from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fallow.cli import main
@@ -254,6 +256,37 @@ def test_what_is_wrong_with_a_join_file_is_said(
     assert code == 2
     assert said in " ".join(err.split())
     assert CoordinatorFolder.open(tmp_path / "study").admitted == {}
+
+
+def test_a_join_file_with_a_number_of_thousands_of_digits_is_named(
+    begun: Said, tmp_path: Path
+) -> None:
+    (tmp_path / "long.json").write_text(f'{{"name": {"9" * 5000}}}')
+    code, _, err = begun("coordinate", "admit", "study", "long.json")
+    assert code == 2
+    assert "long.json is no join.json of a site" in err
+
+
+def test_class_names_that_steer_a_screen_are_refused_before_a_folder_is_made(
+    fallow: Said, tmp_path: Path
+) -> None:
+    names = np.array(["\ud800", "b"] * 2)
+    np.savez(tmp_path / "example.npz", x=np.ones((4, 2)), y=names)
+    about = ("--recipe", "demo", "--sites", "a,b", "--example", "example.npz")
+    code, _, err = fallow("coordinate", "init", "study", *about)
+    assert code == 2
+    assert "schema.classes" in err and "leave it out" in err
+    assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize("option", ["--guideline", "--recipe", "--clients"])
+def test_a_pipe_is_not_waited_for(option: str, fallow: Said, tmp_path: Path) -> None:
+    table(tmp_path / "example.csv")
+    os.mkfifo(tmp_path / "pipe.toml")
+    about = ("--example", "example.csv", *INIT, option, "pipe.toml")
+    code, _, err = fallow("coordinate", "init", "study", *about)
+    assert code == 2
+    assert "is no file but a pipe or a device" in err
 
 
 def test_other_keys_of_a_site_are_taken_only_where_that_is_meant(

@@ -53,11 +53,15 @@ class Revoking:
         self.event = event
         self.more = more
         self.revoked: set[str] = set()
+        self.looks = 0  # how often its labels were waited for after that
         self.delivered = 0  # messages to anybody before that
         self.ended: list[str] = []  # sites whose connections were ended
 
     def say(self, event: Event) -> None:
         self.world.label(event)
+        if self.revoked and GONE in event.get("open", ()):
+            self.looks += 1
+            assert self.looks < 10, "its labels are waited for"
         is_it = event["event"] == self.event and event.items() >= self.more.items()
         if is_it and not self.revoked:
             self.revoked.add(GONE)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fallow.storage import private
 from fallow.storage.files import unwritable
+from fallow.storage.received import check_no_pipe
 
 KINDS = {"site.toml": "a site", "coordinator.json": "a coordinator"}
 
@@ -83,6 +84,7 @@ def _count_files(count: int) -> str:
 def read_authority(file: Path) -> bytes:
     """Return the certificates in a file. Raises ValueError if none is an authority."""
     way_out = "give the file with the authority's certificate (PEM)"
+    check_no_pipe(file)
     try:
         content = file.read_bytes()
     except OSError as error:

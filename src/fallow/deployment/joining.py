@@ -31,9 +31,10 @@ def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
     Raises ValueError that names the file and the problem.
     """
     what = f"{file} is no join.json of a site, which 'fallow site init' writes"
+    content = read_bytes(file, "check the path")
     try:
-        joining = json.loads(read_bytes(file, "check the path"))
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        joining = json.loads(content)
+    except (ValueError, RecursionError) as error:  # also a number with thousands of digits
         raise ValueError(f"{what}: not a JSON file; {ASK}") from error
     if not isinstance(joining, dict):
         raise ValueError(f"{what}: not a join.json file; {ASK}")

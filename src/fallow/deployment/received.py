@@ -78,7 +78,7 @@ def check_texts(tree: Mapping[str, object]) -> None:
             for key, inner in value.items():
                 _check_text(f"a setting in {where}", key)
                 waiting.append((f"{where}.{key}", inner, depth + 1))
-        elif isinstance(value, list):
+        elif isinstance(value, list | tuple):
             for inner in value:
                 waiting.append((where, inner, depth + 1))
 

@@ -213,7 +213,10 @@ def _read_number(about: Mapping[str, object], name: str, default: float) -> floa
     value = about.get(name, default)
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise ValueError(f"federation.{name} is {value!r}; give a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise ValueError(f"federation.{name} is beyond all numbers; give one") from error
 
 
 def _read_waits(about: Mapping[str, object]) -> Waits:

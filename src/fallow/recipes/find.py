@@ -11,6 +11,7 @@ from fallow.data import CATALOG
 from fallow.recipes.default_training import default_training
 from fallow.recipes.papers import find_named_recipe, load_recipes
 from fallow.settings.recipe import Recipe, recipe_from
+from fallow.storage.received import check_no_pipe
 
 STRATEGIES = ("random", "entropy", "ahfal")
 """What is compared where a file names no strategies."""
@@ -47,6 +48,7 @@ def find_recipe(
     if not name.endswith(".toml"):
         return _find_by_name(name)
     path = Path(name)
+    check_no_pipe(path)
     try:
         # editors of Windows begin a file with a mark of its encoding
         settings = tomllib.loads(path.read_text(encoding="utf-8-sig"))

@@ -34,6 +34,12 @@ def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
     return content
 
 
+def check_no_pipe(path: Path) -> None:
+    """Raise ValueError for a pipe or a device, from which reading may never end."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ValueError(f"{path} is no file but a pipe or a device; give a file")
+
+
 def check_no_link(path: Path) -> None:
     """Raise ValueError for a link: what it leads to is no part of what was sent."""
     if path.is_symlink():

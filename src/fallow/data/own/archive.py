@@ -8,12 +8,14 @@ import math
 import zipfile
 import zlib
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fallow.storage.memory import describe_lack
+from fallow.storage.received import check_no_pipe
 
 Array = npt.NDArray[Any]
 LONGEST = 1 << 14  # bytes of a header; NumPy takes fewer
@@ -25,6 +27,11 @@ DAMAGED = (
     EOFError,
     AttributeError,
     RuntimeError,  # locked by a password, or packed as this Python does not know
+    # headers of arrays that are no Python literals
+    TypeError,
+    SyntaxError,
+    TokenError,
+    OverflowError,
 )
 """Errors of reading a file of another kind, or an incomplete one."""
 
@@ -40,6 +47,7 @@ def read_arrays(path: Path, most: int | None = None) -> dict[str, Array]:
     to a thousandth, so a small file may hold more than any memory.
     Raises ValueError when it is no such file, has more, or an array of another size than it says.
     """
+    check_no_pipe(path)
     try:
         # a file that was opened here is closed, whatever is wrong with it
         with path.open("rb") as opened:

@@ -24,6 +24,7 @@ from fallow.data.own.dialect import BLOCK, Dialect, detect
 from fallow.data.own.workbook import check_workbook_fits
 from fallow.storage.memory import describe_lack
 from fallow.storage.parquet_pages import estimate_bytes
+from fallow.storage.received import check_no_pipe
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,6 +101,7 @@ def read_file(path: Path, is_text: IsText = no_text, say: Say = say_nothing) -> 
     Any other column is numbers where all its cells are, or empty, and texts else.  Raises
     ValueError that names the file, and the row where one is damaged.
     """
+    check_no_pipe(path)
     ending = path.suffix.lower()
     if ending in TEXT_FILES:
         read = _read_text(path, is_text, say)
@@ -402,6 +404,7 @@ def _read_arrow(path: Path, is_text: IsText) -> ReadTable:
     try:
         if is_parquet:
             with reader.ParquetFile(path) as opened:
+                _check_names(opened.schema_arrow.names, path.name)
                 _check_fits(path, estimate_bytes(opened.metadata))
         table = reader.read_table(path)
     except (arrow.ArrowException, OSError) as error:
@@ -411,11 +414,16 @@ def _read_arrow(path: Path, is_text: IsText) -> ReadTable:
     columns: dict[str, ColumnCells] = {}
     for place, name in enumerate(names):
         column = table.column(place)
-        if is_text(name):
-            texts = [_format_value(value) for value in column.to_pylist()]
-            columns[name] = ColumnCells(texts=texts)
-        else:
-            columns[name] = cells_of_series(column.to_pandas())
+        try:
+            if is_text(name):
+                texts = [_format_value(value) for value in column.to_pylist()]
+                columns[name] = ColumnCells(texts=texts)
+            else:
+                columns[name] = cells_of_series(column.to_pandas())
+        except (arrow.ArrowException, OverflowError) as error:  # such as dates after 9999
+            raise ValueError(
+                f"{path.name}: column {name!r} cannot be read: {error}; leave it out"
+            ) from error
     return ReadTable(columns)
 
 

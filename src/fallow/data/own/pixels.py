@@ -73,17 +73,24 @@ def describe_move(shape: Sequence[int]) -> str:
     )
 
 
+NUMERIC = "biuf"
+"""Kinds of NumPy values that are real numbers."""
+
+
 def as_features(x: npt.NDArray[Any], name: str) -> tuple[Features, str | None]:
     """Numbers as models take them, and a sentence on what was done to them, if anything.
 
     x: (n, ...).  Rows of two axes and more are images: uint8 is divided by 255 and uint16 by
     65,535, so that pixels lie in [0, 1].  Rows of one axis are lists of numbers, used as they are.
     Beyond 3.4e38 counts as infinite.
-    Raises ValueError for images of other whole numbers, whose brightest value nobody knows.
+    Raises ValueError for images of other whole numbers, whose brightest value nobody knows, and for
+    values that are no real numbers.
 
     >>> as_features(np.full((1, 1, 1, 2), 51, dtype=np.uint8), "scans")[0].round(4).tolist()
     [[[[0.2, 0.2]]]]
     """
+    if x.dtype.kind not in NUMERIC:
+        raise ValueError(f"{name}: features are {x.dtype} values; give real numbers")
     is_image = x.ndim > 2
     if is_image and x.dtype.kind in "iu":
         if x.dtype.name not in BRIGHTEST:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from fallow.deployment.agreement import Agreement, Waits, at_sites
 from fallow.deployment.building import build_study
 from fallow.deployment.folders import check_free, private_folder, read_authority
 from fallow.deployment.joining import KEY, check_own, check_seal, read_joining
+from fallow.deployment.received import check_texts
 from fallow.deployment.schema import Schema
 from fallow.deployment.study_file import read_agreement, write_agreement
 from fallow.privacy.signing import new_signing_key, verify_key
@@ -208,6 +209,7 @@ class CoordinatorFolder:
         for host in hosts:
             check_host(host, "host")
         # errors in the plan are reported before the folder and its keys are made
+        check_texts({"schema": asdict(plan.schema)})
         plan.agreement(verify_key(new_signing_key()))
         kind = LINKS[plan.link]
         if address is None:

@@ -126,7 +126,7 @@ def read_annotations(content: bytes) -> list[Cells]:
     parser.EntityDeclHandler = reader.refuse
     try:
         parser.Parse(content, True)
-    except expat.ExpatError as error:
+    except (expat.ExpatError, LookupError) as error:  # also an unknown encoding
         raise ValueError(f"it is not XML: {error}") from error
     if not reader.is_export:
         raise ValueError("it is no export of CVAT as 'CVAT for images 1.1'")

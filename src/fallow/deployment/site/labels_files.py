@@ -15,11 +15,13 @@ from fallow.deployment.site.label_studio import Cells, JsonObject, is_task, read
 from fallow.storage.files import write_whole
 from fallow.storage.plain import cell, cell_text
 from fallow.storage.private import FILE
+from fallow.storage.received import check_no_pipe
 
 Key = Literal["id", "row"]
 """Column with the examples: their names or their row numbers."""
 READ = ("id", "row", "label", "who")
 """Imported columns. Others are ignored."""
+MOST_BYTES = 256 << 20  # largest size of a file of labels
 Entry = tuple[str, Cells]
 """Position in a file ("line 3") and the cells there."""
 
@@ -75,11 +77,7 @@ def read_lines(
         return _read_images(path)
     kind = _kind(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise ValueError(
-            f"{path} cannot be read ({error.strerror}); check the path"
-        ) from error
+        text = _read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path.name} is not in UTF-8; save it in that encoding"
@@ -104,14 +102,27 @@ def read_lines(
     return [(at, _select_cells(cells)) for at, cells in entries]
 
 
-def _read_images(path: Path) -> list[tuple[str, dict[str, str]]]:
-    """Return the labels in a CVAT export."""
+def _read_bytes(path: Path) -> bytes:
+    """Return the content of a file, which a labeling tool or somebody else may have written."""
+    check_no_pipe(path)
     try:
-        annotations = read_annotations(path.read_bytes())
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise ValueError(
             f"{path} cannot be read ({error.strerror}); check the path"
         ) from error
+    if len(content) > MOST_BYTES:
+        raise ValueError(
+            f"{path.name} has more than {MOST_BYTES >> 20} MiB; split it into several files"
+        )
+    return content
+
+
+def _read_images(path: Path) -> list[tuple[str, dict[str, str]]]:
+    """Return the labels in a CVAT export."""
+    try:
+        annotations = read_annotations(_read_bytes(path))
     except ValueError as error:
         raise ValueError(f"{path.name}: {error}") from error
     return [
@@ -195,13 +206,17 @@ def _normalize_header(line: Sequence[str], others: Mapping[str, str]) -> list[st
     return header
 
 
+class _Repeated(ValueError):
+    """An object has a key twice."""
+
+
 def _read_object(pairs: Sequence[tuple[str, object]]) -> Cells:
     """Return a JSON object. Raises ValueError for a repeated key, which readers treat differently."""
     cells = dict(pairs)
     if len(cells) < len(pairs):
         times = Counter(name for name, _ in pairs)
         name, _ = times.most_common(1)[0]
-        raise ValueError(f"an object has {name!r:.80} twice")
+        raise _Repeated(f"an object has {name!r:.80} twice")
     return cells
 
 
@@ -222,8 +237,12 @@ def _rename(cells: Cells, names: Mapping[str, str]) -> Cells:
 def _read_json(path: Path, text: str, names: Mapping[str, str]) -> list[Entry]:
     try:
         tree: object = json.loads(text, object_pairs_hook=_read_object)
-    except (ValueError, RecursionError) as error:
+    except (json.JSONDecodeError, _Repeated, RecursionError) as error:
         raise ValueError(f"{path.name} is not JSON: {error}") from error
+    except ValueError as error:  # an integer with thousands of digits
+        raise ValueError(
+            f"{path.name} is not JSON that can be read: a number in it is too long"
+        ) from error
     if not isinstance(tree, list) or not all(isinstance(one, dict) for one in tree):
         raise ValueError(
             f"{path.name} is not a list of objects; write one object for each label"

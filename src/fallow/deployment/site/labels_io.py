@@ -42,6 +42,7 @@ from fallow.deployment.site.rows import SiteRows
 from fallow.storage.plain import plain
 
 CANNOT_TELL = "cannot tell"
+DIGITS = 12  # of a row number
 LONGEST_NAME = 200  # characters of an annotator's name or address
 WRITTEN = (
     *("id", "label", "row", "cycle", "place", "who", "at", "state"),
@@ -387,11 +388,12 @@ def _find_row(
     """Return the row of a line. Raises ValueError if the site does not have it."""
     name = cells["id"]
     number = cells["row"]
-    is_row = number.isascii() and number.isdigit() and int(number) < len(rows.ids)
+    is_number = number.isascii() and number.isdigit() and len(number) <= DIGITS
+    is_row = is_number and int(number) < len(rows.ids)
     if by == "row":
         if not is_row:
             raise ValueError(
-                f"row {number!r} is none of this site: it has 0 to {len(rows.ids) - 1}"
+                f"row {number!r:.40} is none of this site: it has 0 to {len(rows.ids) - 1}"
             )
         return int(number)
     if name not in row_of_name:
@@ -406,7 +408,7 @@ def _find_row(
     if number and not (is_row and int(number) == row):
         raise ValueError(
             f"sample {name!r} is row {row} of this site, and the line says row "
-            f"{number}; if another tool has numbered the samples anew, import by row"
+            f"{number:.40}; if another tool has numbered the samples anew, import by row"
         )
     return row
 
