@@ -178,7 +178,7 @@ def test_the_folder_of_a_study_is_no_data_and_hides_no_recipe(folder: Path) -> N
     from fallow.cli.options import named_recipe
 
     (folder / "demo").mkdir()
-    assert named_recipe("demo", None) == ("demo", "demo")  # images, say
+    assert named_recipe("demo", None) == (None, "demo")  # images, say
     (folder / "demo" / "study.json").write_text("{}")
     assert named_recipe("demo", None) == ("demo", None)
 

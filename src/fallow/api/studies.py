@@ -30,6 +30,7 @@ from fallow.core.terms import nearest
 from fallow.core.words import count_noun
 from fallow.data import Dataset
 from fallow.recipes.advice import RULES, read_table
+from fallow.recipes.default_training import USUAL_SEEDS
 from fallow.recipes.papers import load_known, load_papers
 from fallow.recipes.suited import suit_strategies
 from fallow.report.figures.forecast import draw_forecast
@@ -61,7 +62,7 @@ def compare(
     federation: Federation | Dataset | str | Path | None = None,
     strategies: Strategies | None = None,
     *,
-    seeds: int | Iterable[int] = 7,
+    seeds: int | Iterable[int] = USUAL_SEEDS,
     out: str | Path | None = None,
     jobs: int = 1,
     recipe: Recipe | Mapping[str, Any] | str | Path | None = None,

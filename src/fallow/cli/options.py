@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 RecipeName = Annotated[
     str,
     typer.Argument(
-        help="Recipe ('fallow recipes'), .toml file, or data file (uses the recipe 'demo')",
+        help="Recipe ('fallow recipes'), .toml file, or data file",
         autocompletion=complete_recipe,
     ),
 ]
@@ -170,14 +170,14 @@ def check_log(form: LogFormat | None, *, as_json: bool) -> None:
         )
 
 
-def named_recipe(recipe: str, data: str | None) -> tuple[str, str | None]:
+def named_recipe(recipe: str, data: str | None) -> tuple[str | None, str | None]:
     """Return the name of the configuration and the data, if a data file takes the place of the name.
 
-    The configuration is then "demo".  A folder with a study is not data: a study may have been
-    written to a folder named ``demo``.
+    The configuration is then None: the defaults of `fallow.run` and `fallow.compare`.  A folder
+    with a study is not data: a study may have been written to a folder named ``demo``.
 
     >>> named_recipe("patients.csv", None)
-    ('demo', 'patients.csv')
+    (None, 'patients.csv')
     """
     from fallow.data.own.cells import TABLES
 
@@ -185,24 +185,28 @@ def named_recipe(recipe: str, data: str | None) -> tuple[str, str | None]:
     is_folder = path.is_dir() and not (path / "study.json").exists()
     is_data = is_folder or path.suffix.lower() in (*TABLES, ".npz")
     if data is None and is_data:
-        return "demo", recipe
+        return None, recipe
     return recipe, data
 
 
 def read_recipe(
-    name: str, settings: Mapping[str, str], strategies: Iterable[str] = ()
+    name: str | None, settings: Mapping[str, str], strategies: Iterable[str] = ()
 ) -> tuple[Recipe, dict[str, str]]:
     """Read the configuration of a command, and the ``settings`` with their full names.
 
     In a file without a training algorithm, the settings and ``strategies`` must be compatible with the
-    default one.
+    default one.  Without a name, the configuration is that of `fallow.compare`.
 
     >>> read_recipe("demo", {"lr": "0.1"})[1]
     {'training_config.optimizer.lr': '0.1'}
     """
+    from fallow.recipes.default_training import default_recipe
     from fallow.recipes.find import find_recipe
     from fallow.settings.shortcuts import expand
 
+    if name is None:
+        changes = expand(default_recipe(settings), settings)
+        return default_recipe(changes, strategies), changes
     changes = expand(find_recipe(name, settings), settings)  # full names
     recipe = find_recipe(name, changes, strategies)
     return recipe, expand(recipe, settings)

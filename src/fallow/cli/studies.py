@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -89,14 +89,14 @@ def run(
     from fallow.study.cell import Setup
 
     use_current_folder()
-    recipe, data = opt.named_recipe(recipe, data)
+    name, data = opt.named_recipe(recipe, data)
     settings = opt.settings(set_, data, label, site, id=id_, drop=drop, columns=columns)
     if strategy is not None and not strategy.strip():
         opt.named_strategies(strategy)  # raises if the list is empty
     named: list[str] | None = None
     if strategy is not None:
         named = [strategy]
-    base, changes = opt.read_recipe(recipe, settings, named or ())
+    base, changes = opt.read_recipe(name, settings, named or ())
     chosen = with_settings(base, {"bounds": "false", **changes})
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
     options = StudyOptions(
@@ -107,7 +107,8 @@ def run(
         as_json=as_json,
         track=tuple(track or ()),
     )
-    _study(setup, named, [seed], options, usual=[str(chosen.strategy)])
+    at_sites = _settings_at_sites(name, changes)
+    _study(setup, named, [seed], options, [str(chosen.strategy)], at_sites)
 
 
 def compare(
@@ -140,10 +141,10 @@ def compare(
     from fallow.study.cell import Setup
 
     use_current_folder()
-    recipe, data = opt.named_recipe(recipe, data)
+    name, data = opt.named_recipe(recipe, data)
     settings = opt.settings(set_, data, label, site, id=id_, drop=drop, columns=columns)
     strategies = opt.named_strategies(strategy)
-    base, changes = opt.read_recipe(recipe, settings, strategies or ())
+    base, changes = opt.read_recipe(name, settings, strategies or ())
     if any(key.split(".")[0] == "strategy" for key in changes):
         raise ValueError(
             "compare runs several strategies; name them with --strategy, not --set strategy"
@@ -164,7 +165,16 @@ def compare(
         cluster=cluster,
         track=tuple(track or ()),
     )
-    _study(setup, strategies, wanted, options)
+    at_sites = _settings_at_sites(name, changes)
+    _study(setup, strategies, wanted, options, at_sites=at_sites)
+
+
+def _settings_at_sites(name: str | None, changes: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a data file alone that apply if it names the site of each example."""
+    if name is not None or any(key.partition(".")[0] == "partition" for key in changes):
+        return {}
+    usual = {"partition": "natural", "sites": "0"}
+    return {key: value for key, value in usual.items() if key not in changes}
 
 
 @dataclass(frozen=True)
@@ -189,11 +199,12 @@ def _study(
     seeds: Sequence[int],
     options: StudyOptions,
     usual: Sequence[str] | None = None,
+    at_sites: Mapping[str, str] | None = None,
 ) -> None:
     """Run or resume a study, and print the results.
 
     ``named`` are the requested strategies.  None means ``usual``, which defaults to those of the
-    configuration, or others that support the data.
+    configuration, or others that support the data.  ``at_sites`` as in `prepare_study`.
     """
     from fallow.cli.progress import Watch
     from fallow.cli.waiting import Waiting
@@ -229,6 +240,7 @@ def _study(
             outline=options.dry_run,
             suited=suited,
             say=waiting.tell_bytes,
+            at_sites=at_sites,
         )
     if named is None:
         strategies = setup.recipe.strategies

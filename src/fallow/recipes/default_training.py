@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from fallow import strategies
 from fallow.core.build import find
@@ -10,9 +11,12 @@ from fallow.core.names import BUILT_IN
 from fallow.core.own import own_class
 from fallow.core.training_config import KEYWORDS
 from fallow.privacy import Privacy
+from fallow.settings.recipe import Recipe, recipe_from
 from fallow.study.strategy import ParsedStrategy
 
 CLOSED_FORM = "closed-form"
+USUAL_SEEDS = 7
+"""Seeds of `fallow.compare`: with fewer, three exact tests cannot reach p = 0.05."""
 OF_NETWORKS = (
     *(
         "model",
@@ -61,6 +65,34 @@ def default_training(settings: Mapping[str, object], strategies: Iterable[str]) 
     for text in [*strategies, *_strategies_in(settings)]:
         _check_strategy(ParsedStrategy.parse(text))
     return CLOSED_FORM
+
+
+def default_recipe(
+    settings: Mapping[str, object], strategies: Iterable[str] = ()
+) -> Recipe:
+    """Return the configuration of a data file alone, with the defaults of `fallow.compare`.
+
+    Parameters
+    ----------
+    settings : mapping
+        Settings that the caller will add, by name.  ``data`` is the file.
+    strategies : iterable of str, optional
+        Query strategies that the caller will run.
+
+    >>> recipe = default_recipe({"data": "patients.csv"})
+    >>> recipe.name, str(recipe.training), str(recipe.partition)
+    ('patients', 'closed-form', 'iid')
+    """
+    usual: dict[str, object] = {
+        "name": Path(str(settings["data"])).stem,
+        "partition": "iid",
+        "training_config": {},  # defaults of the model family
+        "bounds": (),
+        "seeds": USUAL_SEEDS,
+    }
+    if "training" not in settings:
+        usual["training"] = default_training(settings, strategies)
+    return recipe_from(usual)
 
 
 def _check_settings(settings: Mapping[str, object], where: str) -> None:

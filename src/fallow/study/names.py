@@ -247,6 +247,16 @@ def setting_words(setting: str) -> str:
     return WORDS.get(setting, setting)
 
 
+def _is_bare(strategy: str, names: Mapping[str, str], training: str, known: Known) -> bool:
+    """Return whether neither a paper nor the strategy itself names its training algorithm."""
+    parsed = ParsedStrategy.parse(strategy)
+    if is_bound(strategy) or parsed.training:
+        return False
+    is_printed = strategy in names or strategy.partition("@")[0] in names
+    words = known.strategy_words(parsed, fold_name(training), brief=True)
+    return words is None and not is_printed
+
+
 def labels(
     strategies: Iterable[str],
     names: Mapping[str, str],
@@ -257,17 +267,27 @@ def labels(
 ) -> dict[str, str]:
     """Return the display name of each strategy, in full if it would be ambiguous.
 
-    With ``by_training``, strategies are named by their training algorithms.
+    With ``by_training``, strategies are named by their training algorithms.  If strategies have
+    different training algorithms, a strategy without an own one is named with that of the study.
 
     >>> list(labels(["a@initial=0", "b"], {"a": "b"}).values())
     ['b + no first labels', 'b']
+    >>> list(labels(["random", "random@training=closed-form"], {}).values())
+    ['random + FedAvg', 'random + closed-form']
     """
     found = {}
+    strategies = list(strategies)
+    usual = fold_name(training.partition(":")[0])
+    own = [ParsedStrategy.parse(name) for name in strategies if not is_bound(name)]
+    are_mixed = len({parsed.training or usual for parsed in own}) > 1
     for strategy in strategies:
         if by_training:
             found[strategy] = trainer_label(strategy, names, training, known=known)
         else:
-            found[strategy] = label(strategy, names, training, known=known)
+            words = label(strategy, names, training, known=known)
+            if are_mixed and _is_bare(strategy, names, training, known):
+                words = f"{words} + {_describe_trainer(training, known)}"
+            found[strategy] = words
     taken = Counter(found.values())
     full = {}
     for strategy, words in found.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict
@@ -29,7 +29,13 @@ from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.rows import open_data
 from fallow.experiment.versions import versions
 from fallow.experiment.world import World, world_of
-from fallow.settings.recipe import OUTSIDE, Recipe, named_classes, recipe_from
+from fallow.settings.recipe import (
+    OUTSIDE,
+    Recipe,
+    named_classes,
+    recipe_from,
+    with_settings,
+)
 from fallow.settings.training_defaults import REGRESSION, complete_from
 from fallow.settings.variants import BOUND, variant
 from fallow.sites.store import MemoryStore
@@ -99,6 +105,7 @@ def prepare_study(
     outline: bool = False,
     suited: Suited | None = None,
     say: Say = say_nothing,
+    at_sites: Mapping[str, str] | None = None,
 ) -> tuple[Setup, World]:
     """Complete the configuration from the data, and create the environment of the first run.
 
@@ -115,6 +122,8 @@ def prepare_study(
         ``setup.recipe.strategies``.
     say : callable
         See `open_data`.
+    at_sites : mapping, optional
+        Settings that apply if the data name the site of each example.
     """
     pictures: int | None = None  # all of them
     if outline:
@@ -127,7 +136,10 @@ def prepare_study(
         outline=pictures,
         say=say,
     )
-    recipe = settle_recipe(setup.recipe, data)
+    recipe = setup.recipe
+    if at_sites and data.groups is not None:
+        recipe = with_settings(recipe, at_sites)
+    recipe = settle_recipe(recipe, data)
     if suited is not None:
         recipe = with_strategies(recipe, strategies, suited(strategies, recipe, data))
         strategies = recipe.strategies

@@ -1,0 +1,122 @@
+"""A data file alone runs on the command line what the Python call runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fallow as fl
+from fallow.settings.recipe import Recipe, recipe_from
+from tests.cli.conftest import Command
+
+QUICK = ("--set", "cycles=1", "--seeds", "2", "--jobs", "1")
+FIELDS = ("strategy", "seed", "cycle", "accuracy", "mse", "labeled", "labeled_per_site")
+OF_THE_FILE = ("data", "label", "site")
+"""Settings that say where the data are, which Python has in memory."""
+
+
+def read_settings(study: str) -> Recipe:
+    described = json.loads((Path(study) / "study.json").read_text())
+    return replace(recipe_from(described["recipe"]), data="rows", label=None, site=None)
+
+
+def read_records(study: str) -> list[dict[str, Any]]:
+    records = []
+    for file in sorted(Path(study).rglob("records.jsonl")):
+        for line in file.read_text().splitlines():
+            record = json.loads(line)
+            records.append({name: record.get(name) for name in FIELDS})
+    return records
+
+
+def write_groups(folder: Path) -> None:
+    """Write an archive that names the site of each example."""
+    arrays = dict(np.load(folder / "blobs.npz"))
+    np.savez(
+        folder / "grouped.npz",
+        **arrays,
+        site=np.arange(60) % 3,
+        site_test=np.arange(30) % 3,
+    )
+
+
+def open_federation(file: str) -> fl.Federation:
+    if file.endswith(".npz"):
+        return fl.Federation(file)
+    frame = pd.read_csv(file)
+    return fl.Federation(fl.from_frame(frame, label="sick", site="ward", name="patients"))
+
+
+@pytest.mark.parametrize(
+    ("file", "options", "partition"),
+    [
+        ("patients.csv", ("--label", "sick", "--site", "ward"), "natural"),
+        ("blobs.npz", (), "iid"),
+        ("grouped.npz", (), "natural"),
+    ],
+)
+@pytest.mark.parametrize("strategies", [None, "random,margin"])
+def test_a_data_file_runs_what_python_runs(
+    file: str,
+    options: tuple[str, ...],
+    partition: str,
+    strategies: str | None,
+    fallow: Command,
+    folder: Path,
+) -> None:
+    write_groups(folder)
+    named = () if strategies is None else ("--strategy", strategies)
+    ended = fallow("compare", file, *options, *named, *QUICK, "--out", "shell")
+    assert ended.code == 0, ended
+    names = None if strategies is None else strategies.split(",")
+    fl.compare(open_federation(file), names, cycles=1, seeds=2, out="python")
+    shell = read_settings("shell")
+    python = read_settings("python")
+    assert shell.digest == python.digest
+    assert str(shell.training) == "closed-form"
+    assert shell.partition.name == partition
+    assert shell.bounds == python.bounds == ()
+    assert read_records("shell") == read_records("python")
+
+
+def test_one_run_of_a_data_file_is_that_of_python(fallow: Command, folder: Path) -> None:
+    assert fallow("run", "blobs.npz", "--set", "cycles=1", "--out", "shell").code == 0
+    fl.run("blobs.npz", cycles=1, out="python")
+    assert read_settings("shell").digest == read_settings("python").digest
+    assert read_records("shell") == read_records("python")
+
+
+def test_without_a_number_both_compare_seven_seeds(fallow: Command) -> None:
+    assert "14 runs" in fallow("compare", "blobs.npz", "--dry-run").out
+
+
+def test_explicit_settings_replace_the_sites_in_the_data(
+    fallow: Command, folder: Path
+) -> None:
+    write_groups(folder)
+    chosen = ("--set", "partition=iid", "--set", "sites=2", *QUICK)
+    assert fallow("compare", "grouped.npz", *chosen, "--out", "a").code == 0
+    recipe = read_settings("a")
+    assert (str(recipe.partition), recipe.sites) == ("iid", 2)
+
+
+def test_a_network_needs_its_training_algorithm(fallow: Command) -> None:
+    says = fallow("compare", "blobs.npz", "--set", "rounds=2").says()
+    assert "rounds is a setting of networks" in says
+    ended = fallow(
+        *("compare", "blobs.npz", "--set", "training=fedavg", "--set", "rounds=1"),
+        *(*QUICK, "--out", "a"),
+    )
+    assert ended.code == 0, ended
+    assert (
+        read_settings("a").training_config
+        == recipe_from(
+            {"name": "a", "training": "fedavg", "training_config": {}}
+        ).training_config
+    )
