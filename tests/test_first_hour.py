@@ -431,6 +431,16 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
         "fl.select has no argument 'query_strategy'; did you mean 'strategy'?",
     ),
     (
+        fl.select,
+        {"pool": POOL, "strategy": "random", "budget": 2},
+        "fl.select has no argument 'budget'; did you mean 'n'?",
+    ),
+    (
+        fl.select,
+        {"pool": POOL, "strategy": "random", "query_size": 2},
+        "fl.select has no argument 'query_size'; did you mean 'n'?",
+    ),
+    (
         fl.run,
         {"federation": "digits", "learning_rate": 0.1},
         "learning_rate is not a setting; did you mean 'lr'?",

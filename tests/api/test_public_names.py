@@ -115,6 +115,12 @@ def test_editors_see_exactly_the_settings_that_are_declared() -> None:
         assert keywords.__annotations__.keys() == declared - arguments - OF_STUDIES
 
 
+def test_select_takes_its_declared_arguments_alone() -> None:
+    for parameter in inspect.signature(fl.select).parameters.values():
+        assert parameter.kind is not parameter.VAR_KEYWORD
+        assert parameter.annotation is not parameter.empty
+
+
 @pytest.mark.parametrize("call", [fl.run, fl.compare, fl.select, fl.PoolStrategy])
 def test_no_strategy_model_or_training_is_typed_as_anything(call: object) -> None:
     parameters = inspect.signature(call).parameters  # type: ignore[arg-type]

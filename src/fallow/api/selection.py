@@ -35,7 +35,7 @@ from fallow.core.disclosure import Disclosure
 from fallow.core.messages import ExchangeEntry
 from fallow.core.methods import Methods
 from fallow.core.own import lend
-from fallow.core.terms import explain_constructor, list_keywords, nearest, refuse_keywords
+from fallow.core.terms import explain_constructor, explain_keywords, nearest
 from fallow.core.types import SiteId, State
 from fallow.core.unused import refuse_for_classes
 from fallow.core.view import Rows
@@ -150,6 +150,7 @@ class Selection:
     probability: npt.NDArray[np.float64] | None = None
 
 
+@explain_keywords("fl.select")
 def select(
     pool: Any = None,
     strategy: StrategyLike | None = None,
@@ -169,7 +170,6 @@ def select(
     site: str = "site-0",
     training: TrainingLike | None = None,
     details: bool = False,
-    **unknown: Any,
 ) -> Any:
     """Select examples from an unlabeled pool, or from the pools of several sites.
 
@@ -222,7 +222,6 @@ def select(
     ... )
     array([1, 2])
     """
-    refuse_keywords("fl.select", unknown, list_keywords(select))
     seed = _whole(seed, "seed")
     cycle = _whole(cycle, "cycle")
     _check_pool_and_strategy(pool, strategy)
@@ -427,7 +426,7 @@ def _warn_of_small_pools(
             warnings.warn(
                 f"n={n} exceeds the {available[name]} unlabeled examples of {name}; "
                 f"{available[name]} are selected",
-                stacklevel=4,  # the caller of `select`
+                stacklevel=5,  # the caller of `select`, which is wrapped
             )
 
 

@@ -6,9 +6,11 @@ import difflib
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 TERMS: Mapping[str, str] = {
     "aggregation": "training",
@@ -17,6 +19,7 @@ TERMS: Mapping[str, str] = {
     "batchsize": "batch_size",
     "bs": "batch_size",
     "clients": "sites",
+    "budget": "n",
     "budget_per_cycle": "budget",
     "budget_split": "budget_allocation",
     "client_fraction": "participation",
@@ -80,6 +83,16 @@ def nearest(word: str, words: list[str], otherwise: str = "") -> str:
     return f"; known: {', '.join(sorted(words))}"
 
 
+def explain_recipe(name: str, names: list[str]) -> str:
+    """Return the sentence about an unknown experiment configuration."""
+    otherwise = "'fallow recipes' lists them"
+    if "/" in name:
+        otherwise = (
+            f"install the distribution that has it (papers: fallow-papers); {otherwise}"
+        )
+    return f"{name!r} is not a recipe{nearest(name, names, otherwise)}"
+
+
 def nearest_column(column: str, columns: Sequence[str]) -> str:
     """Return the part of a sentence about an unknown column.
 
@@ -109,26 +122,40 @@ def suggest_keyword(word: str, known: Collection[str]) -> str:
     >>> suggest_keyword("round", ["lr", "rounds"])
     "; did you mean 'rounds'?"
     """
-    meant = TERMS.get(word.lower())
-    if meant in known:
-        return f"; did you mean {meant!r}?"
+    meant = TERMS.get(word.lower(), word)
+    for name in (meant, TERMS.get(meant)):
+        if name in known and name != word:
+            return f"; did you mean {name!r}?"
     return nearest(word, sorted(known))
 
 
-def refuse_keywords(call: str, unknown: Collection[str], known: Collection[str]) -> None:
-    """Raise ValueError for the first unknown keyword of a call."""
-    for word in unknown:
-        raise ValueError(f"{call} has no argument {word!r}{suggest_keyword(word, known)}")
+def explain_keywords(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Raise a ValueError for unknown keywords of a function.
 
+    The TypeError of Python names neither the nearest keyword nor the term of another library.
 
-def list_keywords(call: Callable[..., Any]) -> list[str]:
-    """Return the names of the arguments of a call, without those that take all others."""
-    parameters = inspect.signature(call).parameters.values()
-    return [
-        parameter.name
-        for parameter in parameters
-        if parameter.kind is not parameter.VAR_KEYWORD
-    ]
+    >>> @explain_keywords("fl.double")
+    ... def double(n: int) -> int:
+    ...     return 2 * n
+    >>> double(n_instances=3)
+    Traceback (most recent call last):
+    ValueError: fl.double has no argument 'n_instances'; did you mean 'n'?
+    """
+
+    def decorate(call: Callable[P, R]) -> Callable[P, R]:
+        known = list(inspect.signature(call).parameters)
+
+        @functools.wraps(call)
+        def explain(*args: P.args, **keywords: P.kwargs) -> R:
+            for word in keywords:
+                if word not in known:
+                    hint = suggest_keyword(word, known)
+                    raise ValueError(f"{name} has no argument {word!r}{hint}")
+            return call(*args, **keywords)
+
+        return explain
+
+    return decorate
 
 
 def refuse_settings(name: str, settings: Collection[str], known: Sequence[str]) -> None:
