@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fallow import strategies
-from fallow.cli.arguments import check_arguments
+from fallow.cli.arguments import BUILT_IN, PAPERS, check_arguments, check_recipe
 from fallow.core.build import find, names
 from fallow.core.spelling import spell_class
+from fallow.recipes.find import find_recipe
+from fallow.recipes.papers import FALLOW, GROUP, load_recipes
 
 
 def test_every_query_strategy_and_alias_is_known() -> None:
@@ -21,6 +23,23 @@ def test_every_query_strategy_and_alias_is_known() -> None:
     for alias in aliases:
         check_arguments("demo", [alias])
         assert find(strategies, alias)
+
+
+def test_every_experiment_configuration_is_known() -> None:
+    parts = [recipe.name.partition("/")[0] for recipe in FALLOW.recipes]
+    assert {*parts} == {*BUILT_IN}
+    assert GROUP == PAPERS
+    for name in load_recipes():
+        check_recipe(name)
+
+
+@pytest.mark.parametrize("name", ["dmo", "cifar", "unknown/cifar10"])
+def test_early_and_late_a_recipe_is_unknown_in_the_same_words(name: str) -> None:
+    with pytest.raises(ValueError, match="is not a recipe") as early:
+        check_recipe(name)
+    with pytest.raises(ValueError, match="is not a recipe") as late:
+        find_recipe(name)
+    assert str(early.value).partition(";")[0] == str(late.value).partition(";")[0]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,10 @@ import ast
 import difflib
 import re
 from collections.abc import Iterable, Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
+
+from fallow.core.terms import explain_recipe
 
 STRATEGIES = Path(__file__).parents[1] / "strategies"
 """Folder of the query strategies, one file each."""
@@ -14,19 +17,48 @@ ALIASES = re.compile(r"aliases=(\([^)]+\))")
 """Aliases of a query strategy in its disclosure declaration."""
 
 TRAINING = Path(__file__).parents[1] / "training"
+BUILT_IN = ("demo", "strategies", "benchmark")
+"""First parts of the names of built-in experiment configurations."""
+PAPERS = "fallow.papers"
+"""Group of entry points; each has the first part of the names of its configurations."""
 CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
 
 
 def check_arguments(recipe: str, strategies: Iterable[str]) -> None:
-    """Raise ValueError for a missing configuration file or an unknown query strategy.
+    """Raise ValueError for an unknown experiment configuration or query strategy.
 
     >>> check_arguments("demo", ["entrpy@rounds=3"])
     Traceback (most recent call last):
         ...
     ValueError: 'entrpy' is not one of the strategies; did you mean 'entropy'?
     """
-    if recipe.endswith(".toml") and not Path(recipe).exists():
-        raise ValueError(f"{recipe} cannot be read: No such file or directory")
+    check_recipe(recipe)
+    check_strategies(strategies)
+
+
+def check_recipe(recipe: str) -> None:
+    """Raise ValueError for a missing configuration file or an unknown configuration.
+
+    Of other names, only the first part is checked here.  Other files and folders are data.
+
+    >>> check_recipe("dmo")
+    Traceback (most recent call last):
+        ...
+    ValueError: 'dmo' is not a recipe; did you mean 'demo'?
+    """
+    path = Path(recipe)
+    if recipe.endswith(".toml"):
+        if not path.exists():
+            raise ValueError(f"{recipe} cannot be read: No such file or directory")
+        return
+    known = [*BUILT_IN, *sorted(entry_points(group=PAPERS).names)]
+    is_data = path.suffix or path.is_dir()
+    if not is_data and recipe.partition("/")[0] not in known:
+        raise ValueError(explain_recipe(recipe, known))
+
+
+def check_strategies(strategies: Iterable[str]) -> None:
+    """Raise ValueError for an unknown query strategy."""
     known = {_fold(name) for name in _list_names()}
     for strategy in filter(str.strip, strategies):
         name = strategy.partition("@")[0].strip()

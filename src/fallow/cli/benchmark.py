@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from fallow.cli import options as opt
+from fallow.cli.arguments import check_strategies
 from fallow.cli.tables import print_lines, show_table
 from fallow.storage.errors import Failed, Stopped
 
@@ -92,6 +93,7 @@ def benchmark(
 
     Strategies with scores in the file of --against, from the same settings, are not run again.
     """
+    check_strategies([*(method or []), *(opt.named_strategies(rivals) or [])])
     from fallow.cli.paths import use_current_folder
     from fallow.recipes.few_labels import OURS, RIVALS
 

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from fallow.cli import coordinate_options as of
 from fallow.cli import options as opt
+from fallow.cli.arguments import check_arguments
 from fallow.cli.tables import print_lines
 from fallow.storage.errors import Stopped
 
@@ -72,6 +73,7 @@ def init(
     fallow coordinate init heart --recipe demo --sites basel,bern \\
     --example rows.csv --label disease --host fallow.example.org
     """
+    check_arguments(recipe, opt.strategies_set(set_))
     from fallow.cli.coordinate_words import SECURE_SUMS, after_init
     from fallow.deployment.agreement import Waits, read_guideline
     from fallow.deployment.building import with_secure_sums

@@ -229,6 +229,25 @@ def named_strategies(text: str | None) -> list[str] | None:
     return result
 
 
+def strategies_set(pairs: Iterable[str] | None) -> list[str]:
+    """Return the query strategies among ``KEY=VALUE`` pairs.
+
+    >>> strategies_set(["cycles=2", "strategy=margin"])
+    ['margin']
+    """
+    result = []
+    for pair in pairs or []:
+        key, _, value = pair.partition("=")
+        is_name = not value.startswith(
+            ("[", "{")
+        )  # other forms are checked when they are parsed
+        if key == "strategy" and is_name:
+            result.append(value)
+        elif key == "strategies" and is_name:
+            result += value.split(",")
+    return result
+
+
 def console(*, quiet: bool = False) -> Console:
     """Return the console; tables in a pipe are not limited to the terminal width.
 

@@ -83,7 +83,7 @@ def run(
     as_json: opt.AsObject = False,
 ) -> None:
     """Run one query strategy with one seed."""
-    check_arguments(recipe, [strategy] if strategy else [])
+    check_arguments(recipe, [strategy or "", *opt.strategies_set(set_)])
     from fallow.cli.paths import use_current_folder
     from fallow.settings.recipe import with_settings
     from fallow.study.cell import Setup
@@ -135,7 +135,9 @@ def compare(
     as_json: opt.AsObject = False,
 ) -> None:
     """Compare query strategies with paired tests, and write a report."""
-    check_arguments(recipe, opt.named_strategies(strategy) or [])
+    check_arguments(
+        recipe, [*(opt.named_strategies(strategy) or []), *opt.strategies_set(set_)]
+    )
     from fallow.cli.paths import use_current_folder
     from fallow.settings.recipe import with_settings
     from fallow.study.cell import Setup

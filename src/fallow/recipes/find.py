@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fallow.core.terms import nearest
+from fallow.core.terms import explain_recipe
 from fallow.data import CATALOG
 from fallow.recipes.default_training import default_training
 from fallow.recipes.papers import find_named_recipe, load_recipes
@@ -99,10 +99,4 @@ def _find_by_name(name: str) -> Recipe:
             f"{name!r} is not a recipe: a file of settings ends in .toml, a table of your own in .csv "
             "or another ending of docs/load-data.md; 'fallow recipes' lists names"
         )
-    otherwise = "'fallow recipes' lists them"
-    if "/" in name:
-        otherwise = (
-            f"install the distribution that has it (papers: fallow-papers); {otherwise}"
-        )
-    hint = nearest(name, list(load_recipes()), otherwise)
-    raise ValueError(f"{name!r} is not a recipe{hint}")
+    raise ValueError(explain_recipe(name, [*load_recipes()]))
