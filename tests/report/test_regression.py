@@ -149,7 +149,7 @@ def test_errors_stand_at_equal_labels_too_where_strategies_differ_in_them(
     by_cycle = rows[1]
     by_labels = rows[7]
     assert by_cycle == by_labels  # FALE has the fewest: its own checkpoints
-    assert rows[3][0] == rows[9][0] == "random"
+    assert rows[3][0] == rows[9][0] == "random + FedAvg"
     assert rows[3][1:] != rows[9][1:]
 
 
@@ -164,7 +164,7 @@ def test_strategies_with_the_same_labels_have_one_table_by_labels(tmp_path: Path
 def test_wins_stand_beside_the_printed_ones(study: StudyRecords) -> None:
     rows = cells(piece(wins(study, "a")))
     assert rows[0] == ["Against", "Wins", "Ties", "Losses", "At equal labels", "Published"]
-    assert rows[1] == ["random", "10", "0", "0", "9/0/0", "10/0/0"]
+    assert rows[1] == ["random + FedAvg", "10", "0", "0", "9/0/0", "10/0/0"]
     assert rows[3] == ["random + server-solve", "10", "0", "0", "9/0/0", "–"]
     assert rows[5] == ["All", "40", "0", "0", "37/0/0", "30/0/0"]
     assert "10 checkpoints (cycles 1, 2, 4, 5, 6, 7, 8, 10, 11 and 12) x 4 seeds" in piece(
@@ -189,8 +189,8 @@ def test_wins_of_several_studies_are_summed_as_in_table_2(
     rows = cells(page[page.rindex("Wins, ties and losses over studies") :])
     assert rows[0] == [
         "Study",
-        "random",
-        "lcmd",
+        "random + FedAvg",
+        "lcmd + FedAvg",
         "random + server-solve",
         "FALE-local",
         "All",
@@ -207,7 +207,7 @@ def test_fale_is_shown_against_its_control_with_the_same_solver(
     rows = cells(piece(controls(study, "a")))
     assert [row[:2] for row in rows[1:]] == [
         ["FALE", "random + server-solve"],
-        ["FALE-local", "random"],
+        ["FALE-local", "random + FedAvg"],
     ]
     assert rows[1][2].startswith("−0.0210 [−0.0")
 
@@ -215,7 +215,7 @@ def test_fale_is_shown_against_its_control_with_the_same_solver(
 def test_errors_stand_beside_bytes_and_exchanges(study: StudyRecords) -> None:
     rows = {row[0]: row[1:] for row in cells(piece(costs(study, "a")))}
     assert rows["FALE"] == ["0.7369 ± 0.0010", "240", "3", "980 B", "980 B"]
-    assert rows["random"] == ["0.8196 ± 0.0015", "280", "39", "12.7 kB", "12.7 kB"]
+    assert rows["random + FedAvg"] == ["0.8196 ± 0.0015", "280", "39", "12.7 kB", "12.7 kB"]
 
 
 def test_diverged_runs_are_named_marked_and_told_the_way_out(tmp_path: Path) -> None:
@@ -230,13 +230,16 @@ def test_diverged_runs_are_named_marked_and_told_the_way_out(tmp_path: Path) -> 
     rewrite(root, diverge)
     study = read_study(root)
     steps, solved = warnings(study)
-    assert "lcmd (seeds 1 and 3, first in cycle 0)" in steps
+    assert "lcmd + FedAvg (seeds 1 and 3, first in cycle 0)" in steps
     assert "lower the learning rate" in steps
     assert "server-solve" not in steps
     assert "random + server-solve (seed 0, first in cycle 0)" in solved
     assert "server-solve:ridge=0.001" in solved
     shown = tables.columns(tables.final_table(study))
-    assert shown["Strategy"][-2:] == ["random + server-solve (diverged)", "lcmd (diverged)"]
+    assert shown["Strategy"][-2:] == [
+        "random + server-solve (diverged)",
+        "lcmd + FedAvg (diverged)",
+    ]
     assert shown["Final mean squared error"][-1] == "5.00e+08 ± 5.77e+08"
     assert "5.00e+08 ± 5.77e+08 †" in piece(errors(study, "a"))
     assert "a seed has diverged" in piece(errors(study, "a"))

@@ -13,6 +13,7 @@ from fallow.report.findings.checkpoints import checkpoints, is_even
 from fallow.report.findings.pairs import Pair, compare_final_scores
 from fallow.report.needs import has_numbers
 from fallow.report.section import Across, Place, Section, Sections
+from fallow.study.names import label, training_of_recipe
 from fallow.study.published import Tally
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import LEVEL
@@ -91,15 +92,22 @@ def printed_tallies(study: StudyRecords, subject: str) -> list[Tally]:
     if not where or where["table"] not in tables.names("tallies"):
         return []
     data = str(where["setting"]).removeprefix("dataset=")
-    method = label_of(subject, study.study)
+    method = _published_name(subject, study)
     rows = tables.tallies(where["table"])
     return [
         t for t in rows if (t.dataset, fold_name(t.method)) == (data, fold_name(method))
     ]
 
 
+def _published_name(strategy: str, study: StudyRecords) -> str:
+    """Return the name of a strategy in published tables, which leave out its training algorithm."""
+    described = study.study
+    training = training_of_recipe(described)
+    return label(strategy, {}, training, known=described.known)
+
+
 def _tally(study: StudyRecords, rival: str, prints: Iterable[Tally]) -> Tally | None:
-    name = fold_name(label_of(rival, study.study))
+    name = fold_name(_published_name(rival, study))
     return next((t for t in prints if fold_name(t.rival) == name), None)
 
 
