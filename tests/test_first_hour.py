@@ -326,6 +326,12 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
         {},
         "strategy is None; name a query strategy, such as 'margin', or leave it out",
     ),
+    (
+        lambda: fl.compare("iris", ["random", "margin"], reference="badge"),
+        {},
+        "reference is 'badge', which is not compared; add it to the strategies, or use one of "
+        "random, margin",
+    ),
     # values of a wrong kind or length
     (
         lambda: fl.Federation("digits", fl.Natural()),

@@ -149,6 +149,7 @@ def compare(
         named = None
         if reference is not None:
             named = collected.text(reference, "reference")
+            _check_reference(named, texts, out)
         chosen = recipe_from({"reference": named}, chosen)
     is_kept = out is not None
     folder = make_folder(out)
@@ -552,6 +553,18 @@ def round_for_reading(table: pd.DataFrame, digits: int) -> pd.DataFrame:
         else:
             result[name] = values.round(digits)
     return result
+
+
+def _check_reference(
+    reference: str, strategies: Sequence[str], out: str | Path | None
+) -> None:
+    """Raise ValueError if the reference is not compared, now or earlier in this folder."""
+    is_resumed = out is not None and (Path(out) / "study.json").exists()
+    if reference not in strategies and not is_resumed:
+        raise ValueError(
+            f"reference is {reference!r}, which is not compared; add it to the strategies, or use one "
+            f"of {', '.join(strategies)}"
+        )
 
 
 def _cells(row: Row) -> dict[str, str | float | None]:

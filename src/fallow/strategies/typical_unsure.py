@@ -85,7 +85,8 @@ class TypicalUnsure:
     if the sites that hold its examples spend their label budgets on others, or if two sites label
     the same cluster.  On digits at five sites, 85 to 90 % of the clusters get a label if sites
     differ (Dirichlet 0.1), and 95 % or more if they are similar
-    (``tests/strategies/test_typical_unsure.py``).
+    (``tests/strategies/test_typical_unsure.py``).  If sites begin with the clusters that few sites
+    hold, as in `Typical`, more clusters get a label, but classifiers are not more accurate.
 
     *Selection.*  The coordinator determines a number of labels w for each cluster.  Sites count
     their examples by u x typicality, in steps of 2 %.  From the aggregates, the coordinator
