@@ -35,7 +35,11 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
     [
         (
             ["rnu", "demo"],
-            "No such command 'rnu'; did you mean 'run'?; see 'fallow --help'",
+            "No such command 'rnu'; did you mean 'run'? See 'fallow --help'",
+        ),
+        (
+            ["compare", "demo", "--strategies", "random"],
+            "No such option '--strategies'; did you mean one of '--seeds', '--strategy'? See",
         ),
         (
             ["strategies"],
@@ -43,7 +47,7 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
         ),
         (
             [*RUN, "--sed", "3"],
-            "No such option.*--sed.*see 'fallow run --help'",
+            "No such option.*--sed.*See 'fallow run --help'",
         ),
         ([*RUN, "--seed", "three"], "'three' is not a valid int"),
         (["run"], "Missing argument 'RECIPE'"),

@@ -87,6 +87,8 @@ LACKS_MEMORY = (
 REPEATED = re.compile(
     r"( Did you mean [^?]+\?)\1+"
 )  # both typer and click suggest a command
+SEVERAL = re.compile(r"\. \(Did you mean one of: ([^)?]+)\?\)")
+"""Suggestions of several names by click."""
 
 STRATEGIES = "strategies"
 """A likely word for the list of algorithms, which is too different for the nearest command."""
@@ -147,11 +149,14 @@ def _usage(error: Any) -> str:
     """Describe a usage error, with a reference to the help."""
     output = REPEATED.sub(r"\1", error.format_message().rstrip("."))
     output = output.replace(". Did you mean", "; did you mean")
+    output = SEVERAL.sub(r"; did you mean one of \1?", output)
     where = "fallow"
     if error.ctx is not None:
         where = error.ctx.command_path
     if f"No such command '{STRATEGIES}'" in output:
         return f"{output}; 'fallow algorithms' lists strategies and training algorithms"
+    if output.endswith("?"):
+        return f"{output} See '{where} --help'"
     return f"{output}; see '{where} --help'"
 
 
