@@ -37,7 +37,7 @@ PARTS = {
         ],
     ),
     "explanation": (
-        7800,
+        8000,
         [
             "docs/a-round.md",
             "docs/closed-form.md",

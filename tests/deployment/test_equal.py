@@ -101,6 +101,21 @@ STUDIES: dict[str, dict[str, Any]] = {
         "strategy": Spec("ksas"),
         "cycles": 1,
     },
+    "unlabeled examples in a head in closed form": {
+        **CLOSED,
+        "training": Spec("closed-form", {"shown": "parts", "unlabeled": "auto"}),
+        "initial": 14,
+        "budget": 3,
+        "cycles": 1,
+    },
+    "unlabeled examples in a head in closed form with secure sums": {
+        **CLOSED,
+        "training": Spec("closed-form", {"unlabeled": "auto"}),
+        "initial": 14,
+        "budget": 3,
+        "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+    },
     "a head in closed form for each site": {
         **CLOSED,
         "training": Spec("closed-form-heads", {"shown": "parts"}),

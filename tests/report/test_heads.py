@@ -99,3 +99,27 @@ def test_a_study_of_real_runs_has_the_section(tmp_path: Path) -> None:
 def test_a_study_of_trained_models_has_no_such_section(tmp_path: Path) -> None:
     text = write_report([write_study(tmp_path / "a", STRATEGIES, seeds=2)]).read_text()
     assert "Closed-form classifiers" not in text
+
+
+def test_the_form_of_self_training_and_why_it_was_selected_are_stated(
+    tmp_path: Path,
+) -> None:
+    root = write_solved(tmp_path / "a", {"random": 0.01, "entropy": 0.01})
+
+    def choose(record: dict[str, Any], folder: Path) -> dict[str, Any]:
+        if record["strategy"] == "random":
+            return {"unlabeled": 3.0, "unlabeled_gain": 0.02 + 0.01 * record["seed"]}
+        if record["seed"] == 0:
+            return {"unlabeled": 0.0, "unlabeled_gain": 0.0}
+        return {"unlabeled": 0.0}
+
+    rewrite(root, choose)
+    shown = piece(heads(read_study(root), "a"))
+    assert "random: sharp in 2 seeds (+2.5 points in held-out accuracy)" in shown
+    assert "none in 1 seed (no form was better by more than one standard error)" in shown
+    assert "none in 1 seed (fewer than 5 labels per class or 50 in all" in shown
+
+
+def test_without_self_training_nothing_is_said_of_it(tmp_path: Path) -> None:
+    root = write_solved(tmp_path / "a", {"random": 0.01, "entropy": 0.01})
+    assert "self-training" not in piece(heads(read_study(root), "a"))

@@ -125,8 +125,12 @@ def hospitals(
     secure: bool = False,
     carried: type[InProcess] | type[Bytes] = InProcess,
     pool: int = 2,
+    unlabeled: Sequence[Tensor] = (),
 ) -> Hospitals:
-    """Sites "a", "b", ... that hold the rows of each part, all labeled, and ``pool`` more."""
+    """Sites "a", "b", ... that hold the rows of each part, all labeled, and ``pool`` more.
+
+    unlabeled: these rows of each site, (m, D), instead.
+    """
     outputs = CLASSES if is_class else 1
     model = Linear((FEATURES,), outputs).double()
     layout = Layout.of(model)
@@ -147,10 +151,11 @@ def hospitals(
     )
     store = MemoryStore()
     members = {}
-    for name, held in zip("abcdefghijkl", parts_of, strict=False):
+    nothing = torch.zeros(pool, FEATURES, dtype=torch.float64)
+    for index, (name, held) in enumerate(zip("abcdefghijkl", parts_of, strict=False)):
         at = torch.tensor(list(held), dtype=torch.int64)
-        unlabeled = torch.zeros(pool, FEATURES, dtype=torch.float64)
-        site = LocalSite(name, torch.cat([rows.z[at], unlabeled]), parts, store)
+        more = unlabeled[index] if unlabeled else nothing
+        site = LocalSite(name, torch.cat([rows.z[at], more]), parts, store)
         values = zip(rows.y[at].tolist(), rows.s[at].tolist(), strict=True)
         site.buy([Label(row, y, 0, s) for row, (y, s) in enumerate(values)])
         members[name] = site

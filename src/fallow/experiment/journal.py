@@ -291,7 +291,8 @@ class Journal:
 
     def contribute(self, site: SiteId, contribution: Contribution) -> None:
         labels = [list(label) for label in contribution.labels]
-        blob = with_checksum({"turn": contribution.turn, "labels": labels})
+        line = {"turn": contribution.turn, "labels": labels, "gone": [*contribution.gone]}
+        blob = with_checksum(line)
         self._write("INSERT OR REPLACE INTO contribution VALUES (?, ?)", site, blob)
 
     def load_contribution(self, site: SiteId) -> Contribution:
@@ -300,7 +301,7 @@ class Journal:
             return Contribution()
         line = self._unpack(rows[0][0], f"the last contribution of site {site}")
         labels = tuple(Label(*label) for label in line["labels"])
-        return Contribution(line["turn"], labels)
+        return Contribution(line["turn"], labels, tuple(line["gone"]))
 
     # -- what sites released (`fallow.privacy.ledger.Ledger`) ------------------------------------
 

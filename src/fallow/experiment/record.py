@@ -127,6 +127,16 @@ class Chosen(TypedDict, total=False):
         Number,
         Field(description="leave-one-out accuracy in [0, 1], or mean squared error"),
     ]
+    unlabeled: Annotated[
+        Number,
+        Field(
+            description="form of self-training, by its position in `self_training.FORMS`"
+        ),
+    ]
+    unlabeled_gain: Annotated[
+        Number,
+        Field(description="gain of this form in held-out accuracy, in [-1, 1]"),
+    ]
 
 
 @with_config(STRICT)

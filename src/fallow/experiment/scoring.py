@@ -18,10 +18,14 @@ from fallow.experiment.steps import cohort_of, describe_collaboration
 if TYPE_CHECKING:
     from fallow.experiment.record import Chosen, Evaluation, Scores
 
-CHOSEN: tuple[Literal["penalty", "temperature", "left_out"], ...] = (
+CHOSEN: tuple[
+    Literal["penalty", "temperature", "left_out", "unlabeled", "unlabeled_gain"], ...
+] = (
     "penalty",
     "temperature",
     "left_out",
+    "unlabeled",
+    "unlabeled_gain",
 )
 HEAD = "head.weight"
 """Of a model, (outputs, features)."""

@@ -238,15 +238,17 @@ class LocalSite:
             return
         labels = self.store.load_labels(self.id)
         kept = tuple(label for label in labels if not self.gone[label.row])
-        self.store.contribute(self.id, Contribution(turn, kept))
+        gone = tuple(self.gone.nonzero().squeeze(1).tolist())
+        self.store.contribute(self.id, Contribution(turn, kept, gone))
 
     def as_contributed(self) -> LocalSite:
-        """The site with the labels of its last contribution alone: newer ones are examples of the
-        unlabeled pool, withdrawn ones are labeled still."""
+        """The site as of its last contribution: newer labels are examples of the unlabeled pool,
+        withdrawn ones are labeled still, and rows that left the pool since are in it."""
         rows = self.seen  # which both share
+        known = self.store.load_contribution(self.id)
         former = copy.copy(self)
-        former.reread(self.store.load_contribution(self.id).labels)
-        former.gone = self.gone & ~former.bought
+        former.reread(known.labels)
+        former.leave(known.gone)
         former.seen = rows
         return former
 

@@ -32,10 +32,12 @@ class Contribution(NamedTuple):
     """The labels whose exact statistics a site contributes.
 
     ``turn``: the step that decided on them last; "" where none of this run did.
+    ``gone``: rows that were in no pool then.
     """
 
     turn: str = ""
     labels: tuple[Label, ...] = ()
+    gone: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

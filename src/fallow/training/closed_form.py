@@ -2,8 +2,8 @@
 
 Sites send the products of their labeled examples with one another and with the labels.  The server
 side solves for all penalties at once.  Sites then send the leave-one-out losses of the solutions,
-and the best one is used.  The result depends on the labeled examples of all sites together, not on
-their distribution over sites.
+and the best one is used.  The result depends on the examples of all sites together, not on their
+distribution over sites.
 
 Related work: Fed3R (Fanì et al., ICML 2024), AFL (He et al., CVPR 2025).
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, final
+from typing import ClassVar, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from fallow.core.refusal import Refusal
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
-from fallow.core.values import Count, NonNegative, Optional, Real
+from fallow.core.values import Count, NonNegative, Optional, Real, Triangle, Whole
 from fallow.core.view import Release, View
 from fallow.training.parts.adassp import SENSITIVITY, read_products, solve, sum_products
 from fallow.training.parts.heads import (
@@ -47,6 +47,7 @@ from fallow.training.parts.heads import (
     choose_left_out,
     choose_without_rows,
     class_weights,
+    feature_width,
     flatten_head,
     losses_of,
     note_choice,
@@ -61,6 +62,7 @@ from fallow.training.parts.ridge import (
     TEMPERATURES,
     Head,
     Path,
+    Totals,
     add_up,
     centered,
     decompose,
@@ -69,12 +71,65 @@ from fallow.training.parts.ridge import (
     log_losses,
     predict,
     row_blocks,
+    solve_one,
     sum_features,
     validation_score,
+)
+from fallow.training.parts.self_training import (
+    BINS,
+    CANDIDATES,
+    FEWEST_IN_FOLD,
+    FOLDS,
+    Validated,
+    assign_folds,
+    choose_candidate,
+    count_bins,
+    count_in_folds,
+    find_folds,
+    has_enough,
+    read_unlabeled,
+    stack_heads,
+    sum_held_out,
+    sum_soft_labels,
+    sum_unlabeled,
+    take_fold,
+    train_candidates,
+    train_totals,
 )
 
 LARGEST_DELTA = 1e-2
 TINY = 1e-300  # means are 0 if no site has a label
+POOL_SHOWS = "it sees those of each site's unlabeled rows as well"
+IN_FOLD = {
+    "folds": Optional(Real(("classes", BINS))),
+    "draw": Whole(),
+    "fold": Whole(upto=(FOLDS - 1,)),
+}
+"""Arguments for the examples of one fold."""
+MODELS = {
+    "weight": Real(("models", "features", "classes")),
+    "bias": Real(("models", "classes")),
+}
+MOST_PASSES = max(candidate.passes for candidate in CANDIDATES.values())
+
+
+class Split(NamedTuple):
+    """Folds of cross-validation: the fold of each bin (C, BINS), the number by which bins are
+    drawn, and the aggregates of every fold but the last."""
+
+    folds: Tensor
+    draw: int
+    held_out: list[Totals]
+
+
+class SelfTrained(NamedTuple):
+    """Result of self-training: the model, its λ, T and held-out score, its position in `FORMS`, and
+    its gain in held-out accuracy (None without cross-validation)."""
+
+    head: Head
+    choice: Choice
+    form: int = 0
+    gain: float | None = None
 
 
 @explain_constructor
@@ -116,6 +171,10 @@ class ClosedForm:
         δ of differential privacy, with ``privacy.epsilon``.  It protects one example and its label
         in the model.  Sites add Gaussian noise to their contribution, once per end of labeling.
 
+    unlabeled : {"off", "auto"}
+        Self-training with unlabeled examples, for classification.  "auto": in the best of four
+        forms, or not at all, by five-fold cross-validation over the labeled examples of all sites.
+
     Notes
     -----
     The related algorithms use a fixed λ.  Features of an encoder are divided by the square root of
@@ -127,6 +186,15 @@ class ClosedForm:
     With ``reveal="path"``, every site learns the second moments of all labeled examples.  The
     leave-one-out accuracy is computed over all sites: the accuracy of each site would disclose how
     the model predicts its labels, which secure aggregation hides.
+
+    *Self-training.*  The model predicts class probabilities P = softmax(T (W'z + b)) of unlabeled
+    examples, and the next model also fits them: it minimizes the sum above plus w Σ |p - W'z - b|².
+    The forms are w = 0.1 with the T of the supervised model, once ("one-pass") or three times
+    ("soft"), w = 1 and T = 10 ("sharp"), and w = 0.1 and T = 5 ("smooth"), three times.  The
+    supervised model stays unless a form is better by more than one standard error, and with fewer
+    than 5 labels per class or 50 in all.  Folds are even in every class and depend on the examples
+    alone.  T and the score of the result are those of the held-out predictions, because soft labels
+    depend on every label, so that leaving one out of the last solution is not enough.
 
     *Leave-one-out accuracy.*  Query strategies prefer difficult examples.  The leave-one-out
     accuracy is then lower than the accuracy on all examples.
@@ -164,6 +232,7 @@ class ClosedForm:
     passes: int = 1
     shown: Literal["totals", "parts"] = "totals"
     delta: float | None = None  # δ; usually 1e-5, well below 1 / number of labels
+    unlabeled: Literal["off", "auto"] = "off"
 
     contract: ClassVar[Contract] = Contract(
         title="Closed-form head",
@@ -178,7 +247,7 @@ class ClosedForm:
         local_dp=False,
         delta_field="delta",
         settings=SETTINGS,
-        at_server=AT_SERVER,
+        at_server=(*AT_SERVER, "unlabeled", "unlabeled_gain"),
         closes_show=CLOSES_SHOW,
         tags=("least-squares",),
     )
@@ -193,6 +262,7 @@ class ClosedForm:
             "reveal": ("path", "head"),
             "local_head": ("common", "own"),
             "shown": ("totals", "parts"),
+            "unlabeled": ("off", "auto"),
         }
         for name, known in choices.items():
             if getattr(self, name) not in known:
@@ -217,6 +287,7 @@ class ClosedForm:
             "balance": ("none", "exact counts of classes"),
             "passes": (1, "exact means of labeled rows"),
             "local_head": ("common", "exact rows of the site"),
+            "unlabeled": ("off", "exact products of unlabeled rows and their soft labels"),
         }
         for name, (only, reads) in not_private.items():
             if getattr(self, name) != only:
@@ -227,6 +298,13 @@ class ClosedForm:
 
     def _narrow_contract(self) -> Contract:
         """Return the contract of these settings, without client functions that they never call."""
+        if self.learns_unlabeled:
+            return ClosedForm.contract.narrowed(
+                self,
+                weighs=self.has_weights,
+                regression=False,  # soft labels are probabilities of classes
+                closes_show=f"{CLOSES_SHOW}; so it is for unlabeled examples",
+            )
         if self.delta is None:
             return ClosedForm.contract.narrowed(self, weighs=self.has_weights)
         return ClosedForm.contract.narrowed(
@@ -239,6 +317,11 @@ class ClosedForm:
         )
 
     @property
+    def learns_unlabeled(self) -> bool:
+        """Whether unlabeled examples may be used."""
+        return self.unlabeled == "auto"
+
+    @property
     def has_weights(self) -> bool:
         """Whether examples may have weights other than 1."""
         return self.weighted or self.balance == "class"
@@ -249,13 +332,25 @@ class ClosedForm:
         if self.delta is not None:
             return self.private_round(state, ask)
         weights = class_weights(ask) if self.balance == "class" else None
-        total = self.total(ask, weights)
+        center = self.find_center(ask, weights)
+        split = self.split(ask, weights, center) if self.unlabeled == "auto" else None
+        total = read_totals(
+            sum_of_all(ask, "totals", weights=weights, center=center), center
+        )
         if float(total.totals.mass) > 0:
             path = decompose(total.totals)
             choice = self.choose(ask, path, total, weights)
             head = head_of(path, choice.penalty)
+            notes = note_choice(choice)
+            if self.unlabeled != "off":
+                result = self.train_on_unlabeled(
+                    ask, total, SelfTrained(head, choice), split, weights, center
+                )
+                head = result.head
+                choice = result.choice
+                notes = note_self_training(result)
             w = flatten_head(head, choice.temperature).to(state["w"].dtype)
-            state = {**state, "w": w, **note_choice(choice)}
+            state = {**state, "w": w, **notes}
             if self.local_head == "own":
                 ask.keep(
                     "local",
@@ -283,15 +378,12 @@ class ClosedForm:
         ask.fit(None, "local", None, w=state["w"], stats=state["stats"])
         return state
 
-    def total(self, ask: Ask, weights: Tensor | None) -> Summed:
-        """Aggregate over all sites, in one exchange, or about the mean in two."""
-        center: Tensor | None = None
-        if self.passes == 2:
-            found = sum_of_all(ask, "center", weights=weights)
-            center = found["features"] / found["n"].clamp_min(TINY)
-        return read_totals(
-            sum_of_all(ask, "totals", weights=weights, center=center), center
-        )
+    def find_center(self, ask: Ask, weights: Tensor | None) -> Tensor | None:
+        """Return the mean of labeled features, (D,), with two passes."""
+        if self.passes == 1:
+            return None
+        result = sum_of_all(ask, "center", weights=weights)
+        return result["features"] / result["n"].clamp_min(TINY)
 
     def choose(self, ask: Ask, path: Path, total: Summed, weights: Tensor | None) -> Choice:
         """Select λ and T by leave-one-out predictions."""
@@ -325,13 +417,96 @@ class ClosedForm:
         of_one = {name: lost[name][None] for name in lost if name != "sites"}
         return choose_best(of_one, [penalty], path.mass)
 
+    # -- server side, self-training -----------------------------------------------------------
+
+    def split(
+        self, ask: Ask, weights: Tensor | None, center: Tensor | None
+    ) -> Split | None:
+        """Return the folds and what is labeled outside each; None with too few labels."""
+        per_class = sum_of_all(ask, "class_counts")["counts"].clamp_min(0)
+        if not has_enough(per_class):
+            return None
+        draw = round(
+            float(per_class.sum())
+        )  # other folds whenever other labels are contributed
+        counts = sum_of_all(ask, "bins", draw=draw)["counts"].clamp_min(0)
+        folds = assign_folds(counts)
+        if min(count_in_folds(counts, folds)) < FEWEST_IN_FOLD:
+            return None
+        held_out = []
+        for fold in range(FOLDS - 1):
+            part = sum_of_all(
+                ask,
+                "totals",
+                weights=weights,
+                center=center,
+                folds=folds,
+                draw=draw,
+                fold=fold,
+            )
+            held_out.append(read_totals(part, center).totals)
+        return Split(folds, draw, held_out)
+
+    def train_on_unlabeled(
+        self,
+        ask: Ask,
+        total: Summed,
+        supervised: SelfTrained,
+        split: Split | None,
+        weights: Tensor | None,
+        center: Tensor | None,
+    ) -> SelfTrained:
+        """Return the best model by cross-validation: of a candidate, or the supervised one."""
+        if split is None:
+            return supervised
+        unlabeled = read_unlabeled(
+            sum_of_all(ask, "unlabeled_totals", center=center), len(total.totals.y), center
+        )
+        if float(unlabeled.mass) < 1:
+            return supervised
+        labeled = train_totals(total.totals, split.held_out)
+        penalty = supervised.choice.penalty
+        start = [solve_one(each, penalty).head() for each in labeled]
+        models = train_candidates(
+            ask,
+            [total.totals, *labeled],
+            [supervised.head, *start],
+            unlabeled,
+            supervised.choice,
+            center,
+        )
+        heads = [*start]
+        for _, *of_folds in models:
+            heads += of_folds
+        result = sum_of_all(
+            ask,
+            "held_out",
+            None,
+            **stack_heads(heads),
+            folds=split.folds,
+            draw=split.draw,
+            weights=weights,
+        )
+        found = Validated(result["right"], result["changed"], result["log"])
+        best = choose_candidate(found)
+        mass = float(total.totals.mass)
+        gain = float(found.right[best] - found.right[0]) / mass
+        if best == 0:
+            return supervised._replace(gain=gain)
+        temperature = TEMPERATURES[int(found.log[best].argmin())]
+        choice = Choice(penalty, temperature, float(found.right[best]) / mass)
+        return SelfTrained(models[best - 1][0], choice, best, gain)
+
     # -- client side --------------------------------------------------------------------------
 
     @client.sum(
         "aggregates of numbers of labels of each class",
         returns={"counts": Count("classes", of="labels", is_together=True)},
         takes={},
-        when=lambda self: self.delta is None and self.balance == "class",
+        when=lambda self: (
+            self.delta is None and (self.balance == "class" or self.learns_unlabeled)
+        ),
+        times=lambda self: 2 if self.learns_unlabeled else 1,
         exact=True,
     )
     def class_counts(self, view: View) -> Answer:
@@ -352,23 +527,130 @@ class ClosedForm:
     @client.sum(
         TOTALS,
         returns=lambda self: Products(is_weighted=self.has_weights),
-        takes={
+        takes=lambda self: {
             "weights": Optional(NonNegative("classes")),
             "center": Optional(Real("features")),
+            **(IN_FOLD if self.learns_unlabeled else {}),
         },
         when=lambda self: self.delta is None,
+        times=lambda self: FOLDS if self.learns_unlabeled else 1,
         exact=True,
         reveals_parts=PARTS_SHOW,
     )
     def totals(
-        self, view: View, weights: Tensor | None = None, center: Tensor | None = None
+        self,
+        view: View,
+        weights: Tensor | None = None,
+        center: Tensor | None = None,
+        folds: Tensor | None = None,
+        draw: int = 0,
+        fold: int = 0,
     ) -> Answer:
-        """Return products of labeled examples; ``center`` (D,) is subtracted from the features."""
+        """Return products of labeled examples; ``center`` (D,) is subtracted from the features.
+
+        folds: (C, BINS), for the examples of one ``fold`` alone.
+        """
+        self.check_center(center)
+        rows = self.labeled(view, weights)
+        if folds is None:
+            return totals_of(rows, center)
+        if not self.learns_unlabeled:
+            raise Refusal(
+                "labeled rows are in no folds in this study, and an order names one"
+            )
+        return totals_of(take_fold(rows, find_folds(rows, folds, draw) == fold), center)
+
+    def check_center(self, center: Tensor | None) -> None:
+        """Raise Refusal for a center of features that this study does not use."""
         if center is not None and self.passes == 1:
             raise Refusal(
                 "features are not centered in this study, and an order brings a center"
             )
-        return totals_of(self.labeled(view, weights), center)
+
+    @client.sum(
+        "aggregates of numbers of labels of each class in random groups of examples",
+        returns={"counts": Count(("classes", BINS), of="labels", is_together=True)},
+        takes={"draw": Whole()},
+        when=lambda self: self.learns_unlabeled,
+        exact=True,
+    )
+    def bins(self, view: View, draw: int) -> Answer:
+        """Return the numbers of labels in each bin, (C, BINS)."""
+        return {"counts": count_bins(self.labeled(view), draw)}
+
+    @client.sum(
+        "aggregates of products of unlabeled examples",
+        returns={
+            "pool": Count(of="rows"),
+            "features": Real("features"),
+            "products": Real(Triangle("features")),
+        },
+        takes={"center": Optional(Real("features"))},
+        when=lambda self: self.learns_unlabeled,
+        exact=True,
+        reveals_parts=POOL_SHOWS,
+    )
+    def unlabeled_totals(self, view: View, center: Tensor | None = None) -> Answer:
+        """Return products of unlabeled examples; ``center`` as in ``totals``."""
+        self.check_center(center)
+        return sum_unlabeled(view, feature_width(view), center)
+
+    @client.sum(
+        "aggregates of predicted class probabilities of unlabeled examples and of their products "
+        "with features",
+        returns={
+            "answers": NonNegative(("models", "classes")),
+            "cross": Real(("models", "features", "classes")),
+        },
+        takes={
+            **MODELS,
+            "temperature": NonNegative("models"),
+            "center": Optional(Real("features")),
+        },
+        when=lambda self: self.learns_unlabeled,
+        exact=True,
+        times=MOST_PASSES,
+    )
+    def soft_labels(
+        self,
+        view: View,
+        weight: Tensor,
+        bias: Tensor,
+        temperature: Tensor,
+        center: Tensor | None = None,
+    ) -> Answer:
+        """Return sums of the class probabilities of unlabeled examples, by several models."""
+        self.check_center(center)
+        return sum_soft_labels(view, feature_width(view), weight, bias, temperature, center)
+
+    @client.sum(
+        "aggregates of numbers of held-out labeled examples that models predict",
+        returns={
+            "right": NonNegative("kinds"),
+            "changed": NonNegative("kinds"),
+            "log": NonNegative(("kinds", len(TEMPERATURES))),
+        },
+        takes={
+            **MODELS,
+            "folds": Real(("classes", BINS)),
+            "draw": Whole(),
+            "weights": Optional(NonNegative("classes")),
+        },
+        when=lambda self: self.learns_unlabeled,
+        exact=True,
+    )
+    def held_out(
+        self,
+        view: View,
+        weight: Tensor,
+        bias: Tensor,
+        folds: Tensor,
+        draw: int,
+        weights: Tensor | None = None,
+    ) -> Answer:
+        """Return the weight of held-out examples that each kind of models predicts."""
+        rows = self.labeled(view, weights)
+        return sum_held_out(rows, folds, draw, weight, bias)
 
     @client.sum(
         LEFT_OUT,
@@ -497,3 +779,12 @@ class ClosedForm:
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return {name: state[name] for name in ("w", "stats")}
+
+
+def note_self_training(result: SelfTrained) -> State:
+    """Return the selection as fields of a state that stay on the server side."""
+    notes = note_choice(result.choice)
+    notes["unlabeled"] = torch.tensor(float(result.form), dtype=torch.float64)
+    if result.gain is not None:
+        notes["unlabeled_gain"] = torch.tensor(result.gain, dtype=torch.float64)
+    return notes

@@ -32,6 +32,7 @@ from fallow.transport.plausible import (
     BY_LABELS,
     BY_ROWS,
     LONGEST,
+    POOLED,
     ROWS,
     Bounds,
     are_losses,
@@ -42,6 +43,7 @@ from fallow.transport.plausible import (
     find_fault_in_length,
     find_fault_in_losses,
     find_fault_in_moments,
+    find_fault_in_pooled,
     find_fault_in_products,
     find_fault_in_weight,
     find_too_far,
@@ -89,6 +91,7 @@ HITS = ("rows", "hits", "class_rows", "class_hits")
 NOT_NEGATIVE = frozenset(
     {
         "arrivals",
+        "changed",
         "count",
         "count_square",
         "counts",
@@ -271,6 +274,10 @@ class ResponseCheck:
         elif step.kind == "sum":
             _check_signs(answer)
             self._check_losses(site, answer)
+            if answer.keys() == POOLED:
+                why = find_fault_in_pooled(answer, self.rows.get(site, WHOLE))
+                if why is not None:
+                    raise ValueError(why)
             if why := find_fault_in_moments(answer):
                 raise ValueError(why)
             if request.owner in ("query", "initial"):

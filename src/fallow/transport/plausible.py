@@ -276,6 +276,27 @@ def find_fault_in_products(
     return None
 
 
+POOLED = frozenset({"pool", "features", "products"})
+"""Fields of a reply with products of unlabeled rows."""
+
+
+def find_fault_in_pooled(answer: Mapping[str, object], rows: float) -> str | None:
+    """Explain why these are no products of at most ``rows`` unlabeled rows, or return None."""
+    n = float(torch.as_tensor(answer["pool"]))
+    if not 0 <= n <= rows + BELOW * max(rows, 1.0):
+        return f"pool is {n:g}, and there are {rows:g} rows"
+    size = torch.as_tensor(answer["features"]).numel()
+    without_targets = {
+        **answer,
+        "n": n,
+        "rows": n,
+        "answers": torch.zeros(1),
+        "cross": torch.zeros(size, 1),
+        "squares": 0.0,
+    }
+    return find_fault_in_products(without_targets)
+
+
 def find_fault_in_weight(n: float, rows: float, tolerance: float = BELOW) -> str | None:
     """Explain why rows with weight 1 cannot have a total weight ``n``, or return None."""
     if abs(n - rows) <= tolerance * max(rows, 1.0):
@@ -310,7 +331,7 @@ def find_fault_in_length(answer: Mapping[str, object], longest: float) -> str | 
 
 # -- leave-one-out losses ----------------------------------------------------------------------
 
-LOSSES = frozenset({"squared", "right", "log"})
+LOSSES = frozenset({"squared", "right", "changed", "log"})
 """Fields of a reply with losses on labeled rows. Regression has the first only."""
 FARTHEST = 10.0
 """Largest distance between an output and its target after clipping (`ridge.MOST_AWAY`)."""
@@ -334,10 +355,13 @@ def find_fault_in_losses(
     """
     room = mass * (1 + tolerance) + tolerance
     right = torch.as_tensor(answer["right"], dtype=torch.float64)
-    if bool((right > room).any()):
-        return (
-            f"right is {float(right.max()):g}, and the labeled rows weigh {mass:g} together"
-        )
+    changed = torch.as_tensor(answer.get("changed", 0.0), dtype=torch.float64)
+    for name, weights in (("right", right), ("changed", changed)):
+        if bool((weights > room).any()):
+            return (
+                f"{name} is {float(weights.max()):g}, and the labeled rows weigh {mass:g} "
+                "together"
+            )
     if right.ndim and "log" in answer:
         log = torch.as_tensor(answer["log"], dtype=torch.float64)
         most = 2 * FARTHEST * HOTTEST + HOTTEST

@@ -22,6 +22,7 @@ from fallow.transport.cells import are_cells, find_fault_in_cells
 from fallow.transport.checks import ResponseCheck
 from fallow.transport.plausible import (
     MODELS,
+    POOLED,
     ROWS,
     TOGETHER,
     are_losses,
@@ -31,6 +32,7 @@ from fallow.transport.plausible import (
     find_fault_in_length,
     find_fault_in_losses,
     find_fault_in_moments,
+    find_fault_in_pooled,
     find_fault_in_products,
     find_fault_in_weight,
 )
@@ -40,7 +42,7 @@ ATTEMPTS = 3
 """Number of implausible aggregates before a run stops."""
 COUNTED = (
     *(ROWS, "rows", "hits", "class_rows", "class_hits", "one", "reachable", "weight"),
-    *("squared", "right", "log"),
+    *("squared", "right", "changed", "log", "pool"),
 )
 """Aggregates that are nonnegative except for fixed-point rounding."""
 ROUNDED = 0.5
@@ -126,6 +128,9 @@ class PlausibleSums:
             return in_counts
         if are_products(values):
             return self._find_fault_in_products(values, sites)
+        if values.keys() - {"sites"} == POOLED:
+            rows = _total_known(self.border.rows, sites)
+            return find_fault_in_pooled(values, math.inf if rows is None else rows)
         if are_losses(values):
             most = self.border.masses.get(TOGETHER, math.inf)
             return find_fault_in_losses(values, most, BELOW)

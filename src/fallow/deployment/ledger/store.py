@@ -162,7 +162,8 @@ class SiteStore:
         with any earlier one.
         """
         labels = [list(label) for label in contribution.labels]
-        blob = with_checksum({"turn": contribution.turn, "labels": labels})
+        line = {"turn": contribution.turn, "labels": labels, "gone": [*contribution.gone]}
+        blob = with_checksum(line)
         sql = "INSERT OR REPLACE INTO contribution VALUES (1, ?, ?)"
         self._tables.write(sql, self.run, blob)
 
@@ -174,9 +175,8 @@ class SiteStore:
         run, blob = lines[0]
         line = self._unpack(blob, "the labels of its last contribution")
         labels = tuple(Label(*label) for label in line["labels"])
-        if run != self.run:
-            return Contribution("", labels)
-        return Contribution(line["turn"], labels)
+        turn = line["turn"] if run == self.run else ""
+        return Contribution(turn, labels, tuple(line["gone"]))
 
     # -- noise and masks --------------------------------------------------------------------
 

@@ -7,12 +7,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 from fallow.experiment.record import Record
 from fallow.settings.spec import Spec
 from fallow.study.records import StudyRecords
 from fallow.study.strategy import ParsedStrategy
 from fallow.training.parts.ridge import PENALTIES
+from fallow.training.parts.self_training import FORMS
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,35 @@ def is_penalty_given(study: StudyRecords, strategy: str) -> bool:
         if key == "training":
             fields = Spec.parse(value).fields
     return fields.get("penalty") is not None
+
+
+class SelfTraining(NamedTuple):
+    """A form of self-training at the end, in how many seeds, and its mean gain in held-out accuracy
+    (None where there was no cross-validation)."""
+
+    form: str
+    seeds: int
+    gain: float | None
+
+
+def find_self_training(study: StudyRecords) -> Mapping[str, list[SelfTraining]]:
+    """Query -> the forms of self-training at the end, where unlabeled examples may be used."""
+    outcome: dict[str, list[SelfTraining]] = {}
+    for strategy in study.strategies:
+        gains: dict[tuple[int, bool], list[float]] = {}
+        for cell in study.of(strategy):
+            if not cell.records or "unlabeled" not in cell.records[-1]:
+                continue
+            last = cell.records[-1]
+            gain = last.get("unlabeled_gain")
+            key = (int(last["unlabeled"]), gain is not None)
+            gains.setdefault(key, []).append(gain or 0.0)
+        for (form, is_compared), values in sorted(gains.items(), reverse=True):
+            mean = sum(values) / len(values) if is_compared else None
+            outcome.setdefault(strategy, []).append(
+                SelfTraining(FORMS[form], len(values), mean)
+            )
+    return outcome
 
 
 def find_unlabeled(study: StudyRecords) -> Mapping[str, Mapping[int, list[int]]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, final
+from typing import Literal, NamedTuple, Protocol, final
 
 import torch
 from torch import Tensor
@@ -87,10 +87,11 @@ class LabeledBlocks(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class LabeledFeatures:
-    """Labeled examples of a site as vectors, (n, D), read from the view in blocks."""
+class FeatureRows:
+    """Examples of a site as vectors, (n, D), read from the view in blocks."""
 
     view: View
+    which: Literal["labeled", "pool"]
     width: int
 
     @property
@@ -98,10 +99,12 @@ class LabeledFeatures:
         return len(self), self.width
 
     def __len__(self) -> int:
+        if self.which == "pool":
+            return self.view.pool
         return len(self.view.labels)
 
     def blocks(self, size: int) -> Iterator[Tensor]:
-        for rows in self.view.blocks("labeled", size):
+        for rows in self.view.blocks(self.which, size):
             yield rows.flatten(1)
 
 
@@ -163,12 +166,16 @@ def labeled_rows(
 
 def read_labeled(view: View, weights: Tensor | None, *, is_weighted: bool) -> LabeledBlocks:
     """Return the labeled examples themselves, as `labeled_rows`, one block in memory at a time."""
-    shapes = dict(view.layout.params)
-    z = LabeledFeatures(view, width=shapes["head.weight"][1])
+    z = FeatureRows(view, "labeled", feature_width(view))
     s = _row_weights(view, weights, is_weighted=is_weighted)
     if not view.classes:
         return LabeledBlocks(z, view.labels.double()[:, None], s)
     return LabeledBlocks(z, OneHot(view.labels, view.classes), s)
+
+
+def feature_width(view: View) -> int:
+    """Return the number of features D of a linear model."""
+    return dict(view.layout.params)["head.weight"][1]
 
 
 def _row_weights(view: View, weights: Tensor | None, *, is_weighted: bool) -> Tensor:

@@ -179,19 +179,26 @@ def centered(total: Mapping[str, Tensor], center: Tensor | None = None) -> Total
 
 def mixed(total: Totals, own: Totals, copies: float) -> Totals:
     """Return ``total`` with ``copies`` additional copies of the examples of ``own``, about the new
-    mean."""
+    mean; -1 removes them."""
     n = total.mass + copies * own.mass
     z = (total.mass * total.z + copies * own.mass * own.z) / n
-    y = (total.mass * total.y + copies * own.mass * own.y) / n
-
     a = torch.zeros_like(total.a)
-    b = torch.zeros_like(total.b)
     for part, times in ((total, 1.0), (own, copies)):
         z_away = part.z - z
-        y_away = part.y - y
         a += times * (part.a + part.mass * torch.outer(z_away, z_away))
-        b += times * (part.b + part.mass * torch.outer(z_away, y_away))
+    y, b = shift_targets(total, own, copies, n, z)
     return Totals(n, z, y, a, b)
+
+
+def shift_targets(
+    total: Totals, own: Totals, copies: float, n: Tensor, z: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the targets of `mixed`, ȳ (C,) and b (D, C), about the new mean z (D,) of mass n."""
+    y = (total.mass * total.y + copies * own.mass * own.y) / n
+    b = torch.zeros_like(total.b)
+    for part, times in ((total, 1.0), (own, copies)):
+        b += times * (part.b + part.mass * torch.outer(part.z - z, part.y - y))
+    return y, b
 
 
 # LAPACK uses column-major order, so its packed lower triangle is our upper triangle in row-major
@@ -249,8 +256,12 @@ def head_of(path: Path, penalty: float) -> Head:
     [[3.0]]
     """
     weight = path.u @ (path.ub / shrunk(path, penalty)[:, None])
-    bias = path.y - path.z @ weight
-    return Head(weight, bias)
+    return head_of_solved(weight, path.z, path.y)
+
+
+def head_of_solved(weight: Tensor, z: Tensor, y: Tensor) -> Head:
+    """Return the solution with these weights and the intercept of the means."""
+    return Head(weight, y - z @ weight)
 
 
 def shrunk(path: Path, penalty: float) -> Tensor:
@@ -344,8 +355,7 @@ class Solved(NamedTuple):
     y: Tensor
 
     def head(self) -> Head:
-        weight = self.half @ self.rotated
-        return Head(weight, self.y - self.z @ weight)
+        return head_of_solved(self.half @ self.rotated, self.z, self.y)
 
     def leave_one_out(
         self, z: Tensor, y: Tensor, s: Tensor

@@ -1,0 +1,156 @@
+"""Closed-form classifiers that also learn from unlabeled examples, at real sites."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.core.messages import Request, Step
+from fallow.deployment.building import build_study
+from fallow.deployment.site.terms import describe_study, list_disclosures
+from fallow.privacy import Privacy, SecureSum
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.training.parts.self_training import FORMS
+from fallow.transport.checks import ResponseCheck
+from fallow.transport.plausible import find_fault_in_losses, find_fault_in_pooled
+from fallow.transport.plausible_sums import PlausibleSums
+from tests.deployment.test_closed_form import CLOSED, add_up, listen
+from tests.deployment.test_closed_form_killed import RECIPE, check
+from tests.deployment.worlds import NAMES, Federation, federation, rows
+
+UNLABELED: dict[str, Any] = {
+    **CLOSED,
+    "initial": 20,
+    "training": Spec("closed-form", {"unlabeled": "auto"}),
+    "privacy": Privacy(secure_sum=True, min_new_labels=10),
+}
+CALLS = ("class_counts", "bins", *4 * ["totals"], "totals", "left_out")
+POOL = f"0/train/0/{2 * len(CALLS) + 1}"
+"""The exchange of products of unlabeled examples: each has one for keys and one for the sum."""
+
+
+def study(folder: Path, **settings: Any) -> Federation:
+    recipe = Recipe("hospitals", **{**UNLABELED, **settings})
+    return federation(folder, recipe, rows(NAMES[:3], classes=3, each=66))
+
+
+def test_a_site_is_told_what_leaves_it(tmp_path: Path) -> None:
+    world = study(tmp_path)
+    listed = {verb: what for _, verb, what, _ in list_disclosures(world.sites["basel"])}
+    assert "products of unlabeled examples" in listed["unlabeled_totals"]
+    assert "class probabilities of unlabeled examples" in listed["soft_labels"]
+    assert listed["soft_labels"].endswith("; new ones after 10 new labels")
+    assert any(
+        "so it is for unlabeled" in line for line in describe_study(world.sites["basel"])
+    )
+    world.close()
+
+
+def test_the_run_says_which_form_is_used(tmp_path: Path) -> None:
+    world = study(tmp_path, cycles=0)
+    assert world.program().go()
+    record = world.records()[-1]
+    assert record["unlabeled"] in range(len(FORMS))
+    assert -1 <= record["unlabeled_gain"] <= 1
+    world.close()
+
+
+def test_products_of_unlabeled_examples_stand_until_enough_labels_are_new(
+    tmp_path: Path,
+) -> None:
+    """Examples left the pool, labeled or skipped, between two cycles without a contribution: the
+    difference of the aggregates tells nothing of them."""
+    world = study(tmp_path, strategy=Spec("random"))
+    skipped = []
+
+    def answer(site: str, row: int) -> float | None:
+        is_first = world.ledgers[site].cycles()[-1] < 0
+        if is_first:
+            return world.truth(site, row)
+        if site == "chur":
+            skipped.append(row)
+            return None  # "cannot tell"
+        return world.truth(site, row) if site == "basel" else None
+
+    world.who = answer
+    heard = listen(world)
+    assert world.program().go()
+    assert skipped
+    before = add_up(heard[POOL])
+    after = add_up(heard[f"1{POOL[1:]}"])
+    assert before.keys() >= {"pool", "features", "products"}
+    for name, value in before.items():
+        assert torch.equal(after[name], value), name
+    world.close()
+
+
+def test_a_site_killed_while_it_learns_from_unlabeled_examples_ends_with_the_same_bits(
+    tmp_path: Path,
+) -> None:
+    recipe = replace(RECIPE, training=UNLABELED["training"], initial=20)
+    data = rows(NAMES[:3], classes=3, each=66)
+    deadly = (POOL, f"0/train/0/{2 * len(CALLS) + 3}")
+    deaths = check(tmp_path, deadly, recipe, data)
+    assert set(deadly) == set(deaths)
+
+
+def test_it_is_refused_for_regression_in_one_sentence(tmp_path: Path) -> None:
+    recipe = Recipe("hospitals", **{**UNLABELED, "strategy": Spec("random")})
+    with pytest.raises(ValueError, match="closed-form:unlabeled=auto trains on classes"):
+        build_study(federation(tmp_path, recipe, rows(NAMES[:3], classes=0)).agreement)
+
+
+# -- replies ------------------------------------------------------------------------------------
+
+
+def pooled(**changes: Any) -> dict[str, Any]:
+    z = torch.tensor([[1.0, 2.0], [0.5, -1.0]], dtype=torch.float64)
+    products = z.T @ z
+    upper = products[torch.ones(2, 2, dtype=torch.bool).triu()]
+    return {"pool": 2.0, "features": z.sum(0), "products": upper, **changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"pool": 9.0}, "pool is 9, and there are 5 rows"),
+        ({"pool": -1.0}, "pool is -1"),
+        ({"products": torch.tensor([1.25, 1.5, -5.0]).double()}, "negative eigenvalue"),
+        ({"features": torch.tensor([9.0, 9.0]).double()}, "negative eigenvalue"),
+        ({"products": torch.ones(2).double()}, "shapes of 2 features"),
+    ],
+)
+def test_products_that_no_unlabeled_examples_have_are_refused(
+    changes: dict[str, Any], why: str
+) -> None:
+    assert find_fault_in_pooled(pooled(), 5) is None
+    assert why in (find_fault_in_pooled(pooled(**changes), 5) or "")
+
+
+BORDER = ResponseCheck({"a": 2, "b": 3}, labels={"a": 1, "b": 1})
+ASKED = Request(POOL, "training", 0, 0, (Step("sum", "unlabeled_totals", {}),))
+
+
+def test_a_site_with_products_of_no_examples_is_refused() -> None:
+    answer = pooled()
+    assert BORDER.check("a", ASKED, answer) == answer
+    with pytest.raises(ValueError, match="negative eigenvalue"):
+        BORDER.check("a", ASKED, pooled(features=torch.tensor([9.0, 9.0]).double()))
+
+
+def test_a_masked_total_of_no_examples_does_not_count() -> None:
+    sums = PlausibleSums(SecureSum(), BORDER, lambda event: None)
+    assert sums._find_fault(pooled(), ["a", "b"], None) is None
+    assert "there are 5 rows" in (
+        sums._find_fault(pooled(pool=9.0), ["a", "b"], None) or ""
+    )
+
+
+def test_more_held_out_examples_than_labels_are_refused() -> None:
+    answer = {"right": torch.ones(2), "changed": torch.tensor([0.0, 99.0])}
+    assert "changed is 99" in (find_fault_in_losses(answer, 60) or "")
