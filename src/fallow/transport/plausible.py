@@ -355,13 +355,16 @@ def find_fault_in_losses(
     """
     room = mass * (1 + tolerance) + tolerance
     right = torch.as_tensor(answer["right"], dtype=torch.float64)
+    if bool((right > room).any()):
+        return (
+            f"right is {float(right.max()):g}, and the labeled rows weigh {mass:g} together"
+        )
     changed = torch.as_tensor(answer.get("changed", 0.0), dtype=torch.float64)
-    for name, weights in (("right", right), ("changed", changed)):
-        if bool((weights > room).any()):
-            return (
-                f"{name} is {float(weights.max()):g}, and the labeled rows weigh {mass:g} "
-                "together"
-            )
+    if bool((changed > room).any()):
+        return (
+            f"changed is {float(changed.max()):g}, and the labeled rows weigh {mass:g} "
+            "together"
+        )
     if right.ndim and "log" in answer:
         log = torch.as_tensor(answer["log"], dtype=torch.float64)
         most = 2 * FARTHEST * HOTTEST + HOTTEST
