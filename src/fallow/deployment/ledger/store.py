@@ -175,8 +175,10 @@ class SiteStore:
         run, blob = lines[0]
         line = self._unpack(blob, "the labels of its last contribution")
         labels = tuple(Label(*label) for label in line["labels"])
-        turn = line["turn"] if run == self.run else ""
-        return Contribution(turn, labels, tuple(line["gone"]))
+        gone = tuple(line["gone"])
+        if run != self.run:
+            return Contribution("", labels, gone)
+        return Contribution(line["turn"], labels, gone)
 
     # -- noise and masks --------------------------------------------------------------------
 
