@@ -82,3 +82,30 @@ def test_the_page_is_of_the_published_scores(
     assert seeds == written
     levels = page.replace_section(written, "levels", page.compare_levels(scores))
     assert levels == written
+
+
+@pytest.fixture
+def few_labels(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    pytest.importorskip("pyarrow")
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    return import_module("few_labels")
+
+
+def test_labels_to_a_target_are_interpolated_over_their_logarithm(
+    few_labels: ModuleType,
+) -> None:
+    curve = [(10, 0.5), (100, 0.7), (1000, 0.9)]
+    assert few_labels.labels_to(curve, 0.6) == pytest.approx(10**1.5)
+    assert few_labels.labels_to(curve, 0.8) == pytest.approx(10**2.5)
+    assert few_labels.labels_to(curve, 0.4) == 10
+    assert few_labels.labels_to(curve, 0.95) == float("inf")
+
+
+def test_the_page_of_labels_to_a_target_is_of_its_scores(
+    few_labels: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(SCRIPTS.parent)
+    page = few_labels.PAGE.read_text(encoding="utf-8")
+    scores = pd.read_parquet(few_labels.SCORES, engine="pyarrow")
+    assert few_labels.fill_page(page, few_labels.write_tables(scores)) == page
+    assert set(scores["trainer"]) == {few_labels.CLOSED, "FedAvg, same features"}

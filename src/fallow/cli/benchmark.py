@@ -57,7 +57,7 @@ Tasks = Annotated[
 Rivals = Annotated[
     str | None,
     typer.Option(
-        "--rivals", help="Strategies to compare with, comma-separated (default: nine)"
+        "--rivals", help="Strategies to compare with, comma-separated (default: 13)"
     ),
 ]
 FedAvg = Annotated[bool, typer.Option("--fedavg", help="Train by FedAvg; much slower")]
