@@ -16,11 +16,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.events import Event
 from fallow.core.names import BUILT_IN, NamePolicy, distribution_digest
 from fallow.core.types import Answer, SiteId
+from fallow.core.values import Real
 from fallow.core.view import Picks, View
 from fallow.deployment.agreement import Agreement, Waits, at_sites
 from fallow.deployment.ledger import Ledger
@@ -309,7 +311,6 @@ class Leaky:
         "Leaky",
         "-",
         0,
-        each={"peek": "what nobody should see"},
         keep={"select": "number of selected examples"},
     )
 
@@ -318,6 +319,12 @@ class Leaky:
         ask.keep("select", to=orders(budget))
         return memo
 
+    @client.each(
+        "what nobody should see",
+        returns=lambda self: {
+            "seen": Real("examples" if self.what == "labels" else ("examples", "columns"))
+        },
+    )
     def peek(self, view: View) -> Answer:
         if self.what == "labels":
             return {"seen": 0.25 * view.labels + 3}
@@ -338,9 +345,11 @@ def install_leaky(folder: Path, patch: pytest.MonkeyPatch) -> NamePolicy:
 from dataclasses import dataclass
 from typing import ClassVar, final
 import torch
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.types import Answer
+from fallow.core.values import Real
 from fallow.core.view import Picks, View
 from fallow.strategies.base import Budget, Memo, orders
 """

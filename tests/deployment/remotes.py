@@ -18,7 +18,12 @@ from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.sites import LocalSite
 from fallow.sites.in_process import perform
-from fallow.transport.checks import check_order, sizes_of_models
+from fallow.transport.checks import (
+    check_order,
+    declared_by_owner,
+    resolve_dims,
+    sizes_of_models,
+)
 from fallow.transport.envelope import Order, Reply, open_order, sign_message
 from fallow.transport.gathering import EPSILON, Keys, SealKey
 from fallow.transport.relays import read_delivery, read_request, seal_letters
@@ -175,4 +180,8 @@ def federation(
         output.append,
         clock=loopback.clock,
     )
+    parts = next(iter(made.members.values())).parts
+    remote.border.declared = declared_by_owner(parts.methods)
+    remote.border.dims = resolve_dims(parts.layout, parts.classes, len(made.members))
+    remote.border.is_noisy = parts.privacy.epsilon is not None
     return Federation(made, signing, remote, loopback, journal, output)

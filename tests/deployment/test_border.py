@@ -9,18 +9,29 @@ import pytest
 import torch
 
 from fallow.core.banks import Layout
+from fallow.core.client import declared
 from fallow.core.messages import Masked, Request, Step
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import Answer
 from fallow.models.networks import ResNet8
 from fallow.privacy.secure_sum import CHECK
-from fallow.strategies import AHFAL
+from fallow.strategies import AHFAL, FALE, Typical
+from fallow.training import FedAvg, Robust
+from fallow.training.personal import FedRep
 from fallow.transport.alike import find_odd
 from fallow.transport.checks import EPOCHS, LARGEST, SPARE, ResponseCheck, check_order
 from tests.worlds import tables, world
 
 W = torch.ones(4)
-BORDER = ResponseCheck({"a": 9}, {"w": 4})
+DIMS = {"weights": 4, "statistics": 2, "body": 3, "features": 3}
+BORDER = ResponseCheck({"a": 9}, {"w": 4}, labels={"a": 9}, dims=DIMS)
+
+
+def with_training(method: object) -> ResponseCheck:
+    """The same border in a study with a training algorithm."""
+    return replace(BORDER, declared={"training": declared(method)})
+
+
 MASKED = Masked("0/query", 0, None)
 PART = torch.tensor([1, -(2**60)])
 
@@ -63,27 +74,11 @@ def test_what_methods_answer_is_taken_as_it_is(kind: Any, masked: Any, answer: A
 @pytest.mark.parametrize(
     ("kind", "masked", "answer", "why"),
     [
-        ("sum", None, {"w": torch.ones(3)}, r"w has the shape \(3,\) and not \(4,\)"),
         ("sum", None, {"w": W * torch.nan}, "w is NaN or infinite"),
         ("sum", None, {"x": -torch.inf}, "x is NaN or infinite"),
         ("sum", None, {"x": W.half()}, "x is of torch.float16"),
         ("sum", None, {"x": PART}, "x is of torch.int64, and an addend"),
         ("sum", None, {"x": None}, "x is None, and only numbers"),
-        (
-            "sum",
-            None,
-            {"rows": torch.ones(2), "columns": torch.ones(3), "squares": torch.ones(3)},
-            "rows is no single number",
-        ),
-        (
-            "sum",
-            None,
-            {"rows": torch.ones(2), "patches": torch.ones(2), "moments": torch.ones(3)},
-            "rows is no single number",
-        ),
-        ("sum", None, {"n": 10.0}, "n is 10.0, and the site has 9 rows"),
-        ("sum", None, {"n": torch.tensor(-1.0)}, r"n is tensor\(-1.\), and the site has 9"),
-        ("each", None, {"n": None}, "n is None, and the site has 9"),
         ("each", None, {"x": 2**60}, "x is a whole number of 61 bits"),
         ("each", None, {"x": 10**400}, "x is a whole number of 1329 bits"),
         ("each", None, {"x": "y" * 10_001}, "x has 10001 letters"),
@@ -119,36 +114,69 @@ def test_what_no_method_answers_is_refused_by_its_field(
         BORDER.check("a", request(kind, masked=masked), answer)
 
 
-WHOLE = replace(BORDER, sizes={"w": 4, "stats": 2}, with_statistics=frozenset({"training"}))
+UPLOAD = {"n": 2.0, "w": W, "stats": torch.zeros(2)}
 
 
 @pytest.mark.parametrize(
-    ("kind", "masked", "answer"),
+    ("change", "why"),
     [
-        ("sum", None, {"n": 2.0, "w": W}),
-        ("sum", None, {"n": 2.0, "body": W[:3]}),
-        ("each", None, {"n": 2.0, "w": W}),
-        ("sum", MASKED, {"n": PART[0], "w": PART.repeat(2), CHECK: PART[0]}),
+        (
+            {"w": torch.ones(3)},
+            r"w has the shape \(3,\) and not \(4,\): all sites must use",
+        ),
+        ({"n": 10.0}, "n is 10, and the site brought or was asked for 9 labels"),
+        ({"n": torch.tensor(-1.0)}, "n is below 0"),
+        ({"n": 1.5}, "n has a fraction"),
+        ({"n": None}, "n is None, and only numbers can be added up"),
+        ({"n": torch.ones(2)}, r"n has the shape \(2,\) and not \(\)"),
+        ({"v": W}, r"it answers with \['n', 'stats', 'v', 'w'\] and was asked for"),
+    ],
+)
+def test_a_reply_is_checked_by_the_declaration_of_its_function(
+    change: dict[str, Any], why: str
+) -> None:
+    border = with_training(FedAvg())
+    asked = request("sum", "upload", owner="training")
+    assert border.check("a", asked, UPLOAD) == UPLOAD
+    with pytest.raises(ValueError, match=f"^{why}"):
+        border.check("a", asked, {**UPLOAD, **change})
+
+
+MASKED_UPLOAD = {"n": PART[0], "w": PART.repeat(2), CHECK: PART[0]}
+
+
+@pytest.mark.parametrize(
+    ("method", "kind", "masked", "answer"),
+    [
+        (FedAvg(), "sum", None, {"n": 2.0, "w": W}),
+        (FedRep(), "sum", None, {"n": 2.0, "body": W[:3]}),
+        (Robust(), "each", None, {"n": 2.0, "w": W}),
+        (FedAvg(), "sum", MASKED, MASKED_UPLOAD),
     ],
 )
 def test_a_model_update_without_statistics_is_refused_before_it_is_compared(
-    kind: Any, masked: Any, answer: Any
+    method: Any, kind: Any, masked: Any, answer: Any
 ) -> None:
     """Beside answers of the same form, or of no others, it would pass."""
     asked = request(kind, "upload", masked=masked, owner="training")
-    with pytest.raises(ValueError, match=r"^stats is missing beside (w|body)"):
-        WHOLE.check("a", asked, answer)
-    elsewhere = replace(WHOLE, with_statistics=frozenset({"query"}))
-    assert elsewhere.check("a", asked, answer) == answer  # they stay at the sites
+    border = with_training(method)
+    with pytest.raises(ValueError, match=r"^stats is missing beside "):
+        border.check("a", asked, answer)
     stats = PART if masked else torch.zeros(2)
-    assert WHOLE.check("a", asked, {**answer, "stats": stats})
+    assert border.check("a", asked, {**answer, "stats": stats})
+
+
+def test_statistics_that_stay_at_the_sites_are_not_asked_for() -> None:
+    asked = request("sum", "upload", owner="training")
+    answer = {"n": 2.0, "w": W}
+    assert with_training(FedAvg(bn="local")).check("a", asked, answer) == answer
 
 
 def test_a_masked_part_of_a_model_has_the_size_of_one() -> None:
     asked = request("sum", "upload", masked=MASKED, owner="training")
-    answer = {"n": PART[0], "w": PART, CHECK: PART[0]}
+    answer = {**MASKED_UPLOAD, "w": PART, "stats": PART}
     with pytest.raises(ValueError, match=r"^w has the shape \(2,\) and not \(4,\)"):
-        BORDER.check("a", asked, answer)
+        with_training(FedAvg()).check("a", asked, answer)
 
 
 def test_an_addend_beyond_the_bound_of_a_request_is_refused() -> None:
@@ -174,7 +202,10 @@ def test_a_site_that_has_asked_more_than_it_was_allowed_is_refused() -> None:
 
 
 def test_a_site_that_has_not_registered_may_say_how_many_rows_it_has() -> None:
-    assert BORDER.check("new", request(), {"rows": 10**6}) == {"rows": 10**6}
+    asked = request("sum", "totals")
+    border = replace(BORDER, declared={"query": declared(FALE())})
+    answer = {"rows": 1e6, "columns": torch.zeros(3)}
+    assert border.check("new", asked, answer) == answer
 
 
 def test_a_message_above_what_model_and_rows_can_fill_is_not_opened() -> None:
@@ -298,7 +329,8 @@ def test_an_order_that_no_coordinator_makes_is_refused(bad: Request, why: str) -
 
 def test_clusters_of_more_rows_than_the_site_has_are_refused() -> None:
     asked = request("sum", "groups")
-    centers = torch.zeros(2, 3).double()
+    border = replace(BORDER, declared={"query": declared(Typical())})
+    rest = {"features": torch.zeros(2, 3).double(), "squares": torch.zeros(2).double()}
     for rows, why in (
         ([4.0, 6.0], "rows are 10 together, and the site has 9"),
         (
@@ -306,11 +338,11 @@ def test_clusters_of_more_rows_than_the_site_has_are_refused() -> None:
             "rows is below 0",
         ),
     ):
-        answer = {"rows": torch.tensor(rows).double(), "features": centers}
+        answer = {"rows": torch.tensor(rows).double(), **rest}
         with pytest.raises(ValueError, match=why):
-            BORDER.check("a", asked, answer)
-    fits = {"rows": torch.tensor([4.0, 5.0]).double(), "features": centers}
-    assert BORDER.check("a", asked, fits) == fits
+            border.check("a", asked, answer)
+    fits = {"rows": torch.tensor([4.0, 5.0]).double(), **rest}
+    assert border.check("a", asked, fits) == fits
 
 
 def test_a_model_without_statistics_is_no_model_to_train_on_from() -> None:

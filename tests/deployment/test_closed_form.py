@@ -110,7 +110,7 @@ def listen(world: Federation) -> dict[str, dict[str, Any]]:
 
 def add_up(parts: dict[str, Any]) -> dict[str, torch.Tensor]:
     """The totals of masked parts, which is all that these tell."""
-    total = SecureSum().total(parts, "totals", None)
+    total = SecureSum().total(parts, "training", "totals", None)
     return {name: torch.as_tensor(value) for name, value in total.items()}
 
 

@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 import torch
 
+from fallow.core.client import declared
 from fallow.core.messages import Request, Step
 from fallow.core.types import Answer
 from fallow.core.weights import cap_weights
 from fallow.deployment.agreement import Waits as AgreedWaits
+from fallow.experiment.audit import Audit
 from fallow.settings.spec import Spec
-from fallow.strategies import AHFAL
+from fallow.strategies import AHFAL, FALE
+from fallow.training import FedAvg, ServerSolve
+from fallow.training.scaling import Scaling
 from fallow.transport.checks import ResponseCheck
 from fallow.transport.envelope import Order
 from fallow.transport.plausible import Bounds, cut_weights, find_too_far
@@ -120,22 +124,27 @@ def test_a_column_whose_square_no_number_holds_is_refused_before_sites_compute_w
 def test_where_two_sites_differ_too_much_the_larger_one_does_not_count() -> None:
     details = {site: of_sum(w=torch.ones(4)) for site in "ab"}
     answers: dict[str, Answer] = {
-        "a": {"w": torch.ones(4)},
-        "b": {"w": torch.ones(4) * 1e9},
+        "a": {"n": 1.0, "w": torch.ones(4)},
+        "b": {"n": 1.0, "w": torch.ones(4) * 1e9},
     }
-    assert find_too_far(answers, details, torch.float32, Bounds()).keys() == {"b"}
+    assert find_too_far(answers, details, torch.float32, Bounds(), UPLOAD).keys() == {"b"}
 
 
 def test_large_numbers_that_all_sites_have_are_no_reason_to_refuse() -> None:
     about = dict.fromkeys("abc", of_sum())
-    answers: dict[str, Answer] = {site: {"w": torch.ones(4) * 1e9} for site in "abc"}
-    assert find_too_far(answers, about, torch.float32, Bounds()) == {}
+    answers: dict[str, Answer] = {
+        site: {"n": 1.0, "w": torch.ones(4) * 1e9} for site in "abc"
+    }
+    assert find_too_far(answers, about, torch.float32, Bounds(), UPLOAD) == {}
     none_yet: dict[str, Answer] = {
         **answers,
-        "b": {"w": torch.zeros(4)},
-        "c": {"w": torch.zeros(4)},
+        "b": {"n": 1.0, "w": torch.zeros(4)},
+        "c": {"n": 1.0, "w": torch.zeros(4)},
     }
-    assert find_too_far(none_yet, about, torch.float32, Bounds()) == {}
+    assert find_too_far(none_yet, about, torch.float32, Bounds(), UPLOAD) == {}
+
+
+UPLOAD = declared(FedAvg(bn="local"))["upload"]
 
 
 def of_sum(verb: str = "upload", **args: Any) -> Request:
@@ -166,12 +175,11 @@ def test_no_site_weighs_more_than_its_share(
 
 
 def test_a_site_that_weighs_too_much_is_cut_and_its_model_stays_what_it_is() -> None:
-    about = dict.fromkeys("abc", of_sum())
     answers: dict[str, Any] = {
         site: {"n": n, "w": n * torch.ones(2)}
         for site, n in (("a", 4.0), ("b", 4.0), ("c", 100.0))
     }
-    found, words = cut_weights(answers, about, Bounds())
+    found, words = cut_weights(answers, UPLOAD, Bounds())
     assert found["c"]["n"] == pytest.approx(8.0)
     torch.testing.assert_close(found["c"]["w"], 8.0 * torch.ones(2))
     assert found["a"] is answers["a"]
@@ -215,7 +223,10 @@ def test_units_and_least_squares_weigh_a_site_by_what_it_registered(
     step = Step("sum", verb, {})
     details = {site: Request("0", owner, 0, 0, (step,)) for site in "abc"}
     many = {"a": 10, "b": 10, "c": 10_000}
-    border = ResponseCheck(dict(many), labels=dict(many))
+    method: Any = ServerSolve() if owner == "training" else Scaling(True, True)
+    border = ResponseCheck(
+        dict(many), labels=dict(many), declared={owner: declared(method)}
+    )
     answers: dict[str, Any] = {
         site: {name: torch.tensor(float(n)) for name in fields} for site, n in many.items()
     }
@@ -227,21 +238,20 @@ def test_units_and_least_squares_weigh_a_site_by_what_it_registered(
 
 
 @pytest.mark.parametrize(
-    ("answer", "why"),
+    ("verb", "answer", "why"),
     [
-        ({"squares": torch.tensor(-1.0)}, "squares is below 0"),
-        ({"varies": torch.tensor([-1.0])}, "varies is below 0"),
-        (
-            {"one": 1.0, "share": torch.tensor([7.0]), "square": torch.tensor([0.5])},
-            "share is above 1",
-        ),
+        ("spread", {"squares": [-1.0], "varies": [1.0]}, "squares is below 0"),
+        ("spread", {"squares": [1.0], "varies": [-1.0]}, "varies is below 0"),
+        ("share", {"one": 1.0, "share": [7.0], "square": [0.5]}, "share is above 1"),
     ],
 )
 def test_counts_below_0_and_shares_above_1_are_refused(
-    answer: dict[str, Any], why: str
+    verb: str, answer: dict[str, Any], why: str
 ) -> None:
+    declarations = {"training": {**declared(FALE()), **declared(AHFAL())}}
+    values = {name: torch.tensor(value) for name, value in answer.items()}
     with pytest.raises(ValueError, match=why):
-        ResponseCheck({"a": 9}).check("a", of_sum("spread"), answer)
+        ResponseCheck({"a": 9}, declared=declarations).check("a", of_sum(verb), values)
 
 
 TALLY = {
@@ -254,21 +264,22 @@ TALLY = {
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"drawn": -1.0}, "drawn is -1, which is below 0"),
-        ({"wrong": -9.0}, "wrong is -9, which is below 0"),
+        ({"drawn": -1.0}, "drawn is below 0"),
+        ({"wrong": -9.0}, "wrong is below 0"),
         ({"left": 7.0}, "chosen and left are 10 together, and there are 9 rows"),
         ({"doubt": 7.0}, "doubt is 7, more than left, 6"),
         ({"drawn": 5.0}, "drawn is 5, and there are 4 labels at most"),
         ({"beyond": 5.0}, "beyond is more than its squares allow"),
         ({"beyond": 1e300}, "beyond is more than its squares allow"),
-        ({"chosen": torch.tensor([3.0])}, "chosen is no single number"),
+        ({"chosen": torch.tensor([3.0])}, "chosen has the shape"),
     ],
 )
 def test_a_tally_that_cannot_be_is_refused(
     kind: Any, changes: dict[str, Any], why: str
 ) -> None:
     request = Request("1/audit/0", "audit", 1, 0, (Step(kind, "tally", {}),))
-    border = ResponseCheck({"a": 9}, labels={"a": 4})
+    declarations = {"audit": declared(Audit(secure_sum=kind == "sum"))}
+    border = ResponseCheck({"a": 9}, labels={"a": 4}, declared=declarations)
     assert border.check("a", request, TALLY) == TALLY
     with pytest.raises(ValueError, match=why):
         border.check("a", request, {**TALLY, **changes})

@@ -10,11 +10,13 @@ import pytest
 import torch
 
 from fallow.core.ask import Ask
+from fallow.core.client import declared
 from fallow.core.messages import Masked
 from fallow.core.refusal import Halted
 from fallow.privacy import Privacy, SecureSum
 from fallow.privacy.signing import sign
 from fallow.strategies import AHFAL
+from fallow.training import FedAvg
 from fallow.transport import sum_keys
 from fallow.transport.checks import ResponseCheck
 from fallow.transport.plausible_sums import PlausibleSums
@@ -154,17 +156,19 @@ def test_the_same_attempts_are_replayed_after_a_restart() -> None:
     [
         ({"hits": 5.0, "rows": 4.0}, "hits is more than rows"),
         ({"rows": -4.0}, "rows is below 0"),
-        ({"n": 9.0}, "n is 9, and these sites can have 8 labels"),
+        ({"n": 9.0, "w": torch.ones(4)}, "n is 9, and these sites can have 8 labels"),
         ({"x": 7.0}, "x is beyond 2 times the bound 3"),
         ({"n": 2.0, "w": torch.ones(4) * 1e30}, "w cannot be held squared"),
         ({"n": 2.0, "w": torch.ones(4) * 1e7}, "w has the norm 1e.07, beyond 1000 times 2"),
     ],
 )
 def test_what_totals_cannot_be(total: dict[str, Any], why: str) -> None:
-    border = ResponseCheck(labels={"a": 4, "b": 4}, last={"w": 2.0})
+    declarations = {"training": declared(FedAvg(bn="local"))}
+    border = ResponseCheck(labels={"a": 4, "b": 4}, last={"w": 2.0}, declared=declarations)
     sums = PlausibleSums(SecureSum(), border, lambda event: None)
     bound = 3.0 if "x" in total else None
-    fault = sums._find_fault(total, ["a", "b"], bound)
+    owner = "training" if "n" in total else "people"
+    fault = sums.find_fault(total, ["a", "b"], owner, "upload", bound)
     assert fault is not None
     with pytest.raises(ValueError, match=why):
         raise ValueError(fault)

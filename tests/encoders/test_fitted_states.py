@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+from fallow.core.client import declared
 from fallow.core.messages import Request, Step
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.types import Answer, State
-from fallow.encoders import Convolution, Fourier
+from fallow.encoders import Convolution, Fourier, Timm
 from fallow.encoders.base import encoder_digest
 from fallow.encoders.encoding import Encoding
 from fallow.privacy import SecureSum
@@ -104,8 +105,14 @@ def test_a_site_looks_before_it_encodes() -> None:
 
 # -- at the coordinator ---------------------------------------------------------------------------
 
-BORDER = ResponseCheck({"a": 40, "b": 40})
-ASKED = Request("0/initial/encoder/0", "encoder", 0, 0, (Step("sum", "patches", {}),))
+
+def make_check(encoder: Any) -> ResponseCheck:
+    """A coordinator of two sites with 60 rows each."""
+    return ResponseCheck({"a": 60, "b": 60}, declared={"encoder": declared(encoder)})
+
+
+def ask_for(verb: str) -> Request:
+    return Request("0/initial/encoder/0", "encoder", 0, 0, (Step("sum", verb, {}),))
 
 
 def moments_of_patches() -> Answer:
@@ -130,37 +137,48 @@ def moments_of_colors() -> Answer:
     }
 
 
+CONVOLUTION = Convolution()
+FOURIER = Fourier()
+TIMM = Timm(network="x")
+PATCHES = moments_of_patches()
+COLUMNS = moments_of_columns()
+COLORS = moments_of_colors()
+
+
 def test_moments_of_rows_are_taken() -> None:
-    assert BORDER.check("a", ASKED, moments_of_patches())
+    asked = ask_for("patches")
+    assert make_check(Convolution()).check("a", asked, moments_of_patches())
     nothing: dict[str, Any] = {
         name: torch.zeros_like(torch.as_tensor(part))
         for name, part in moments_of_patches().items()
     }
-    assert BORDER.check("a", ASKED, nothing)  # a site all of whose rows were withdrawn
-    assert ResponseCheck({"a": 60}).check("a", ASKED, moments_of_columns())
-    assert ResponseCheck({"a": 60}).check("a", ASKED, moments_of_colors())
+    # a site all of whose rows were withdrawn
+    assert make_check(Convolution()).check("a", asked, nothing)
+    assert make_check(Fourier()).check("a", ask_for("moments"), moments_of_columns())
+    photos = make_check(Timm(network="x"))
+    assert photos.check("a", ask_for("colors"), moments_of_colors())
 
 
 @pytest.mark.parametrize(
-    ("found", "name", "factor", "why"),
+    ("encoder", "verb", "found", "name", "factor", "why"),
     [
-        (moments_of_patches(), "moments", -1.0, "negative eigenvalue"),
-        (moments_of_patches(), "patches", 9.0, "negative eigenvalue"),
-        (moments_of_patches(), "moments", 1e6, "longer patches than there are"),
-        (moments_of_columns(), "columns", 9.0, "squares are less than those of the mean"),
-        (moments_of_colors(), "columns", 2.0, "squares are less than those of the mean"),
+        (CONVOLUTION, *("patches", PATCHES, "moments", -1.0, "negative eigenvalue")),
+        (CONVOLUTION, *("patches", PATCHES, "patches", 9.0, "negative eigenvalue")),
+        (CONVOLUTION, *("patches", PATCHES, "moments", 1e6, "longer patches than there")),
+        (FOURIER, *("moments", COLUMNS, "columns", 9.0, "squares are less than those of")),
+        (TIMM, *("colors", COLORS, "columns", 2.0, "squares are less than those of the")),
     ],
 )
 def test_moments_that_no_rows_have_are_refused_with_the_field(
-    found: Answer, name: str, factor: float, why: str
+    encoder: Any, verb: str, found: Answer, name: str, factor: float, why: str
 ) -> None:
     wrong = {**found, name: torch.as_tensor(found[name]) * factor}
-    border = ResponseCheck({"a": 60, "b": 60})
+    border = make_check(encoder)
     with pytest.raises(ValueError, match=why):
-        border.check("a", ASKED, wrong)
+        border.check("a", ask_for(verb), wrong)
     sums = PlausibleSums(SecureSum(), border, lambda event: None)
-    assert sums._find_fault(found, ["a", "b"], None) is None
-    assert why in str(sums._find_fault(wrong, ["a", "b"], None))
+    assert sums.find_fault(found, ["a", "b"], "encoder", verb, None) is None
+    assert why in str(sums.find_fault(wrong, ["a", "b"], "encoder", verb, None))
 
 
 def test_what_a_chosen_gamma_leads_to_is_taken() -> None:

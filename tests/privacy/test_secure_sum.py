@@ -217,10 +217,10 @@ def test_a_missing_share_is_noticed_in_the_arithmetic_too() -> None:
     carrier = Losing(federation.carrier)
     asking(federation, carrier).sum("plain")
     parts = carrier.seen[1][1]
-    whole = SecureSum().total(parts, "plain", None)
+    whole = SecureSum().total(parts, "query", "plain", None)
     assert float(torch.as_tensor(whole["sites"])) == 4
     with pytest.raises(RuntimeError, match="a part is missing"):
-        SecureSum().total({s: parts[s] for s in "abc"}, "plain", None)
+        SecureSum().total({s: parts[s] for s in "abc"}, "query", "plain", None)
 
 
 # -- what the site refuses ------------------------------------------------------------------------

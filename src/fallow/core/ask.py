@@ -48,7 +48,7 @@ class Masking(Protocol):
 
     def check(self, sites: Sequence[SiteId], verb: str) -> None: ...  # raises if too few
     def total(
-        self, answers: Mapping[SiteId, Answer], verb: str, bound: float | None
+        self, answers: Mapping[SiteId, Answer], owner: str, verb: str, bound: float | None
     ) -> (
         Answer
     ): ...  # raises unless the masks of all parts cancel, `Implausible` to begin again
@@ -280,6 +280,6 @@ class Ask:
         if replies.keys() != (to or {}).keys():
             return {site: {} for site in replies}
         try:
-            return {"": self.masking.total(replies, verb, bound)}
+            return {"": self.masking.total(replies, self.owner, verb, bound)}
         except Implausible:
             return {site: {} for site in replies}

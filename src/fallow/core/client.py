@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, Literal, Protocol, TypeVar, final, runtime_checkable
 
 from fallow.core.composites import Composite, Fields, read_parts
-from fallow.core.values import Kind, Known, LabelCount, Statistics
+from fallow.core.values import Count, Kind, Known, LabelCount, Model, Statistics
 
 Operation = Literal["sum", "each", "keep", "relay"]
 """Operations of `Ask`, by which a client function may be called."""
@@ -32,6 +32,7 @@ Declared = Mapping[str, Kind] | Composite
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 MARK = "__client__"
+PARTS = (Model, Statistics)
 
 
 @final
@@ -111,6 +112,22 @@ class Declaration:
     release: bool = False
     weighted_by: Weighting = ""
     reveals_parts: str = ""
+
+    @property
+    def models(self) -> dict[str, Kind]:
+        """Fields of the reply with a model or a part of one."""
+        if self.returns is None:
+            return {}
+        kinds = self.returns.fields({})
+        return {name: kind for name, kind in kinds.items() if isinstance(kind, PARTS)}
+
+    @property
+    def weight(self) -> str | None:
+        """Field with the weight of a model in the reply; None without one."""
+        if self.returns is None or not self.models:
+            return None
+        kinds = self.returns.fields({})
+        return next((name for name, kind in kinds.items() if isinstance(kind, Count)), None)
 
     @property
     def label_counts(self) -> tuple[str, ...]:
@@ -211,10 +228,10 @@ def find_wrong_form(
     kinds = returns.fields(sizes)
     for name, kind in kinds.items():
         if isinstance(kind, Statistics) and name not in answer:
+            model = next(part for part, of in kinds.items() if isinstance(of, Model))
             return (
-                f"{name} is missing beside {min(kinds.keys() - {name})}: a model comes with its "
-                "batch-norm statistics, also where it has none (an empty row); all sites must run "
-                "the same version"
+                f"{name} is missing beside {model}: a model comes with its batch-norm statistics, "
+                "also where it has none (an empty row); all sites must run the same version"
             )
     if answer.keys() != kinds.keys():
         return (

@@ -74,9 +74,9 @@ class _OfAll:
         self.masking.check(sites, verb)
 
     def total(
-        self, answers: Mapping[SiteId, Answer], verb: str, bound: float | None
+        self, answers: Mapping[SiteId, Answer], owner: str, verb: str, bound: float | None
     ) -> Answer:
-        return self.masking.total(answers, verb, bound)
+        return self.masking.total(answers, owner, verb, bound)
 
 
 def _check(there: int, wanted: int, verb: str) -> None:

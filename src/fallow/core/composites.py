@@ -197,6 +197,43 @@ def is_semidefinite(matrix: Tensor, tolerance: float) -> bool:
     return not bool(failed)
 
 
+@final
+@dataclass(frozen=True)
+class PoolProducts(Composite):
+    """Σ (1, z) (1, z)' over unlabeled examples with features z: it has no negative eigenvalue."""
+
+    size: str = "features"
+
+    def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
+        return {
+            "pool": Count(of="rows"),
+            "features": Real(self.size),
+            "products": Real(Triangle(self.size)),
+        }
+
+    def find_fault(self, parts: Parts, known: Known) -> str | None:
+        features = parts["features"]
+        products = unfold(parts["products"], len(features))
+        if is_semidefinite(border(parts["pool"], features, products), known.tolerance):
+            return None
+        return "products have a negative eigenvalue, which those of rows never have"
+
+    def note(self, parts: Parts) -> dict[str, float]:
+        return {}
+
+    def valid(self, sizes: Mapping[str, int]) -> Answer:
+        return {name: kind.valid(sizes) for name, kind in self.fields(sizes).items()}
+
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
+        honest = self.valid(sizes)
+        features = torch.as_tensor(honest["features"])
+        products = torch.as_tensor(honest["products"])
+        return {
+            "negative products": {**honest, "products": products - 3},
+            "features without products": {**honest, "features": features + 3},
+        }
+
+
 # -- losses on labeled examples -------------------------------------------------------------------
 
 
@@ -206,7 +243,8 @@ class Losses(Composite):
     """Losses on the labeled examples of earlier `Products`, for each penalty.
 
     dims: of the penalties, () for a single one.  temperatures: their number.  farthest: largest
-    distance between an output and its target.  hottest: largest temperature.
+    distance between an output and its target.  hottest: largest temperature.  has_changed: of held-out
+    examples, with the weight of changed predictions instead of squared losses.
 
     The weight of correct predictions does not exceed that of all examples.  On a grid of penalties,
     outputs are clipped, so that no example has a loss above 2 hottest (farthest + 1 / 2).
@@ -216,8 +254,13 @@ class Losses(Composite):
     temperatures: int = 1
     farthest: float = math.inf
     hottest: float = 1.0
+    has_changed: bool = False
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
+        if self.has_changed:
+            log = (*_dims(self.dims), self.temperatures)
+            right = NonNegative(self.dims)
+            return {"right": right, "changed": right, "log": NonNegative(log)}
         squared: dict[str, Kind] = {"squared": NonNegative(self.dims)}
         if sizes.get("classes") == 0:
             return squared

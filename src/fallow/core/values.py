@@ -285,7 +285,8 @@ class Numbers(Kind):
 
     def find_fault(self, name: str, value: object, known: Known) -> str | None:
         rule = self.range
-        numbers = torch.as_tensor(value)
+        dtype = None if isinstance(value, Tensor) else torch.float64  # float32 has no 1e300
+        numbers = torch.as_tensor(value, dtype=dtype)
         if not are_finite(numbers) and (not rule.is_endless or bool(numbers.isnan().any())):
             return describe_not_finite(name)
         if not numbers.numel() or rule == Range():

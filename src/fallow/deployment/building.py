@@ -16,7 +16,8 @@ from torch import nn
 from fallow import encoders
 from fallow.core.banks import Layout
 from fallow.core.build import find
-from fallow.core.methods import Encoder, Method, Methods, Showing
+from fallow.core.client import declared
+from fallow.core.methods import Encoder, Method, Methods, Showing, methods_by_owner
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
 from fallow.deployment.agreement import Agreement
@@ -92,6 +93,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
                 f"{agreement.name}: {methods[name].contract.title} reads labels that nobody has "
                 "given yet, which only a simulator can; choose another method in study.toml"
             )
+    _check_declared(agreement, methods)
     trainer = executor_of(recipe, model, names)
     executor = build_executor(
         trainer,
@@ -182,6 +184,20 @@ def with_secure_sums(recipe: Recipe, sites: int) -> Recipe:
         return recipe
     bound = recipe.privacy.bound or LARGE
     return replace(recipe, privacy=replace(recipe.privacy, secure_sum=True, bound=bound))
+
+
+def _check_declared(agreement: Agreement, methods: Methods) -> None:
+    """Raise ValueError for a client function whose reply the coordinator could not check."""
+    for method in methods_by_owner(methods).values():
+        contract = method.contract
+        functions = declared(method)
+        for name in (*contract.sum, *contract.each):
+            if name not in functions:
+                raise ValueError(
+                    f"{agreement.name}: {contract.title} does not declare the fields of {name!r}, "
+                    "and real sites send no others; declare it beside its body, such as "
+                    f"@client.sum({contract.verbs[name]!r}, returns={{...}})"
+                )
 
 
 def _check_shown(agreement: Agreement, method: Method, setting: str, spec: Spec) -> None:

@@ -43,7 +43,7 @@ class SecureSum:
             )
 
     def total(
-        self, answers: Mapping[SiteId, Answer], verb: str, bound: float | None
+        self, answers: Mapping[SiteId, Answer], owner: str, verb: str, bound: float | None
     ) -> Answer:
         """The totals in float64, unmasked, and how many sites contributed.
 

@@ -20,13 +20,13 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
-from fallow.core.composites import Losses, Products
+from fallow.core.composites import Losses, PoolProducts, Products
 from fallow.core.contract import Contract
 from fallow.core.refusal import Refusal
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
-from fallow.core.values import Count, NonNegative, Optional, Real, Triangle, Whole
+from fallow.core.values import Count, NonNegative, Optional, Real, Whole
 from fallow.core.view import Release, View
 from fallow.training.parts.adassp import SENSITIVITY, read_products, solve, sum_products
 from fallow.training.parts.heads import (
@@ -580,11 +580,7 @@ class ClosedForm:
 
     @client.sum(
         "aggregates of products of unlabeled examples",
-        returns={
-            "pool": Count(of="rows"),
-            "features": Real("features"),
-            "products": Real(Triangle("features")),
-        },
+        returns=PoolProducts(),
         takes={"center": Optional(Real("features"))},
         when=lambda self: self.learns_unlabeled,
         exact=True,
@@ -625,11 +621,7 @@ class ClosedForm:
 
     @client.sum(
         "aggregates of numbers of held-out labeled examples that models predict",
-        returns={
-            "right": NonNegative("kinds"),
-            "changed": NonNegative("kinds"),
-            "log": NonNegative(("kinds", len(TEMPERATURES))),
-        },
+        returns=Losses("kinds", temperatures=len(TEMPERATURES), has_changed=True),
         takes={
             **MODELS,
             "folds": Real(("classes", BINS)),

@@ -15,48 +15,39 @@ import torch
 from torch import Tensor
 
 from fallow.core.banks import Layout
+from fallow.core.client import Declaration, declared, find_fault, find_wrong_form
+from fallow.core.composites import read_parts
 from fallow.core.messages import KEYS, Request, Step
-from fallow.core.methods import Methods
+from fallow.core.methods import Methods, methods_by_owner
 from fallow.core.missing import Missing
 from fallow.core.refusal import Refusal
 from fallow.core.totals import are_finite
 from fallow.core.training_config import TrainingConfig
-from fallow.core.types import Answer, SiteId, Value
+from fallow.core.types import Answer, SiteId
+from fallow.core.values import (
+    FLOATS,
+    WHOLE,
+    Known,
+    describe_not_finite,
+    find_unknown_type,
+)
 from fallow.core.weights import cap_weights, lower_median
 from fallow.privacy.masks import is_usable
 from fallow.privacy.secure_sum import CHECK
 from fallow.sites.site import Parts
 from fallow.transport.alike import find_odd, is_ragged
-from fallow.transport.cells import are_cells, find_fault_in_cells
 from fallow.transport.plausible import (
-    BY_LABELS,
-    BY_ROWS,
-    LONGEST,
-    POOLED,
-    ROWS,
+    TOGETHER,
     Bounds,
-    are_losses,
-    are_noisy_products,
-    are_products,
     cut_sums,
     cut_weights,
-    find_fault_in_length,
-    find_fault_in_losses,
-    find_fault_in_moments,
-    find_fault_in_pooled,
-    find_fault_in_products,
-    find_fault_in_weight,
     find_too_far,
-    is_weighted,
     number_of,
 )
-from fallow.transport.tallies import TALLY, are_tallies, find_fault_in_tallies
 from fallow.transport.wire import KEY
 
 Received = Mapping[str, Any]
 """A reply before validation, with arbitrary content."""
-FLOATS = (torch.float32, torch.float64)
-KNOWN = (*FLOATS, torch.int64, torch.uint8, torch.bool)
 COUNTS = frozenset(
     {
         "asked",
@@ -67,10 +58,8 @@ COUNTS = frozenset(
         "held",
         "hits",
         "labeled",
-        "n",
         "open",
         "pool",
-        "reachable",
         "rows",
         "test",
     }
@@ -88,40 +77,11 @@ HELLO = {"rows", "test", *STANDING, "schema", "fallow", "seal"}
 DONE = ("answered", "declined", "open", "conflicts")
 """States of labeling tasks, of which each task has at most one."""
 HITS = ("rows", "hits", "class_rows", "class_hits")
-NOT_NEGATIVE = frozenset(
-    {
-        "arrivals",
-        "changed",
-        "count",
-        "count_square",
-        "counts",
-        "draws",
-        "labels",
-        "left",
-        "log",
-        "mass",
-        "n",
-        "one",
-        "right",
-        "rows",
-        "share",
-        "square",
-        "squared",
-        "squares",
-        "varies",
-        "weight",
-    }
-)
-"""Contributions that are counts or squares. A negative one would cancel those of other sites."""
-SHARES = {"one", "share", "square"}
-"""Shares of classes and fields for their mean and variance: from 0 to 1 at each site."""
-
 # limits of a reply
 FIELDS = 1000
-TEXT = 10_000  # characters in a text
-WHOLE = 2**53  # largest integer up to which float64 is exact
-WEIGHTS = {"w", "body"}
-"""Fields with the weights of a model or of its shared part."""
+LONGEST = 2.0
+"""Largest mean squared length of a row. It is 1 after standardization, except for later rows and
+rounding, and 2 before it, when candidates of an encoder are compared."""
 STATISTICS = "stats"
 """Field with batch-norm statistics beside these."""
 
@@ -161,6 +121,29 @@ def count_products(methods: Methods, width: int) -> int:
     return 0
 
 
+def declared_by_owner(methods: Methods) -> dict[str, dict[str, Declaration]]:
+    """Return the declarations of the client functions of a study, by owner and name."""
+    return {owner: declared(method) for owner, method in methods_by_owner(methods).items()}
+
+
+def resolve_dims(layout: Layout, classes: int, sites: int) -> dict[str, int]:
+    """Return the dimensions of declared fields that follow from the model and the study."""
+    dims = {
+        "classes": classes,
+        "outputs": max(classes, 1),
+        "sites": sites,
+        "weights": layout.d,
+        "statistics": sum(layout.buffer_sizes),
+    }
+    body = layout.part("body")
+    if body is not None:
+        dims["body"] = int(body.sum())
+    shapes = dict(layout.params)
+    if "head.weight" in shapes:
+        dims["features"] = shapes["head.weight"][1]
+    return dims
+
+
 @final
 @dataclass
 class ResponseCheck:
@@ -189,17 +172,18 @@ class ResponseCheck:
         Data type of models, and limits on unusual replies.
     last
         Norms of the parts of the model that was sent last.
-    masses
-        Weight of the labeled rows in the last products of each site.
-    has_weights
-        Whether a labeled row in products can have a weight other than 1.
+    declared
+        Declarations of client functions, by owner and name.
+    dims
+        Dimensions of declared fields.
+    noted
+        Numbers from earlier replies of each site, and of their aggregates, for later checks.
+    is_noisy
+        Whether noise is added to releases.
     has_units
         Whether rows in products are scaled so that their mean squared length over all sites is 1.
-    with_statistics
-        Owners of client functions ("query", "training") whose averaged models include batch-norm
-        statistics.
-    missing, cells
-        Imputation of empty cells, if the study has any, and the number of measured values in a row.
+    missing
+        Imputation of empty cells, if the study has any.
     """
 
     rows: dict[SiteId, int] = field(default_factory=dict)
@@ -216,12 +200,54 @@ class ResponseCheck:
     dtype: torch.dtype = torch.float32
     bounds: Bounds = Bounds()
     last: dict[str, float] = field(default_factory=dict)
-    masses: dict[SiteId, float] = field(default_factory=dict)
-    has_weights: bool = True
+    declared: Mapping[str, Mapping[str, Declaration]] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    noted: dict[SiteId, dict[str, float]] = field(default_factory=dict)
+    is_noisy: bool = False
     has_units: bool = False
-    with_statistics: frozenset[str] = frozenset()
     missing: Missing | None = None
-    cells: int = 0
+
+    def find_declaration(self, owner: str, verb: str) -> Declaration | None:
+        """Return the declaration of a client function, or None if its fields are not declared."""
+        declaration = self.declared.get(owner, {}).get(verb)
+        if declaration is None or declaration.returns is None:
+            return None
+        return declaration
+
+    def find_fault(
+        self,
+        declaration: Declaration,
+        answer: Mapping[str, object],
+        sites: Sequence[SiteId],
+        room: float | None = None,
+    ) -> str | None:
+        """Explain why sites cannot have sent a reply or, with ``room``, its aggregate.
+
+        Returns None for a plausible one. ``room`` is the rounding error of the aggregate.
+        """
+        returns = declaration.returns
+        if returns is None:
+            return None
+        place = sites[0] if room is None else TOGETHER
+        known = Known(
+            sizes=self.dims,
+            sites=len(sites),
+            is_total=room is not None,
+            rows=total_known(self.rows, sites),
+            labels=total_known(self.labels, sites),
+            heaviest=float(sum(self.rows.values()) or WHOLE),
+            longest=self.find_longest(sites),
+            is_noisy=self.is_noisy and declaration.release,
+            room=room or 0.0,
+            tolerance=1e-6 if room is None else 1e-3,
+            levels=() if self.missing is None else self.missing.levels,
+            noted=self.noted.get(place, {}),
+        )
+        why = find_fault(returns, answer, known)
+        if why is None:
+            parts = read_parts(answer, returns.fields(self.dims))
+            self.noted.setdefault(place, {}).update(returns.note(parts))
+        return why
 
     def largest_message(self, site: SiteId) -> int:
         """Return the largest plausible size of a site's message in bytes."""
@@ -249,49 +275,31 @@ class ResponseCheck:
                 counts = ["count"]
             _check_names(answer, set(counts))
             _check_whole(answer, counts)
-        if step.kind in ("sum", "each") and request.owner in self.with_statistics:
-            _check_statistics(answer)
+        declaration = self.find_declaration(request.owner, step.verb)
         if step.masked:
             checked = _check_masked(step, answer)
-            for name, value in checked.items():
-                self._check_size(name, value)
+            if step.kind == "sum" and declaration is not None and declaration.returns:
+                hidden = {name: part for name, part in answer.items() if name != CHECK}
+                why = find_wrong_form(declaration.returns, hidden, self.dims)
+                if why is not None:
+                    raise ValueError(why)
             return checked
         if step.kind == "sum":
             for name, value in answer.items():
                 _check_addend(name, value, request.bound)
         elif request.owner == "people" and step.kind == "each":
             _check_people(step, answer)
-        elif request.owner == "audit" and step.kind == "each":
-            _check_names(answer, set(TALLY))
-            for name, value in answer.items():
-                _check_addend(name, value)
-        least = 0
+        checked = check_plain(answer)
         if step.kind == "keep":
-            least = FIELDS  # counts of tensors are not limited by the number of rows
-        checked = self.check_plain(site, answer, least)
-        if request.owner == "people" and step.kind == "each":
+            # counts of tensors are not limited by the number of rows
+            self._check_counts(site, answer, least=FIELDS)
+        if request.owner == "people":
+            self._check_counts(site, answer)
             self._check_of_people(site, step, answer)
-        elif step.kind == "sum":
-            _check_signs(answer)
-            self._check_losses(site, answer)
-            if answer.keys() == POOLED:
-                why = find_fault_in_pooled(answer, self.rows.get(site, WHOLE))
-                if why is not None:
-                    raise ValueError(why)
-            if why := find_fault_in_moments(answer):
-                raise ValueError(why)
-            if request.owner in ("query", "initial"):
-                self._check_parts_of_rows(site, answer)
-            if are_cells(answer):
-                why = find_fault_in_cells(answer, self.missing, self.cells)
-                if why is not None:
-                    raise Refusal(why)
-        if are_tallies(answer):
-            rows = self.rows.get(site)
-            why = find_fault_in_tallies(answer, rows, self.labels.get(site))
+        elif declaration is not None and step.kind in ("sum", "each"):
+            why = self.find_fault(declaration, answer, [site])
             if why is not None:
                 raise ValueError(why)
-        self._check_weight(site, request, answer)
         return checked
 
     def refusals(
@@ -319,7 +327,14 @@ class ResponseCheck:
                 | _find_far_scores(requests, asked, self.bounds)
                 | _find_far_rows(requests, asked, self.bounds)
             )
-        return find_too_far(asked, requests, self.dtype, self.bounds)
+        declaration = self._find_common(requests)
+        return find_too_far(asked, requests, self.dtype, self.bounds, declaration)
+
+    def _find_common(self, requests: Mapping[SiteId, Request]) -> Declaration | None:
+        """Return the declaration of the client function of an exchange."""
+        for request in requests.values():
+            return self.find_declaration(request.owner, request.steps[-1].verb)
+        return None
 
     def limit_weights(
         self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
@@ -333,20 +348,21 @@ class ResponseCheck:
         """
         if any(request.steps[-1].masked for request in requests.values()):
             return dict(answers), {}
-        asked: set[tuple[str, str]] = set()  # owners and subjects of the sums
-        for request in requests.values():
-            if request.steps[-1].kind == "sum":
-                asked.add((request.owner, request.steps[-1].verb))
-        for registered, sums in ((self.rows, BY_ROWS), (self.labels, BY_LABELS)):
-            is_known = registered.keys() >= answers.keys()
-            if is_known and asked & sums:
-                return cut_sums(answers, registered, self.bounds)
-        return cut_weights(answers, requests, self.bounds)
+        declaration = self._find_common(requests)
+        registered: dict[SiteId, int] = {}
+        if declaration is not None and declaration.weighted_by == "rows":
+            registered = self.rows
+        elif declaration is not None and declaration.weighted_by == "labels":
+            registered = self.labels
+        if registered and registered.keys() >= answers.keys():
+            return cut_sums(answers, registered, self.bounds)
+        return cut_weights(answers, declaration, self.bounds)
 
     def check_progress(self, site: SiteId, answer: Received) -> Answer:
         """Return a valid reply about labeling progress."""
         _check_whole(answer, tuple(answer))
-        checked = self.check_plain(site, answer)
+        checked = check_plain(answer)
+        self._check_counts(site, answer)
         output = sum(int(answer.get(name, 0)) for name in DONE)
         if output > int(answer.get("asked", output)):
             raise ValueError(
@@ -414,62 +430,12 @@ class ResponseCheck:
             )
         return refused
 
-    def _check_weight(self, site: SiteId, request: Request, answer: Received) -> None:
-        """Raise ValueError for an average over more rows than the site has labels."""
-        if are_noisy_products(answer):
-            self._check_labeled(site, answer)
-        n = number_of(answer.get(ROWS))
-        if n is None or request.owner == "people":
-            return
-        if are_products(answer):
-            self._check_products(site, answer)
-            return
-        if is_weighted(answer):
-            return
-        most = self.labels.get(site, WHOLE)
-        if n > most or n != int(n):
-            raise ValueError(
-                f"{ROWS} is {n:g}, and the site brought or was asked for {most} labels"
-            )
+    def find_longest(self, sites: Sequence[SiteId]) -> float:
+        """Return the largest possible Σ |z|² over the labeled rows of these sites.
 
-    def _check_parts_of_rows(self, site: SiteId, answer: Received) -> None:
-        """Raise ValueError for groups of rows, such as clusters, that exceed the site's rows."""
-        parts = answer.get("rows")
-        if not isinstance(parts, Tensor) or parts.ndim != 1:
-            return
-        together = float(parts.double().sum())
-        most = self.rows.get(site, WHOLE)
-        if together > most * (1 + 1e-6):
-            raise ValueError(f"rows are {together:g} together, and the site has {most}")
-
-    def _check_products(self, site: SiteId, answer: Received) -> None:
-        """Raise ValueError for products that the site's labeled rows cannot have.
-
-        Rows are weighted by class and query weights, which never exceed the number of all rows.
-        """
-        rows = self._check_labeled(site, answer)
-        n = number_of(answer[ROWS])
-        if n is None:
-            raise ValueError(f"{ROWS} is {answer[ROWS]!r:.40}, which is no number")
-        heaviest = sum(self.rows.values()) or WHOLE
-        if n > rows * heaviest:
-            raise ValueError(
-                f"{ROWS} is {n:g}, and {rows:g} labeled rows of a study of {heaviest} rows weigh "
-                f"{rows * heaviest:g} at most"
-            )
-        if not self.has_weights and (why := find_fault_in_weight(n, rows)):
-            raise ValueError(why)
-        longest = self.find_longest([site], n)
-        if why := find_fault_in_length(answer, longest) or find_fault_in_products(answer):
-            raise ValueError(why)
-        self.masses[site] = n
-
-    def find_longest(self, sites: Sequence[SiteId], n: float) -> float:
-        """Return the largest possible Σ s |z|² over the labeled rows of these sites.
-
-        ``n`` is their total weight. The result is infinite without standardization. Standardization
-        uses aggregates over all rows, in which a site may be counted with fewer rows than it has
-        (`limit_weights`). Its own rows may then have a mean length above 1.
+        The result is infinite without standardization. Standardization uses aggregates over all
+        rows, in which a site may be counted with fewer rows than it has (`limit_weights`). Its own
+        rows may then have a mean length above 1.
         """
         if not self.has_units or len(self.rows) < self.sites:
             return math.inf
@@ -481,59 +447,34 @@ class ResponseCheck:
         for name, rows, weight in zip(names, registered, counted, strict=True):
             if name in sites and weight:
                 together = max(together, sum(counted) * rows / weight)
-        heaviest = 1.0
-        if self.has_weights:
-            heaviest = min(max(n, 1.0), sum(registered))
-        return LONGEST * heaviest * together
+        return LONGEST * together
 
-    def _check_losses(self, site: SiteId, answer: Received) -> None:
-        """Raise ValueError for losses that labeled rows of this weight cannot have."""
-        if not are_losses(answer):
-            return
-        heaviest = sum(self.rows.values()) or WHOLE
-        most = float(self.labels.get(site, WHOLE)) * heaviest
-        if why := find_fault_in_losses(answer, self.masses.get(site, most)):
-            raise ValueError(why)
+    def _check_counts(self, site: SiteId, answer: Received, least: int = 0) -> None:
+        """Raise Refusal for a count that is negative or above the number of rows of the site."""
+        most = max(self.rows.get(site, WHOLE), least)
+        for name in sorted(answer.keys() & COUNTS):
+            value = answer[name]
+            if isinstance(value, str | bool) or (isinstance(value, Tensor) and value.ndim):
+                continue  # another client function uses the name differently
+            if value is None or not 0 <= float(value) <= most:
+                raise Refusal(f"{name} is {value!r:.40}, and the site has {most} rows")
 
-    def _check_labeled(self, site: SiteId, answer: Received) -> float:
-        """Return the number of labeled rows of a reply. Raises ValueError if it is too large."""
-        rows = number_of(answer["rows"])
-        most = self.labels.get(site, WHOLE)
-        if rows is None or not 0 <= rows <= most:
-            raise ValueError(
-                f"rows is {answer['rows']!r:.40}, and the site brought or was asked for {most} "
-                "labels"
-            )
-        return rows
 
-    def check_plain(self, site: SiteId, answer: Received, least: int = 0) -> Answer:
-        """Return a reply after generic checks only. Counts may be as large as ``least``."""
-        check_number_of_fields(answer)
-        for name, value in answer.items():
-            _check_kind(name, value)
-            if not is_finite(value):
-                raise Refusal(
-                    f"{name} is NaN or infinite: its training diverged or its data is damaged; "
-                    "lower the learning rate, standardize the features or check the site's rows"
-                )
-            self._check_size(name, value)
-            if name in COUNTS and not (name == ROWS and is_weighted(answer)):
-                self._check_count(name, value, max(self.rows.get(site, WHOLE), least))
-        return dict(answer)
+def total_known(counts: Mapping[SiteId, int], sites: Sequence[SiteId]) -> float:
+    """Return the total of registered counts; infinite if one is unknown."""
+    if not all(site in counts for site in sites):
+        return math.inf
+    return float(sum(counts[site] for site in sites))
 
-    def _check_size(self, name: str, value: object) -> None:
-        size = self.sizes.get(name)
-        if size is not None and isinstance(value, Tensor) and value.shape != (size,):
-            raise Refusal(
-                f"{name} has the shape {tuple(value.shape)} and not {(size,)}: all sites must use "
-                "one model"
-            )
 
-    def _check_count(self, name: str, value: Value, most: int) -> None:
-        if isinstance(value, str | bool) or (isinstance(value, Tensor) and value.ndim):
-            return  # another client function uses the name differently
-        if value is None or not 0 <= float(value) <= most:
-            raise Refusal(f"{name} is {value!r:.40}, and the site has {most} rows")
+def check_plain(answer: Received) -> Answer:
+    """Return a reply after generic checks only: number of fields, types, finite numbers."""
+    check_number_of_fields(answer)
+    for name, value in answer.items():
+        _check_kind(name, value)
+        if not is_finite(value):
+            raise Refusal(describe_not_finite(name))
+    return dict(answer)
 
 
 def is_finite(value: object) -> bool:
@@ -545,18 +486,9 @@ def is_finite(value: object) -> bool:
 
 def _check_kind(name: str, value: object) -> None:
     """Raise unless the value is a tensor of a known type or a small plain value."""
-    if isinstance(value, Tensor):
-        if value.dtype not in KNOWN:
-            raise Refusal(f"{name} is of {value.dtype}, which is none of {KNOWN}")
-    elif isinstance(value, str):
-        if len(value) > TEXT:
-            raise Refusal(f"{name} has {len(value)} letters, above the limit {TEXT}")
-    elif not isinstance(value, bool | float | int | None):
-        raise Refusal(
-            f"{name} is {value!r:.40}, which is neither a tensor nor a plain value"
-        )
-    elif type(value) is int and abs(value) > WHOLE:
-        raise Refusal(f"{name} is a whole number of {value.bit_length()} bits, above 53")
+    why = find_unknown_type(name, value)
+    if why is not None:
+        raise Refusal(why)
 
 
 def check_number_of_fields(answer: Received) -> None:
@@ -647,17 +579,6 @@ def _describe_numbers(value: Tensor) -> str:
     return f"{value.flatten()[:8].tolist()!s:.80}"
 
 
-def _check_signs(answer: Received) -> None:
-    """Raise ValueError for negative counts or squares, and for shares above 1."""
-    for name in sorted(answer.keys() & NOT_NEGATIVE):
-        if bool((torch.as_tensor(answer[name]) < 0).any()):
-            raise ValueError(f"{name} is below 0, which no count and no square is")
-    if answer.keys() == SHARES:
-        for name in sorted(SHARES):
-            if bool((torch.as_tensor(answer[name]) > 1).any()):
-                raise ValueError(f"{name} is above 1, which no share is")
-
-
 def _find_far_scores(
     requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer], bounds: Bounds
 ) -> dict[SiteId, str]:
@@ -689,16 +610,6 @@ def _find_far_rows(
                 "(federation.farthest in study.toml)"
             )
     return refused
-
-
-def _check_statistics(answer: Received) -> None:
-    """Raise for an averaged model without its batch-norm statistics."""
-    weights = sorted(answer.keys() & WEIGHTS)
-    if ROWS in answer and weights and STATISTICS not in answer:
-        raise Refusal(
-            f"{STATISTICS} is missing beside {weights[0]}: a model comes with its batch-norm "
-            "statistics, also where it has none (an empty row); all sites must run the same version"
-        )
 
 
 def _check_whole(answer: Received, names: Sequence[str]) -> None:

@@ -5,7 +5,6 @@ Individual contributions remain hidden.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
@@ -14,40 +13,21 @@ import torch
 from torch import Tensor
 
 from fallow.core.ask import Masking
+from fallow.core.client import Declaration
 from fallow.core.events import Say
 from fallow.core.refusal import Halted
 from fallow.core.totals import Implausible
 from fallow.core.types import Answer, SiteId
-from fallow.transport.cells import are_cells, find_fault_in_cells
+from fallow.core.values import Model
 from fallow.transport.checks import ResponseCheck
-from fallow.transport.plausible import (
-    MODELS,
-    POOLED,
-    ROWS,
-    TOGETHER,
-    are_losses,
-    are_noisy_products,
-    are_products,
-    does_fit,
-    find_fault_in_length,
-    find_fault_in_losses,
-    find_fault_in_moments,
-    find_fault_in_pooled,
-    find_fault_in_products,
-    find_fault_in_weight,
-)
-from fallow.transport.tallies import are_tallies, find_fault_in_tallies
+from fallow.transport.plausible import does_fit, number_of
 
 ATTEMPTS = 3
 """Number of implausible aggregates before a run stops."""
-COUNTED = (
-    *(ROWS, "rows", "hits", "class_rows", "class_hits", "one", "reachable", "weight"),
-    *("squared", "right", "changed", "log", "pool"),
-)
-"""Aggregates that are nonnegative except for fixed-point rounding."""
+SCORES = {"hits": "rows", "class_hits": "class_rows"}
+"""Aggregates of test scores, with those that they do not exceed."""
 ROUNDED = 0.5
-BELOW = 1e-3
-"""Rounding error of a zero eigenvalue, relative to the largest square."""
+"""Rounding error of an aggregate of fixed-point numbers."""
 
 
 @final
@@ -74,14 +54,14 @@ class PlausibleSums:
         self.inner.check(sites, verb)
 
     def total(
-        self, answers: Mapping[SiteId, Answer], verb: str, bound: float | None
+        self, answers: Mapping[SiteId, Answer], owner: str, verb: str, bound: float | None
     ) -> Answer:
         """Return the aggregates.
 
         Raises Implausible for impossible aggregates, and Halted after too many attempts.
         """
-        result = self.inner.total(answers, verb, bound)
-        why = self._find_fault(result, sorted(answers), bound)
+        result = self.inner.total(answers, owner, verb, bound)
+        why = self.find_fault(result, sorted(answers), owner, verb, bound)
         if why is None:
             return result
         self.failed.append(why)
@@ -96,102 +76,46 @@ class PlausibleSums:
         self.say({"event": "implausible", "why": f"{output}; it is asked for again"})
         raise Implausible(output)
 
-    def _find_fault(
-        self, total: Answer, sites: Sequence[SiteId], bound: float | None
+    def find_fault(
+        self,
+        total: Answer,
+        sites: Sequence[SiteId],
+        owner: str,
+        verb: str,
+        bound: float | None,
     ) -> str | None:
         """Explain why aggregates of these sites are impossible, or return None."""
         values = {
             name: torch.as_tensor(value, dtype=torch.float64)
             for name, value in total.items()
+            if name != "sites"
         }
-        for name in sorted(values.keys() & set(COUNTED)):
-            if bool((values[name] < -ROUNDED).any()):
-                return f"{name} is below 0"
         if bound is not None:
             most = bound * len(sites) + ROUNDED
             for name, value in values.items():
-                if name != "sites" and bool((value.abs() > most).any()):
+                if bool((value.abs() > most).any()):
                     return f"{name} is beyond {len(sites)} times the bound {bound:g}"
-        if are_cells(values):
-            missing = self.border.missing
-            why = find_fault_in_cells(values, missing, self.border.cells, ROUNDED)
-            if why is not None:
-                return why
-            if why := self._find_too_many_rows(values, sites):
-                return why
-        if are_tallies(values):
-            rows = _total_known(self.border.rows, sites)
-            labels = _total_known(self.border.labels, sites)
-            return find_fault_in_tallies(values, rows, labels, ROUNDED)
-        in_counts = self._find_fault_in_counts(values, sites)
-        if in_counts is not None:
-            return in_counts
-        if are_products(values):
-            return self._find_fault_in_products(values, sites)
-        if values.keys() - {"sites"} == POOLED:
-            rows = _total_known(self.border.rows, sites)
-            return find_fault_in_pooled(values, math.inf if rows is None else rows)
-        if are_losses(values):
-            most = self.border.masses.get(TOGETHER, math.inf)
-            return find_fault_in_losses(values, most, BELOW)
-        in_moments = find_fault_in_moments(values, BELOW)
-        return in_moments or self._find_fault_in_model(values)
+        declaration = self.border.find_declaration(owner, verb)
+        if declaration is None:
+            return _find_fault_in_scores(values)
+        why = self.border.find_fault(declaration, values, sites, room=ROUNDED)
+        return why or self._find_fault_in_model(values, declaration)
 
-    def _find_fault_in_products(
-        self, total: Mapping[str, Tensor], sites: Sequence[SiteId]
+    def _find_fault_in_model(
+        self, total: Mapping[str, Tensor], declaration: Declaration
     ) -> str | None:
-        """Check the aggregated products as `ResponseCheck` checks those of each site."""
-        n = float(total[ROWS])
-        self.border.masses[TOGETHER] = n
-        if not self.border.has_weights:
-            why = find_fault_in_weight(n, float(total["rows"]), BELOW)
-            if why is not None:
-                return why
-        longest = self.border.find_longest(sites, n)
-        why = find_fault_in_length(total, longest)
-        return why or find_fault_in_products(total, BELOW)
-
-    def _find_too_many_rows(
-        self, total: Mapping[str, Tensor], sites: Sequence[SiteId]
-    ) -> str | None:
-        known = [self.border.rows.get(site) for site in sites]
-        most = sum(rows or 0 for rows in known)
-        n = float(total["rows"])
-        if None not in known and n > most + ROUNDED:
-            return f"rows is {n:g}, and these sites have {most}"
-        return None
-
-    def _find_fault_in_counts(
-        self, total: Mapping[str, Tensor], sites: Sequence[SiteId]
-    ) -> str | None:
-        known = [self.border.labels.get(site) for site in sites]
-        counted = ROWS
-        if are_products(total) or are_noisy_products(total):
-            counted = "rows"  # here n is a weight
-        if counted in total and None not in known:
-            n = float(total[counted])
-            most = sum(labels or 0 for labels in known)
-            if n > most + ROUNDED:
-                return f"{counted} is {n:g}, and these sites can have {most} labels"
-        for few, many in (("hits", "rows"), ("class_hits", "class_rows")):
-            is_told = few in total and many in total
-            if is_told and bool((total[few] > total[many] + ROUNDED).any()):
-                return f"{few} is more than {many}"
-        return None
-
-    def _find_fault_in_model(self, total: Mapping[str, Tensor]) -> str | None:
-        if ROWS not in total:
+        if declaration.weight is None:
             return None
-        n = max(float(total[ROWS]), 1.0)
+        n = max(number_of(total[declaration.weight]) or 0.0, 1.0)
         farthest = self.border.bounds.farthest
-        for name in sorted(total.keys() & set(MODELS)):
+        for name, kind in sorted(declaration.models.items()):
             mean = total[name] / n
             if not does_fit(mean, self.border.dtype):
                 return f"{name} cannot be held squared in {self.border.dtype}"
             last = self.border.last.get(name, 0.0)
             usual = max(last, 1.0)
             norm = float(mean.norm())
-            if name == "w" and last and norm > farthest * usual:
+            if kind == Model() and last and norm > farthest * usual:
                 return (
                     f"{name} has the norm {norm:.3g}, beyond {farthest:g} times {usual:.3g}, the "
                     "larger of that of the last model and 1 (federation.farthest in study.toml)"
@@ -199,9 +123,13 @@ class PlausibleSums:
         return None
 
 
-def _total_known(counts: Mapping[SiteId, int], sites: Sequence[SiteId]) -> float | None:
-    """Return the total of registered counts, or None if one is unknown."""
-    known = [counts[site] for site in sites if site in counts]
-    if len(known) < len(sites):
-        return None
-    return float(sum(known))
+def _find_fault_in_scores(total: Mapping[str, Tensor]) -> str | None:
+    """Explain why test scores of all sites are impossible, or return None."""
+    for name, value in sorted(total.items()):
+        if bool((value < -ROUNDED).any()):
+            return f"{name} is below 0"
+    for few, many in SCORES.items():
+        is_scored = few in total and many in total
+        if is_scored and bool((total[few] > total[many] + ROUNDED).any()):
+            return f"{few} is more than {many}"
+    return None

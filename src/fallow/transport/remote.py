@@ -19,7 +19,7 @@ from fallow.core.totals import sum_whole
 from fallow.core.types import Answer, SiteId
 from fallow.sites.in_process import Routes
 from fallow.storage.plain import plain
-from fallow.transport.checks import ResponseCheck
+from fallow.transport.checks import ResponseCheck, check_plain
 from fallow.transport.envelope import Errand, Link, Order, sign_message
 from fallow.transport.gathering import (
     FindOdd,
@@ -300,7 +300,7 @@ class Remote:
 
     def _accept_delivery(self, site: SiteId, answer: Answer) -> Answer:
         """Accept the confirmation of a delivery. A site proceeds without rejected messages."""
-        answer = self.border.check_plain(site, answer)
+        answer = check_plain(answer)
         if why := answer.get("refused"):
             self.say({"event": "refused", "site": site, "key": "", "why": plain(why)})
         return answer

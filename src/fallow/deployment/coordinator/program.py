@@ -53,8 +53,13 @@ from fallow.storage.errors import Failed, sentence
 from fallow.storage.files import sweep, write_json, write_lines
 from fallow.storage.private import make_folder
 from fallow.study.cell import StudyRun
-from fallow.training.base import sends_statistics
-from fallow.transport.checks import ResponseCheck, count_products, sizes_of_models
+from fallow.transport.checks import (
+    ResponseCheck,
+    count_products,
+    declared_by_owner,
+    resolve_dims,
+    sizes_of_models,
+)
 from fallow.transport.envelope import Link
 from fallow.transport.gathering import Keys
 from fallow.transport.remote import Remote
@@ -218,11 +223,15 @@ class Program:
             schema=schema.digest,
             dtype=parts.dtype,
             bounds=self.agreement.bounds,
-            has_weights=parts.methods["training"].contract.weighs,
+            declared=declared_by_owner(parts.methods),
+            dims={
+                **resolve_dims(parts.layout, parts.classes, len(self.agreement.sites)),
+                "inputs": parts.width,
+                "cells": math.prod(schema.shape),
+            },
+            is_noisy=self.agreement.recipe.privacy.epsilon is not None,
             has_units=has_products_in_units(self.agreement, parts),
-            with_statistics=owners_with_statistics(parts),
             missing=schema.missing,
-            cells=math.prod(schema.shape),
         )
 
     def _go_on_without(
@@ -384,13 +393,6 @@ def alone(folder: Path) -> AbstractContextManager[None]:
 def find_contracts(parts: BuiltStudy) -> dict[str, Contract]:
     """Return the disclosure declarations of the query strategy and the training algorithm."""
     return {name: parts.methods[name].contract for name in ("query", "training")}
-
-
-def owners_with_statistics(parts: BuiltStudy) -> frozenset[str]:
-    """Return the algorithms whose averaged models include batch-norm statistics."""
-    if sends_statistics(parts.methods["training"]):
-        return frozenset({"query", "training"})
-    return frozenset({"query"})
 
 
 def has_products_in_units(agreement: Agreement, parts: BuiltStudy) -> bool:
