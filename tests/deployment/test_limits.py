@@ -346,7 +346,7 @@ def test_a_number_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
     leader = Leader(folder(tmp_path, agreed))
     step = Step("relay", "rotation", {"size": 10**7})
     why = expect_refusal(leader, Request("0/query/0", "query", 0, 0, (step,)))
-    assert "says size=10000000, and it is a whole number of at most 5" in why
+    assert "to rotation: size is 10000000, and it is a whole number of at most 5" in why
     leader.ledger.close()
 
 
@@ -359,7 +359,7 @@ def test_seats_that_would_fill_the_memory_are_refused(tmp_path: Path) -> None:
     args: dict[str, Value] = {"factor": 1.0, "mass": 1.0, "rows": 9, "seat": 0}
     step = Step("keep", "draw", {**args, "seats": 2**40})
     why = expect_refusal(leader, Request("0/query/0", "query", 0, 0, (step,)))
-    assert "says seats=1099511627776, and it is a whole number of at most 3" in why
+    assert "to draw: seats is 1099511627776, and it is a whole number of at most 3" in why
     leader.ledger.close()
 
 

@@ -114,7 +114,7 @@ class Products(Composite):
     def find_fault(self, parts: Parts, known: Known) -> str | None:
         n = float(parts["n"])
         rows = float(parts["rows"])
-        if n > rows * known.heaviest and not known.is_total:
+        if n > rows * known.heaviest + known.room:
             return (
                 f"n is {n:g}, and {rows:g} labeled rows of a study of {known.heaviest:g} rows "
                 f"weigh {rows * known.heaviest:g} at most"

@@ -6,8 +6,8 @@ No configuration is transferred.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 
 import torch
@@ -36,6 +36,7 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.study.opening import check_task
 from fallow.training.scaling import Scaling
+from fallow.transport.checks import resolve_dims
 
 LARGE = 1e9
 """Default bound on a site's contribution to an aggregate. Squares of measurements are large."""
@@ -48,7 +49,8 @@ class BuiltStudy:
     """Model and algorithms of a study, identical at the coordinator and at every site.
 
     ``trainer`` is the name of the ``executor``, for records. ``width`` is the number of features in
-    model form. ``encoder`` produces them, if there is one.
+    model form. ``encoder`` produces them, if there is one. ``dims`` are the
+    dimensions of declared fields.
     """
 
     model: nn.Module
@@ -61,6 +63,7 @@ class BuiltStudy:
     dtype: torch.dtype
     width: int
     encoder: Encoder | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)
 
 
 def build_study(agreement: Agreement) -> BuiltStudy:
@@ -120,6 +123,11 @@ def build_study(agreement: Agreement) -> BuiltStudy:
         dtype=DTYPES[recipe.dtype],
         width=math.prod(shape),
         encoder=encoder,
+        dims={
+            **resolve_dims(layout, len(schema.classes), len(agreement.sites)),
+            "inputs": math.prod(shape),
+            "cells": math.prod(measured),
+        },
     )
 
 

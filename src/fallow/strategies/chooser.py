@@ -323,7 +323,7 @@ def join_declarations(
 ) -> dict[str, client.Declaration]:
     """Return the client functions of two arms.
 
-    Functions of one name may have different fields, which only the arm of a query checks.
+    Functions of one name take the arguments of both.  Replies with different fields are not checked.
     """
     joined = dict(one)
     for name, item in other.items():
@@ -333,8 +333,8 @@ def join_declarations(
             continue
         joined[name] = replace(
             item,
-            returns=None,
-            takes=None,
+            returns=item.returns if item.returns == before.returns else None,
+            takes={**(before.takes or {}), **(item.takes or {})},
             times=max(item.times, before.times),
             exact=item.exact or before.exact,
         )

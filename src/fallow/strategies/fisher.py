@@ -176,7 +176,7 @@ class Fisher:
     @client.sum(
         "aggregates of products of selected examples",
         returns={"products": Real(Triangle("columns"))},
-        takes={"width": Whole(upto=("inputs", 1))},
+        takes={"width": Whole(upto=("features", 1))},
         times=SUB_ROUNDS,
         reveals_parts="the coordinator sees products of each site's few chosen rows, and those of one "
         "row are that row",

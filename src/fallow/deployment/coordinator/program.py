@@ -57,7 +57,6 @@ from fallow.transport.checks import (
     ResponseCheck,
     count_products,
     declared_by_owner,
-    resolve_dims,
     sizes_of_models,
 )
 from fallow.transport.envelope import Link
@@ -224,11 +223,7 @@ class Program:
             dtype=parts.dtype,
             bounds=self.agreement.bounds,
             declared=declared_by_owner(parts.methods),
-            dims={
-                **resolve_dims(parts.layout, parts.classes, len(self.agreement.sites)),
-                "inputs": parts.width,
-                "cells": math.prod(schema.shape),
-            },
+            dims=parts.dims,
             is_noisy=self.agreement.recipe.privacy.epsilon is not None,
             has_units=has_products_in_units(self.agreement, parts),
             missing=schema.missing,

@@ -17,6 +17,7 @@ from typing import final
 
 from torch import Tensor
 
+from fallow.core.client import declared, find_wrong_argument
 from fallow.core.contract import Contract
 from fallow.core.messages import KEYS, Request, Step
 from fallow.core.methods import (
@@ -30,6 +31,7 @@ from fallow.core.methods import (
 from fallow.core.refusal import Refusal
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import SiteId, State, Value
+from fallow.core.values import Fill, Known
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.building import BuiltStudy
 from fallow.deployment.ledger import Ledger
@@ -39,8 +41,8 @@ from fallow.encoders.filling import check_fill
 from fallow.experiment.methods import is_shared, local_training_config
 from fallow.storage.files import digest_of
 
-FILLED_BY = ("fill", "features", "spread")
-"""Client functions that may receive values for empty cells."""
+ROUNDED = 1e-6
+"""Rounding error of arguments that are computed from aggregates."""
 PARTS = ("w", "stats")
 """Parts of a global model."""
 FITS = 6  # models that one instruction trains or sends
@@ -118,12 +120,13 @@ class SiteLimits:
         self._check_fits(request, place)
         self._check_masked(request, place)
         last = request.steps[-1]
+        fill = self._find_fill(request.owner, last.verb)
+        if fill is not None:
+            self._check_fill(request.key, last.args.get(fill), place)
         if last.kind != "fit" and last.verb != KEYS:
             self._check_words(request, last)
         if place.kind == "encode" and last.verb != KEYS:
             self._check_encoding(last)
-        if last.verb in FILLED_BY:
-            self._check_fill(request.key, last, place)
         if request.owner == "people":
             return self._check_people(run, request, last, place, pool)
         notes = OrderNotes()
@@ -332,22 +335,21 @@ class SiteLimits:
             inspect.signature(verb).bind(None, **step.args)
         except TypeError as error:
             raise Refusal(f"the order {request.key} to {step.verb}: {error}") from error
-        sizes = {
-            "size": self.width + 1,
-            "width": self.width + 1,
-            "candidates": self.sites,
-            "seats": self.sites,
-            "room": self.rows + self.sites,
-        }
-        for name, most in sizes.items():
-            value = step.args.get(name)
-            if value is None:
-                continue
-            if type(value) is not int or value > most:
-                raise Refusal(
-                    f"the order {request.key} says {name}={value!r:.40}, and it is a whole number "
-                    f"of at most {most}"
-                )
+        declaration = declared(self._method(request.owner)).get(step.verb)
+        if declaration is None or declaration.takes is None:
+            return
+        known = Known({**self.made.dims, "rows": self.rows}, room=ROUNDED)
+        why = find_wrong_argument(declaration.takes, step.args, known)
+        if why is not None:
+            raise Refusal(f"the order {request.key} to {step.verb}: {why}")
+
+    def _find_fill(self, owner: str, function: str) -> str | None:
+        """Return the argument with values for empty cells, or None."""
+        declaration = declared(self._method(owner)).get(function)
+        if declaration is None or declaration.takes is None:
+            return None
+        kinds = declaration.takes.items()
+        return next((name for name, kind in kinds if isinstance(kind, Fill)), None)
 
     def _check_encoding(self, step: Step) -> None:
         """Raise unless the step has the data to encode rows."""
@@ -355,13 +357,12 @@ class SiteLimits:
         if encoding is not None:
             encoding.check(self.site, dict(step.args))
 
-    def _check_fill(self, key: str, step: Step, place: OrderPlace) -> None:
+    def _check_fill(self, key: str, fill: object, place: OrderPlace) -> None:
         """Raise unless values for empty cells are sent exactly when the agreement needs them."""
         schema = self.agreement.schema
         has_encoder = self.made.encoder is not None
         # before an encoder is used, or otherwise with the standardization of columns
         is_here = schema.missing is not None and has_encoder == (place.kind == "cells")
-        fill = step.args.get("fill")
         if is_here:
             check_fill(self.site, fill, math.prod(schema.shape))
         elif fill is not None:

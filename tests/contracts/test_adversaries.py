@@ -1,0 +1,137 @@
+"""Hostile values of every declared field and argument, generated from the declarations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from fallow import encoders, strategies, training
+from fallow.core.build import names
+from fallow.core.client import Declaration, declared, find_wrong_argument
+from fallow.core.composites import Fields
+from fallow.core.messages import Request, Step
+from fallow.core.missing import Missing
+from fallow.core.values import Fill, Known, LabelCount
+from fallow.encoders.filling import Filling
+from fallow.experiment.audit import Audit
+from fallow.experiment.contribution import MinNewLabels
+from fallow.privacy import SecureSum
+from fallow.strategies import AHFAL, FALE, Entropy, Pivotal
+from fallow.training import ClosedForm, FedAvg, personal
+from fallow.training.retention import Retention
+from fallow.training.scaling import Scaling
+from fallow.transport.checks import ResponseCheck
+from fallow.transport.plausible_sums import PlausibleSums
+
+SIZES = {
+    **{"classes": 3, "outputs": 3, "features": 4, "inputs": 5, "cells": 5, "sites": 3},
+    **{"weights": 15, "statistics": 2, "body": 8, "rows": 20},
+}
+SITES = ("a", "b", "c")
+METHODS: list[Any] = []
+for package in (strategies, training, personal):
+    METHODS += [cls() for _, cls in sorted(names(package).items())]
+METHODS += [
+    *(AHFAL(tau_scale="count"), FALE(mode="fedsvd"), FALE(mode="tsqr", allot="site")),
+    *(Pivotal(allot="site"), Entropy(model="average"), FedAvg(bn="local")),
+    *(ClosedForm(balance="class", passes=2, local_head="own"), ClosedForm(reveal="head")),
+    *(ClosedForm(delta=1e-5), Scaling(True, True), Scaling(True, True, of_cells=True)),
+    *(Filling(Missing()), Retention(FedAvg()), Audit(), Audit(secure_sum=True)),
+    *(MinNewLabels(counts_all=True), encoders.Convolution(), encoders.Fourier()),
+    encoders.Timm(network="x"),
+]
+FUNCTIONS = {
+    f"{type(method).__name__}.{item.name}:{item.operation}": item
+    for method in METHODS
+    for item in declared(method).values()
+}
+REPLIES = {
+    name: item
+    for name, item in FUNCTIONS.items()
+    if item.returns is not None and item.operation in ("sum", "each")
+}
+
+
+def make_check(item: Declaration) -> ResponseCheck:
+    """A coordinator of three sites with 20 rows and 9 labels each."""
+    rows = dict.fromkeys(SITES, 20)
+    labels = dict.fromkeys(SITES, 9)
+    declarations = {"query": {item.name: item}}
+    return ResponseCheck(rows, labels=labels, declared=declarations, dims=SIZES)
+
+
+def ask_for(item: Declaration) -> Request:
+    kind: Any = item.operation
+    return Request("0/query/0", "query", 0, 0, (Step(kind, item.name, {}),))
+
+
+def list_hostile(item: Declaration) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield replies with one hostile value, and replies whose fields do not fit together."""
+    assert item.returns is not None
+    honest: dict[str, Any] = dict(item.returns.valid(SIZES))
+    for name, kind in item.returns.fields(SIZES).items():
+        for fault, value in kind.hostile(SIZES).items():
+            yield f"{name}: {fault}", {**honest, name: value}
+        yield f"without {name}", {k: v for k, v in honest.items() if k != name}
+    yield "another field", {**honest, "another": 1.0}
+    yield from item.returns.hostile(SIZES).items()
+
+
+@pytest.mark.parametrize("name", sorted(REPLIES))
+def test_a_coordinator_takes_a_valid_reply_and_no_hostile_one(name: str) -> None:
+    item = REPLIES[name]
+    assert item.returns is not None
+    request = ask_for(item)
+    assert make_check(item).check("a", request, item.returns.valid(SIZES))
+    for fault, answer in list_hostile(item):
+        try:
+            make_check(item).check("a", request, answer)
+        except ValueError as error:
+            assert "\n" not in str(error)
+            continue
+        pytest.fail(f"taken: {fault}")
+
+
+@pytest.mark.parametrize(
+    "name", sorted(name for name, item in REPLIES.items() if item.operation == "sum")
+)
+def test_no_hostile_aggregate_counts_behind_masks(name: str) -> None:
+    """Of one contribution alone, what is far enough away to move an aggregate beyond its range."""
+    item = REPLIES[name]
+    assert item.returns is not None
+    sums = PlausibleSums(SecureSum(), make_check(item), lambda event: None)
+    honest: dict[str, Any] = dict(item.returns.valid(SIZES))
+    assert sums.find_fault(honest, SITES, "query", item.name, None) is None
+    far = {"below", "more than there are"}
+    for field, kind in item.returns.fields(SIZES).items():
+        for fault, value in kind.hostile(SIZES).items():
+            if fault not in far or not torch.as_tensor(value).numel():
+                continue
+            total = {**honest, field: value}
+            why = sums.find_fault(total, SITES, "query", item.name, None)
+            assert why is not None, f"{field}: {fault}"
+    if not isinstance(item.returns, Fields):
+        for fault, total in item.returns.hostile(SIZES).items():
+            why = sums.find_fault(total, SITES, "query", item.name, None)
+            assert why is not None, fault
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_a_site_takes_valid_arguments_and_no_hostile_ones(name: str) -> None:
+    takes = FUNCTIONS[name].takes
+    if takes is None:  # checked by the encoder that was fitted
+        assert name.startswith(("Encoding.", "Tuning."))
+        return
+    known = Known(SIZES, room=1e-6)
+    honest: dict[str, Any] = {key: kind.valid(SIZES) for key, kind in takes.items()}
+    assert find_wrong_argument(takes, honest, known) is None
+    assert find_wrong_argument(takes, {**honest, "another": 1}, known) is not None
+    for key, kind in takes.items():
+        if isinstance(kind, Fill | LabelCount):  # by the agreement and its budget
+            continue
+        for fault, value in kind.hostile(SIZES).items():
+            why = find_wrong_argument(takes, {**honest, key: value}, known)
+            assert why is not None, f"{key}: {fault}"
