@@ -9,15 +9,19 @@ from typing import Any
 import pytest
 import torch
 
+from fallow.core.client import declared, find_fault
+from fallow.core.composites import MASS, PoolProducts
 from fallow.core.messages import Request, Step
+from fallow.core.values import Known
 from fallow.deployment.building import build_study
 from fallow.deployment.site.terms import describe_study, list_disclosures
 from fallow.privacy import Privacy, SecureSum
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
+from fallow.training import ClosedForm
+from fallow.training.parts.ridge import TEMPERATURES
 from fallow.training.parts.self_training import FORMS
 from fallow.transport.checks import ResponseCheck
-from fallow.transport.plausible import find_fault_in_losses, find_fault_in_pooled
 from fallow.transport.plausible_sums import PlausibleSums
 from tests.deployment.test_closed_form import CLOSED, add_up, listen
 from tests.deployment.test_closed_form_killed import RECIPE, check
@@ -118,21 +122,26 @@ def pooled(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"pool": 9.0}, "pool is 9, and there are 5 rows"),
-        ({"pool": -1.0}, "pool is -1"),
+        ({"pool": 9.0}, "pool is 9, and these sites have 5"),
+        ({"pool": -1.0}, "pool is below 0"),
         ({"products": torch.tensor([1.25, 1.5, -5.0]).double()}, "negative eigenvalue"),
         ({"features": torch.tensor([9.0, 9.0]).double()}, "negative eigenvalue"),
-        ({"products": torch.ones(2).double()}, "shapes of 2 features"),
+        ({"products": torch.ones(2).double()}, "products has the shape (2,)"),
     ],
 )
 def test_products_that_no_unlabeled_examples_have_are_refused(
     changes: dict[str, Any], why: str
 ) -> None:
-    assert find_fault_in_pooled(pooled(), 5) is None
-    assert why in (find_fault_in_pooled(pooled(**changes), 5) or "")
+    known = Known(rows=5, is_total=True, sites=2)
+    assert find_fault(PoolProducts(), pooled(), known) is None
+    assert why in (find_fault(PoolProducts(), pooled(**changes), known) or "")
 
 
-BORDER = ResponseCheck({"a": 2, "b": 3}, labels={"a": 1, "b": 1})
+BORDER = ResponseCheck(
+    {"a": 5, "b": 5},
+    labels={"a": 1, "b": 1},
+    declared={"training": declared(ClosedForm(unlabeled="auto"))},
+)
 ASKED = Request(POOL, "training", 0, 0, (Step("sum", "unlabeled_totals", {}),))
 
 
@@ -145,12 +154,20 @@ def test_a_site_with_products_of_no_examples_is_refused() -> None:
 
 def test_a_masked_total_of_no_examples_does_not_count() -> None:
     sums = PlausibleSums(SecureSum(), BORDER, lambda event: None)
-    assert sums._find_fault(pooled(), ["a", "b"], None) is None
-    assert "there are 5 rows" in (
-        sums._find_fault(pooled(pool=9.0), ["a", "b"], None) or ""
-    )
+    sites = ["a", "b"]
+    asked = ("training", "unlabeled_totals", None)
+    assert sums.find_fault(pooled(), sites, *asked) is None
+    many = pooled(pool=19.0)
+    assert "these sites have 10" in (sums.find_fault(many, sites, *asked) or "")
 
 
 def test_more_held_out_examples_than_labels_are_refused() -> None:
-    answer = {"right": torch.ones(2), "changed": torch.tensor([0.0, 99.0])}
-    assert "changed is 99" in (find_fault_in_losses(answer, 60) or "")
+    held_out = declared(ClosedForm(unlabeled="auto"))["held_out"].returns
+    assert held_out is not None
+    answer = {
+        "right": torch.ones(2),
+        "changed": torch.tensor([0.0, 99.0]),
+        "log": torch.zeros(2, len(TEMPERATURES)),
+    }
+    known = Known(noted={MASS: 60.0})
+    assert "changed is 99" in (find_fault(held_out, answer, known) or "")

@@ -272,9 +272,10 @@ class Losses(Composite):
             return None
         mass = known.noted.get(MASS, known.labels * known.heaviest)
         room = mass * (1 + known.tolerance) + known.tolerance
-        right = float(parts["right"].max())
-        if right > room:
-            return f"right is {right:g}, and the labeled rows weigh {mass:g} together"
+        for name in sorted(parts.keys() & {"right", "changed"}):
+            weight = float(parts[name].max())
+            if weight > room:
+                return f"{name} is {weight:g}, and the labeled rows weigh {mass:g} together"
         highest = 2 * self.farthest * self.hottest + self.hottest
         log = float(parts["log"].max())
         if log > room * highest:
