@@ -177,7 +177,14 @@ def encode_photos(
             photos = to_photos(block, size)  # (b, 3, size, size)
             if state:
                 photos = normalize_colors(photos, network, state)
-            parts.append(network.module(photos).flatten(1).float())
+            try:
+                features = network.module(photos)
+            except RuntimeError as error:  # some networks take one size of images alone
+                raise ValueError(
+                    f"the network does not take images with a size of {size} ({error}); set size to "
+                    "that of its pretraining"
+                ) from error
+            parts.append(features.flatten(1).float())
     return torch.cat(parts)
 
 
