@@ -88,9 +88,9 @@ def test_an_attempt_that_failed_halfway_goes_on_with_its_keys(tmp_path: Path) ->
     [
         ({"name": "west"}, "'west' is no site of .*; it has north, south"),
         ({"address": "coordinator"}, "give host:port"),
-        ({"annotators": 0}, "somebody must answer"),
-        ({"limit": -1}, "must be 0 or more"),
-        ({"epsilon": 0.0}, "must be above 0"),
+        ({"annotators": 0}, "must be a whole number, 1 or more"),
+        ({"limit": -1}, "it must be a whole number, 0 or more"),
+        ({"epsilon": 0.0}, "it must be a finite number above 0"),
         ({"data": "nowhere.csv"}, "there is no file"),
         ({"certificates": "nowhere.pem"}, "nowhere.pem"),
     ],

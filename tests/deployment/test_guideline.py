@@ -66,7 +66,7 @@ def test_a_guideline_that_is_no_text_is_refused(tmp_path: Path) -> None:
         "[federation]\n", "[federation]\nguideline = 3\n"
     )
     file.write_text(written, encoding="utf-8")
-    with pytest.raises(ValueError, match="federation: 3 is no text"):
+    with pytest.raises(ValueError, match=r"federation\.guideline is 3; it must be a text"):
         read_agreement(file)
 
 

@@ -246,9 +246,9 @@ PAGE = {"people": ["ann"], "proxies": ["127.0.0.1"], "host": HOST}
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"people": []}, "page.people names nobody"),
-        ({"people": "ann"}, "page.people is 'ann'; give a list"),
-        ({"proxies": []}, "page.proxies is empty"),
+        ({"people": []}, "page.people is []; it must be a list"),
+        ({"people": "ann"}, "page.people is 'ann'; it must be a list"),
+        ({"proxies": []}, "page.proxies is []; it must be a list"),
         ({"proxies": ["::"]}, "is no IP address of one machine"),
         ({"proxies": ["10.0.0.0/8"]}, "is no IP address of one machine"),
         ({"proxies": ["proxy.example"]}, "is no IP address of one machine"),

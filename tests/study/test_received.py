@@ -78,7 +78,7 @@ def test_a_pipe_and_a_file_with_a_gap_are_not_read(sent: Path) -> None:
         ({"strategies": [".."]}, r"strategies.0 is '..'; it must be the name of"),
         ({"seeds": ["../../0"]}, "seeds.0 is .*; it must be a whole number, 0 or more"),
         ({"seeds": [True]}, "seeds.0 is True; it must be a whole number"),
-        ({"seeds": [10**4000]}, "seeds.0 is 1000"),
+        ({"seeds": [10**4000]}, "seeds.0 is beyond all numbers; it must be"),
         (
             {"seeds": list(range(1001)), "strategies": [f"q{n}" for n in range(1000)]},
             "runs",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -99,7 +100,10 @@ def _describe_annotated(kind: Any, conditions: Sequence[Any]) -> str:
         words = getattr(condition, "words", words)
         for part in (condition, *getattr(condition, "metadata", ())):
             bounds += _describe_bounds(part)
-    return ", ".join([words, *bounds])
+    if not bounds:
+        return words
+    comma = "," if "or more" in bounds[0] else ""
+    return f"{words}{comma} {' and '.join(bounds)}"
 
 
 def _describe_bounds(condition: object) -> list[str]:
@@ -249,9 +253,10 @@ def describe_wrong_value(
     names, hint = _follow(kind, loc)
     place = ".".join([*filter(None, [whole]), *names])
     if first["type"] in EXTRA:
-        known = fields_of(hint) or {}
+        owner = _drop_none(hint)
+        known = fields_of(owner) or {}
         word = "field"
-        if is_dataclass(hint):
+        if is_dataclass(owner):
             word = "setting"
         name = show_name(loc[-1])
         return f"{_join(place, name)} is not a {word}{nearest(name, list(known))}"
@@ -268,6 +273,8 @@ def describe_wrong_value(
     if is_dataclass(hint) and getattr(hint, "__name__", "") not in PLAIN:
         parts = [_join(place, field.name) for field in fields(hint)]
         return f"{place} is {value}; it has parts, which are set one by one: {join_words(parts)}"
+    if isinstance(first["input"], int) and abs(first["input"]) > sys.float_info.max:
+        value = "beyond all numbers"
     return f"{place or 'it'} is {value}; it must be {describe_kind(hint)}"
 
 
@@ -296,7 +303,7 @@ def _follow(kind: Any, loc: Sequence[int | str]) -> tuple[list[str], Any]:
         elif is_list and isinstance(step, int) and (len(parts) == 1 or parts[1] is ...):
             hint = parts[0]
         else:
-            return names, inner
+            return names, hint
         names.append(show_name(step))
     return names, hint
 

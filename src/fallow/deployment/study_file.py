@@ -5,19 +5,30 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tomlkit
+from pydantic import AfterValidator, Field
 from tomlkit.items import Table
 
 from fallow.core.names import BUILT_IN, NamePolicy
-from fallow.core.terms import nearest
 from fallow.deployment.agreement import Agreement, Waits, at_sites
+from fallow.deployment.declared import (
+    Key,
+    Text,
+    Words,
+    add_comment,
+    add_declared,
+    check_settings,
+    list_declared,
+    read_settings,
+)
 from fallow.deployment.received import check_texts, read_toml
 from fallow.deployment.schema import schema_from
 from fallow.deployment.toml import (
     add_recipe,
-    add_setting,
     duration,
     schema_section,
     seconds_of,
@@ -25,29 +36,156 @@ from fallow.deployment.toml import (
 from fallow.recipes.find import find_recipe
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.storage.files import write_whole
-from fallow.transport.links import LINKS
+from fallow.transport.links import LINKS, USUAL
 from fallow.transport.plausible import Bounds
 
 SECURE_SUM = "privacy.secure_sum"
 """Setting that enables secure aggregation."""
-KNOWN = (
-    "name",
-    "sites",
-    "coordinator",
-    "authority",
-    "seed",
-    "smallest",
-    "timeout",
-    "quorum",
-    "patience",
-    "deadline",
-    "guideline",
-    "link",
-    "farthest",
-    "largest_share",
-    "largest_ratio",
-)
-"""Settings of the section ``[federation]``."""
+LENGTH = Words("a length of time such as '10m', '36h' or '7d'")
+COMPLETE = "ask the coordinator for the complete file"
+
+
+def check_base64(text: str) -> str:
+    """Return a valid key unchanged. Raises ValueError otherwise."""
+    try:
+        base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"federation.coordinator is no base64: {error}") from error
+    return text
+
+
+def duration_of(setting: str) -> AfterValidator:
+    """Return the check of a duration."""
+
+    def check(value: object) -> object:
+        seconds_of(value, setting)
+        return value
+
+    return AfterValidator(check)
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Section ``[federation]`` of ``study.toml``: parties, timeouts and limits."""
+
+    name: Annotated[
+        Text,
+        Key("federation.name"),
+        Field(description="name of the study", examples=["hearts"]),
+    ]
+    sites: Annotated[
+        tuple[Text, ...],
+        Key("federation.sites"),
+        Words("a list of names"),
+        Field(description="participating sites", examples=[["basel", "bern"]]),
+    ]
+    coordinator: Annotated[
+        Text,
+        Key("federation.coordinator"),
+        AfterValidator(check_base64),
+        Field(
+            description="public key of the coordinator, which signs all instructions to sites"
+        ),
+    ]
+    link: Annotated[
+        Text,
+        Key("federation.link"),
+        Field(
+            description=f"transport: {', '.join(LINKS)}; sites always initiate the connection",
+            examples=[USUAL],
+        ),
+    ]
+    seed: Annotated[
+        int,
+        Key("federation.seed"),
+        Field(
+            ge=0, description="seed for initialization and all non-cryptographic randomness"
+        ),
+    ] = 0
+    smallest: Annotated[
+        int,
+        Key("federation.smallest"),
+        Field(
+            ge=1,
+            description="smallest number of test examples for which a site reports scores",
+        ),
+    ] = 5
+    quorum: Annotated[
+        int | None,
+        Key("federation.quorum"),
+        Field(
+            description="replies that an exchange needs (default: all sites)", examples=[2]
+        ),
+    ] = None
+    timeout: Annotated[
+        str | float,
+        Key("federation.timeout"),
+        duration_of("federation.timeout"),
+        LENGTH,
+        Field(
+            description="time that an exchange waits for all sites (units: s, m, h, d, w)",
+            examples=["10m"],
+        ),
+    ] = duration(Waits.timeout)
+    patience: Annotated[
+        str | float,
+        Key("federation.patience"),
+        duration_of("federation.patience"),
+        LENGTH,
+        Field(
+            description="time that an exchange waits for the quorum; then the coordinator stops "
+            "(restart it)",
+            examples=["1w"],
+        ),
+    ] = duration(Waits.patience)
+    deadline: Annotated[
+        str | float,
+        Key("federation.deadline"),
+        duration_of("federation.deadline"),
+        LENGTH,
+        Field(
+            description="time for the labels of a cycle; open labeling tasks then expire",
+            examples=["2w"],
+        ),
+    ] = duration(Waits.deadline)
+    farthest: Annotated[
+        float,
+        Key("federation.farthest"),
+        Field(
+            description="reject a model whose norm exceeds the usual norm by this factor"
+        ),
+    ] = Bounds.farthest
+    largest_share: Annotated[
+        float,
+        Key("federation.largest_share"),
+        Field(
+            description="largest weight of a site in an average, as a share of all sites"
+        ),
+    ] = Bounds.largest_share
+    largest_ratio: Annotated[
+        float,
+        Key("federation.largest_ratio"),
+        Field(
+            description="largest weight of a site, relative to the median (from three sites on; "
+            "inf: no limit)"
+        ),
+    ] = Bounds.largest_ratio
+    authority: Annotated[
+        Text | None,
+        Key("federation.authority"),
+        Field(
+            description="certificate that authenticates the coordinator's machine (default: that "
+            "of each site's operating system, or of its option --ca)"
+        ),
+    ] = None
+    guideline: Annotated[
+        Text | None,
+        Key("federation.guideline"),
+        Field(description="labeling guideline: plain text, shown beside each example"),
+    ] = None
+
+    def __post_init__(self) -> None:
+        check_settings(self)
 
 
 def read_agreement(path: str | Path, names: NamePolicy = BUILT_IN) -> Agreement:
@@ -79,29 +217,40 @@ def agreement_from(
     """Build an agreement from the settings of its file. ``names`` as in `read_agreement`."""
     section = _find_section(settings, "federation")
     schema = schema_from(_find_section(settings, "schema"))
-    _check_settings(section)
-    listed = _check_list(section["sites"])
-    name = _check_text(section["name"])
-    coordinator = _check_text(section["coordinator"])
-    authority = _read_lines(section, "authority")
-    guideline = _read_lines(section, "guideline")
-    sites = sorted(_check_text(site) for site in listed)
-    recipe = _read_recipe(settings, name)
+    parties = Federation(**read_settings(Federation, {"federation": section}, COMPLETE))
+    sites = tuple(sorted(parties.sites))
+    recipe = _read_recipe(settings, parties.name)
     return Agreement(
-        name=name,
-        recipe=at_sites(recipe, name, len(sites), schema),
+        name=parties.name,
+        recipe=at_sites(recipe, parties.name, len(sites), schema),
         schema=schema,
-        sites=tuple(sites),
-        coordinator=_parse_key(coordinator),
-        seed=_read_whole(section, "seed", 0),
-        waits=_read_waits(section),
-        smallest=_read_whole(section, "smallest", 5),
-        authority=authority,
-        bounds=_read_bounds(section),
-        guideline=guideline,
-        link=_check_text(section["link"]),
+        sites=sites,
+        coordinator=base64.b64decode(parties.coordinator),
+        seed=parties.seed,
+        waits=Waits(
+            timeout=seconds_of(parties.timeout, "federation.timeout"),
+            patience=seconds_of(parties.patience, "federation.patience"),
+            deadline=seconds_of(parties.deadline, "federation.deadline"),
+            quorum=parties.quorum,
+        ),
+        smallest=parties.smallest,
+        authority=_strip(parties.authority),
+        bounds=Bounds(
+            farthest=float(parties.farthest),
+            largest_share=float(parties.largest_share),
+            largest_ratio=float(parties.largest_ratio),
+        ),
+        guideline=_strip(parties.guideline),
+        link=parties.link,
         names=names,
     )
+
+
+def _strip(text: str | None) -> str | None:
+    """Return a multi-line setting without the line breaks around it."""
+    if text is None:
+        return None
+    return text.strip()
 
 
 def _find_section(settings: Mapping[str, object], name: str) -> Mapping[str, object]:
@@ -112,20 +261,6 @@ def _find_section(settings: Mapping[str, object], name: str) -> Mapping[str, obj
             f"there is no section [{name}]; 'fallow coordinate init' writes a whole file"
         )
     return section
-
-
-def _check_settings(about: Mapping[str, object]) -> None:
-    """Raise ValueError for an unknown or missing setting of ``[federation]``."""
-    for key in about:
-        if key not in KNOWN:
-            raise ValueError(
-                f"federation.{key} is not a setting{nearest(key, list(KNOWN))}"
-            )
-    for key in ("name", "sites", "coordinator", "link"):
-        if key not in about:
-            raise ValueError(
-                f"federation.{key} is missing; ask the coordinator for the complete file"
-            )
 
 
 def _read_recipe(settings: Mapping[str, object], name: str) -> Recipe:
@@ -157,83 +292,6 @@ def names_secure_sum(recipe: str) -> bool:
         return False
     privacy = read_toml(Path(recipe), "check the path").get("privacy")
     return isinstance(privacy, Mapping) and "secure_sum" in privacy
-
-
-def _check_list(sites: object) -> list[object]:
-    if not isinstance(sites, list):
-        raise ValueError(f"federation.sites is {sites!r}; give a list of names")
-    return sites
-
-
-def _check_text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"federation: {value!r} is no text; put it in quotes")
-    return value
-
-
-def _read_lines(about: Mapping[str, object], name: str) -> str | None:
-    """Return a stripped multi-line setting, or None if it is missing."""
-    value = about.get(name)
-    if value is None:
-        return None
-    return _check_text(value).strip()
-
-
-def _parse_key(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise ValueError(f"federation.coordinator is no base64: {error}") from error
-
-
-def _find_whole(about: Mapping[str, object], name: str) -> int | None:
-    """Return an integer setting, or None if it is missing."""
-    value = about.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"federation.{name} is {value!r}; give a whole number")
-    return value
-
-
-def _read_whole(about: Mapping[str, object], name: str, default: int) -> int:
-    value = _find_whole(about, name)
-    if value is None:
-        return default
-    return value
-
-
-def _read_seconds(about: Mapping[str, object], name: str, default: float) -> float:
-    if name not in about:
-        return default
-    return seconds_of(about[name], f"federation.{name}")
-
-
-def _read_number(about: Mapping[str, object], name: str, default: float) -> float:
-    value = about.get(name, default)
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise ValueError(f"federation.{name} is {value!r}; give a number")
-    try:
-        return float(value)
-    except OverflowError as error:
-        raise ValueError(f"federation.{name} is beyond all numbers; give one") from error
-
-
-def _read_waits(about: Mapping[str, object]) -> Waits:
-    return Waits(
-        timeout=_read_seconds(about, "timeout", Waits.timeout),
-        patience=_read_seconds(about, "patience", Waits.patience),
-        deadline=_read_seconds(about, "deadline", Waits.deadline),
-        quorum=_find_whole(about, "quorum"),
-    )
-
-
-def _read_bounds(about: Mapping[str, object]) -> Bounds:
-    return Bounds(
-        farthest=_read_number(about, "farthest", Bounds.farthest),
-        largest_share=_read_number(about, "largest_share", Bounds.largest_share),
-        largest_ratio=_read_number(about, "largest_ratio", Bounds.largest_ratio),
-    )
 
 
 # -- writing --------------------------------------------------------------------------------
@@ -272,94 +330,31 @@ def _federation_section(agreement: Agreement) -> Table:
     """Return the section ``[federation]``: parties, timeouts and limits."""
     waits = agreement.waits
     bounds = agreement.bounds
-    key = base64.b64encode(agreement.coordinator).decode()
+    parties = Federation(
+        name=agreement.name,
+        sites=agreement.sites,
+        coordinator=base64.b64encode(agreement.coordinator).decode(),
+        link=agreement.link,
+        seed=agreement.seed,
+        smallest=agreement.smallest,
+        quorum=waits.quorum,
+        timeout=duration(waits.timeout),
+        patience=duration(waits.patience),
+        deadline=duration(waits.deadline),
+        farthest=bounds.farthest,
+        largest_share=bounds.largest_share,
+        largest_ratio=bounds.largest_ratio,
+        authority=agreement.authority,
+        guideline=agreement.guideline,
+    )
     section = tomlkit.table()
-    add_setting(section, "name", agreement.name)
-    add_setting(section, "sites", agreement.sites, about="participating sites")
-    add_setting(
-        section,
-        "coordinator",
-        key,
-        about="public key of the coordinator, which signs all instructions to sites",
-    )
-    _add_authority(section, agreement.authority)
-    about_link = f"transport: {', '.join(LINKS)}; sites always initiate the connection"
-    add_setting(section, "link", agreement.link, about=about_link)
-    add_setting(
-        section,
-        "seed",
-        agreement.seed,
-        about="seed for initialization and all non-cryptographic randomness",
-    )
-    add_setting(
-        section,
-        "smallest",
-        agreement.smallest,
-        about="smallest number of test examples for which a site reports scores",
-    )
-    about_quorum = "replies that an exchange needs (default: all sites)"
-    if waits.quorum is not None:
-        add_setting(section, "quorum", waits.quorum, about=about_quorum)
-    else:
-        section.add(tomlkit.comment(about_quorum))
-        section.add(tomlkit.comment(f"quorum = {len(agreement.sites)}"))
-    add_setting(
-        section,
-        "timeout",
-        duration(waits.timeout),
-        about="time that an exchange waits for all sites (units: s, m, h, d, w)",
-    )
-    add_setting(
-        section,
-        "patience",
-        duration(waits.patience),
-        about="time that an exchange waits for the quorum; then the coordinator stops (restart it)",
-    )
-    add_setting(
-        section,
-        "deadline",
-        duration(waits.deadline),
-        about="time for the labels of a cycle; open labeling tasks then expire",
-    )
-    add_setting(
-        section,
-        "farthest",
-        bounds.farthest,
-        about="reject a model whose norm exceeds the usual norm by this factor",
-    )
-    add_setting(
-        section,
-        "largest_share",
-        bounds.largest_share,
-        about="largest weight of a site in an average, as a share of all sites",
-    )
-    add_setting(
-        section,
-        "largest_ratio",
-        bounds.largest_ratio,
-        about="largest weight of a site, relative to the median (from three sites on; inf: no limit)",
-    )
-    if agreement.guideline is not None:
-        _add_lines(
-            section,
-            "guideline",
-            agreement.guideline,
-            about="labeling guideline: plain text, shown beside each example",
-        )
+    for setting in list_declared(Federation):
+        text = getattr(parties, setting.field)
+        is_long = setting.field in ("authority", "guideline")
+        if not is_long:
+            add_declared(section, parties, setting.field)
+        elif text is not None:
+            add_comment(section, setting.description)
+            # TOML ignores the line break after the opening quotes
+            section.add(setting.name, tomlkit.string(f"\n{text}\n", multiline=True))
     return section
-
-
-def _add_lines(section: Table, key: str, text: str, about: str) -> None:
-    """Add a multi-line setting below a comment."""
-    section.add(tomlkit.comment(about))
-    # TOML ignores the line break after the opening quotes
-    section.add(key, tomlkit.string(f"\n{text}\n", multiline=True))
-
-
-def _add_authority(section: Table, authority: str | None) -> None:
-    head = "certificate that authenticates the coordinator's machine"
-    if authority is None:
-        otherwise = "that of each site's operating system, or of its option --ca"
-        section.add(tomlkit.comment(f"{head}: {otherwise}"))
-        return
-    _add_lines(section, "authority", authority, about=head)
