@@ -457,6 +457,27 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
         "num_rounds is not a setting; did you mean 'rounds'?",
     ),
     (
+        fl.from_arrays,
+        {"x": [[1.0]], "y": [0], "partition": 1},
+        "fl.from_arrays has no argument 'partition': give it to fl.Federation(",
+    ),
+    (
+        fl.from_arrays,
+        {"X": [[1.0]], "y": [0]},
+        "fl.from_arrays has no argument 'X'; did you mean 'x'?",
+    ),
+    (
+        fl.from_frame,
+        {"df": None, "target": "y"},
+        "fl.from_frame has no argument 'target'; did you mean 'label'?",
+    ),
+    (fl.load, {}, "fl.load: missing a required argument: 'name'; its arguments are name"),
+    (
+        fl.read_study,
+        {"path": "a"},
+        "fl.read_study has no argument 'path'",
+    ),
+    (
         fl.compare,
         {"federation": "digits", "strategies": ["random"], "n_clients": 3},
         "n_clients is not a setting; did you mean 'sites'?",

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from fallow.api.arrays import as_array
 from fallow.api.objects import plain
+from fallow.core.terms import OF_FEDERATION, explain_function
 from fallow.data import Dataset, open_dataset
 from fallow.data import from_arrays as from_plain_arrays
 from fallow.data import load as load_named
@@ -21,6 +22,7 @@ from fallow.data.own.labels import TaskChoice, warn_of_nan
 from fallow.data.own.pixels import Channels, describe_move, has_channels_last
 
 
+@explain_function(OF_FEDERATION)
 def load(name: str | Path, data_dir: str | Path | None = None) -> Dataset:
     """Load a dataset.
 
@@ -68,10 +70,11 @@ def open_path(path: Path) -> Dataset:
     dataset = open_dataset(path)
     for note in dataset.notes:
         if "channels last" in note:
-            warnings.warn(f"{dataset.name}: {note}", stacklevel=3)
+            warnings.warn(f"{dataset.name}: {note}", stacklevel=4)
     return dataset
 
 
+@explain_function(OF_FEDERATION)
 def from_arrays(
     x: Any,
     y: Any,
@@ -144,7 +147,7 @@ def from_arrays(
         raise ValueError(
             f"{name}: y is None; give one label for each row, None or -1 where it is unknown"
         )
-    warn_of_nan(as_array(y, f"{name}: labels"), name, stacklevel=3)
+    warn_of_nan(as_array(y, f"{name}: labels"), name, stacklevel=4)
     if x_test is not None:
         x_test = _features(x_test)
     if y_test is not None:
@@ -164,7 +167,7 @@ def from_arrays(
         )
     if has_channels_last(shape, name, channels) and channels == "auto":
         warnings.warn(
-            f"{name}: {describe_move(shape)}; give channels='last' to confirm", stacklevel=2
+            f"{name}: {describe_move(shape)}; give channels='last' to confirm", stacklevel=3
         )
     return from_plain_arrays(
         x,

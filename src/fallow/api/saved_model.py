@@ -24,6 +24,7 @@ from fallow.core.banks import Layout
 from fallow.core.build import build
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.streams import stream
+from fallow.core.terms import explain_function
 from fallow.core.types import SiteId, State
 from fallow.data.own.frame import read_features
 from fallow.data.own.pixels import as_features, bring_to_shape
@@ -376,6 +377,7 @@ class LoadedModel:
         return export_model(model, Path(file), with_encoder=with_encoder)
 
 
+@explain_function()
 def load_model(
     folder: str | Path,
     *,

@@ -35,7 +35,7 @@ from fallow.core.disclosure import Disclosure
 from fallow.core.messages import ExchangeEntry
 from fallow.core.methods import Methods
 from fallow.core.own import lend
-from fallow.core.terms import explain_constructor, explain_keywords, nearest
+from fallow.core.terms import explain_constructor, explain_function, nearest
 from fallow.core.types import SiteId, State
 from fallow.core.unused import refuse_for_classes
 from fallow.core.view import Rows
@@ -150,7 +150,7 @@ class Selection:
     probability: npt.NDArray[np.float64] | None = None
 
 
-@explain_keywords("fl.select")
+@explain_function()
 def select(
     pool: Any = None,
     strategy: StrategyLike | None = None,

@@ -26,7 +26,7 @@ from fallow.api.runs import (
 from fallow.api.settings import read_request
 from fallow.core.names import OWN
 from fallow.core.own import lend
-from fallow.core.terms import nearest
+from fallow.core.terms import explain_function, nearest
 from fallow.core.words import count_noun
 from fallow.data import Dataset
 from fallow.recipes.advice import RULES, read_table
@@ -596,6 +596,7 @@ def _cells(row: Row) -> dict[str, str | float | None]:
     return result
 
 
+@explain_function()
 def read_study(folder: str | Path) -> Study:
     """Read a study from its folder.
 
@@ -627,6 +628,7 @@ def read_study(folder: str | Path) -> Study:
     return Study(Setup(recipe_from(dict(records.study.recipe)), Path(folder)))
 
 
+@explain_function()
 def write_report(
     studies: Study | str | Path | Iterable[Study | str | Path],
     out: str | Path | None = None,

@@ -11,9 +11,13 @@ from typing import Any, ParamSpec, TypeVar
 T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R")
+NONE: Mapping[str, str] = {}
+OF_FEDERATION = {"partition": "give it to fl.Federation(dataset, partition, sites=...)"}
+"""Arguments that functions of datasets do not have."""
 
 TERMS: Mapping[str, str] = {
     "aggregation": "training",
+    "x": "x",
     "algorithm": "training",
     "allocation": "budget_allocation",
     "batchsize": "batch_size",
@@ -54,6 +58,7 @@ TERMS: Mapping[str, str] = {
     "random_seed": "seed",
     "random_state": "seed",
     "trainer": "training",
+    "target": "label",
     "world": "federation",
     "x_pool": "pool",
 }
@@ -129,29 +134,32 @@ def suggest_keyword(word: str, known: Collection[str]) -> str:
     return nearest(word, sorted(known))
 
 
-def explain_keywords(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Raise a ValueError for unknown keywords of a function.
+def explain_function(
+    elsewhere: Mapping[str, str] = NONE,
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Raise a ValueError where a public function is called with wrong arguments.
 
-    The TypeError of Python names neither the nearest keyword nor the term of another library.
-
-    >>> @explain_keywords("fl.double")
-    ... def double(n: int) -> int:
-    ...     return 2 * n
-    >>> double(n_instances=3)
-    Traceback (most recent call last):
-    ValueError: fl.double has no argument 'n_instances'; did you mean 'n'?
+    ``elsewhere`` maps arguments that belong to another call to a sentence about it.
     """
 
-    def decorate(call: Callable[P, R]) -> Callable[P, R]:
-        known = list(inspect.signature(call).parameters)
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        name = f"fl.{function.__name__}"
+        known = list(inspect.signature(function).parameters)
 
-        @functools.wraps(call)
+        @functools.wraps(function)
         def explain(*args: P.args, **keywords: P.kwargs) -> R:
             for word in keywords:
-                if word not in known:
-                    hint = suggest_keyword(word, known)
-                    raise ValueError(f"{name} has no argument {word!r}{hint}")
-            return call(*args, **keywords)
+                if word in known:
+                    continue
+                if word in elsewhere:
+                    raise ValueError(f"{name} has no argument {word!r}: {elsewhere[word]}")
+                hint = suggest_keyword(word, known)
+                raise ValueError(f"{name} has no argument {word!r}{hint}")
+            try:
+                return function(*args, **keywords)
+            except TypeError:
+                _refuse_call(name, function, args, keywords, known, "arguments")
+                raise
 
         return explain
 
@@ -197,13 +205,14 @@ def explain_constructor(cls: type[T]) -> type[T]:
 
 def _refuse_call(
     name: str,
-    construct: Callable[..., None],
+    construct: Callable[..., Any],
     args: Sequence[object],
     settings: Mapping[str, object],
     known: Sequence[str],
+    what: str = "settings",
 ) -> None:
     """Raise ValueError if arguments are missing, too many, or set one setting twice."""
     try:
         inspect.signature(construct).bind(*args, **settings)
     except TypeError as error:
-        raise ValueError(f"{name}: {error}; its settings are {', '.join(known)}") from None
+        raise ValueError(f"{name}: {error}; its {what} are {', '.join(known)}") from None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fallow.core.terms import nearest, nearest_column
+from fallow.core.terms import OF_FEDERATION, explain_function, nearest, nearest_column
 from fallow.core.texts import find_text_columns, name_buckets
 from fallow.data.dataset import Dataset
 from fallow.data.own.cells import cells_of_frame
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Features = npt.NDArray[np.float32]
 
 
+@explain_function(OF_FEDERATION)
 def from_frame(
     df: pd.DataFrame,
     label: str,
@@ -111,7 +112,7 @@ def from_frame(
         _check_columns(df, test, name)
         together = _concatenate(df, test)
     y = _read_labels(together, label)
-    warn_of_nan(y, name, stacklevel=3)
+    warn_of_nan(y, name, stacklevel=4)
     sites = None
     if site is not None:
         sites = _read_sites(together, site, name)
