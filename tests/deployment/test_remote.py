@@ -175,8 +175,6 @@ def one_is(there: Federation, site: str, **changes: Any) -> None:
         ),
         ({"x": torch.zeros(6, dtype=torch.int64)}, "x is of torch.int64"),
         ({"y": 1.0}, r"it answers with \['n', 'x', 'y'\], others with \['n', 'x'\]"),
-        ({"n": -1.0}, "n is -1.0, and the site has 20 rows"),
-        ({"n": 21.0}, "n is 21.0, and the site has 20 rows"),
         ({"x": "much"}, "x is 'much', and only numbers"),
         ({"x": [1.0]}, r"x is \[1.0\], and only numbers"),
         ({"#epsilon": -1.0}, "#epsilon is -1.0"),
