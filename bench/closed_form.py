@@ -1,4 +1,4 @@
-"""What the closed-form races share: rows, their sites, and a whole phase of training."""
+"""Parts shared by the closed-form benchmarks: examples, sites and a phase of training."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ def phase(
     methods: Methods = {"query": Random(), "training": method, "plain": FedAvg()}
     parts = Parts(network, layout, methods, CLASSES, 0, lambda _: fresh, noise="seeded")
     members = {}
-    for at, held in enumerate(torch.arange(len(rows.y)).chunk(sites)):
+    for at, indices in enumerate(torch.arange(len(rows.y)).chunk(sites)):
         name = f"site-{at:04d}"
-        site = LocalSite(name, rows.x[held], parts, MemoryStore())
-        labels = rows.y[held].tolist()
+        site = LocalSite(name, rows.x[indices], parts, MemoryStore())
+        labels = rows.y[indices].tolist()
         site.buy([Label(row, float(y), 0) for row, y in enumerate(labels)])
         members[name] = site
     loss = row_loss("classification")

@@ -42,10 +42,10 @@ def prepare(is_quick: bool) -> Race:
         refitted = next(leave_one_out(path, rows.x, y, s, [grid[6]])).outputs[0]
         z = rows.x[1:].double()
         mean = z.mean(0)
-        about = z - mean
+        shifted = z - mean
         ridge = grid[6] * len(y) * torch.eye(size, dtype=torch.float64)
         weight = torch.linalg.solve(
-            about.T @ about + ridge, about.T @ (y[1:] - y[1:].mean(0))
+            shifted.T @ shifted + ridge, shifted.T @ (y[1:] - y[1:].mean(0))
         )
         expected = y[1:].mean(0) + (rows.x[0].double() - mean) @ weight
         return torch.allclose(refitted, expected, rtol=0, atol=1e-9)

@@ -50,7 +50,7 @@ def race(rows: int, features: int, landmarks: int, picks: int) -> Race:
         )
 
     def are_close() -> bool:
-        """What both cover, up to the rounding of sums in single precision."""
+        """Compare the coverage of both, up to single-precision rounding."""
         kernels = similar()
         covered = [float(kernels[rows].amax(0).sum()) for rows in outcome.values()]
         return abs(covered[0] - covered[1]) <= 1e-5 * covered[0]

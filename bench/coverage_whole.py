@@ -24,7 +24,7 @@ def prepare(is_quick: bool) -> Race:
         rows = 900
     site = site_of(Coverage(), rows)
     parts = site.parts
-    found: dict[str, Tensor] = {}
+    results: dict[str, Tensor] = {}
 
     def theirs() -> None:
         means = site.x[:LABELS].double()
@@ -36,11 +36,11 @@ def prepare(is_quick: bool) -> Race:
         carrier = InProcess({"a": site}, loop)
         ask = Ask(carrier, Nothing(), Disclosure(), "0/query")
         Coverage().query(ask, {"a": LABELS}, {})
-        found["picks"] = site.memory["picks"]["rows"]
+        results["picks"] = site.memory["picks"]["rows"]
 
     def are_whole() -> bool:
         """As many different rows as were asked for, none of which has a label."""
-        picks = found["picks"]
+        picks = results["picks"]
         is_new = not bool(torch.isin(picks, site.labeled).any())
         return is_new and len(set(picks.tolist())) == LABELS
 

@@ -45,7 +45,7 @@ APART = {"float32": 2e-2, "tf32": 0.1, "bf16": 0.3}
 what rounding made, step after step."""
 
 Weights = list[Tensor]
-"""Of each site, (d,) on the CPU."""
+"""Weights of each site, of shape (d,) on the CPU."""
 Way = Callable[[], Weights]
 
 
@@ -65,7 +65,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Task:
-    """What is trained: sites with equally many rows, because vmap can train no others."""
+    """Training task: sites with equal numbers of examples, as vmap requires."""
 
     placement: Placement
     sites: int
@@ -90,24 +90,24 @@ class Task:
     @cached_property
     def jobs(self) -> list[Job]:
         start = self.layout.flatten(self.model)
-        found = []
+        made = []
         for site in range(self.sites):
             draw = stream(0, "rows", site)
             x = torch.randn((self.rows, *SHAPE), generator=draw)
             y = torch.randint(0, CLASSES, (self.rows,), generator=draw)
             weight = torch.ones(self.rows)
-            found.append(Job(f"site-{site}", x, y, weight, start, partial(_stream, site)))
-        return found
+            made.append(Job(f"site-{site}", x, y, weight, start, partial(_stream, site)))
+        return made
 
     @cached_property
     def there(self) -> list[tuple[Tensor, Tensor]]:
         """Rows and classes of each site on the device, in the layout of pictures."""
         device = self.placement.device
-        found = []
+        jobs = []
         for job in self.jobs:
             x = job.x.to(device).contiguous(memory_format=torch.channels_last)
-            found.append((x, job.y.to(device)))
-        return found
+            jobs.append((x, job.y.to(device)))
+        return jobs
 
     def batches(self, site: int) -> Sequence[Tensor]:
         """The rows of each step, on the device."""
@@ -125,7 +125,7 @@ def _stream(site: int, *name: str | int) -> torch.Generator:
 def plain_loop(task: Task) -> Weights:
     """A module and an optimizer for each site, one after another."""
     device = task.placement.device
-    found = []
+    jobs = []
     for site, (x, y) in enumerate(task.there):
         model = copy.deepcopy(task.model).to(device).train()
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's
@@ -138,8 +138,8 @@ def plain_loop(task: Task) -> Weights:
             loss = nn.functional.cross_entropy(outputs.float(), y[rows])
             loss.backward()  # type: ignore[no-untyped-call]  # torch's
             opt.step()
-        found.append(task.layout.flatten(model)["w"].cpu())
-    return found
+        jobs.append(task.layout.flatten(model)["w"].cpu())
+    return jobs
 
 
 def by_vmap(task: Task) -> Weights:

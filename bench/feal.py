@@ -65,5 +65,5 @@ ENTRY = Entry(
     bar=5.0,
     compared="the picks that were timed: identical",
     prepare=prepare,
-    most=10.0,
+    ceiling=10.0,
 )

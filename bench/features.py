@@ -78,8 +78,8 @@ def main(rows: int, width: int) -> None:
         def encode(block: Tensor) -> Tensor:
             return encode_rows(encoder, block, state)
 
-        found = store.features(encoder_digest(encoder, state), x, width, encode)
-        if not isinstance(found, FeatureFile):
+        encoded = store.features(encoder_digest(encoder, state), x, width, encode)
+        if not isinstance(encoded, FeatureFile):
             raise SystemExit("so few features stay in memory: give more rows")
         seconds["made"] = time.perf_counter() - begun
         memory["made"] = peak()
@@ -89,7 +89,7 @@ def main(rows: int, width: int) -> None:
         total = torch.zeros(width, dtype=torch.float64)
         square = torch.zeros(width, dtype=torch.float64)
         for some in torch.split(everything, CHUNK):
-            z = found.take(some).double()
+            z = encoded.take(some).double()
             total += z.sum(0)
             square += z.square().sum(0)
         mean = total / rows
@@ -98,7 +98,7 @@ def main(rows: int, width: int) -> None:
         memory["standardized"] = peak()
 
         begun = time.perf_counter()
-        seen = SeenRows(found, everything, {"mean": mean, "std": std}, torch.float32)
+        seen = SeenRows(encoded, everything, {"mean": mean, "std": std}, torch.float32)
         drawn = torch.randperm(rows, generator=torch.Generator().manual_seed(1))
         for some in torch.split(drawn, CHUNK):
             seen[some].sum()
@@ -111,8 +111,8 @@ def main(rows: int, width: int) -> None:
         add_up(features, OneHot(labels, CLASSES), torch.ones(rows))
         seconds["summed into products"] = time.perf_counter() - begun
         memory["summed into products"] = peak()
-    most = max(memory.values())
-    about = {
+    highest = max(memory.values())
+    details = {
         "rows": rows,
         "features": width,
         "file in GB": round(4 * rows * width / 2**30, 2),
@@ -120,10 +120,10 @@ def main(rows: int, width: int) -> None:
         "seconds": {name: round(value, 1) for name, value in seconds.items()},
         "versions": versions(),
     }
-    RESULTS.write_text(json.dumps(about, indent=1) + "\n")
-    print(json.dumps(about, indent=1))
-    if most > LIMIT:
-        raise SystemExit(f"{most:.2f} GB of memory, and {LIMIT} was promised")
+    RESULTS.write_text(json.dumps(details, indent=1) + "\n")
+    print(json.dumps(details, indent=1))
+    if highest > LIMIT:
+        raise SystemExit(f"{highest:.2f} GB of memory, and {LIMIT} was promised")
 
 
 if __name__ == "__main__":

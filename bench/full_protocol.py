@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.set_num_threads(options.threads)
     failures: list[Failure] = []
     for name in options.studies:
-        recipe = place(STUDIES[name], options.device, options.precision)
+        recipe = set_device(STUDIES[name], options.device, options.precision)
         if options.tiny:
             recipe = shrink(name, recipe)
         failures += run(recipe, options.out / name, options.data, options.jobs)
@@ -118,7 +118,7 @@ def choose_device() -> str:
     return "cpu"
 
 
-def place(recipe: Recipe, device: str, precision: str) -> Recipe:
+def set_device(recipe: Recipe, device: str, precision: str) -> Recipe:
     """The recipe on a device, without the upper bounds, which the papers do not have."""
     return replace(
         recipe,

@@ -48,12 +48,14 @@ class Choice:
         methods: Methods = {"query": Random(), "training": FedAvg(), "plain": FedAvg()}
         parts = Parts(model, layout, methods, CLASSES, 0, lambda generator: at)
         site = LocalSite("site", x, parts, MemoryStore(), {"local": at})
-        site.buy([Label(row, float(c), cycle=0, held=True) for row, c in enumerate(y)])
+        site.buy(
+            [Label(row, float(c), cycle=0, is_validation=True) for row, c in enumerate(y)]
+        )
         earned = reward(SiteView(site, 0))
 
         def ours() -> list[int]:
-            found = ggc(members[0], members[1:], earned, order, coins)
-            return found.chosen.nonzero().flatten().tolist()
+            selected = ggc(members[0], members[1:], earned, order, coins)
+            return selected.chosen.nonzero().flatten().tolist()
 
         states = [load_state(model, layout, member) for member in members]
         plainly = by_module(model.eval(), states, [member.n for member in members], x, y)
@@ -65,7 +67,7 @@ class Choice:
 
 
 def load_state(model: nn.Module, layout: Layout, member: Member) -> dict[str, Tensor]:
-    """What public codes keep of a model."""
+    """Return the part of a model that public code stores."""
     loaded = layout.load(model, {"w": member.w, "stats": member.w[:0]})
     return {name: value.clone() for name, value in loaded.state_dict().items()}
 

@@ -23,21 +23,21 @@ def prepare(is_quick: bool) -> Race:
 def race(rows: int, features: int, k: int) -> Race:
     draw = stream(0, "bench features")
     models = [torch.randn(rows, features, generator=draw) for _ in range(MODELS)]
-    found: dict[str, list[Tensor]] = {}  # how often each row is listed, for each model
+    results: dict[str, list[Tensor]] = {}  # how often each row is listed, for each model
 
     def count(near: Tensor) -> Tensor:
         return torch.bincount(near.flatten(), minlength=rows)
 
     def theirs() -> None:
-        found["theirs"] = [count(plain_neighbors(x, k)) for x in models]
+        results["theirs"] = [count(plain_neighbors(x, k)) for x in models]
 
     def ours() -> None:
-        found["ours"] = [count(most_similar(x, k)[1]) for x in models]
+        results["ours"] = [count(most_similar(x, k)[1]) for x in models]
 
     def are_equal() -> bool:
         """The same lists but for neighbors that are equally close up to single precision."""
         differ = 0.0
-        for a, b in zip(found["theirs"], found["ours"], strict=True):
+        for a, b in zip(results["theirs"], results["ours"], strict=True):
             differ += float((a - b).abs().sum()) / 2
         return differ <= 1e-6 * MODELS * rows * k
 
@@ -47,13 +47,13 @@ def race(rows: int, features: int, k: int) -> Race:
 def plain_neighbors(x: Tensor, k: int) -> Tensor:
     """Products of blocks, and the largest of each row."""
     unit = normalize(x)
-    found = []
+    results = []
     for first in range(0, len(x), BLOCK):
         cosine = unit[first : first + BLOCK] @ unit.T
         rows = torch.arange(len(cosine))
         cosine[rows, first + rows] = -torch.inf
-        found.append(cosine.topk(k, 1).indices)
-    return torch.cat(found)
+        results.append(cosine.topk(k, 1).indices)
+    return torch.cat(results)
 
 
 ENTRY = Entry(
@@ -62,5 +62,5 @@ ENTRY = Entry(
     bar=1.5,
     compared="the lists that were timed: the same but for 1 in a million neighbors",
     prepare=prepare,
-    most=10.0,
+    ceiling=10.0,
 )

@@ -55,5 +55,5 @@ ENTRY = Entry(
     bar=1.0,
     compared="squared distances from the means that were timed: ours no more than 1 % larger",
     prepare=prepare,
-    most=4.0,
+    ceiling=4.0,
 )

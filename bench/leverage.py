@@ -33,7 +33,7 @@ SITES = 10
 
 
 def scores(sites: list[Tensor]) -> Tensor:
-    """Of the rows of all sites, (n,), as FALE has them with neither intercept nor rotation."""
+    """Return the leverage scores of all sites, (n,), without intercept and rotation."""
     d = sites[0].shape[1]
     n = sum(len(x) for x in sites)
     mean = torch.zeros(d, dtype=torch.float64)

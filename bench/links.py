@@ -52,7 +52,7 @@ class Asked(Protocol):
 
 def compare(exchanges: int) -> dict[str, object]:
     """Exchanges of each size over both links in turns."""
-    found: dict[str, object] = {}
+    results: dict[str, object] = {}
     with (
         tempfile.TemporaryDirectory() as folder,
         federation(Path(folder) / "flower", SITES) as flower,
@@ -62,13 +62,13 @@ def compare(exchanges: int) -> dict[str, object]:
         for link in links.values():
             link.ask(dict.fromkeys(SITES, b"first"), START)
         for name, size in SIZES.items():
-            found[name] = _take_turns(links, size, exchanges)
-    return found
+            results[name] = _take_turns(links, size, exchanges)
+    return results
 
 
 def compare_nvflare(exchanges: int) -> dict[str, object]:
     """Exchanges of each size over HTTPS and through a job of NVFlare, in turns."""
-    found: dict[str, object] = {
+    results: dict[str, object] = {
         "machine": describe_machine(),
         "others_at_work": round(os.getloadavg()[2], 1),
         "exchanges": exchanges,
@@ -82,8 +82,8 @@ def compare_nvflare(exchanges: int) -> dict[str, object]:
         for link in links.values():
             link.ask(dict.fromkeys(SITES, b"first"), START)
         for name, size in SIZES.items():
-            found[name] = _take_turns(links, size, exchanges)
-    return found
+            results[name] = _take_turns(links, size, exchanges)
+    return results
 
 
 def _take_turns(
@@ -194,10 +194,10 @@ def _read_kilobytes(file: Path, name: str) -> int:
 def measure(
     exchanges: int,
     counts: Sequence[int],
-    save: Callable[[dict[str, object]], None] = lambda found: None,
+    save: Callable[[dict[str, object]], None] = lambda results: None,
 ) -> dict[str, object]:
     """Both parts, and whether the bars were met.  save: is given what there is, after each step."""
-    found: dict[str, object] = {
+    results: dict[str, object] = {
         "machine": describe_machine(),
         "others_at_work": round(os.getloadavg()[2], 1),  # processes, in the last 15 minutes
         "exchanges": exchanges,
@@ -209,15 +209,15 @@ def measure(
     is_met: dict[str, bool] = {}
     for name, bar in BARS.items():
         is_met[name] = small[name]["seconds"] <= bar
-    found |= {**compared, "is_met": is_met}
-    save(found)
+    results |= {**compared, "is_met": is_met}
+    save(results)
 
     def save_rows(rows: list[Numbers]) -> None:
-        found["sites_over_https"] = rows
-        save(found)
+        results["sites_over_https"] = rows
+        save(results)
 
     grow(counts, exchanges, save_rows)
-    return found
+    return results
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -227,21 +227,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--nvflare", action="store_true", help="add a job of NVFlare")
     options = parser.parse_args(arguments)
     if options.nvflare:
-        about = json.loads(RESULTS.read_bytes())
-        about["over_nvflare"] = compare_nvflare(options.exchanges)
-        RESULTS.write_text(json.dumps(about, indent=2) + "\n")
-        print(json.dumps(about["over_nvflare"], indent=2))
+        saved = json.loads(RESULTS.read_bytes())
+        saved["over_nvflare"] = compare_nvflare(options.exchanges)
+        RESULTS.write_text(json.dumps(saved, indent=2) + "\n")
+        print(json.dumps(saved["over_nvflare"], indent=2))
         return 0
 
-    def save(found: dict[str, object]) -> None:
+    def save(results: dict[str, object]) -> None:
         kept = json.loads(RESULTS.read_bytes()).get("over_nvflare")  # of another time
-        text = json.dumps({**found, "over_nvflare": kept}, indent=2)
+        text = json.dumps({**results, "over_nvflare": kept}, indent=2)
         print(text, flush=True)
         RESULTS.write_text(text + "\n")
 
     counts = [count for count in MANY if count <= options.most]
-    found = measure(options.exchanges, counts, save)
-    is_met = found["is_met"]
+    results = measure(options.exchanges, counts, save)
+    is_met = results["is_met"]
     assert isinstance(is_met, dict)
     if not all(is_met.values()):
         return 1

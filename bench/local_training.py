@@ -25,11 +25,21 @@ TEN_SITES = (1410, 1306, 1195, 1090, 984, 871, 760, 655, 540, 433)
 
 @dataclass(frozen=True)
 class Task:
-    """What is trained.
+    """Training task.
 
-    rows: of each site; classes: 0 for a regression; compared_rows: of the sites that are trained
-    in float64, in the memory layout ``compared_by``, for `Race.outputs_equal`; tolerance: the
-    largest difference of a weight or a statistic there; reference: how the other side trains.
+    Attributes
+    ----------
+    rows
+        Number of examples of each site.
+    classes
+        Number of classes; 0 for regression.
+    compared_rows
+        Number of examples of each site that is trained in float64 for `Race.outputs_equal`, in the
+        memory layout ``compared_by``.
+    tolerance
+        Largest permitted difference of a weight or a statistic.
+    reference
+        Reference implementation.
     """
 
     model: str

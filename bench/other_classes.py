@@ -30,23 +30,23 @@ CONFIG = TrainingConfig((TrainingStage(2),), 32, Optimizer(lr=0.05, momentum=0.9
 ROUNDS = 15
 
 
-def half_of(found: Dataset, classes: range, seed: int) -> Dataset:
+def half_of(dataset: Dataset, classes: range, seed: int) -> Dataset:
     """Rows of these classes alone, numbered from 0; the same rows for the same seed."""
 
     def draw(y: Tensor, purpose: str) -> Tensor:
         inside = ((y >= classes.start) & (y < classes.stop)).nonzero().squeeze(1)
-        generator = stream(seed, purpose, found.name, classes.start)
+        generator = stream(seed, purpose, dataset.name, classes.start)
         return inside[torch.randperm(len(inside), generator=generator)[:ROWS]]
 
-    train = draw(found.y, "rows")
-    test = draw(found.y_test, "test rows")
+    train = draw(dataset.y, "rows")
+    test = draw(dataset.y_test, "test rows")
     return Dataset(
-        name=f"{found.name}, classes {classes.start} to {classes.stop - 1}",
-        x=found.x[train],
-        y=found.y[train] - classes.start,
-        x_test=found.x_test[test],
-        y_test=found.y_test[test] - classes.start,
-        classes=tuple(found.classes[item] for item in classes),
+        name=f"{dataset.name}, classes {classes.start} to {classes.stop - 1}",
+        x=dataset.x[train],
+        y=dataset.y[train] - classes.start,
+        x_test=dataset.x_test[test],
+        y_test=dataset.y_test[test] - classes.start,
+        classes=tuple(dataset.classes[item] for item in classes),
     )
 
 
@@ -89,11 +89,11 @@ def score(rows: Dataset, seed: int, **settings: Any) -> list[float]:
     return [100 * item for item in last["accuracy"]]
 
 
-def compare(found: Dataset, seed: int) -> dict[str, list[float]]:
+def compare(dataset: Dataset, seed: int) -> dict[str, list[float]]:
     """Scores on the second half of the classes, by how features are made."""
-    middle = len(found.classes) // 2
-    known = half_of(found, range(middle), seed)
-    new = half_of(found, range(middle, len(found.classes)), seed)
+    middle = len(dataset.classes) // 2
+    known = half_of(dataset, range(middle), seed)
+    new = half_of(dataset, range(middle, len(dataset.classes)), seed)
     body = train_body(known, seed)
     shape = tuple(known.x.shape[1:])
     untrained = build_model(NETWORK, shape, middle, stream(seed, "untrained"))

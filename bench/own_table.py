@@ -52,7 +52,7 @@ class Reading:
     def __post_init__(self) -> None:
         rng = np.random.default_rng(0)
         x = rng.normal(size=(self.rows, COLUMNS)).astype(np.float32)
-        columns = {f"f{place}": x[:, place] for place in range(COLUMNS)}
+        columns = {f"f{index}": x[:, index] for index in range(COLUMNS)}
         columns["hospital"] = np.array(list("abcdefgh"))[rng.integers(0, 8, self.rows)]
         columns["sick"] = np.array(["no", "yes"])[rng.integers(0, 2, self.rows)]
         arrow_csv.write_csv(pa.table(columns), self.path)
@@ -72,7 +72,7 @@ class Reading:
         ours = self.ours["read"]
         together = torch.cat([ours.x, ours.x_test]).sort(0).values.numpy()
         arrow = self.arrow["read"]
-        columns = [arrow.column(f"f{place}").to_numpy() for place in range(COLUMNS)]
+        columns = [arrow.column(f"f{index}").to_numpy() for index in range(COLUMNS)]
         theirs = np.sort(np.stack(columns, axis=1).astype(np.float32), axis=0)
         return bool(np.array_equal(together, theirs))
 

@@ -32,17 +32,19 @@ def prepare(is_quick: bool) -> Race:
     folder = tempfile.TemporaryDirectory()  # goes with the race
     kept_in = Path(folder.name) / "rows"
     open_data(RECIPE, 0, data_dir(), kept_in=kept_in)  # as the first seed does
-    found: dict[str, Dataset] = {}
+    datasets: dict[str, Dataset] = {}
 
     def theirs() -> None:
-        found["theirs"] = open_data(RECIPE, 0, data_dir())
+        datasets["theirs"] = open_data(RECIPE, 0, data_dir())
 
     def ours() -> None:
-        found["ours"] = open_data(RECIPE, 0, data_dir(), kept_in=Path(folder.name) / "rows")
+        datasets["ours"] = open_data(
+            RECIPE, 0, data_dir(), kept_in=Path(folder.name) / "rows"
+        )
 
     def are_equal() -> bool:
-        one = found["theirs"]
-        two = found["ours"]
+        one = datasets["theirs"]
+        two = datasets["ours"]
         return torch.equal(one.x, two.x) and torch.equal(one.x_test, two.x_test)
 
     return Race(theirs, ours, are_equal, runs=3)

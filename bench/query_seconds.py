@@ -91,9 +91,9 @@ def seconds(pool: int, labeled: int, picks: int, runs: int) -> dict[str, Seconds
     return {name: Seconds.of(times) for name, times in taken.items()}
 
 
-def rows(found: Mapping[str, Seconds]) -> list[dict[str, Any]]:
+def rows(seconds: Mapping[str, Seconds]) -> list[dict[str, Any]]:
     """One row a strategy, with its cost relative to AHFAL's."""
-    ahfal = found["ahfal"].median
+    ahfal = seconds["ahfal"].median
     return [
         {
             "strategy": name,
@@ -102,20 +102,22 @@ def rows(found: Mapping[str, Seconds]) -> list[dict[str, Any]]:
             "slowest": s.slowest,
             "times_ahfal": s.median / ahfal,
         }
-        for name, s in found.items()
+        for name, s in seconds.items()
     ]
 
 
 def main(arguments: Sequence[str] = ()) -> int:
     torch.set_num_threads(1)
     machine = describe_machine()
-    found = rows(seconds(5_000, 250, 250, 5))
+    measured = rows(seconds(5_000, 250, 250, 5))
     shown = Table("strategy", "seconds", "times AHFAL")
-    for row in found:
+    for row in measured:
         shown.add_row(row["strategy"], f"{row['seconds']:.3f}", f"{row['times_ahfal']:.2f}")
     Console().print(shown)
-    about = "one site, pool 5,000 of 28x28, LeNet, 250 picks, CPU seconds, median of five"
-    content = {"about": about, "machine": machine, "rows": found}
+    protocol = (
+        "one site, pool 5,000 of 28x28, LeNet, 250 picks, CPU seconds, median of five"
+    )
+    content = {"about": protocol, "machine": machine, "rows": measured}
     RESULTS.write_text(json.dumps(content, indent=2) + "\n")
     return 0
 

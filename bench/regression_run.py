@@ -74,7 +74,7 @@ def seconds(
 
 def rows(full: Recipe, short: Recipe, n: int) -> list[dict[str, Any]]:
     """One row a query, with n rows at the sites.  Raises unless both executors end alike."""
-    found = []
+    lines = []
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "table.npz"
         write_rows(table, n)
@@ -86,7 +86,7 @@ def rows(full: Recipe, short: Recipe, n: int) -> list[dict[str, Any]]:
                 raise RuntimeError(
                     f"under {strategy} the executors end at {same} and {other}"
                 )
-            found.append(
+            lines.append(
                 {
                     "strategy": strategy,
                     "seconds": ours,
@@ -96,20 +96,20 @@ def rows(full: Recipe, short: Recipe, n: int) -> list[dict[str, Any]]:
                     "ratio": theirs / brief,
                 }
             )
-    return found
+    return lines
 
 
 def main(arguments: Sequence[str] = ()) -> int:
     torch.set_num_threads(1)
     machine = describe_machine()
-    found = rows(RECIPE, SHORT, 36_584)
+    lines = rows(RECIPE, SHORT, 36_584)
     shown = Table("strategy", "seconds", "a tenth", "a tenth by loop", "ratio")
-    for row in found:
+    for row in lines:
         numbers = [row[name] for name in ("seconds", "short", "short_by_loop", "ratio")]
         shown.add_row(row["strategy"], *(f"{number:.1f}" for number in numbers))
     Console().print(shown)
-    about = "300 queries of 5 rows at each of ten sites, 11 phases of 25 epochs; CPU seconds, once"
-    content = {"about": about, "machine": machine, "rows": found}
+    protocol = "300 queries of 5 rows at each of ten sites, 11 phases of 25 epochs; CPU seconds, once"
+    content = {"about": protocol, "machine": machine, "rows": lines}
     RESULTS.write_text(json.dumps(content, indent=2) + "\n")
     return 0
 

@@ -1,4 +1,4 @@
-"""What a simulation costs as sites, rounds and rows grow in number.
+"""Measure the cost of a simulation by number of sites, rounds and examples.
 
 `python -m bench.scale sites`: a run on 10 to 10,000 sites, each in a process of its own.
 `python -m bench.scale rounds`: 1,000 rounds of 1,000 sites, told every 100 rounds.
@@ -237,7 +237,7 @@ def grow_cycles(console: Console, method: str, sites: int, cycles: int) -> None:
 
 
 def write_features(path: Path, rows: int) -> FeatureFile:
-    """So many rows of uniform numbers of 16 bits, as a site keeps its features with ``half=true``."""
+    """Write uniform float16 numbers in the format of features with ``half=true``."""
     draw = np.random.default_rng(0)
     with path.open("wb") as file:
         for first in range(0, rows, BLOCK):
@@ -287,10 +287,10 @@ def measure_rows(folder: str, rows: int) -> Line:
 def grow_rows(console: Console, counts: Sequence[int], folder: Path) -> None:
     context = multiprocessing.get_context("spawn")
     lines = []
-    with tempfile.TemporaryDirectory(dir=folder) as place:
+    with tempfile.TemporaryDirectory(dir=folder) as path:
         for rows in counts:
             with context.Pool(1) as pool:
-                lines.append(pool.apply(measure_rows, (place, rows)))
+                lines.append(pool.apply(measure_rows, (path, rows)))
             keep("rows", f"{WIDTH} features", lines)
             console.print(lines[-1])
 
@@ -361,10 +361,10 @@ def measure_site(folder: str, rows: int) -> Line:
 def grow_site(console: Console, counts: Sequence[int], folder: Path) -> None:
     context = multiprocessing.get_context("spawn")
     lines = []
-    with tempfile.TemporaryDirectory(dir=folder) as place:
+    with tempfile.TemporaryDirectory(dir=folder) as path:
         for rows in counts:
             with context.Pool(1) as pool:
-                lines.append(pool.apply(measure_site, (place, rows)))
+                lines.append(pool.apply(measure_site, (path, rows)))
             keep("site", f"{WIDTH} features", lines)
             console.print(lines[-1])
 
@@ -382,7 +382,7 @@ def keep(part: str, what: str, lines: Sequence[Line]) -> None:
 
 
 def read_lines(part: str) -> dict[str, list[Line]]:
-    """What was measured of a part, by what it was measured of."""
+    """Return the measurements of a part by method."""
     known = json.loads(RESULTS.read_text())[part]
     return {what: measured["lines"] for what, measured in known.items()}
 
@@ -390,8 +390,8 @@ def read_lines(part: str) -> dict[str, list[Line]]:
 Drawing = Callable[[Axes, dict[str, list[Line]]], None]
 
 
-def draw_sites(axes: Axes, found: dict[str, list[Line]]) -> None:
-    for method, lines in found.items():
+def draw_sites(axes: Axes, measured: dict[str, list[Line]]) -> None:
+    for method, lines in measured.items():
         _draw_line(axes, lines, "sites", "seconds", method)
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -401,24 +401,24 @@ def draw_sites(axes: Axes, found: dict[str, list[Line]]) -> None:
     axes.set_ylabel("CPU seconds of a run")
 
 
-def draw_rounds(axes: Axes, found: dict[str, list[Line]]) -> None:
-    for method, lines in found.items():
+def draw_rounds(axes: Axes, measured: dict[str, list[Line]]) -> None:
+    for method, lines in measured.items():
         _draw_line(axes, lines, "rounds", "seconds", method)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("Rounds")
     axes.set_ylabel("CPU seconds of the last 100 rounds")
 
 
-def draw_cycles(axes: Axes, found: dict[str, list[Line]]) -> None:
-    for method, lines in found.items():
+def draw_cycles(axes: Axes, measured: dict[str, list[Line]]) -> None:
+    for method, lines in measured.items():
         _draw_line(axes, lines, "cycles", "seconds", method)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("Cycles")
     axes.set_ylabel("CPU seconds of the last 100 cycles")
 
 
-def draw_rows(axes: Axes, found: dict[str, list[Line]]) -> None:
-    for what, lines in found.items():
+def draw_rows(axes: Axes, measured: dict[str, list[Line]]) -> None:
+    for what, lines in measured.items():
         _draw_line(axes, lines, "rows", "seconds", what)
     axes.set_xscale("log")
     axes.set_yscale("log")

@@ -36,15 +36,17 @@ class Pool:
 
 def race_of(theirs: Callable[[], Tensor], ours: Callable[[], Tensor]) -> Race:
     """A race whose picks are compared: those that were timed."""
-    found: dict[str, Tensor] = {}
+    results: dict[str, Tensor] = {}
 
     def run_theirs() -> None:
-        found["theirs"] = theirs()
+        results["theirs"] = theirs()
 
     def run_ours() -> None:
-        found["ours"] = ours()
+        results["ours"] = ours()
 
-    return Race(run_theirs, run_ours, lambda: torch.equal(found["theirs"], found["ours"]))
+    return Race(
+        run_theirs, run_ours, lambda: torch.equal(results["theirs"], results["ours"])
+    )
 
 
 def core_set_race(pool: Pool) -> Race:

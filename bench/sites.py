@@ -1,8 +1,8 @@
-"""What a cycle of the closed form costs a simulation as sites grow in number: the same 60,000 rows of
-MNIST, dealt to 10, 30, ... 1,000 sites.
+"""Measure the cost of a closed-form cycle in a simulation by number of sites.
 
+The same 60,000 examples of MNIST are split over 10, 30, ... 1,000 sites.
 `FALLOW_DATA=DATA python -m bench.sites [SITES ...] [--filters N]` prints a row for each number of
-sites: CPU seconds of the run in a process of its own, and the most memory that it took.
+sites: CPU seconds of the run in a separate process, and its peak memory.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     context = multiprocessing.get_context("spawn")
     for sites in options.sites:
         with context.Pool(1) as pool:
-            given = (sites, options.filters)
-            seconds, peak, accuracy = pool.apply(measure_run, given)
+            sizes = (sites, options.filters)
+            seconds, peak, accuracy = pool.apply(measure_run, sizes)
         console.print(f"| {sites:,} | {seconds:.1f} | {peak:.2f} | {100 * accuracy:.2f} |")
 
 

@@ -72,7 +72,7 @@ class Studies:
 
 
 class Output(NamedTuple):
-    """What a run leaves: its records without their seconds, and the last model."""
+    """Output of a run: its records without times, and the last model."""
 
     records: list[dict[str, Any]]
     model: dict[str, Tensor]

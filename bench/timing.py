@@ -17,7 +17,7 @@ WALL: Clock = time.perf_counter
 
 @dataclass(frozen=True)
 class Seconds:
-    """What one side of a race took: the median, and from the fastest to the slowest run."""
+    """Times of one side of a benchmark: the median and the range."""
 
     median: float
     fastest: float
@@ -51,12 +51,12 @@ class Result:
     seconds: Seconds
     extra: float | None = None
     limit: float | None = None
-    most: float | None = None
+    ceiling: float | None = None
 
     @property
     def is_met(self) -> bool:
         is_small = self.extra is None or self.limit is None or self.extra < self.limit
-        is_quick = self.most is None or self.seconds.median <= self.most
+        is_quick = self.ceiling is None or self.seconds.median <= self.ceiling
         return self.outputs_equal and self.ratio >= self.bar and is_small and is_quick
 
     def to_dict(self) -> dict[str, object]:
@@ -77,7 +77,7 @@ class Entry:
     clock: Clock = CPU
     extra: Callable[[bool], float] | None = None
     limit: float | None = None
-    most: float | None = None
+    ceiling: float | None = None
 
     def run(self, is_quick: bool = False) -> Result:
         """Race, five runs each; ``is_quick`` is for tests: tiny, one run, times mean nothing."""
@@ -108,7 +108,7 @@ class Entry:
             seconds=ours,
             extra=extra,
             limit=self.limit,
-            most=self.most,
+            ceiling=self.ceiling,
         )
 
 

@@ -71,15 +71,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     measure(TRAINERS["closed form, random filters"])  # what is imported once
     reading = []
-    found: dict[str, list[Measured]] = {name: [] for name in TRAINERS}
+    results: dict[str, list[Measured]] = {name: [] for name in TRAINERS}
     for _ in range(options.repeats):
         reading.append(time_reading())
         for name, settings in TRAINERS.items():
-            found[name].append(measure(settings))
+            results[name].append(measure(settings))
     console = Console(width=200)
     console.print("| training | CPU seconds | up, MB | down, MB | accuracy |")
     console.print("|---|---:|---:|---:|---:|")
-    for name, runs in found.items():
+    for name, runs in results.items():
         seconds = median(run.seconds for run in runs) - median(reading)
         last = runs[-1]
         console.print(

@@ -20,7 +20,7 @@ INK = "var(--color-foreground-primary)"
 MUTED = "var(--color-foreground-muted)"
 RULE = "var(--color-background-border)"
 COLORS = ("var(--color-brand-primary)", MUTED)
-"""Of the strategy that a page is about, and of what it stands beside."""
+"""Colors of the strategy of the page and of its reference."""
 
 Scale = Callable[[float], float]
 
@@ -45,7 +45,7 @@ class Difference:
     high: float
 
 
-def draw_curves(curves: Sequence[Curve], score: str, about: str) -> str:
+def draw_curves(curves: Sequence[Curve], score: str, caption: str) -> str:
     """Scores over the logarithm of the labels, with a band of one standard deviation.
 
     ``about`` is what a reader hears who does not see the picture.
@@ -83,10 +83,10 @@ def draw_curves(curves: Sequence[Curve], score: str, about: str) -> str:
     ends = spread_apart([up(curve.scores[-1]) for curve in curves], LINE)
     for (curve, color), y in zip(colors, ends, strict=True):
         parts.append(_text(WIDTH - RIGHT + 8, y + 4, curve.name, "start", color))
-    return _svg(parts, HEIGHT, about)
+    return _svg(parts, HEIGHT, caption)
 
 
-def draw_differences(lines: Sequence[Difference], unit: str, about: str) -> str:
+def draw_differences(lines: Sequence[Difference], unit: str, caption: str) -> str:
     """One line for each setting: the difference, its interval, and where zero is."""
     left = 8 + 7 * max(len(line.name) for line in lines)
     height = TOP + 30 * len(lines) + BOTTOM
@@ -111,17 +111,17 @@ def draw_differences(lines: Sequence[Difference], unit: str, about: str) -> str:
         parts.append(
             f'<circle cx="{across(line.value):.1f}" cy="{y}" r="4" fill="{COLORS[0]}"/>'
         )
-    return _svg(parts, height, about)
+    return _svg(parts, height, caption)
 
 
-def nice_ticks(low: float, high: float, most: int = 6) -> list[float]:
+def nice_ticks(low: float, high: float, limit: int = 6) -> list[float]:
     """Round numbers from below ``low`` to above ``high``, about ``most`` of them.
 
     >>> nice_ticks(0.53, 0.98)
     [0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
     """
     width = max(high - low, 1e-9)
-    raw = width / (most - 1)
+    raw = width / (limit - 1)
     power = 10 ** math.floor(math.log10(raw))
     step = next(s * power for s in (1, 2, 2.5, 5, 10) if s * power >= raw * 0.999)
     first = math.floor(low / step + 1e-9)
@@ -178,9 +178,9 @@ def _text(x: float, y: float, text: str, anchor: str, color: str = INK) -> str:
     )
 
 
-def _svg(parts: Sequence[str], height: float, about: str) -> str:
+def _svg(parts: Sequence[str], height: float, caption: str) -> str:
     body = "".join(parts)
     return (
         f'<svg class="chart" role="img" viewBox="0 0 {WIDTH} {height}" '
-        f'aria-label="{escape(about, quote=True)}">{body}</svg>'
+        f'aria-label="{escape(caption, quote=True)}">{body}</svg>'
     )

@@ -78,7 +78,7 @@ SHAPE = re.compile(r"(?<=[(,])(\s?)\*(?=\w+\))")
 
 
 def escape_marks(
-    app: Sphinx, what: str, name: str, found: object, options: object, lines: list[str]
+    app: Sphinx, what: str, name: str, value: object, options: object, lines: list[str]
 ) -> None:
     """Let bars, and stars of shapes, stand for themselves, but in code and in examples."""
     for number, line in enumerate(lines):

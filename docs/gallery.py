@@ -50,20 +50,20 @@ class TableCurve:
     row: str
     beside: str
     score: str
-    about: str
+    caption: str
     columns: int = 4
 
 
 def on_kegg(row: str, beside: str = "random [1x25]") -> TableCurve:
     """The errors of a rival on one table of numbers."""
-    about = "Mean squared error on the table kegg, ten seeds; lower is better"
+    caption = "Mean squared error on the table kegg, ten seeds; lower is better"
     return TableCurve(
         page="fale.md",
         heading="### kegg",
         row=row,
         beside=beside,
         score="mean squared error",
-        about=about,
+        caption=caption,
     )
 
 
@@ -76,7 +76,7 @@ def on_fashion(row: str) -> TableCurve:
         row=row,
         beside="random",
         score="accuracy, %",
-        about=details,
+        caption=details,
     )
 
 
@@ -90,7 +90,7 @@ FROM_TABLES: dict[str, TableCurve] = {
         row="**FALE** [server]",
         beside="random [server]",
         score="mean squared error",
-        about="Mean squared error on the table protein, the same solver for both, ten seeds; lower "
+        caption="Mean squared error on the table protein, the same solver for both, ten seeds; lower "
         "is better",
     ),
     "fisher": on_fashion("fisher"),
@@ -106,9 +106,9 @@ RENAMED = {
 
 @dataclass(frozen=True)
 class Facts:
-    """What all pages are made from."""
+    """Data from which all pages are generated."""
 
-    about: Mapping[str, str]  # what each strategy does, in a line
+    summaries: Mapping[str, str]  # what each strategy does, in a line
     words: Mapping[str, Mapping[str, str]]  # when it helps, and when not
     scores: pd.DataFrame  # of the benchmark
     lines: Mapping[str, Sequence[TaskLine]]  # of each of its tasks
@@ -147,7 +147,7 @@ def read_facts() -> Facts:
         classes = count_classes(str(task))
         lines[str(task)] = task_lines(scores[scores["task"] == task], REFERENCE, classes)
     return Facts(
-        about={name: facts["summary"] for name, facts in words.items()},
+        summaries={name: facts["summary"] for name, facts in words.items()},
         words=words,
         scores=scores,
         lines=lines,
@@ -157,7 +157,7 @@ def read_facts() -> Facts:
 
 
 def plain_name(strategy: str) -> str:
-    """What a page is called, for a strategy as the benchmark writes it.
+    """Return the name of a strategy's page.
 
     >>> plain_name("core_set"), plain_name("chooser@audit=0.1")
     ('core-set', 'chooser')
@@ -242,7 +242,11 @@ def read_table_curve(table: TableCurve, name: str) -> list[Curve]:
 def strategy_page(name: str, cls: type, facts: Facts) -> str:
     """The page of one strategy."""
     contract: Contract = cls.contract
-    parts = [_title(name), f"{_capital(_rst(facts.about[name]))}.", paper_line(contract)]
+    parts = [
+        _title(name),
+        f"{_capital(_rst(facts.summaries[name]))}.",
+        paper_line(contract),
+    ]
     parts += picture(name, facts)
     parts += when(name, facts)
     parts += measured(name, facts)
@@ -270,31 +274,31 @@ def picture(name: str, facts: Facts) -> list[str]:
     if name in FROM_TABLES:
         table = FROM_TABLES[name]
         curves = read_table_curve(table, name)
-        about = f"{table.about}: {name} beside {table.beside}."
+        caption = f"{table.caption}: {name} beside {table.beside}."
         source = f"Source: ``studies/{table.page}``."
-        drawn = draw_curves(curves, table.score, about)
-        return [_raw(drawn), _caption(f"{about} Bands: one standard deviation. {source}")]
+        drawn = draw_curves(curves, table.score, caption)
+        return [_raw(drawn), _caption(f"{caption} Bands: one standard deviation. {source}")]
     lines = many_lines(name, facts)
     if lines:
-        about = (
+        caption = (
             f"Final accuracy of {name} minus random sampling, ten seeds, 95 % intervals."
         )
-        drawn = draw_differences(lines, "points above random sampling", about)
-        return [_raw(drawn), _caption(f"{about} {SOURCE_OF_MANY}")]
+        drawn = draw_differences(lines, "points above random sampling", caption)
+        return [_raw(drawn), _caption(f"{caption} {SOURCE_OF_MANY}")]
     return ["There is no figure: no learning curve was recorded."]
 
 
 def benchmark_curve(task: pd.DataFrame, name: str) -> Curve:
     """Mean and standard deviation of accuracy over seeds, at each number of labels."""
     rows = task[task["strategy"] == name]
-    found = rows.groupby("cycle").agg(
+    points = rows.groupby("cycle").agg(
         labels=("labels", "mean"), score=("accuracy", "mean"), spread=("accuracy", "std")
     )
     return Curve(
         name,
-        found["labels"].tolist(),
-        (100 * found["score"]).tolist(),
-        (100 * found["spread"]).tolist(),
+        points["labels"].tolist(),
+        (100 * points["score"]).tolist(),
+        (100 * points["spread"]).tolist(),
     )
 
 
@@ -302,14 +306,14 @@ def chart_of_benchmark(task: pd.DataFrame, name: str, beside: str) -> list[str]:
     """The picture of a strategy that is in the benchmark."""
     curves = [benchmark_curve(task, name), benchmark_curve(task, beside)]
     title = task_title(FIRST_TASK)
-    about = (
+    caption = (
         f"Accuracy of {name} beside {beside} by number of labels, on {title}, "
         f"{count_seeds(task, name, beside)}."
     )
-    drawn = draw_curves(curves, "accuracy, %", about)
+    drawn = draw_curves(curves, "accuracy, %", caption)
     return [
         _raw(drawn),
-        _caption(f"{about} Bands: one standard deviation. {SOURCE_OF_FEW}"),
+        _caption(f"{caption} Bands: one standard deviation. {SOURCE_OF_FEW}"),
     ]
 
 
@@ -322,7 +326,7 @@ def count_seeds(task: pd.DataFrame, name: str, beside: str) -> str:
 
 
 def task_title(task: str) -> str:
-    """What a task of the benchmark is called in a sentence."""
+    """Return the title of a benchmark task in a sentence."""
     title = load_recipes()[task].title.removeprefix("Benchmark: ")
     if task.endswith(FEDAVG):
         return f"{title}, by FedAvg"
@@ -402,7 +406,7 @@ ELSEWHERE = {
 
 
 def word_of(interval: tuple[float, float, float]) -> str:
-    """What an interval says of the difference.
+    """Return the result that an interval implies.
 
     >>> word_of((1.0, 0.2, 1.8)), word_of((0.1, -0.5, 0.7)), word_of((-1.0, -1.8, -0.2))
     ('above', 'not significant', 'below')
@@ -418,11 +422,11 @@ def word_of(interval: tuple[float, float, float]) -> str:
 def many_lines(name: str, facts: Facts) -> list[Difference]:
     """The four settings with many labels as lines of a chart."""
     row = _row_of_many(name)
-    found = []
+    lines = []
     for setting, rows in facts.many.items():
         if row in rows:
-            found.append(Difference(setting, *rows[row]))
-    return found
+            lines.append(Difference(setting, *rows[row]))
+    return lines
 
 
 def costs(name: str, facts: Facts) -> list[str]:
@@ -444,7 +448,7 @@ def costs(name: str, facts: Facts) -> list[str]:
 
 
 def reveals(contract: Contract) -> list[str]:
-    """What the coordinator sees, by the contract."""
+    """Return the values that the coordinator sees, by the disclosure declaration."""
     rows = []
     for operation, words in contract.asked.items():
         for verb, what in words.items():
@@ -476,7 +480,7 @@ def reveals(contract: Contract) -> list[str]:
 
 
 def missing_words(contract: Contract) -> str:
-    """What happens without a site, as the end of a sentence that begins with 'it'."""
+    """Describe the effect of a missing site, as the end of a sentence that begins with 'it'."""
     words = contract.missing.rstrip(".")
     if words.split()[0].rstrip(":,") in ("goes", "stops"):
         return words
@@ -509,11 +513,11 @@ def use(name: str, cls: type, contract: Contract) -> list[str]:
     return parts
 
 
-def index_page(found: Sequence[str], facts: Facts) -> str:
+def index_page(pages: Sequence[str], facts: Facts) -> str:
     """All strategies, with what each does and how it did on the task of the pictures."""
     by_name = {line.strategy: line for line in facts.lines[FIRST_TASK]}
     rows = []
-    for name in found:
+    for name in pages:
         line = by_name.get(name)
         shown = "–"
         if name == REFERENCE:
@@ -523,8 +527,8 @@ def index_page(found: Sequence[str], facts: Facts) -> str:
         cost = facts.costs.get(name)
         exchanges = cost["exchanges"] if cost else "–"
         link = f":doc:`{name}`"
-        rows.append([link, _rst(facts.about[name]), shown, exchanges])
-    listed = "\n".join(f"   {name}" for name in found)
+        rows.append([link, _rst(facts.summaries[name]), shown, exchanges])
+    listed = "\n".join(f"   {name}" for name in pages)
     title = "Query strategies"
     intro = (
         "One page per query strategy (acquisition function): a figure, when it helps and when it "

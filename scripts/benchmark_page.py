@@ -60,7 +60,7 @@ REFERENCE = "random"
 JUDGED = "typical_unsure"
 """The strategy that is compared task by task, over tasks and in every cell."""
 SHORT_LIST = ("random", "margin", "typicality", "typical")
-"""What it is compared with where a test is for these alone."""
+"""Strategies of the comparison where a test covers only these."""
 SEEN = 5
 SEEN_OF_TASK = {"benchmark/heart": 15}
 """Seeds of a task, from 0 on, that had been looked at before `JUDGED` was thought of."""
@@ -84,10 +84,10 @@ def join(out: Path, folders: Sequence[Path]) -> None:
     for folder in folders:
         for file in sorted(folder.glob("*/study.json")):
             studies.append((tasks[file.parent.name], file.parent))
-    found = [read_scores(studies)]
+    parts = [read_scores(studies)]
     if out.exists():
-        found.insert(0, pd.read_parquet(out, engine="pyarrow")[list(COLUMNS)])
-    scores = pd.concat(found, ignore_index=True).drop_duplicates(KEY)
+        parts.insert(0, pd.read_parquet(out, engine="pyarrow")[list(COLUMNS)])
+    scores = pd.concat(parts, ignore_index=True).drop_duplicates(KEY)
     order = {task.name: at for at, task in enumerate(known)}
     scores = scores.sort_values(
         ["task", "strategy", "seed", "cycle"],
@@ -102,12 +102,12 @@ def join(out: Path, folders: Sequence[Path]) -> None:
 
 def rows_by_task(scores: pd.DataFrame, tasks: Sequence[Recipe]) -> dict[str, pd.DataFrame]:
     """The scores of each of the tasks that has some, but for those on which constants were found."""
-    found = {}
+    by_task = {}
     for task in tasks:
         rows = scores[scores["task"] == task.name]
         if not rows.empty and task.name.removesuffix(FEDAVG) not in TUNED:
-            found[task.name] = rows
-    return found
+            by_task[task.name] = rows
+    return by_task
 
 
 def areas_by_task(by_task: Mapping[str, pd.DataFrame]) -> dict[str, Areas]:
@@ -143,21 +143,21 @@ def describe(verdict: Verdict | None) -> str:
         return "–"
     low = f"{100 * verdict.interval.low:+.2f}"
     high = f"{100 * verdict.interval.high:+.2f}"
-    said = f"{100 * verdict.difference:+.2f} [{low}, {high}] against {verdict.rival}"
+    text = f"{100 * verdict.difference:+.2f} [{low}, {high}] against {verdict.rival}"
     p = f"Holm p {p_text(verdict.holm)}, not worse p {p_text(verdict.not_worse)}"
-    return f"{said}: **{verdict.outcome}** (n {verdict.seeds}, {p})"
+    return f"{text}: **{verdict.outcome}** (n {verdict.seeds}, {p})"
 
 
-def describe_pair(of_task: Areas, found: Comparison | None) -> str:
-    """What two strategies differ by on a task, as a cell."""
-    if found is None:
+def describe_pair(of_task: Areas, comparison: Comparison | None) -> str:
+    """Return the difference of two strategies on a task as a table cell."""
+    if comparison is None:
         return "–"
-    low = f"{100 * found.interval.low:+.2f}"
-    high = f"{100 * found.interval.high:+.2f}"
-    p = not_worse(differences(of_task[found.strategy], of_task[found.reference]))
+    low = f"{100 * comparison.interval.low:+.2f}"
+    high = f"{100 * comparison.interval.high:+.2f}"
+    p = not_worse(differences(of_task[comparison.strategy], of_task[comparison.reference]))
     return (
-        f"{100 * found.difference:+.2f} [{low}, {high}] (n {found.pairs}, Holm p "
-        f"{p_text(found.holm)}, not worse p {p_text(p)})"
+        f"{100 * comparison.difference:+.2f} [{low}, {high}] (n {comparison.pairs}, Holm p "
+        f"{p_text(comparison.holm)}, not worse p {p_text(p)})"
     )
 
 
@@ -173,10 +173,10 @@ def count_seeds(scores: pd.DataFrame) -> str:
     for strategy in sorted(seeds, key=lambda strategy: -sum(seeds[strategy].values())):
         cells = [strategy]
         for task in solved:
-            said = [str(seeds[strategy].get(task, "–"))]
+            counts = [str(seeds[strategy].get(task, "–"))]
             if f"{task}{FEDAVG}" in seeds[strategy]:
-                said.append(str(seeds[strategy][f"{task}{FEDAVG}"]))
-            cells.append(" / ".join(said))
+                counts.append(str(seeds[strategy][f"{task}{FEDAVG}"]))
+            cells.append(" / ".join(counts))
         lines.append(cells)
     return write_table(["strategy", *map(shorten, solved)], lines)
 
@@ -209,19 +209,22 @@ def compare_with_best(scores: pd.DataFrame, tasks: Sequence[Recipe]) -> str:
 
 
 def compare_by_task(
-    found: Mapping[str, Areas], strategy: str, rivals: Sequence[str]
+    areas: Mapping[str, Areas], strategy: str, rivals: Sequence[str]
 ) -> str:
     """A strategy against some others on each task, by its seeds, with Holm's correction over these; n
     is how many seeds both have."""
     rows = []
-    for task, of_task in found.items():
+    for task, of_task in areas.items():
         pairs = []
         for rival in rivals:
             if len(set(of_task.get(strategy, ())) & set(of_task.get(rival, ()))) > 1:
                 pairs.append((strategy, rival))
         compared = {}
         if pairs:
-            compared = {each.reference: each for each in compare_pairs(of_task, pairs)}
+            compared = {
+                comparison.reference: comparison
+                for comparison in compare_pairs(of_task, pairs)
+            }
         cells = [shorten(task)]
         for rival in rivals:
             cells.append(describe_pair(of_task, compared.get(rival)))
@@ -230,7 +233,7 @@ def compare_by_task(
 
 
 def compare_over_tasks(
-    found: Mapping[str, Areas], strategy: str, rivals: Sequence[str]
+    areas: Mapping[str, Areas], strategy: str, rivals: Sequence[str]
 ) -> list[Comparison]:
     """A strategy against each rival by the exact signed-rank test over tasks, with Holm's correction
     over rivals.
@@ -242,7 +245,7 @@ def compare_over_tasks(
     for rival in rivals:
         mine: dict[int, float] = {}
         theirs: dict[int, float] = {}
-        for at, areas_there in enumerate(found.values()):
+        for at, areas_there in enumerate(areas.values()):
             one = areas_there.get(strategy, {})
             other = areas_there.get(rival, {})
             seeds = sorted(set(one) & set(other))
@@ -259,21 +262,21 @@ def compare_over_tasks(
     return compare_pairs(means, pairs)
 
 
-def write_over_tasks(found: Mapping[str, Areas], strategy: str) -> str:
+def write_over_tasks(areas: Mapping[str, Areas], strategy: str) -> str:
     """A strategy against all others over tasks."""
-    names = dict.fromkeys(name for areas_there in found.values() for name in areas_there)
+    names = dict.fromkeys(name for areas_there in areas.values() for name in areas_there)
     rivals = [name for name in names if name != strategy]
-    compared = compare_over_tasks(found, strategy, rivals)
+    compared = compare_over_tasks(areas, strategy, rivals)
     rows = []
-    for each in sorted(compared, key=lambda each: -each.difference):
+    for comparison in sorted(compared, key=lambda comparison: -comparison.difference):
         rows.append(
             [
-                each.reference,
-                str(each.pairs),
-                str(each.wins),
-                f"{100 * each.difference:+.2f}",
-                p_text(each.wilcoxon),
-                p_text(each.holm),
+                comparison.reference,
+                str(comparison.pairs),
+                str(comparison.wins),
+                f"{100 * comparison.difference:+.2f}",
+                p_text(comparison.wilcoxon),
+                p_text(comparison.holm),
             ]
         )
     heads = ["against", "tasks", "ahead on", "mean difference, points", "p", "Holm p"]
@@ -292,11 +295,11 @@ def only_unseen(scores: pd.DataFrame) -> pd.DataFrame:
 
 def cells_of(rows: pd.DataFrame) -> Cells:
     """The accuracies of a task, by strategy, cycle and seed."""
-    found: dict[str, dict[int, dict[int, float]]] = {}
+    cells: dict[str, dict[int, dict[int, float]]] = {}
     for row in rows.itertuples(index=False):
-        of_strategy = found.setdefault(str(row.strategy), {})
+        of_strategy = cells.setdefault(str(row.strategy), {})
         of_strategy.setdefault(int(row.cycle), {})[int(row.seed)] = float(row.accuracy)
-    return found
+    return cells
 
 
 def judge_cells(rows: pd.DataFrame) -> dict[str, int]:
@@ -306,12 +309,12 @@ def judge_cells(rows: pd.DataFrame) -> dict[str, int]:
     The best rival is found after the fact, among those with `ENOUGH` seeds, by means over the seeds
     that both have.  Holm's correction is over all rivals and budgets of the task.
     """
-    found = cells_of(rows)
-    cycles = [cycle for cycle in found[JUDGED] if A_CLASS[cycle - 1] <= UNTIL]
+    cells = cells_of(rows)
+    cycles = [cycle for cycle in cells[JUDGED] if A_CLASS[cycle - 1] <= UNTIL]
     pairs: dict[tuple[int, str], list[float]] = {}
     for cycle in cycles:
-        mine = found[JUDGED][cycle]
-        for strategy, of_cycle in found.items():
+        mine = cells[JUDGED][cycle]
+        for strategy, of_cycle in cells.items():
             theirs = of_cycle.get(cycle, {})
             if strategy not in OURS and len(set(mine) & set(theirs)) >= ENOUGH:
                 pairs[cycle, strategy] = differences(mine, theirs)
@@ -344,13 +347,16 @@ def count_cells(scores: pd.DataFrame) -> str:
         total = dict.fromkeys(OUTCOMES, 0)
         for task, of_task in rows_by_task(scores, tasks).items():
             outcomes = judge_cells(of_task)
-            counts = [str(outcomes[each]) for each in OUTCOMES]
+            counts = [str(outcomes[outcome]) for outcome in OUTCOMES]
             rows.append([trainer, shorten(task), str(sum(outcomes.values())), *counts])
             for item in OUTCOMES:
                 total[item] += outcomes[item]
         n = sum(total.values())
         if n:
-            shares = [f"{total[each]} ({100 * total[each] / n:.0f} %)" for each in OUTCOMES]
+            shares = [
+                f"{total[outcome]} ({100 * total[outcome] / n:.0f} %)"
+                for outcome in OUTCOMES
+            ]
             rows.append([trainer, "all", str(n), *shares])
     return write_table(["trainer", "task", "cells", *OUTCOMES], rows)
 
@@ -361,8 +367,8 @@ def count_cells(scores: pd.DataFrame) -> str:
 def gain_of(of_task: Areas, strategy: str) -> str:
     """Points of area over random rows, as a cell; with a star where the exact test over seeds, with
     Holm's correction over the short list, tells them from nothing."""
-    listed = [each for each in (*SHORT_LIST[1:], JUDGED) if each in of_task]
-    compared = compare_pairs(of_task, [(each, REFERENCE) for each in listed])
+    listed = [name for name in (*SHORT_LIST[1:], JUDGED) if name in of_task]
+    compared = compare_pairs(of_task, [(name, REFERENCE) for name in listed])
     for item in compared:
         if item.strategy == strategy:
             star = "\\*" if item.is_distinct else ""
@@ -414,7 +420,7 @@ def compare_levels(scores: pd.DataFrame) -> str:
 
 
 def build_sections() -> dict[str, Callable[[], str]]:
-    """What each section of the page holds, by name, in the order of the page."""
+    """Return the functions that write the sections of the page, in order."""
     scores = pd.read_parquet(PUBLISHED, engine="pyarrow")
     solved = areas_by_task(rows_by_task(scores, SOLVED))
     trained = areas_by_task(rows_by_task(scores, TRAINED))

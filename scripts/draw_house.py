@@ -42,7 +42,7 @@ def read_arrows(source: Path) -> Arrows:
 
 def imported_packages(tree: ast.Module) -> set[str]:
     """The folders of Fallow that a module imports from."""
-    found: set[str] = set()
+    packages: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
@@ -53,8 +53,8 @@ def imported_packages(tree: ast.Module) -> set[str]:
         for name in names:
             package, _, rest = name.partition(".")
             if package == "fallow" and rest:
-                found.add(rest.partition(".")[0])
-    return found
+                packages.add(rest.partition(".")[0])
+    return packages
 
 
 def find_rows(arrows: Arrows) -> dict[str, int]:
@@ -105,8 +105,8 @@ def place_boxes(rows: dict[str, int]) -> dict[str, tuple[float, float]]:
     for row in range(top + 1):
         in_row = sorted(package for package, its_row in rows.items() if its_row == row)
         gap = (WIDTH - 2 * MARGIN - len(in_row) * BOX_WIDTH) / (len(in_row) + 1)
-        for place, package in enumerate(in_row):
-            x = MARGIN + gap * (place + 1) + BOX_WIDTH * place
+        for column, package in enumerate(in_row):
+            x = MARGIN + gap * (column + 1) + BOX_WIDTH * column
             y = MARGIN + ROW_HEIGHT * (top - row)
             corners[package] = (x, y)
     return corners

@@ -49,7 +49,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Page:
-    """What is compared: of which studies, which strategies, and in which pairs."""
+    """Studies, strategies and pairs that are compared."""
 
     parts: tuple[Part, ...]
     strategies: tuple[str, ...]
@@ -119,7 +119,7 @@ def tables_of(cells: Cells) -> list[str]:
 
 
 def read_sent(runs: Path, strategies: Sequence[str]) -> dict[tuple[str, str], float]:
-    """What all sites send for one selection of `BYTES_AT` rows, in kB."""
+    """Return the data that all sites send for one selection of `BYTES_AT` examples, in kB."""
     sent: dict[tuple[str, str], float] = {}
     for table in TABLES:
         study = read_study(runs / f"many-{table}")
@@ -177,8 +177,8 @@ def count_row(pairs: Sequence[Sequence[float]]) -> tuple[str, ...]:
     median difference is below 0."""
     medians = [median(pair) for pair in pairs]
     means = [fmean(item) for item in pairs]
-    ranks = [wilcoxon_exact(each) for each in pairs]
-    t = [paired_t(each) for each in pairs]
+    ranks = [wilcoxon_exact(differences) for differences in pairs]
+    t = [paired_t(differences) for differences in pairs]
     return (
         count_outcomes(ranks, medians),
         count_outcomes(holm(ranks), medians),

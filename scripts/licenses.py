@@ -19,11 +19,11 @@ def main() -> None:
         sys.stdout.write(f"{name:32} {package.version:16} {license(package)}\n")
 
 
-def _field(about: PackageMetadata, name: str) -> str:
+def _field(package: PackageMetadata, name: str) -> str:
     """A field of a package's metadata, or nothing."""
-    if name not in about:
+    if name not in package:
         return ""
-    return about[name]
+    return package[name]
 
 
 def license(package: Distribution) -> str:

@@ -70,9 +70,9 @@ def main() -> None:
         parts[TORCH if entry.startswith(OF_TORCH) else LOCK].append(entry)
     needed = entries(compiled(OF_PARTIES))
     parts[DEPLOY] = [entry for entry in needed if not entry.startswith(OF_TORCH)]
-    for name, found in parts.items():
-        (ROOT / name).write_text(HEADS[name] + "".join(found), encoding="utf-8")
-        sys.stdout.write(f"{name}: {len(found)} packages\n")
+    for name, blocks in parts.items():
+        (ROOT / name).write_text(HEADS[name] + "".join(blocks), encoding="utf-8")
+        sys.stdout.write(f"{name}: {len(blocks)} packages\n")
 
 
 def compiled(extras: Sequence[str]) -> str:
@@ -99,8 +99,8 @@ def entries(text: str) -> list[str]:
     >>> entries("a==1 \\\\\\n    --hash=sha256:0\\nb==2 \\\\\\n    --hash=sha256:1\\n")
     ['a==1 \\\\\\n    --hash=sha256:0\\n', 'b==2 \\\\\\n    --hash=sha256:1\\n']
     """
-    found = re.findall(r"^[^\s#].*\n(?:[ \t]+--hash.*\n)+", text, re.MULTILINE)
-    return [entry.replace(EVERYWHERE, "", 1) for entry in found]
+    blocks = re.findall(r"^[^\s#].*\n(?:[ \t]+--hash.*\n)+", text, re.MULTILINE)
+    return [entry.replace(EVERYWHERE, "", 1) for entry in blocks]
 
 
 if __name__ == "__main__":

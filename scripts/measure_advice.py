@@ -51,13 +51,13 @@ def write_tables(folders: Sequence[Path]) -> None:
     for folder in folders:
         for file in sorted(folder.glob("*/study.json")):
             study = read_study(file.parent)
-            held = next(
+            values = next(
                 (cell.partition for cell in study.cells if cell.partition is not None), None
             )
             name = str(study.study.recipe["name"])
-            if held is None or name not in set(scores["task"]):
+            if values is None or name not in set(scores["task"]):
                 continue
-            facts = facts_of_counts(held.matrix)
+            facts = facts_of_counts(values.matrix)
             worlds[name] = (facts.classes, facts.sites, facts.apart, facts.uneven)
     missing = sorted(set(scores["task"]) - set(worlds))
     if missing:
@@ -72,8 +72,11 @@ def write_tables(folders: Sequence[Path]) -> None:
 def measure_task(
     table: AdviceTable, task: str, start: float
 ) -> tuple[str, str, float, float] | None:
-    """What is advised for a task that is left out, the best strategy there, the regret of what is
-    advised, and that of the usual strategy, in points; None beyond the task's labels."""
+    """Return the advice for a task that is left out, the best strategy, and two regrets in points.
+
+    The regrets are those of the advised and of the default strategy. The result is None beyond the
+    task's number of labels.
+    """
     facts = table.worlds[task]
     rows = table.scores[table.scores["task"] == task]
     if start * facts.classes >= rows["labels"].max():
@@ -100,7 +103,7 @@ def measure_task(
 
 
 def regret_lines() -> list[str]:
-    """What advice costs on each task that is left out, as a table, and the means."""
+    """Return a table of the regret of advice on each task that is left out, with means."""
     table = read_table()
     lines = [
         "| task | labels a class | advised | best | regret, points | of the usual one |",
@@ -110,10 +113,10 @@ def regret_lines() -> list[str]:
     usual = []
     for task in table.worlds:
         for start in STARTS:
-            found = measure_task(table, task, start)
-            if found is None:
+            outcome = measure_task(table, task, start)
+            if outcome is None:
                 continue
-            strategy, best, regret, of_usual = found
+            strategy, best, regret, of_usual = outcome
             name = task.rpartition("/")[2]
             lines.append(
                 f"| {name} | {start:.0f} to {AHEAD * start:.0f} | {strategy} | {best} | {regret:.2f} "

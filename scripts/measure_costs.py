@@ -1,4 +1,4 @@
-"""What one selection of each strategy costs: exchanges, and bytes of a site.
+"""Measure the cost of one selection of each strategy: exchanges and bytes per site.
 
     python scripts/measure_costs.py            write studies/costs.csv
     python scripts/measure_costs.py --check margin
@@ -41,7 +41,7 @@ EXTRA: dict[str, dict[str, Any]] = {"chooser": {"audit": 0.1}}
 
 @dataclass(frozen=True)
 class Cost:
-    """Of the selections of a run: exchanges, and bytes of one of the sites."""
+    """Cost of the selections of a run: exchanges, and bytes of one site."""
 
     exchanges: int
     up: float
@@ -95,7 +95,7 @@ def measure(name: str, cls: type[Query]) -> dict[str, str]:
 
 
 def of_selection(lines: Sequence[Mapping[str, object]], verbs: Mapping[str, str]) -> Cost:
-    """Of the lines of "What left each site" those of the strategy's own verbs."""
+    """Return the lines of "What left each site" that belong to the strategy."""
     own = [line for line in lines if line["verb"] in verbs]
     return Cost(
         sum(int(str(line["exchanges"])) for line in own),
@@ -110,7 +110,7 @@ def find_strategies() -> dict[str, type]:
 
 
 def read_table() -> dict[str, dict[str, str]]:
-    """What was measured before."""
+    """Read the earlier measurements."""
     with TABLE.open(newline="", encoding="utf-8") as file:
         return {row["strategy"]: row for row in csv.DictReader(file)}
 

@@ -63,8 +63,8 @@ def run_all(
     for seed in seeds:
         for data, world in worlds.items():
             for audit in audits:
-                about = (data, audit, seed)
-                if about in done:
+                key = (data, audit, seed)
+                if key in done:
                     continue
                 run = fl.run(
                     world,
@@ -75,13 +75,13 @@ def run_all(
                     progress=False,
                     **SETTINGS,
                 )
-                line = {"about": about, "cycles": list(read_cycles(run.records))}
+                line = {"about": key, "cycles": list(read_cycles(run.records))}
                 with file.open("a", encoding="utf-8") as out:
                     out.write(json.dumps(line) + "\n")
 
 
 def read_cycles(records: Any) -> Iterator[dict[str, Any]]:
-    """What each cycle's record says that is needed here."""
+    """Yield the fields of each cycle's record that are needed here."""
     for record in records.to_dict("records"):
         per_site = record["per_site"]
         others = [score for site, score in per_site.items() if site != SEEN]
@@ -117,7 +117,7 @@ MARGIN = 0.25  # of the labels that a target takes in all
 
 @dataclass
 class Found:
-    """What forecasts said and what came: each list has one entry a forecast."""
+    """Forecasts and actual values: each list has one entry per forecast."""
 
     inside: list[bool] = field(default_factory=list)
     width: list[float] = field(default_factory=list)
@@ -154,7 +154,7 @@ def points_of(cycles: list[dict[str, Any]], source: str) -> list[Point]:
 
 
 def ask(
-    found: Found, cycles: list[dict[str, Any]], source: str, at: int, ahead: int
+    errors: Found, cycles: list[dict[str, Any]], source: str, at: int, ahead: int
 ) -> None:
     """One forecast after cycle ``at`` of what ``ahead`` cycles more bring.
 
@@ -170,13 +170,13 @@ def ask(
     more = then["labels"] - now["labels"]
     truth = then["true"] - now["true"]
     gain = curve.gain(more)
-    found.inside.append(gain.low <= truth <= gain.high)
-    found.width.append(gain.high - gain.low)
-    found.away.append(abs(gain.middle - truth))
+    errors.inside.append(gain.low <= truth <= gain.high)
+    errors.width.append(gain.high - gain.low)
+    errors.away.append(abs(gain.middle - truth))
     reach = curve.labels_to(1 - then["true"])
-    found.in_labels.append(reach.low <= more <= reach.high)
+    errors.in_labels.append(reach.low <= more <= reach.high)
     together = now["labels"] + reach.middle
-    found.near.append(abs(together / then["labels"] - 1) <= MARGIN)
+    errors.near.append(abs(together / then["labels"] - 1) <= MARGIN)
 
 
 def measure(file: Path) -> None:
@@ -191,15 +191,15 @@ def measure(file: Path) -> None:
     for data in DATA:
         for name, source in SOURCES.items():
             for ahead in AHEAD:
-                found = Found()
+                errors = Found()
                 for run in runs:
                     if run["about"][0] != data or (
                         source == "audit" and not run["about"][1]
                     ):
                         continue
                     for at in range(FIRST, len(run["cycles"]) - ahead):
-                        ask(found, run["cycles"], source, at, ahead)
-                print(f"| {data} | {name} | {100 * ahead} | {found.row()} |")
+                        ask(errors, run["cycles"], source, at, ahead)
+                print(f"| {data} | {name} | {100 * ahead} | {errors.row()} |")
     print()
     measure_audits(runs)
     print()
@@ -208,7 +208,7 @@ def measure(file: Path) -> None:
 
 @dataclass
 class Audits:
-    """What the audits of some runs said and what was true of the pool, in shares of 1."""
+    """Estimates of evaluation sets and true values of the pool, as fractions."""
 
     inside: list[bool] = field(default_factory=list)
     width: list[float] = field(default_factory=list)

@@ -85,12 +85,12 @@ class Fault:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one planted fault."""
+    """Outcome of one planted fault."""
 
     fault: Fault
     what: str
     seconds: float
-    told: str  # the end of what the tests wrote
+    output: str  # the end of what the tests wrote
 
     @property
     def is_good(self) -> bool:
@@ -195,9 +195,9 @@ def _check_python(fault: Fault, text: str) -> None:
 
 
 def choose(faults: Sequence[Fault], many: int, seed: str) -> list[Fault]:
-    """So many faults, the same for the same seed, in their order in the tables.
+    """Draw a number of faults by the seed, in their order in the tables.
 
-    Which ones depends on each name alone, so a fault that is added changes one of them at most.
+    The choice depends on each name alone, so that an added fault changes at most one of them.
     """
 
     def draw(fault: Fault) -> str:
@@ -287,13 +287,13 @@ class Copy:
         """The exit code of pytest, None where it did not end in time, and what it wrote."""
         line = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
         # a file and no pipe: what tests left behind may hold on to it for ever
-        with tempfile.TemporaryFile() as told:
+        with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(
                 [*line, *tests],
                 cwd=self.folder,
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
-                stdout=told,
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
@@ -305,8 +305,8 @@ class Copy:
                 with suppress(ProcessLookupError):  # of tests that left something behind
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-            told.seek(0)
-            return process.returncode, told.read().decode(errors="replace")
+            output.seek(0)
+            return process.returncode, output.read().decode(errors="replace")
 
     def try_fault(self, fault: Fault) -> Outcome:
         """Plant a fault, run its tests, and take it out again."""
@@ -315,16 +315,16 @@ class Copy:
         whole = path.read_bytes()
         path.write_text(plant(fault, self.folder), encoding="utf-8")
         try:
-            code, told = self.run(fault.tests, LIMIT)
+            code, output = self.run(fault.tests, LIMIT)
             if code is None:  # of a machine that was busy as of tests that wait for ever
-                code, told = self.run(fault.tests, LIMIT)
+                code, output = self.run(fault.tests, LIMIT)
         finally:
             path.write_bytes(whole)
         if code is None:
             what = HUNG
         else:
             what = WHAT_CODES_MEAN.get(code, BROKEN)
-        return Outcome(fault, what, time.monotonic() - started, tail(told))
+        return Outcome(fault, what, time.monotonic() - started, tail(output))
 
 
 def tail(text: str) -> str:
@@ -340,11 +340,11 @@ def check_unplanted(copy: Copy, faults: Sequence[Fault]) -> float:
     for fault in faults:
         tests |= dict.fromkeys(fault.tests)
     started = time.monotonic()
-    code, told = copy.run(tests, WHOLE)
+    code, output = copy.run(tests, WHOLE)
     if code != PASSED:
         raise Wrong(
             "the tests fail without any fault, so they show nothing; put them right first:\n"
-            f"{tail(told)}"
+            f"{tail(output)}"
         )
     return time.monotonic() - started
 
@@ -390,7 +390,7 @@ def show(outcomes: Sequence[Outcome]) -> None:
         if not outcome.is_good:
             fault = outcome.fault
             print(f"\n{outcome.what}: {fault} ({fault.file})\n  {' '.join(fault.tests)}")
-            print("\n".join(f"  | {line}" for line in outcome.told.splitlines()))
+            print("\n".join(f"  | {line}" for line in outcome.output.splitlines()))
 
 
 def write(
@@ -453,12 +453,12 @@ def run(options: argparse.Namespace) -> int:
     if options.only:
         faults = find_named(faults, options.only)
     seed = None
-    about = ""
+    suffix = ""
     if options.sample is not None:
         seed = options.seed or commit(root)
         faults = choose(faults, options.sample, seed)
-        about = f"; sample of seed {seed}"
-    print(f"{len(faults)} of {len(every)} faults{about}", flush=True)
+        suffix = f"; sample of seed {seed}"
+    print(f"{len(faults)} of {len(every)} faults{suffix}", flush=True)
     if options.check:
         for fault in faults:
             print(fault)

@@ -122,17 +122,17 @@ def build_packages() -> tuple[Path, Path, Path]:
     """The sdist of what git tracks, the wheel of what the sdist holds, and that of the papers."""
     shutil.rmtree(DIST, ignore_errors=True)
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
+        path = Path(folder)
         tracked = output("git", "ls-files", "-z").split("\0")
-        source = place / "source"
+        source = path / "source"
         for name in filter(None, tracked):
             target = source / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, target)
         sdist = build("sdist", source)
         with tarfile.open(sdist) as archive:
-            archive.extractall(place / "unpacked", filter="data")
-        (unpacked,) = (place / "unpacked").iterdir()
+            archive.extractall(path / "unpacked", filter="data")
+        (unpacked,) = (path / "unpacked").iterdir()
         wheel = build("wheel", unpacked)
         papers = build("wheel", source / "studies" / "fallow-papers")
     return sdist, wheel, papers
@@ -203,16 +203,16 @@ def measure_install(packages: Path) -> tuple[float, float]:
     return count_megabytes(install["fallow"]), sum(megabytes)
 
 
-def collect_needs(name: str, found: Mapping[str, metadata.Distribution]) -> set[str]:
+def collect_needs(name: str, installed: Mapping[str, metadata.Distribution]) -> set[str]:
     """A package and all that it needs, without extras."""
     needs: set[str] = set()
     waiting = [name]
     while waiting:
         package = canonicalize_name(waiting.pop())
-        if package in needs or package not in found:
+        if package in needs or package not in installed:
             continue
         needs.add(package)
-        for text in found[package].requires or []:
+        for text in installed[package].requires or []:
             requirement = Requirement(text)
             if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
                 waiting.append(requirement.name)
@@ -220,7 +220,7 @@ def collect_needs(name: str, found: Mapping[str, metadata.Distribution]) -> set[
 
 
 def count_megabytes(package: metadata.Distribution) -> float:
-    """What the files of a package take, in 10^6 bytes."""
+    """Return the size of a package's files, in 10^6 bytes."""
     paths = [Path(str(file.locate())) for file in package.files or []]
     return sum(path.stat().st_size for path in paths if path.is_file()) / 1e6
 
@@ -241,7 +241,7 @@ def write_sums(*files: Path) -> None:
 
 
 def output(*command: str) -> str:
-    """What a command of this repository prints."""
+    """Return the output of a command of this repository."""
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     return done.stdout.strip()
 

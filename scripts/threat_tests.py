@@ -74,7 +74,7 @@ def appendix(page: str, tests: Mapping[str, Sequence[str]]) -> str:
     ]
     limits = (
         "",
-        'attacks that succeed, as "What is not stopped" says',
+        'attacks that succeed, as "Attacks that are not prevented" says',
         tests.get(LIMITS, ()),
     )
     text = HEAD

@@ -58,7 +58,7 @@ class Walk:
         return str(self.folder / name / "study")
 
     def run(self, *words: str) -> str:
-        """What a command writes; it must end well."""
+        """Return the output of a command, which must succeed."""
         done = subprocess.run(
             [FALLOW, *words], capture_output=True, text=True, check=False, timeout=LONG
         )
@@ -89,7 +89,7 @@ class Walk:
         self.start(name, what, "start", self.study(name))
 
     def kill(self, name: str) -> None:
-        """By force; what it started itself goes on or ends by itself."""
+        """Kill a process. Its child processes are not touched."""
         process = self.running.pop(name)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
@@ -160,7 +160,7 @@ class Walk:
 
 
 def prepare(folder: Path, link: str) -> Walk:
-    """What the stranger does first: `prepare.sh`, as the documents have it."""
+    """Run `prepare.sh` as the documentation describes."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     for name in (LEADER, *SITES):

@@ -22,14 +22,20 @@ NAMES = {
     *("about", "anew", "each", "errand", "found", "given", "gone", "held", "letters"),
     *("most", "place", "purse", "said", "told"),
 }
-OPENINGS = re.compile(r"(What|Who|Whose|So many|So much|Of|Behind|By)\b(?!.*\?)")
+ALLOWED = {("ask.py", "each"), ("client.py", "each"), ("contract.py", "each")}
+"""Files and names that stay: ``ask.each`` is an operation of the protocol."""
+OPENINGS = re.compile(
+    r"(What|Who|Whose|So many|So much|Of|Behind|By(?! default))\b(?!.*\?)"
+)
+TITLE = "What leaves a site"
+"""Title of a page and of a section of reports, which may open so."""
 BRITISH = re.compile(
     r"\w*(?:(?:un)?labell(?:ed|ing)\b|(?<!aria-)colour|neighbour|behaviour|favour|centre|catalogue|"
     r"licence|learnt\b|grey\b|(?:standard|normal|optim|personal|general|penal|initial|recogn|minim|"
     r"maxim|central|serial|author|summar)is(?:e|ed|es|ing|ation|er)\b)\w*",
     re.IGNORECASE,
 )
-LIMITS = {"names": 660, "spelling": 1, "openings": 167}
+LIMITS = {"names": 95, "spelling": 1, "openings": 0}
 
 Finding = tuple[str, int, str]
 """File, line and what is there."""
@@ -54,7 +60,7 @@ def find_names(path: Path) -> Iterator[Finding]:
             name = node.arg
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             name = node.name
-        if name in NAMES:
+        if name in NAMES and (path.name, name) not in ALLOWED:
             yield str(path.relative_to(ROOT)), getattr(node, "lineno", 0), str(name)
 
 
@@ -73,7 +79,7 @@ def find_openings(path: Path) -> Iterator[Finding]:
     else:
         paragraphs = _list_comments(text)
     for number, paragraph in paragraphs:
-        if OPENINGS.match(paragraph):
+        if OPENINGS.match(paragraph) and paragraph != TITLE:
             yield str(path.relative_to(ROOT)), number, paragraph[:60]
 
 

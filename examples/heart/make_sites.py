@@ -118,8 +118,10 @@ def write_site(folder: Path, name: str, columns: list[str], rows: Rows) -> None:
 
 
 def example(sites: dict[str, Rows]) -> Rows:
-    """What the coordinator shows of such rows: those of one site, which have every text and class,
-    and below them one in which each cell is empty that is empty somewhere."""
+    """Return the example rows of the coordinator: those of one site, with every text and class.
+
+    A last row has an empty cell in every column that has empty cells at some site.
+    """
     first = next(iter(sites.values()))
     last = first[-1]
     is_empty = [False] * len(last)

@@ -137,8 +137,8 @@ def test_strategies_of_a_recipe_are_compared_where_none_are_given(quick: Setting
     study = fl.compare(recipe="demo", seeds=1, bounds=(), rows=200, **quick)
     demo = load_recipes()["demo"]
     assert len(demo.strategies) > 1
-    assert tuple(study.found.study.strategies) == demo.strategies
-    assert study.found.study.reference == demo.reference
+    assert tuple(study.study_records.study.strategies) == demo.strategies
+    assert study.study_records.study.reference == demo.reference
 
 
 def test_a_world_in_the_place_of_strategies_is_told_apart(world: fl.Federation) -> None:

@@ -39,7 +39,7 @@ def test_arrays_that_fit_are_read_as_they_are(tmp_path: Path) -> None:
     x = np.arange(6.0).reshape(2, 3)
     names = np.array(["a", "bc"])
     np.savez_compressed(path, x=x, ids=names, one=np.array(7), none=np.zeros((0, 3)))
-    arrays = read_arrays(path, most=x.nbytes + names.nbytes + 8)
+    arrays = read_arrays(path, limit=x.nbytes + names.nbytes + 8)
     assert list(arrays) == ["x", "ids", "one", "none"]
     np.testing.assert_array_equal(arrays["x"], x)
     np.testing.assert_array_equal(arrays["ids"], names)
@@ -50,7 +50,7 @@ def test_zeros_beyond_the_memory_there_is_are_not_unpacked(tmp_path: Path) -> No
     np.savez_compressed(path, x=np.zeros((1000, 100)), y=np.zeros(1000))
     assert path.stat().st_size < 4000
     with pytest.raises(ValueError, match=r"unpacks to 808\.0 kB, and 800\.0 kB of memory"):
-        read_arrays(path, most=800_000)
+        read_arrays(path, limit=800_000)
     n = 10**13
     header = write_header((n,))
     write_archive(path, "x.npy", header, claimed=8 * n + len(header))
@@ -64,7 +64,7 @@ def test_bytes_that_are_no_array_count_as_well(tmp_path: Path) -> None:
     path = tmp_path / "text.npz"
     write_archive(path, "x.txt", bytes(1_000_000))
     with pytest.raises(ValueError, match=r"unpacks to 1\.0 MB"):
-        read_arrays(path, most=999_999)
+        read_arrays(path, limit=999_999)
 
 
 @pytest.mark.parametrize("shape", [(5,), (7,), (10**15,), (-2, -3)])

@@ -145,7 +145,7 @@ class Leader:
 
     def miss(self, order: Order) -> None:
         """Its answer came too late to count, and the run went on."""
-        self.journal.note("place", str(order.place))
+        self.journal.note("place", str(order.number))
 
     # -- a carrier --------------------------------------------------------------------------
 

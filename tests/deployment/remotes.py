@@ -85,12 +85,12 @@ class Signing:
     def answer(self, order: Order) -> Answer:
         site = self.site
         parts = self.site.parts
-        if order.errand == "progress":
+        if order.purpose == "progress":
             return {"asked": 3, "open": 1}
-        if order.errand == "deliver":
+        if order.purpose == "deliver":
             sizes = sizes_of_models(parts.layout)
             brought = read_delivery(order, self.sealing, sizes)
-            site.receive(brought.verb, brought.letters)
+            site.receive(brought.verb, brought.messages)
             return {"refused": "; ".join(brought.refused.values())}
         request, to = read_request(order)
         check_order(request, parts)

@@ -46,7 +46,9 @@ def stops(world: Federation, when: Callable[[Event], bool]) -> Callable[[Event],
 def state(world: Federation, cycle: int = 0) -> torch.Tensor:
     from safetensors.torch import load_file
 
-    tree = load_file(world.program().place / "checkpoints" / f"cycle-{cycle}.safetensors")
+    tree = load_file(
+        world.program().run_folder / "checkpoints" / f"cycle-{cycle}.safetensors"
+    )
     result = [value for name, value in sorted(tree.items()) if value.numel() > 3]
     return torch.cat([value.flatten().double() for value in result])
 

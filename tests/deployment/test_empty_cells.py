@@ -207,7 +207,7 @@ def test_a_model_of_the_sites_predicts_rows_with_empty_cells(
     hits = [one == other for one, other in zip(words, true, strict=True)]
     score = world.records()[-1]["per_site"]["basel"]
     assert sum(hits) / len(hits) == pytest.approx(score)
-    marks = load_tree(site.path / MODEL, site.path)["about"]["marks"]
+    marks = load_tree(site.path / MODEL, site.path)["example_spec"]["marks"]
     assert marks == [["x1_missing", "x1"], ["kind_missing", "kind"]]
     world.close()
 

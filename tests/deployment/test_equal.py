@@ -308,15 +308,16 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
         assert labels, "nothing was labeled, so nothing was compared"
     checkpoints = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert (
-        sorted(path.name for path in (program.place / "checkpoints").iterdir())
+        sorted(path.name for path in (program.run_folder / "checkpoints").iterdir())
         == checkpoints
     )
     compare = assert_as_long if "masked" in name else assert_alike
     for at in checkpoints:
         compare(
-            tree(program.place / "checkpoints" / at), tree(tmp_path / "checkpoints" / at)
+            tree(program.run_folder / "checkpoints" / at),
+            tree(tmp_path / "checkpoints" / at),
         )
-    ours = tree(program.place / "model.safetensors")
+    ours = tree(program.run_folder / "model.safetensors")
     theirs = tree(tmp_path / "model.safetensors")
     if ours["state"] is not None:  # masks hide a common model from the coordinator
         assert_alike(ours, theirs)
@@ -325,11 +326,11 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
     for site, folder in world.sites.items():
         own = theirs["sites"].get(site) or theirs["state"]
         assert_alike({"state": own}, tree(folder.path / "model.safetensors"))
-    values = [record["per_site"] for record in run_records(program.place)]
+    values = [record["per_site"] for record in run_records(program.run_folder)]
     for at_sites, record in zip(values, records, strict=True):
         if world.data.classes and at_sites and record["per_site"]:
             assert at_sites == pytest.approx(record["per_site"], abs=1e-9)
-    for real, record in zip(run_records(program.place), records, strict=True):
+    for real, record in zip(run_records(program.run_folder), records, strict=True):
         if "audit" in record:
             assert_same_audit(real["audit"], record["audit"])
             if world.data.classes:

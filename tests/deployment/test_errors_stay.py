@@ -144,7 +144,7 @@ def build_request(leader: Leader, owner: str, kind: str, verb: str, turn: int) -
         args = {"step": "0/query", "cycle": 0} | ({"allowed": 3} if verb == "ask" else {})
     if verb == "score":
         args = {"retained": False, **leader.first_model()}
-    place = leader.host._limits.schedule.place(key)
+    place = leader.host._limits.schedule.find_position(key)
     step = Step(kind, verb, args)  # type: ignore[arg-type]
     return Request(key, owner, place.cycle, place.round, (step,))
 

@@ -230,7 +230,7 @@ def test_all_920_rows_with_their_empty_cells_give_what_the_simulation_gives(
     }
     assert all(labeled.values())
     program = world.program()
-    ours = load_tree(program.place / "model.safetensors", program.place)
+    ours = load_tree(program.run_folder / "model.safetensors", program.run_folder)
     theirs = load_tree(tmp_path / "simulated" / "model.safetensors", tmp_path / "simulated")
     for part in ("state", "scale"):
         assert ours[part].keys() == theirs[part].keys()

@@ -66,7 +66,7 @@ def test_bytes_that_are_no_order_are_refused_and_the_site_goes_on(leader: Leader
         ({"site": "south"}, "an order to site south came to site north"),
         ({"study": "another"}, "site north has agreed on study .* and not on another"),
         ({"counted": "9/train/0/0"}, "knows nothing of exchange 9/train/0/0"),
-        ({"counted": "9/train/0/0", "errand": "progress"}, "its ledger is older"),
+        ({"counted": "9/train/0/0", "purpose": "progress"}, "its ledger is older"),
         ({"body": {"request": 3}}, "has not \\['request', 'to'\\]"),
         ({"body": None}, "has not \\['request', 'to'\\]"),
         ({"key": "0/other/0"}, "0/other/0' belongs to no exchange of this study"),
@@ -138,7 +138,7 @@ def test_an_order_twice_has_one_answer_and_is_performed_once(leader: Leader) -> 
     order = order_picks(leader)
     first = leader.send(order)
     assert (
-        first == leader.send(replace(order, place=order.place + 1))
+        first == leader.send(replace(order, number=order.number + 1))
         and first.refused is None
     )
     assert (
@@ -183,7 +183,7 @@ def test_an_answer_that_has_counted_is_not_given_again(leader: Leader) -> None:
 
 def test_an_order_of_an_earlier_place_is_refused(leader: Leader) -> None:
     order_picks(leader)
-    late = replace(leader.order(about("ask", "0/query", **ASK)), place=0)
+    late = replace(leader.order(about("ask", "0/query", **ASK)), number=0)
     assert "is number 0: this is a replay" in str(leader.send(late).refused)
 
 

@@ -35,7 +35,7 @@ def describe_end(site: SiteFolder) -> Left:
     ledger = site.open_ledger()
     try:
         questions = [
-            (q.row, q.cycle, q.place, dict(q.why), q.state) for q in ledger.questions()
+            (q.row, q.cycle, q.position, dict(q.why), q.state) for q in ledger.questions()
         ]
         memory = digest_of(ledger.store.load_states("north"))
         return Left(ledger.store.load_labels("north"), questions, memory, ledger.traffic())

@@ -33,7 +33,7 @@ def test_a_question_says_why_its_row_was_chosen(leader: Leader) -> None:
     order_picks(leader)
     leader.people("ask", "0/query", **ASK)
     questions = leader.ledger.questions()
-    assert [question.place for question in questions] == [0, 1, 2]
+    assert [question.position for question in questions] == [0, 1, 2]
     scores = [question.why["score"] for question in questions]
     assert scores == sorted(scores, reverse=True)  # entropies, the largest first
     assert all(question.why["by"] == "local" for question in questions)

@@ -156,7 +156,7 @@ def test_the_legs_of_a_relay_are_one_exchange(tmp_path: Path) -> None:
     first = leader.send(order).answer
     brought = {name: value + 1 for name, value in leader.first_model().items()}
     sealed = seal_letters(
-        Order(order.study, order.run, "south", order.key, order.place),
+        Order(order.study, order.run, "south", order.key, order.number),
         dict(brought),
         {"north": leader.site.keys.seal_public},
     )
@@ -166,7 +166,7 @@ def test_the_legs_of_a_relay_are_one_exchange(tmp_path: Path) -> None:
         order.run,
         "north",
         f"{order.key}{DELIVER}",
-        order.place + 1,
+        order.number + 1,
         "deliver",
         order.key,
         body,
@@ -192,7 +192,7 @@ def test_a_letter_that_does_not_open_is_refused_by_its_sender(tmp_path: Path) ->
         order.run,
         "north",
         f"{order.key}{DELIVER}",
-        order.place + 1,
+        order.number + 1,
         "deliver",
         order.key,
         body,
@@ -285,7 +285,7 @@ def test_a_run_whose_first_order_was_refused_begins_without_memory_of_the_last_o
     assert "its ledger is older" in str(
         second.send(replace(hello, counted="0/train/0/0")).refused
     )
-    look = replace(hello, key="progress", errand="progress", body=None)
+    look = replace(hello, key="progress", purpose="progress", body=None)
     assert second.send(look).refused is None
     assert second.send(hello).refused is None
     site = second.host._site

@@ -26,7 +26,7 @@ def split(path: Path, other: dict[int, float], *settings: str) -> tuple[list[boo
     told = leader.people("close", "0/initial", -1, step="0/initial", cycle=-1)
     labels = leader.ledger.store.load_labels("north")
     leader.ledger.close()
-    return [label.held for label in labels], told
+    return [label.is_validation for label in labels], told
 
 
 OTHERS = [{at: float(by)} for at in range(8) for by in (1, 2)]
@@ -61,7 +61,7 @@ def count_held_of_brought(path: Path, *settings: str) -> list[int]:
     leader.people("hello", "0/hello")
     labels = leader.ledger.store.load_labels("north")
     leader.ledger.close()
-    return [sum(e.held for e in labels if e.value == c) for c in range(CLASSES)]
+    return [sum(e.is_validation for e in labels if e.value == c) for c in range(CLASSES)]
 
 
 def test_labels_that_were_brought_are_held_back_in_the_same_way(tmp_path: Path) -> None:

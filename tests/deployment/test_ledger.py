@@ -17,7 +17,7 @@ from tests.deployment.ledgers import RUN, STEP, Open, close, state, values
 
 def test_questions_stand_in_the_order_in_which_rows_were_chosen(open_ledger: Open) -> None:
     questions = open_ledger().questions()
-    assert [(q.row, q.place, q.of, q.state) for q in questions] == [
+    assert [(q.row, q.position, q.of, q.state) for q in questions] == [
         (4, 0, 3, "open"),
         (2, 1, 3, "open"),
         (9, 2, 3, "open"),
@@ -110,7 +110,9 @@ def test_a_correction_keeps_cycle_weight_and_whether_it_is_held_back(
         rows=[ChosenRow(5, {}, 2.5, 0.25)],
     )
     ledger.answer(5, 1, "ann")
-    ledger.purchases.close(RUN, "1/query", lambda found: [found[0]._replace(held=True)])
+    ledger.purchases.close(
+        RUN, "1/query", lambda found: [found[0]._replace(is_validation=True)]
+    )
     ledger.answer(5, 2, "ann")
     assert close(ledger, "2/query") == [Label(5, 2.0, 1, 2.5, 0.25, True)]
 

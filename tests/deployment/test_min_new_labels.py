@@ -177,7 +177,7 @@ def test_a_withdrawal_between_two_attempts_at_one_decision_waits() -> None:
 def test_a_new_run_does_not_forget_what_was_contributed(tmp_path: Path) -> None:
     world = study(tmp_path, Privacy(min_new_labels=2))
     store = world.ledgers["basel"].store
-    labels = (Label(0, 1.0, 0), Label(3, 2.0, 0, 1.5, 0.25, held=True))
+    labels = (Label(0, 1.0, 0), Label(3, 2.0, 0, 1.5, 0.25, is_validation=True))
     store.run = "first"
     store.contribute("basel", Contribution("2/train/new", labels))
     store.clear()

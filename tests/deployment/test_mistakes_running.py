@@ -174,8 +174,8 @@ def test_a_full_disk_ends_a_run_in_one_sentence_and_it_goes_on_when_there_is_spa
     again = world.again(tmp_path / "again")  # new processes, whose disks have space
     assert again.program().go()
     assert again.labels() == whole.labels()
-    model = again.program().place / "model.safetensors"
-    assert model.read_bytes() == (whole.program().place / model.name).read_bytes()
+    model = again.program().run_folder / "model.safetensors"
+    assert model.read_bytes() == (whole.program().run_folder / model.name).read_bytes()
 
 
 def test_a_damaged_page_of_the_ledger_has_a_way_out(command: Said) -> None:

@@ -133,15 +133,15 @@ def test_the_guess_is_hidden_until_somebody_wants_to_see_it(tmp_path: Path) -> N
 
 
 def test_why_a_sample_was_chosen_is_said_in_words() -> None:
-    assert list_reasons(HEART, WHY, place=1, of=20) == [
+    assert list_reasons(HEART, WHY, position=1, of=20) == [
         "It was selected as number 2 of 20 in its cycle.",
         "The global model predicts “ill” with 62 % probability.",
         "The query strategy gave it the score 0.6641.",
     ]
     assert "This site's personalized model predicts “3.5 mg”." in list_reasons(
-        DOSE, {"predicted": 3.5, "by": "local"}, place=0, of=1
+        DOSE, {"predicted": 3.5, "by": "local"}, position=0, of=1
     )
-    assert "There is no prediction" in list_reasons(HEART, {}, place=0, of=1)[1]
+    assert "There is no prediction" in list_reasons(HEART, {}, position=0, of=1)[1]
 
 
 def test_undo_takes_the_last_answer_back_once(tmp_path: Path) -> None:

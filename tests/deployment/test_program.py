@@ -198,8 +198,8 @@ def test_stop_ends_in_order_and_start_goes_on(kind: str, tmp_path: Path) -> None
     assert whole.program().go()
     assert world.labels() == whole.labels()
     for file in ("model.safetensors", "checkpoints/cycle-1.safetensors"):
-        assert (world.program().place / file).read_bytes() == (
-            whole.program().place / file
+        assert (world.program().run_folder / file).read_bytes() == (
+            whole.program().run_folder / file
         ).read_bytes()
 
 

@@ -90,9 +90,9 @@ def test_predictions_have_the_studys_ids_and_a_probability_of_each_class(
     named.write_text("\n".join(heads) + "\n")
     model = finished.folder / "basel" / "model.safetensors"
     saved = load_tree(model, finished.folder)
-    assert saved["about"]["ids"] == finished.agreement.schema.ids
+    assert saved["example_spec"]["ids"] == finished.agreement.schema.ids
     agreed = finished.agreement.recipe
-    saved["about"]["ids"] = "patient"
+    saved["example_spec"]["ids"] = "patient"
     model_of_study = choose_state(saved, agreed, finished.folder)
     path = predict_with(model_of_study, named).path
     first, *others = list(csv.DictReader(path.read_text().splitlines()))

@@ -79,7 +79,7 @@ class Left:
 
 
 def read_left(world: Federation) -> Left:
-    place = world.program().place
+    place = world.program().run_folder
     files = [*world.place.rglob("*.safetensors"), *world.folder.glob("*/model.safetensors")]
     weights = {str(p.relative_to(world.folder)): p.read_bytes() for p in sorted(files)}
     left = [json.loads(row) for row in (place / "records.jsonl").read_text().splitlines()]

@@ -293,7 +293,7 @@ def test_an_order_names_the_exchange_that_counted_last_and_a_place_that_grows() 
     orders = [
         open_order(public, blob) for site, blob in there.link.delivered if site == "b"
     ]
-    assert [(o.key, o.place, o.counted) for o in orders] == [
+    assert [(o.key, o.number, o.counted) for o in orders] == [
         ("0/query/0", 1, None),
         ("0/query/2", 3, "0/query/0"),
     ]

@@ -191,8 +191,8 @@ def test_a_bad_letter_is_refused_by_name_and_no_average_uses_what_stands_for_it(
         ValueError, match=f"site b refuses what site a passed on in 'model': {why}"
     ):
         raise ValueError(delivery.refused["a"])
-    assert torch.equal(delivery.letters["c"].state["w"], GOOD)
-    stands_for_it = delivery.letters["a"].state
+    assert torch.equal(delivery.messages["c"].state["w"], GOOD)
+    stands_for_it = delivery.messages["a"].state
     assert stands_for_it["w"].shape == (3,)
     assert bool(stands_for_it["w"].isnan().all())
     assert not float(stands_for_it["labels"]) > 0
@@ -264,8 +264,8 @@ def test_a_model_that_is_passed_on_weighs_ten_times_the_usual_one_at_most() -> N
     brought = Delivery("model", states, {}, 0)
     few = limit_claims(brought, 1, 10.0)
     many = limit_claims(brought, 500, 10.0)
-    assert [float(letter.state["labels"]) for letter in few.letters.values()] == [
+    assert [float(letter.state["labels"]) for letter in few.messages.values()] == [
         *(4.0, 390.0, 39.0)
     ]
-    assert float(many.letters["b"].state["labels"]) == 5000.0
-    assert few.letters["a"] is states["a"]
+    assert float(many.messages["b"].state["labels"]) == 5000.0
+    assert few.messages["a"] is states["a"]

@@ -61,7 +61,7 @@ def test_a_replayed_ask_of_a_finished_cycle_asks_nobody(leader: Leader) -> None:
     leader.people("ask", "0/query", **ASK)
     ask = leader.orders[-1]
     leader.people("close", "0/query", **CLOSE)
-    for order in (ask, replace(ask, place=99), replace(ask, place=99, counted=None)):
+    for order in (ask, replace(ask, number=99), replace(ask, number=99, counted=None)):
         assert "which is completed" in str(leader.send(order).refused)
     assert leader.ledger.questions(state="open") == []
 

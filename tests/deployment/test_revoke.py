@@ -171,7 +171,7 @@ def test_a_revoked_site_stays_out_after_restarts_also_with_new_keys(tmp_path: Pa
     public = there.world.agreement.coordinator
     later = there.world.link.delivered[asked:]
     orders = [open_order(public, blob) for site, blob in later if site == GONE]
-    assert {order.errand for order in orders} <= {"progress"}
+    assert {order.purpose for order in orders} <= {"progress"}
     assert sorted(there.world.records()[-1]["per_site"]) == ["basel", "chur"]
 
 

@@ -23,7 +23,7 @@ VALUES = st.recursive(
 @given(TEXTS, VALUES)
 def test_any_value_under_any_name_is_read_again(name: str, value: object) -> None:
     document = tomlkit.document()
-    add_setting(document, name, value, about="of no use\nbut allowed")
+    add_setting(document, name, value, comment="of no use\nbut allowed")
     assert tomllib.loads(tomlkit.dumps(document)) == {name: value}
 
 

@@ -87,17 +87,17 @@ def test_rows_are_read_once_for_all_seeds_while_they_are_few(
     monkeypatch.setattr("fallow.data.open_dataset", read_counted)
     held = HeldRows()
     recipe = Recipe("t", data="iris", rows=60)
-    seeds = [open_data(recipe, seed, held=held) for seed in (0, 1)]
+    seeds = [open_data(recipe, seed, cache=held) for seed in (0, 1)]
     assert len(reads) == 1
     assert not torch.equal(seeds[0].x, seeds[1].x)
     assert torch.equal(seeds[1].x, open_data(recipe, 1).x)
-    open_data(Recipe("t", data="wine"), 0, held=held)
-    assert open_data(recipe, 0, held=held).name == "iris"
+    open_data(Recipe("t", data="wine"), 0, cache=held)
+    assert open_data(recipe, 0, cache=held).name == "iris"
     assert len(reads) == 4
     monkeypatch.setattr(kept_rows, "MOST_HELD", 100)
     large = HeldRows()
     for seed in (0, 1):
-        open_data(recipe, seed, held=large)
+        open_data(recipe, seed, cache=large)
     assert len(reads) == 6
 
 

@@ -351,7 +351,7 @@ def test_the_same_keys_give_other_masks_in_another_exchange_or_attempt(
             site="a",
             secret=secrets["a"],
             verb="plain",
-            about=item,
+            cohort=item,
             bound=None,
         )
         parts.append(torch.as_tensor(part["x"]))

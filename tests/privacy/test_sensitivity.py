@@ -322,7 +322,7 @@ def test_under_local_privacy_no_label_says_which_ones_are_held_back(
     by_class = is_stratified(recipe, CLASSES)
     held = {
         tuple(
-            label.held
+            label.is_validation
             for label in hold_back(
                 [Label(row, y, 0) for row, y in enumerate(values)], share, by_class, 3
             )

@@ -95,7 +95,7 @@ def test_what_a_simulation_holds_back_depends_on_labels_only_without_noise(
         )
         members = world.members
         first = [e for name, s in members.items() for e in s.store.load_labels(name)]
-        held.append([(e.row, e.held) for e in first if e.cycle < 0])
+        held.append([(e.row, e.is_validation) for e in first if e.cycle < 0])
     assert [row for row, _ in held[0]] == [row for row, _ in held[1]]
     assert (held[0] == held[1]) == (epsilon is not None)
 

@@ -189,5 +189,5 @@ def test_a_strategy_trained_otherwise_leaves_what_the_closed_form_brought() -> N
 
 def test_numbers_to_predict_are_solved_for_and_nothing_is_compared_twice() -> None:
     study = fl.compare("diabetes", None, seeds=1, cycles=1, progress=False)
-    assert list(study.found.study.strategies) == ["random", "badge"]
-    assert study.found.study.recipe["training"]["name"] == CLOSED_FORM
+    assert list(study.study_records.study.strategies) == ["random", "badge"]
+    assert study.study_records.study.recipe["training"]["name"] == CLOSED_FORM

@@ -33,7 +33,7 @@ def findings(study: StudyRecords, key: str, without: Collection[str] = ()) -> li
     offered = [*GENERAL, *OF_PAPERS.of_one]
     shown = []
     for section in offered:
-        if section.place is Place.FINDINGS and section.title not in without:
+        if section.position is Place.FINDINGS and section.title not in without:
             shown.append((section.title, section.blocks(study, key)))
     parts = parts_of(key, shown)
     if not parts:

@@ -24,7 +24,10 @@ from fallow.sites.view import SiteView
 from fallow.training import FedAvg
 from tests.engine.jobs import mlp
 
-LABELS = [Label(row, row % 3, 0, weight=1.0 + row, held=row in (2, 5)) for row in range(8)]
+LABELS = [
+    Label(row, row % 3, 0, weight=1.0 + row, is_validation=row in (2, 5))
+    for row in range(8)
+]
 
 
 class Constant:

@@ -52,7 +52,9 @@ def among_peers(
         "average", {"w": average, "stats": torch.zeros(0).double(), "peers": is_in}
     )
     truth = site.parts.hidden["a"]
-    site.buy([Label(row, float(truth[row]), cycle=0, held=True) for row in range(held)])
+    site.buy(
+        [Label(row, float(truth[row]), cycle=0, is_validation=True) for row in range(held)]
+    )
     return made
 
 
@@ -173,7 +175,7 @@ def test_a_class_without_a_validation_row_is_supplied_as_the_others_are_on_avera
         0.5,
     ]
     site = made.members["a"]
-    site.buy([Label(row, 1.0, cycle=0, held=True) for row in range(3)])
+    site.buy([Label(row, 1.0, cycle=0, is_validation=True) for row in range(3)])
     found = supply(view_of(made), gather_committee(view_of(made)))
     assert found[0] == found[1] == found[2] and float(found[1]) in (0.2, 0.4, 0.6, 0.8)
 

@@ -90,6 +90,6 @@ def test_the_better_one_is_right_on_more_validation_rows(right: str, picked: int
         "both": (9.0, 0.0) * 2,
     }
     site.x[3] = tensor(says[right])
-    site.buy([Label(3, 0.0, cycle=0, held=True)])
+    site.buy([Label(3, 0.0, cycle=0, is_validation=True)])
     assert made.picks(1)["a"] == [picked]
     assert logits(SiteView(site, 0), "better").shape == (3, 2)

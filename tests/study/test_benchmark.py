@@ -120,7 +120,7 @@ def test_the_lines_of_a_task_are_the_best_first() -> None:
     last = lines[-1]
     assert (last.difference, last.holm, last.seeds) == (None, None, 8)
     assert last.few == pytest.approx(0.535)  # 100 labels are 10 a class
-    assert last.worst == pytest.approx(last.most / 2)
+    assert last.worst == pytest.approx(last.final / 2)
     assert lines[1].difference == pytest.approx(0.1)
 
 

@@ -49,7 +49,7 @@ def run_on_cells_that_are_empty() -> tuple[fl.Run, np.ndarray]:
     table["y"] = np.where(table["a"] + table["b"] > 0, "yes", "no")
     table.loc[::7, "b"] = np.nan
     run = fl.run(fl.from_frame(table, "y"), "random", **SETTINGS)
-    x = rng.normal(size=(20, run.saved["about"]["shape"][0]))
+    x = rng.normal(size=(20, run.saved["example_spec"]["shape"][0]))
     x[:, 3:] = 0  # marks of empty cells
     x[::4, 1] = np.nan
     return run, x.astype(np.float32)

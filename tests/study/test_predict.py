@@ -211,7 +211,7 @@ def test_a_network_of_more_weights_than_were_sent_is_not_built(
     hidden: list[int], why: str
 ) -> None:
     recipe = Recipe("r", data="digits", model=Spec("mlp", {"hidden": hidden}))
-    saved: Any = {"about": {"shape": [4], "classes": ["a", "b"]}, "scale": None}
+    saved: Any = {"example_spec": {"shape": [4], "classes": ["a", "b"]}, "scale": None}
     state = {"w": torch.zeros(10), "stats": torch.zeros(0)}
     with pytest.raises(ValueError, match=why):
         outputs_of(recipe, saved, state, torch.zeros(1, 4))

@@ -65,7 +65,7 @@ def test_a_pipe_and_a_file_with_a_gap_are_not_read(sent: Path) -> None:
     with records.open("wb") as file:
         file.truncate(2**40)
     with pytest.raises(ValueError, match="more than"):
-        read_regular(records, most=1000)
+        read_regular(records, limit=1000)
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def keep_best(
     return int(best["turn"]), float(best["score"])
 
 
-HELD = [Label(row, 0, 0, held=True) for row in range(4)]
+HELD = [Label(row, 0, 0, is_validation=True) for row in range(4)]
 
 
 def test_the_best_round_is_retained_and_of_equals_the_later() -> None:

@@ -13,20 +13,20 @@ from fallow.privacy.signing import verify_key
 from fallow.transport.envelope import Order, Reply, open_order, open_reply, sign_message
 
 SECRET = bytes(range(32))
-ORDER = Order(study="d", run="r", site="a", key="0/query/0", place=3)
+ORDER = Order(study="d", run="r", site="a", key="0/query/0", number=3)
 REPLY = Reply(run="r", site="a", key="0/query/0")
 
 
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"place": "three"}, "place is 'three'; it must be a whole number"),
-        ({"place": True}, "place is True; it must be a whole number"),
-        ({"place": None}, "place is none; it must be a whole number"),
+        ({"number": "three"}, "number is 'three'; it must be a whole number"),
+        ({"number": True}, "number is True; it must be a whole number"),
+        ({"number": None}, "number is none; it must be a whole number"),
         ({"counted": 4}, "counted is 4; it must be a text or none"),
         (
-            {"errand": "delete"},
-            "errand is 'delete'; it must be 'request', 'deliver' or 'progress'",
+            {"purpose": "delete"},
+            "purpose is 'delete'; it must be 'request', 'deliver' or 'progress'",
         ),
     ],
 )

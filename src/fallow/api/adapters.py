@@ -167,11 +167,11 @@ def _rows(candidates: Any, x: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def _utilities(
-    found: Selection, rows: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], n: int
+    selection: Selection, rows: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], n: int
 ) -> npt.NDArray[np.float64]:
     """Return the utilities: strategies compute scores of selected examples only."""
     table = np.full((len(chosen), n), np.nan)
-    if found.score is not None:
+    if selection.score is not None:
         for turn in range(len(chosen)):
-            table[turn, chosen[turn:]] = found.score[turn:]
+            table[turn, chosen[turn:]] = selection.score[turn:]
     return table

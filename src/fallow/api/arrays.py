@@ -18,7 +18,7 @@ ROUNDING = 1e-4
 """Tolerance of negative probabilities, for rounding errors."""
 
 
-def as_rows(given: Any, what: str, dtype: torch.dtype | None = None) -> Tensor:
+def as_rows(value: Any, what: str, dtype: torch.dtype | None = None) -> Tensor:
     """Convert examples to a tensor that shares their memory if the type allows it.
 
     Parameters
@@ -39,7 +39,7 @@ def as_rows(given: Any, what: str, dtype: torch.dtype | None = None) -> Tensor:
     >>> as_rows(x, "pool").data_ptr() == x.ctypes.data
     True
     """
-    rows = _tensor(given, what)
+    rows = _tensor(value, what)
     if rows.ndim < 2:
         hint = ""
         if rows.ndim == 1:
@@ -145,20 +145,20 @@ def _check_probabilities(rows: Tensor, what: str) -> None:
         )
 
 
-def as_array(given: Any, what: str) -> npt.NDArray[Any]:
+def as_array(value: Any, what: str) -> npt.NDArray[Any]:
     """Convert one value per row to an array of shape (n,), ignoring the index of a Series."""
-    if isinstance(given, Tensor):
-        given = given.detach().cpu()
-        if given.dtype == torch.bfloat16:  # NumPy lacks this type
-            given = given.float()
-        given = given.numpy()
-    if hasattr(given, "to_numpy"):
-        given = given.to_numpy()
-    result = np.asarray(given)
-    is_list = isinstance(given, list | tuple)
-    if is_list and result.dtype.kind == "U" and not all(isinstance(v, str) for v in given):
+    if isinstance(value, Tensor):
+        value = value.detach().cpu()
+        if value.dtype == torch.bfloat16:  # NumPy lacks this type
+            value = value.float()
+        value = value.numpy()
+    if hasattr(value, "to_numpy"):
+        value = value.to_numpy()
+    result = np.asarray(value)
+    is_list = isinstance(value, list | tuple)
+    if is_list and result.dtype.kind == "U" and not all(isinstance(v, str) for v in value):
         # NumPy converts all values to strings if one is a string, NaN included
-        result = np.array(given, dtype=object)
+        result = np.array(value, dtype=object)
     if result.ndim == 2 and result.shape[1] == 1:
         result = result[:, 0]
     if result.ndim != 1:
@@ -166,17 +166,17 @@ def as_array(given: Any, what: str) -> npt.NDArray[Any]:
     return result
 
 
-def _tensor(given: Any, what: str) -> Tensor:
-    if isinstance(given, Tensor):
-        if given.is_sparse:
-            given = given.to_dense()
-        if given.is_complex():
-            raise ValueError(f"{what} holds {given.dtype} values; give numbers")
-        return cast(Tensor, given.detach().cpu())
-    if hasattr(given, "to_numpy"):  # a DataFrame
-        given = given.to_numpy()
+def _tensor(value: Any, what: str) -> Tensor:
+    if isinstance(value, Tensor):
+        if value.is_sparse:
+            value = value.to_dense()
+        if value.is_complex():
+            raise ValueError(f"{what} holds {value.dtype} values; give numbers")
+        return cast(Tensor, value.detach().cpu())
+    if hasattr(value, "to_numpy"):  # a DataFrame
+        value = value.to_numpy()
     try:
-        result = np.asarray(given)
+        result = np.asarray(value)
     except ValueError as error:
         raise ValueError(f"{what} is no array: {error}") from error
     if result.dtype == object:

@@ -186,28 +186,28 @@ def from_arrays(
     )
 
 
-def _features(given: Any) -> Any:
+def _features(data: Any) -> Any:
     """Convert an array of objects, such as a column of mixed types, to numbers."""
-    if hasattr(given, "to_numpy"):
-        given = given.to_numpy()
-    if isinstance(given, np.ndarray) and given.dtype == object:
+    if hasattr(data, "to_numpy"):
+        data = data.to_numpy()
+    if isinstance(data, np.ndarray) and data.dtype == object:
         try:
-            return given.astype(np.float64)
+            return data.astype(np.float64)
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"x holds values that are no numbers ({error}); fl.from_frame turns texts into "
                 "columns of 0 and 1"
             ) from error
-    return given
+    return data
 
 
-def as_labels(given: Any, what: str) -> npt.NDArray[Any]:
+def as_labels(data: Any, what: str) -> npt.NDArray[Any]:
     """Convert labels to numbers or strings of shape (n,); "" or NaN marks a missing label.
 
     >>> as_labels(["no", None], "labels").tolist()
     ['no', '']
     """
-    labels = as_array(given, what)
+    labels = as_array(data, what)
     if labels.dtype.kind in "iufU":
         return labels
     values = labels.tolist()
@@ -230,9 +230,9 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def as_sites(given: Any, what: str) -> npt.NDArray[Any]:
+def as_sites(data: Any, what: str) -> npt.NDArray[Any]:
     """Convert site IDs to integers or strings of shape (n,), and reject missing ones."""
-    sites = as_array(given, what)
+    sites = as_array(data, what)
     if sites.dtype.kind in "iuU":
         return sites
     values = sites.tolist()

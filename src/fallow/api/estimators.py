@@ -239,10 +239,10 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
         return self.run_.predict(x, site)
 
 
-def _check_whole(given: object, name: str) -> None:
-    result = plain(given)
+def _check_whole(value: object, name: str) -> None:
+    result = plain(value)
     if isinstance(result, bool) or not isinstance(result, int):
-        raise ValueError(f"{name} is {given!r}; give a whole number")
+        raise ValueError(f"{name} is {value!r}; give a whole number")
 
 
 def _seed(random_state: object) -> int:

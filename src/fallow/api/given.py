@@ -61,16 +61,21 @@ class GivenView:
     """
 
     def __init__(
-        self, said: Said, strategy: str, site: LocalSite, cycle: int, simulator_only: bool
+        self,
+        supplied: Said,
+        strategy: str,
+        site: LocalSite,
+        cycle: int,
+        simulator_only: bool,
     ) -> None:
-        self._said = said
+        self._said = supplied
         self._strategy = strategy
         self._inner = SiteView(site, cycle, simulator_only)
         self.site: SiteId = site.id
         self.cycle = cycle
         self.classes = self._inner.classes
         # models with supplied outputs are listed without weights
-        named: dict[str, State] = {name: {} for name in said.names}
+        named: dict[str, State] = {name: {} for name in supplied.names}
         self.memory: Mapping[str, State] = {**named, **site.memory}
         self.layout = self._inner.layout
         self.draws = self._inner.draws
@@ -187,15 +192,15 @@ class GivenView:
         return self._inner.outputs(state, rows)
 
     def _look_up(
-        self, given: Mapping[str, Parts], model: str, which: Rows
+        self, supplied: Mapping[str, Parts], model: str, which: Rows
     ) -> Tensor | None:
         """Return the supplied values of a model; an unlabeled site uses the global model as local."""
         check_rows_kind(which)
-        if model == "local" and len(self._inner.labels) == 0 and "global" in given:
+        if model == "local" and len(self._inner.labels) == 0 and "global" in supplied:
             model = "global"
         for name in (model, ""):
-            if name in given and which in given[name]:
-                return given[name][which]
+            if name in supplied and which in supplied[name]:
+                return supplied[name][which]
         return None
 
     def _lacks_local(self, model: str) -> bool:

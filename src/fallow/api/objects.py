@@ -36,29 +36,29 @@ class Collected:
 
     classes: dict[str, Callable[..., Any]] = field(default_factory=dict)
 
-    def spec(self, given: object, what: str) -> Spec:
+    def spec(self, value: object, what: str) -> Spec:
         """Return the specification of an object, and keep its class if it is not built in."""
-        if what == "encoder" and _is_network(given):
-            given = encoder_class(cast(Network, given))
-        if what == "model" and is_factory(given):
-            return self._lend_factory(given)
+        if what == "encoder" and _is_network(value):
+            value = encoder_class(cast(Network, value))
+        if what == "model" and is_factory(value):
+            return self._lend_factory(value)
         if what == "strategy":
-            given = _read_strategy(given)
-        if isinstance(given, torch.nn.Module):
+            value = _read_strategy(value)
+        if isinstance(value, torch.nn.Module):
             raise ValueError(
                 f"{what} is a module with weights; give the name or the class of a model"
             )
-        if isinstance(given, Mapping):
-            name = given.get("name")
+        if isinstance(value, Mapping):
+            name = value.get("name")
             if name is None:
                 raise ValueError(
-                    f"{what} is {dict(given)!r}, which has no name; give name="
+                    f"{what} is {dict(value)!r}, which has no name; give name="
                 )
-            fields = dict(given)
+            fields = dict(value)
             del fields["name"]
             return Spec(str(name), fields)
-        spec = Spec.of(given)
-        cls = _class_of(given)
+        spec = Spec.of(value)
+        cls = _class_of(value)
         if cls is not None and ":" in spec.name:
             self._lend(spec.name, cls)
         return spec
@@ -70,35 +70,35 @@ class Collected:
                 f"two different classes are called {name.rpartition(':')[2]}; rename one of them"
             )
 
-    def _lend_factory(self, given: Any) -> Spec:
+    def _lend_factory(self, value: Any) -> Spec:
         """Return the name under which a custom model is built while a study runs."""
-        if isinstance(given, torch.nn.Module):
-            name = f"{UNNAMED}:{type(given).__name__}"
-            self._lend(name, Template(copy.deepcopy(given)))
+        if isinstance(value, torch.nn.Module):
+            name = f"{UNNAMED}:{type(value).__name__}"
+            self._lend(name, Template(copy.deepcopy(value)))
             return Spec(name)
-        if isinstance(given, partial) and not given.args and _is_written(given.keywords):
-            spec = self._lend_factory(given.func)
-            return Spec(spec.name, given.keywords)
-        title = getattr(given, "__name__", type(given).__name__)
-        if isinstance(given, partial):
-            title = getattr(given.func, "__name__", "partial")
+        if isinstance(value, partial) and not value.args and _is_written(value.keywords):
+            spec = self._lend_factory(value.func)
+            return Spec(spec.name, value.keywords)
+        title = getattr(value, "__name__", type(value).__name__)
+        if isinstance(value, partial):
+            title = getattr(value.func, "__name__", "partial")
         home = UNNAMED
-        if title.isidentifier() and not isinstance(given, partial):
-            home = given.__module__
+        if title.isidentifier() and not isinstance(value, partial):
+            home = value.__module__
         name = f"{home}:{title.strip('<>')}"
-        self._lend(name, given)
+        self._lend(name, value)
         return Spec(name)
 
-    def text(self, given: object, what: str = "strategy") -> str:
+    def text(self, value: object, what: str = "strategy") -> str:
         """Return `spec` as a string, as in a study and on the command line."""
-        if isinstance(given, str):
-            return given
-        spec = self.spec(given, what)
+        if isinstance(value, str):
+            return value
+        spec = self.spec(value, what)
         text = str(spec)
         back = Spec.parse(text)
         if back.name != spec.name or _as_lists(back.fields) != _as_lists(spec.fields):
             raise ValueError(
-                f"{given!r} has a setting that cannot be written as field=value ({text}); use "
+                f"{value!r} has a setting that cannot be written as field=value ({text}); use "
                 "numbers, words and lists of them"
             )
         return text
@@ -138,33 +138,33 @@ UNNAMED = "given"
 """Stands for the module of what cannot be imported by its name: instances and lambdas."""
 
 
-def is_factory(given: object) -> bool:
+def is_factory(value: object) -> bool:
     """Return whether an object builds a model: a module, a module class or a function."""
-    if isinstance(given, partial):
-        return is_factory(given.func)
-    if isinstance(given, type):
-        is_own = not given.__module__.startswith("fallow.")
-        return is_own and issubclass(given, torch.nn.Module)
-    if isinstance(given, str | Spec | Mapping) or is_dataclass(given):
+    if isinstance(value, partial):
+        return is_factory(value.func)
+    if isinstance(value, type):
+        is_own = not value.__module__.startswith("fallow.")
+        return is_own and issubclass(value, torch.nn.Module)
+    if isinstance(value, str | Spec | Mapping) or is_dataclass(value):
         return False
-    return callable(given)
+    return callable(value)
 
 
-def _read_strategy(given: Any) -> Any:
+def _read_strategy(value: Any) -> Any:
     """Wrap a plain function in a query strategy class, and return anything else unchanged."""
-    if inspect.isfunction(given):
-        return strategy_class(given)
-    if isinstance(given, partial) and inspect.isfunction(given.func):
-        built: Callable[..., Any] = strategy_class(given.func)
-        return partial(built, *given.args, **given.keywords)
-    owner = given if isinstance(given, type) else type(given)
+    if inspect.isfunction(value):
+        return strategy_class(value)
+    if isinstance(value, partial) and inspect.isfunction(value.func):
+        built: Callable[..., Any] = strategy_class(value.func)
+        return partial(built, *value.args, **value.keywords)
+    owner = value if isinstance(value, type) else type(value)
     is_unfinished = hasattr(owner, "select") and not hasattr(owner, "query")
-    if is_unfinished and not isinstance(given, str | Spec | Mapping):
+    if is_unfinished and not isinstance(value, str | Spec | Mapping):
         raise ValueError(
             f"{owner.__name__} has a select and is not a query strategy; write "
             f"class {owner.__name__}(fl.Strategy)"
         )
-    return given
+    return value
 
 
 def _is_written(fields: Mapping[str, Any]) -> bool:
@@ -175,24 +175,24 @@ def _is_written(fields: Mapping[str, Any]) -> bool:
         return False
 
 
-def _is_network(given: object) -> bool:
+def _is_network(value: object) -> bool:
     """Return whether an encoder is a network that is called on examples."""
-    if isinstance(given, torch.nn.Module) or inspect.isfunction(given):
+    if isinstance(value, torch.nn.Module) or inspect.isfunction(value):
         return True
-    is_named = isinstance(given, str | Spec | type | partial | Mapping)
-    return not is_named and not is_dataclass(given) and callable(given)
+    is_named = isinstance(value, str | Spec | type | partial | Mapping)
+    return not is_named and not is_dataclass(value) and callable(value)
 
 
-def _class_of(given: object) -> type[Any] | None:
-    if isinstance(given, str | Spec):
+def _class_of(value: object) -> type[Any] | None:
+    if isinstance(value, str | Spec):
         return None
-    if isinstance(given, partial):
-        given = given.func
-        if not isinstance(given, type):
+    if isinstance(value, partial):
+        value = value.func
+        if not isinstance(value, type):
             return None
-    if isinstance(given, type):
-        return given
-    return type(given)
+    if isinstance(value, type):
+        return value
+    return type(value)
 
 
 def _as_lists(value: Any) -> Any:
@@ -204,16 +204,16 @@ def _as_lists(value: Any) -> Any:
     return value
 
 
-def read_seed(given: object, what: str = "seed") -> int:
+def read_seed(value: object, what: str = "seed") -> int:
     """Convert a seed to int, or raise ValueError.
 
     >>> read_seed(np.int64(3))
     3
     """
-    seed = plain(given)
+    seed = plain(value)
     is_whole = isinstance(seed, int) and not isinstance(seed, bool)
     if not is_whole or not 0 <= seed <= LARGEST:
-        raise ValueError(f"{what} is {given!r}; give a whole number, 0 or more")
+        raise ValueError(f"{what} is {value!r}; give a whole number, 0 or more")
     return int(seed)
 
 

@@ -85,34 +85,34 @@ def digest_of_rows(dataset: Dataset) -> str:
     return h.hexdigest()
 
 
-def digest_of_class(given: Callable[..., Any]) -> str:
+def digest_of_class(value: Callable[..., Any]) -> str:
     """Return a digest of a class or function that depends on its code, not on its location."""
     h = hashlib.blake2b(digest_size=16)
-    _add(h, given)
+    _add(h, value)
     return h.hexdigest()
 
 
-def _add(h: _Hash, given: object) -> None:
+def _add(h: _Hash, item: object) -> None:
     """Add the contents of a class, a function or a module to the digest."""
-    if isinstance(given, Template):
-        _add_module(h, given.module, is_redrawn=True)
-    elif isinstance(given, nn.Module):
-        _add_module(h, given, is_redrawn=False)
-    elif isinstance(given, partial):
-        _add(h, given.func)
-        for value in (*given.args, *sorted(given.keywords.items())):
+    if isinstance(item, Template):
+        _add_module(h, item.module, is_redrawn=True)
+    elif isinstance(item, nn.Module):
+        _add_module(h, item, is_redrawn=False)
+    elif isinstance(item, partial):
+        _add(h, item.func)
+        for value in (*item.args, *sorted(item.keywords.items())):
             _add(h, value)
-    elif isinstance(given, type):
-        _add_class(h, given)
-    elif isinstance(given, FunctionType):
-        _add_code(h, given.__code__)
-        for value in (*(given.__defaults__ or ()), *(given.__closure__ or ())):
+    elif isinstance(item, type):
+        _add_class(h, item)
+    elif isinstance(item, FunctionType):
+        _add_code(h, item.__code__)
+        for value in (*(item.__defaults__ or ()), *(item.__closure__ or ())):
             _add(h, getattr(value, "cell_contents", value))
-    elif isinstance(given, tuple):
-        for value in given:
+    elif isinstance(item, tuple):
+        for value in item:
             _add(h, value)
-    elif isinstance(given, PLAIN):
-        h.update(repr(given).encode())
+    elif isinstance(item, PLAIN):
+        h.update(repr(item).encode())
 
 
 def _add_module(h: _Hash, module: nn.Module, *, is_redrawn: bool) -> None:

@@ -250,14 +250,14 @@ def read_run(setup: Setup, cell: StudyRun, *, is_kept: bool) -> Run:
     )
 
 
-def _load_labels(place: Path, sites: Sequence[SiteId]) -> pd.DataFrame:
+def _load_labels(folder: Path, sites: Sequence[SiteId]) -> pd.DataFrame:
     """Load all acquired labels, in order of acquisition."""
     import pandas as pd
 
     columns = ["site", "row", "value", "cycle", "weight", "probability", "held"]
     rows: list[dict[str, object]] = []
     # A one-pass strategy has one event log per budget; the last log has all labels.
-    journals = [*place.glob("journal.sqlite"), *place.glob("budget-*/journal.sqlite")]
+    journals = [*folder.glob("journal.sqlite"), *folder.glob("budget-*/journal.sqlite")]
     if journals:
         # numerically: "budget-10" after "budget-9"
         last = max(journals, key=lambda path: (len(path.parent.name), path.parent.name))
@@ -347,7 +347,7 @@ class Run:
         return {site: self._load(state) for site, state in sites.items()}
 
     def _load(self, state: State) -> nn.Module:
-        details = self.saved["about"]
+        details = self.saved["example_spec"]
         outputs = len(details["classes"]) or 1
         with lend(self._classes):
             shape = shape_seen(self.recipe, tuple(details["shape"]))
@@ -358,7 +358,7 @@ class Run:
     @property
     def classes(self) -> tuple[str, ...]:
         """Class names, by class ID; empty for regression."""
-        return tuple(self.saved["about"]["classes"])
+        return tuple(self.saved["example_spec"]["classes"])
 
     def predict(self, rows: Any, site: str | None = None) -> npt.NDArray[Any]:
         """Predict the class name or the target of each example.
@@ -398,7 +398,7 @@ class Run:
         return shares
 
     def _outputs(self, rows: Any, site: str | None) -> Tensor:
-        details = self.saved["about"]
+        details = self.saved["example_spec"]
         x = read_rows_for(details, rows)
         state = self.state_of(site)
         with lend(self._classes):
@@ -534,7 +534,7 @@ class Run:
         True
         """
         with lend(self._classes):
-            shape = tuple(self.saved["about"]["shape"])
+            shape = tuple(self.saved["example_spec"]["shape"])
             return cite_strategies(self.recipe, [str(self.recipe.strategy)], shape, OWN)
 
     def report(self, out: str | Path) -> Path:

@@ -29,7 +29,7 @@ from fallow.core.types import SiteId, State
 from fallow.data.own.frame import read_features
 from fallow.data.own.pixels import as_features, bring_to_shape
 from fallow.experiment.encoding import shape_seen
-from fallow.experiment.finished import FittedEncoder, RowsAbout, TrainedModel
+from fallow.experiment.finished import ExampleSpec, FittedEncoder, TrainedModel
 from fallow.experiment.model_maker import ModelMaker
 from fallow.experiment.versions import versions
 from fallow.models import networks
@@ -62,7 +62,7 @@ WIDEST = 2**24  # values per example
 LONGEST = 2000  # characters of settings; a list of widths has one layer per entry
 
 
-def read_rows_for(about: RowsAbout, rows: Any) -> Tensor:
+def read_rows_for(example_spec: ExampleSpec, rows: Any) -> Tensor:
     """Convert examples to the input of a model, of shape (n, *shape), float32.
 
     Parameters
@@ -78,9 +78,9 @@ def read_rows_for(about: RowsAbout, rows: Any) -> Tensor:
     ValueError
         If the shape is wrong or a feature is missing.
     """
-    columns = about["columns"]
-    shape = tuple(about["shape"])
-    marks = about.get("marks")
+    columns = example_spec["columns"]
+    shape = tuple(example_spec["shape"])
+    marks = example_spec.get("marks")
     is_frame = hasattr(rows, "columns") and hasattr(rows, "iloc")
     if is_frame and columns:
         rows = read_features(rows, columns, marks=marks or ())
@@ -153,11 +153,11 @@ def write_model(
     config: dict[str, object] = {
         "format": FORMAT,
         "recipe": {name: settings[name] for name in SETTINGS},
-        "rows": saved["about"],
+        "rows": saved["example_spec"],
     }
     if "encoder" in saved:
         config["encoder_digest"] = saved["encoder"]["digest"]
-    module = _build_module(recipe, saved["about"])
+    module = _build_module(recipe, saved["example_spec"])
     Layout.of(module).load(module, state)
     tensors = {**module.state_dict(), **_list_extras(saved)}
     contiguous = {name: value.detach().contiguous() for name, value in tensors.items()}
@@ -179,22 +179,22 @@ def _check_encoder(recipe: Recipe) -> None:
 
 
 def _build_module(
-    recipe: Recipe, about: RowsAbout, policy: NamePolicy = BUILT_IN
+    recipe: Recipe, example_spec: ExampleSpec, policy: NamePolicy = BUILT_IN
 ) -> nn.Module:
     """Build the network; its weights are then replaced.
 
     Raises ValueError for classes that are not built in, since other users do not have them.
     """
-    shape = shape_seen(recipe, tuple(about["shape"]), policy)
-    outputs = len(about["classes"]) or 1
+    shape = shape_seen(recipe, tuple(example_spec["shape"]), policy)
+    outputs = len(example_spec["classes"]) or 1
     maker = ModelMaker(recipe, shape, outputs, policy)
     return maker.build(stream(0, "template")).eval()
 
 
-def _find_shapes(recipe: Recipe, about: RowsAbout) -> dict[str, Tensor]:
+def _find_shapes(recipe: Recipe, example_spec: ExampleSpec) -> dict[str, Tensor]:
     """Return the weights as tensors without memory, so that a huge network costs none."""
-    shape = row_shape(shape_seen(recipe, tuple(about["shape"]), BUILT_IN))
-    outputs = len(about["classes"]) or 1
+    shape = row_shape(shape_seen(recipe, tuple(example_spec["shape"]), BUILT_IN))
+    outputs = len(example_spec["classes"]) or 1
     spec = recipe.model
     with torch.device("meta"):
         module: nn.Module = build(
@@ -220,7 +220,7 @@ def _list_extras(saved: TrainedModel) -> dict[str, Tensor]:
 
 def _write_card(run: TrainedRun, title: str, license: str | None) -> str:
     """Return the model card: metadata for the hub, and text."""
-    details = run.saved["about"]
+    details = run.saved["example_spec"]
     # names of data and classes are untrusted
     lines = [one_line(line) for line in _describe_model(run, title)]
     body = markdown_text("\n".join(lines))
@@ -237,7 +237,7 @@ def _write_card(run: TrainedRun, title: str, license: str | None) -> str:
 
 def _describe_model(run: TrainedRun, title: str) -> Iterator[str]:
     recipe = run.recipe
-    details = run.saved["about"]
+    details = run.saved["example_spec"]
     last = run.records.iloc[-1]
     yield f"# {title or Path(recipe.data).name}"
     yield ""
@@ -327,19 +327,17 @@ class LoadedModel:
     policy: NamePolicy = BUILT_IN
 
     def __repr__(self) -> str:
-        return (
-            f"LoadedModel({self.recipe.model}, rows {list(self.saved['about']['shape'])})"
-        )
+        return f"LoadedModel({self.recipe.model}, rows {list(self.saved['example_spec']['shape'])})"
 
     @property
     def classes(self) -> tuple[str, ...]:
         """Class names; empty for regression."""
-        return tuple(self.saved["about"]["classes"])
+        return tuple(self.saved["example_spec"]["classes"])
 
     @property
     def module(self) -> nn.Module:
         """Network in evaluation mode; it expects encoded and standardized features."""
-        module = _build_module(self.recipe, self.saved["about"], self.policy)
+        module = _build_module(self.recipe, self.saved["example_spec"], self.policy)
         return unwrap_model(Layout.of(module).load(module, self.state))
 
     @property
@@ -368,7 +366,7 @@ class LoadedModel:
         return shares
 
     def _outputs(self, rows: Any) -> Tensor:
-        x = read_rows_for(self.saved["about"], rows)
+        x = read_rows_for(self.saved["example_spec"], rows)
         return outputs_of(self.recipe, self.saved, self.state, x, self.policy)
 
     def export(self, file: str | Path, *, with_encoder: bool = True) -> Path:
@@ -453,7 +451,7 @@ def load_model(
     module.load_state_dict(tensors)
     saved: TrainedModel = {
         "state": Layout.of(module).flatten(module),
-        "about": details,
+        "example_spec": details,
         "scale": extras["scale"] or None,
         "targets": extras["targets"] or None,
     }
@@ -485,23 +483,23 @@ def _read_trained(
     return None
 
 
-def _try_a_row(place: Path, shared: LoadedModel) -> None:
+def _try_a_row(folder: Path, shared: LoadedModel) -> None:
     """Raise ValueError unless a single example yields one prediction.
 
     The preprocessing tensors are untrusted, like the weights.
     """
-    details = shared.saved["about"]
+    details = shared.saved["example_spec"]
     outputs = len(details["classes"]) or 1
     row = torch.zeros(1, *details["shape"])
     try:
         result = outputs_of(shared.recipe, shared.saved, shared.state, row, BUILT_IN)
     except (LookupError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{place / WEIGHTS} has what its network cannot use: {sentence(error)}"
+            f"{folder / WEIGHTS} has what its network cannot use: {sentence(error)}"
         ) from error
     if tuple(result.shape) != (1, outputs) or not bool(result.isfinite().all()):
         raise ValueError(
-            f"{place / WEIGHTS} has numbers by which one row has no prediction of its own"
+            f"{folder / WEIGHTS} has numbers by which one row has no prediction of its own"
         )
 
 
@@ -523,20 +521,20 @@ def _read_config(path: Path) -> Mapping[str, Any]:  # any value of JSON
     return config
 
 
-def _read_about(given: Mapping[str, Any]) -> RowsAbout:
+def _read_about(saved: Mapping[str, Any]) -> ExampleSpec:
     """Read and check the description of the examples."""
-    shape = [int(n) for n in given["shape"]]
+    shape = [int(n) for n in saved["shape"]]
     if not shape or min(shape) < 1 or math.prod(shape) > WIDEST:
         raise ValueError(f"a row has the shape {shape}")
-    details: RowsAbout = {
-        "classes": [str(name) for name in given["classes"]],
-        "columns": [str(name) for name in given["columns"]],
+    details: ExampleSpec = {
+        "classes": [str(name) for name in saved["classes"]],
+        "columns": [str(name) for name in saved["columns"]],
         "shape": shape,
     }
-    if given.get("marks") is not None:
-        details["marks"] = [(str(mark), str(column)) for mark, column in given["marks"]]
-    if given.get("ids") is not None:
-        details["ids"] = str(given["ids"])
+    if saved.get("marks") is not None:
+        details["marks"] = [(str(mark), str(column)) for mark, column in saved["marks"]]
+    if saved.get("ids") is not None:
+        details["ids"] = str(saved["ids"])
     return details
 
 

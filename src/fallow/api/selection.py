@@ -245,7 +245,7 @@ def select(
                 raise ValueError(
                     f"for a federation, give {name} in each fl.Site, not beside them"
                 )
-        named = {str(name): given for name, given in pool.items()}
+        named = {str(name): site_pool for name, site_pool in pool.items()}
         wanted = n
         if isinstance(n, Mapping):
             wanted = {str(name): k for name, k in n.items()}
@@ -307,10 +307,10 @@ def _check_pool_and_strategy(pool: object, strategy: object) -> None:
         raise ValueError("there is no strategy; write fl.select(pool, strategy, n=...)")
 
 
-def _whole(given: object, what: str) -> int:
-    result = plain(given)
+def _whole(value: object, what: str) -> int:
+    result = plain(value)
     if isinstance(result, bool) or not isinstance(result, int):
-        raise ValueError(f"{what} is {given!r}; give a whole number")
+        raise ValueError(f"{what} is {value!r}; give a whole number")
     return result
 
 
@@ -367,13 +367,13 @@ def _choose(
 TRAINERS = (training, personal)
 
 
-def _method(package: Any, given: Any, what: str) -> Any:
+def _method(package: Any, value: Any, what: str) -> Any:
     """Build an algorithm from an object, a class or a name."""
-    is_object = not isinstance(given, str | type) and hasattr(given, "contract")
+    is_object = not isinstance(value, str | type) and hasattr(value, "contract")
     if is_object:
-        return given
+        return value
     collected = Collected()
-    spec = collected.spec(given, what)
+    spec = collected.spec(value, what)
     with lend(collected.classes):
         return build(package, spec.name, **spec.fields)
 
@@ -526,7 +526,7 @@ class _World:
                 fresh=partial(_fresh, template, layout),
                 hidden=hidden,
                 noise="seeded",  # a selection draws from its seed, like a run
-                view=partial(GivenView, one.said, name_of),
+                view=partial(GivenView, one.supplied, name_of),
             )
             members[name] = one.site(parts, store, known)
         executor: Any = _NoTraining(name_of)
@@ -583,7 +583,7 @@ def _check_needs(strategy: Any, read: Mapping[SiteId, _Read]) -> None:
     if not {"local", "global"} <= set(strategy.contract.needs):
         return
     for name, one in read.items():
-        for what, value in (("model", one.models), ("outputs", one.said.outputs)):
+        for what, value in (("model", one.models), ("outputs", one.supplied.outputs)):
             if "" in value:
                 raise ValueError(
                     f"{type(strategy).__name__} compares the local with the global model, and site "
@@ -603,7 +603,7 @@ class _Read:
     held_y: npt.NDArray[Any]
     hidden: npt.NDArray[Any] | None
     models: Mapping[str, nn.Module]
-    said: Said
+    supplied: Said
     outputs: int | None = field(default=None)  # number of model outputs per example
 
     @staticmethod
@@ -653,7 +653,7 @@ class _Read:
             held_y=held_y,
             hidden=hidden,
             models=models,
-            said=Said(bool(models), outputs, features),
+            supplied=Said(bool(models), outputs, features),
             outputs=next(iter(widths), None),
         )
 
@@ -663,12 +663,12 @@ class _Read:
             raise ValueError(f"site {self.name} has no rows at all; leave it out")
         site = LocalSite(self.name, joined.as_tensor(), parts, store)
         labels = known.values(self.y, f"labels of site {self.name}")
-        held = known.values(self.held_y, f"validation labels of site {self.name}")
+        validation = known.values(self.held_y, f"validation labels of site {self.name}")
         first = len(self.pool)
         lines = [Label(row, value, cycle=-1) for row, value in enumerate(labels, first)]
         first += len(labels)
-        for row, value in enumerate(held, first):
-            lines.append(Label(row, value, cycle=-1, held=True))
+        for row, value in enumerate(validation, first):
+            lines.append(Label(row, value, cycle=-1, is_validation=True))
         site.buy(lines)
         for name in MODELS:
             module = self.models.get(name, self.models.get(""))
@@ -706,18 +706,18 @@ def _find_move(pool: Tensor, name: str, channels: Channels) -> Callable[[Tensor]
 
 
 def _pair(
-    given: Any,
+    pair: Any,
     what: str,
     name: str,
     pool: Tensor,
     move: Callable[[Tensor], Tensor],
 ) -> tuple[Tensor, npt.NDArray[Any]]:
     """Return labeled examples in the type and shape of the pool."""
-    if given is None:
+    if pair is None:
         return pool[:0], np.empty(0, dtype=np.int64)
-    if not isinstance(given, tuple | list) or len(given) != 2:
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise ValueError(f"{what} of site {name} must be a pair (x, y)")
-    y = as_array(given[1], f"{what} labels of site {name}")
+    y = as_array(pair[1], f"{what} labels of site {name}")
     for value in y.tolist():
         if value is None:
             raise ValueError(
@@ -726,7 +726,7 @@ def _pair(
             )
     if len(y) == 0:
         return pool[:0], np.empty(0, dtype=np.int64)
-    x = move(as_rows(given[0], f"{what} rows of site {name}", pool.dtype))
+    x = move(as_rows(pair[0], f"{what} rows of site {name}", pool.dtype))
     _check_length(y, len(x), f"{what} labels of site {name}", what)
     if x.shape[1:] != pool.shape[1:]:
         raise ValueError(
@@ -741,24 +741,24 @@ def _check_length(values: Sized, rows: int, what: str, of: str) -> None:
         raise ValueError(f"{what} are {len(values)} for {rows} {of} rows; give one a row")
 
 
-def _by_name(given: Any) -> dict[str, Any]:
+def _by_name(value: Any) -> dict[str, Any]:
     """Return the values of each model, under "" if one value serves all models."""
-    if given is None:
+    if value is None:
         return {}
-    if isinstance(given, Mapping):
-        return dict(given)
-    return {"": given}
+    if isinstance(value, Mapping):
+        return dict(value)
+    return {"": value}
 
 
 def _read_outputs(
-    given: Any,
+    source: Any,
     what: str,
     name: str,
     rows: Mapping[Rows, int],
     kind: OutputKind | None = None,
 ) -> dict[str, Parts]:
     outputs: dict[str, Parts] = {}
-    for model, value in _by_name(given).items():
+    for model, value in _by_name(source).items():
         pair = value
         if not isinstance(value, tuple):
             pair = (value,)
@@ -775,11 +775,11 @@ def _read_outputs(
     return outputs
 
 
-def _read_part(given: Any, what: str, words: str, kind: OutputKind | None) -> Tensor:
+def _read_part(value: Any, what: str, words: str, kind: OutputKind | None) -> Tensor:
     """Return outputs as logits (n, n_classes), or features (n, n_hidden)."""
     if what != "outputs":
-        return as_rows(given, words).flatten(1)
-    outputs = as_outputs(given, words, kind)
+        return as_rows(value, words).flatten(1)
+    outputs = as_outputs(value, words, kind)
     is_known = outputs.isfinite().any(1)
     if len(outputs) and not bool(is_known.any()):
         raise ValueError(
@@ -788,13 +788,13 @@ def _read_part(given: Any, what: str, words: str, kind: OutputKind | None) -> Te
     return outputs
 
 
-def _module(given: Any, name: str) -> nn.Module:
+def _module(value: Any, name: str) -> nn.Module:
     """Check that a value is a module; its last layer is found later."""
-    if not isinstance(given, nn.Module):
+    if not isinstance(value, nn.Module):
         raise ValueError(
-            f"the model of site {name} is {type(given).__name__}; give a torch.nn.Module"
+            f"the model of site {name} is {type(value).__name__}; give a torch.nn.Module"
         )
-    return given
+    return value
 
 
 def _adapt(module: nn.Module, name: str, pool: Tensor) -> nn.Module:
@@ -841,7 +841,7 @@ class _Classes:
 
     @staticmethod
     def of(
-        given: int | Sequence[Any] | None, read: Mapping[SiteId, _Read], strategy: Any
+        value: int | Sequence[Any] | None, read: Mapping[SiteId, _Read], strategy: Any
     ) -> _Classes:
         widths = {one.outputs for one in read.values() if one.outputs is not None}
         if len(widths) > 1:
@@ -850,10 +850,10 @@ class _Classes:
             )
         width = next(iter(widths), None)
         labels = [one.y for one in read.values() if len(one.y)]
-        if given is None:
+        if value is None:
             classes = _occurring(labels, width, strategy)
         else:
-            classes = _read_classes(given)
+            classes = _read_classes(value)
         if width is not None and classes and len(classes) != width:
             raise ValueError(
                 f"the models have {width} outputs and the labels {len(classes)} classes; give "
@@ -890,14 +890,14 @@ class _Classes:
         return result
 
 
-def _read_classes(given: object) -> tuple[Any, ...]:
+def _read_classes(value: object) -> tuple[Any, ...]:
     """Return the label of each output, in order."""
-    names = plain(given)
+    names = plain(value)
     if isinstance(names, int) and not isinstance(names, bool) and names >= 0:
         return tuple(range(names))
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise ValueError(
-            f"classes is {given!r}; give a number of classes, or a list of their labels"
+            f"classes is {value!r}; give a number of classes, or a list of their labels"
         )
     classes = tuple(plain(name) for name in names)
     for name in classes:

@@ -116,6 +116,6 @@ def _read_federation(
     )
 
 
-def _is_table(given: object) -> bool:
+def _is_table(value: object) -> bool:
     """Return whether an object is a pandas or Polars table, without importing either."""
-    return type(given).__name__ == "DataFrame"
+    return type(value).__name__ == "DataFrame"

@@ -269,7 +269,7 @@ class Study:
     is_kept: bool = True
 
     @property
-    def found(self) -> StudyRecords:
+    def study_records(self) -> StudyRecords:
         """Current content of the study's folder."""
         return read_records(self.setup.out, load_known())
 
@@ -281,7 +281,7 @@ class Study:
         return self.setup.out
 
     def __repr__(self) -> str:
-        study = self.found.study
+        study = self.study_records.study
         names = ", ".join(label_of(strategy, study) for strategy in study.strategies)
         if len(names) > 60:
             names = f"{len(study.strategies)} strategies"
@@ -289,13 +289,13 @@ class Study:
         text = f"{study.name}: {names}; {count_noun(len(study.seeds), 'seed')}, {runs} runs"
         if self.failures:
             text += f", {len(self.failures)} failed"
-        baseline = describe_baseline(self.found)
+        baseline = describe_baseline(self.study_records)
         if baseline:
             text += f". {baseline}"
         return f"Study({text})"
 
     def _repr_html_(self) -> str:
-        values = self.found
+        values = self.study_records
         output = escape_text(summary(values, final_table(values)))
         table: str = self.table().to_html(index=False, float_format="%.4g", na_rep="")
         return f"<p>{output}</p>{table}"
@@ -306,7 +306,7 @@ class Study:
         import pandas as pd
 
         rows: list[dict[str, object]] = []
-        for cell in self.found.cells:
+        for cell in self.study_records.cells:
             for record in cell.records:
                 rows.append({**record, "strategy": cell.strategy, "seed": cell.seed})
         return pd.DataFrame(rows)
@@ -347,7 +347,7 @@ class Study:
         """
         import pandas as pd
 
-        final = final_table(self.found)
+        final = final_table(self.study_records)
         cells = [_cells(row) for row in final.rows]
         whole = pd.DataFrame(cells, columns=list(COLUMNS))
         if columns == "all":
@@ -373,7 +373,7 @@ class Study:
         >>> study.to_latex().splitlines()[0]
         '\\\\begin{table}'
         """
-        return to_latex(final_table(self.found))
+        return to_latex(final_table(self.study_records))
 
     def cite(self) -> str:
         """Return BibTeX entries of Fallow and of the algorithms used in this study."""
@@ -393,7 +393,7 @@ class Study:
         cell = StudyRun(Collected().text(strategy), int(seed))
         path = cell.folder(self.setup.out)
         if not (path / "model.safetensors").exists():
-            study = self.found.study
+            study = self.study_records.study
             raise ValueError(
                 f"the study has no finished run of {cell.strategy} with seed {cell.seed}; its "
                 f"strategies are {', '.join(study.strategies)}, its seeds {list(study.seeds)}"
@@ -446,7 +446,7 @@ class Study:
         """
         from fallow.api.objects import Collected
 
-        result = {item.strategy: item for item in forecast_study(self.found, by)}
+        result = {item.strategy: item for item in forecast_study(self.study_records, by)}
         known = ", ".join(result) or "none with a score yet"
         if strategy is None and len(result) == 1:
             (only,) = result.values()
@@ -494,7 +494,7 @@ class Study:
         >>> study.advise().trainer
         'closed-form'
         """
-        facts, labels = read_facts(self.found)
+        facts, labels = read_facts(self.study_records)
         return advise(read_table(), facts, labels, RULES)
 
     def plot_forecast(
@@ -527,7 +527,7 @@ class Study:
 
     def plot(self) -> Figure:
         """Plot the learning curves: score over number of labels, mean and spread over seeds."""
-        figure = learning_curves(self.found)
+        figure = learning_curves(self.study_records)
         if figure is None:
             raise ValueError(
                 "no strategy of the study has a score yet, so there is no curve"

@@ -54,7 +54,7 @@ def write(
         f"To verify it elsewhere, send the folder {path} and run: "
         f"fallow audit verify {path.name} --key {key}",
     ]
-    about = {
+    summary = {
         "folder": str(path),
         "role": trail.role,
         "party": trail.party,
@@ -63,7 +63,7 @@ def write(
         "key": key,
         "entries": len(trail.entries),
     }
-    opt.tell(lines, about, quiet=quiet, as_json=as_json)
+    opt.tell(lines, summary, quiet=quiet, as_json=as_json)
 
 
 @audit.command()
@@ -98,7 +98,7 @@ def verify(
         raise Failed(
             f"{folder} was changed after it was signed: {'; '.join(checked.faults)}"
         )
-    details = checked.about
+    details = checked.details
     whose = name_party(details["role"], details["party"])
     line = (
         f"{folder} is unchanged since {whose} signed it on {details['made']}, for study "

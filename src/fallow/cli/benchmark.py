@@ -151,7 +151,7 @@ def _show_constants(names: Sequence[str], *, as_json: bool) -> None:
         lines.append(f"{name}: {', '.join(output)}")
     digest = digest_constants(methods)
     lines.append(f"digest {digest}")
-    details = {name: constants_of(each) for name, each in methods.items()}
+    details = {name: constants_of(strategy) for name, strategy in methods.items()}
     opt.tell(lines, {"constants": details, "digest": digest}, quiet=False, as_json=as_json)
 
 
@@ -174,7 +174,7 @@ def _choose_tasks(named: Sequence[str], fedavg: bool) -> list[Recipe]:
     tasks = {item.name.removeprefix("benchmark/"): item for item in SOLVED}
     if fedavg:
         names = [
-            each.name.removeprefix("benchmark/").removesuffix(FEDAVG) for each in TRAINED
+            task.name.removeprefix("benchmark/").removesuffix(FEDAVG) for task in TRAINED
         ]
         tasks = dict(zip(names, TRAINED, strict=True))
     chosen = []

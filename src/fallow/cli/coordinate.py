@@ -346,23 +346,23 @@ def _forecast(folder: Path) -> list[str]:
     return [*list_stops(study), *describe_forecasts(study)]
 
 
-def show(console: Console, about: Status) -> None:
+def show(console: Console, status: Status) -> None:
     """Print the state of a run as lines and a table."""
     from fallow.cli.coordinate_words import show_sites
     from fallow.report.live import describe_standing, format_moment, without
 
-    print_lines(console, [f"study {about['name']} (digest {about['digest']})"])
-    if about["state"] == "not started":
+    print_lines(console, [f"study {status['name']} (digest {status['digest']})"])
+    if status["state"] == "not started":
         line = "The run has not been started"
-        if about["missing"]:
-            line += f"; not admitted yet: {', '.join(about['missing'])}"
+        if status["missing"]:
+            line += f"; not admitted yet: {', '.join(status['missing'])}"
         print_lines(console, [f"{line}."])
         return
-    print_lines(console, [describe_standing(about)])
-    print_lines(console, without(about))
-    show_sites(console, about)
-    print_lines(console, about.get("forecast", []))
-    for refusal in (about.get("refusals") or [])[-3:]:
+    print_lines(console, [describe_standing(status)])
+    print_lines(console, without(status))
+    show_sites(console, status)
+    print_lines(console, status.get("forecast", []))
+    for refusal in (status.get("refusals") or [])[-3:]:
         when = format_moment(refusal["at"])
         print_lines(console, [f"{when}  {refusal['site']}: {refusal['why']}"])
 

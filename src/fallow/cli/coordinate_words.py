@@ -145,11 +145,11 @@ def describe_event(event: Event, agreement: Agreement) -> str | None:
             return None
 
 
-def why_not_advanced(folder: Path, found: Live) -> str:
+def why_not_advanced(folder: Path, live: Live) -> str:
     """Explain why the run cannot proceed without pending sites, and how to resolve this."""
-    waiting = found["waiting"]
+    waiting = live["waiting"]
     names = ", ".join(waiting["sites"])
-    if found.get("phase") == "meeting sites":
+    if live.get("phase") == "meeting sites":
         return (
             f"a study begins with all its sites, and {names} did not answer yet: get it to "
             "answer, or agree on a study without it and begin in a new folder"
@@ -278,9 +278,9 @@ def _allow_options(agreed: Agreement) -> str:
     return "".join(f" --allow {name}={digest}" for name, digest in allowed.items())
 
 
-def show_sites(console: Console, about: Live) -> None:
+def show_sites(console: Console, live: Live) -> None:
     """Print the sites of a run as a table, without constant columns in a narrow terminal."""
-    columns = site_columns(about)
+    columns = site_columns(live)
     if console.width < WIDE:
         for head in SAME:
             del columns[head]
@@ -288,4 +288,4 @@ def show_sites(console: Console, about: Live) -> None:
             if set(columns[head]) <= {"0", NOTHING}:
                 del columns[head]
     rows = zip(*columns.values(), strict=True)
-    show_table(console, caption(about), list(columns), rows, words=WORDS, widest=120)
+    show_table(console, caption(live), list(columns), rows, words=WORDS, widest=120)

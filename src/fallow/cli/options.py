@@ -269,9 +269,9 @@ def split_names(text: str) -> tuple[str, ...]:
     return tuple(name for name in names if name)
 
 
-def print_json(about: object) -> None:
+def print_json(value: object) -> None:
     """Print a value as JSON."""
-    typer.echo(json.dumps(about, indent=1))
+    typer.echo(json.dumps(value, indent=1))
 
 
 def warn(text: str) -> None:
@@ -279,10 +279,10 @@ def warn(text: str) -> None:
     typer.echo(printable(f"warning: {text}"), err=True)
 
 
-def tell(lines: Iterable[str], about: object, *, quiet: bool, as_json: bool) -> None:
+def tell(lines: Iterable[str], value: object, *, quiet: bool, as_json: bool) -> None:
     """Print the result of a command as lines, as JSON, or not at all."""
     if as_json:
-        print_json(about)
+        print_json(value)
     elif not quiet:
         print_lines(console(), lines)
 
@@ -315,7 +315,7 @@ def settings(
     for key, option in options.items():
         if option is not None:
             details[key] = option
-    given = details | words  # --set takes precedence
-    if "site" not in given:
-        return given
-    return {"partition": "natural", "sites": "0"} | given
+    values = details | words  # --set takes precedence
+    if "site" not in values:
+        return values
+    return {"partition": "natural", "sites": "0"} | values

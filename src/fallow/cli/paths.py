@@ -30,5 +30,5 @@ def leave_current_folder() -> None:
 def _is_current(entry: str, here: Path, own: Path) -> bool:
     if entry == "":
         return True
-    place = Path(os.path.realpath(entry))
-    return place == here and place != own
+    executable = Path(os.path.realpath(entry))
+    return executable == here and executable != own

@@ -125,7 +125,7 @@ def forecast(
     values = read_study(study, load_known())
     forecasts = forecast_study(values, by)
     if strategy is not None:
-        forecasts = [each for each in forecasts if each.strategy == strategy]
+        forecasts = [one for one in forecasts if one.strategy == strategy]
     if not forecasts:
         known = ", ".join(values.strategies)
         raise ValueError(
@@ -135,14 +135,14 @@ def forecast(
     if to is not None and values.higher_is_better:
         target = to / 100
     if picture is not None and len(forecasts) > 1:
-        names = ", ".join(each.strategy for each in forecasts)
+        names = ", ".join(one.strategy for one in forecasts)
         raise ValueError(f"--picture draws one strategy; name it with --strategy: {names}")
     lines = []
     objects: list[dict[str, object]] = []
-    for each in forecasts:
-        sentences = each.sentences(more, target)
-        lines.append(f"{label_of(each.strategy, values.study)}: {' '.join(sentences)}")
-        objects.append(_describe_forecast(each, sentences, more, target))
+    for one in forecasts:
+        sentences = one.sentences(more, target)
+        lines.append(f"{label_of(one.strategy, values.study)}: {' '.join(sentences)}")
+        objects.append(_describe_forecast(one, sentences, more, target))
     if picture is not None:
         figure = draw_forecast(forecasts[0], more, target)
         if figure is None:
@@ -226,10 +226,10 @@ def predict(
     _say(output, details, quiet=quiet, as_json=as_json)
 
 
-def _say(text: str, about: dict[str, object], *, quiet: bool, as_json: bool) -> None:
+def _say(text: str, value: dict[str, object], *, quiet: bool, as_json: bool) -> None:
     """Print the result as text, as JSON, or not at all."""
     if as_json:
-        opt.print_json(about)
+        opt.print_json(value)
     else:
         opt.console(quiet=quiet).print(text, markup=False, soft_wrap=True)
 

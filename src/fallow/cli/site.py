@@ -562,7 +562,9 @@ def export(
     opt.tell([line], output, quiet=quiet, as_json=as_json)
 
 
-def _export_images(found: SiteFolder, file: Path) -> tuple[list[str], dict[str, object]]:
+def _export_images(
+    site_folder: SiteFolder, file: Path
+) -> tuple[list[str], dict[str, object]]:
     """Export labeling tasks for CVAT, and return the result as lines and as values."""
     from fallow.core.optional import import_optional
     from fallow.core.words import count_noun
@@ -572,13 +574,13 @@ def _export_images(found: SiteFolder, file: Path) -> tuple[list[str], dict[str, 
     import_optional("fastapi", "fallow[deploy]", "writing images")
     from fallow.deployment.labeling_page.pictures import picture
 
-    with closing(found.open_ledger()) as ledger:
+    with closing(site_folder.open_ledger()) as ledger:
         count = export_images(
             ledger,
-            found.agreement.schema,
-            found.rows,
+            site_folder.agreement.schema,
+            site_folder.rows,
             file,
-            show=lambda row: picture(found.rows, row),
+            show=lambda row: picture(site_folder.rows, row),
             cannot_tell=CANNOT_TELL,
         )
     beside = file.with_name(file.stem + LABELS)

@@ -150,24 +150,24 @@ def describe_status_of_data(data: Mapping[str, object]) -> list[str]:
     return format_facts(cast("DataFacts", data))
 
 
-def describe_limit(about: Standing) -> str:
+def describe_limit(standing: Standing) -> str:
     """Return the label budget after the number of requested labels; "" without a budget."""
-    limit = about["limit"]
+    limit = standing["limit"]
     if limit is None:
         return ""
     text = f" of {limit} at most"
-    if about["asked"] >= limit:
+    if standing["asked"] >= limit:
         text += "; no more labels are requested"
     return text
 
 
-def describe_process(about: Standing, folder: Path) -> str:
+def describe_process(standing: Standing, folder: Path) -> str:
     """Describe whether the site's process runs, and how to start it."""
-    if about["pid"] is None:
+    if standing["pid"] is None:
         return f"does not run; start it with: fallow site start {folder}"
-    if about["since"] is None:
+    if standing["since"] is None:
         return "was just started"
-    return f"runs (process {about['pid']}, since {format_moment(about['since'])})"
+    return f"runs (process {standing['pid']}, since {format_moment(standing['since'])})"
 
 
 def describe_leaving(run: str, labels: int, now: float) -> list[str]:

@@ -276,15 +276,15 @@ def _study(
             for output in kept["warnings"]:
                 console.print(f"look at this: {output}", markup=False, soft_wrap=True)
         _print_notes(console, setup.recipe.data, world.dataset.notes)
-        with CallbackList(trackers, setup.recipe, cells, opt.warn) as told:
+        with CallbackList(trackers, setup.recipe, cells, opt.warn) as callbacks:
             with Watch(setup.recipe, cells, console) as watch:
-                say = told.beside(watch)
+                say = callbacks.beside(watch)
                 if options.cluster is None:
                     failures = run_study(setup, cells, jobs, say)
                 else:
                     failures = run_on_cluster(setup, cells, options.cluster, say)
             page = _show(console, setup.out, options.as_json)
-            told.end(page)
+            callbacks.end(page)
     except KeyboardInterrupt as error:
         raise Stopped(
             f"stopped; finished runs are in {setup.out}: repeat the command with --resume "

@@ -163,11 +163,11 @@ def is_of_kind(value: object, hint: Any) -> bool:
     return True
 
 
-def refuse_truth(value: object, hint: Any, place: str) -> None:
+def refuse_truth(value: object, hint: Any, path: str) -> None:
     """Raise ValueError for a Boolean where a number or a string is declared.
 
     Nested values, as in TOML, are checked too: Python treats True as 1, and so does type
-    validation.  hint: the declared type; place: name of the value in the message.
+    validation.  hint: the declared type; path: name of the value in the message.
 
     >>> refuse_truth(True, bool | int, "drop_rows")
     >>> refuse_truth([1, True], tuple[int, ...], "milestones")
@@ -176,22 +176,22 @@ def refuse_truth(value: object, hint: Any, place: str) -> None:
     """
     if isinstance(value, bool):
         if not is_of_kind(value, hint):
-            raise ValueError(f"{place} is {value}; it must be {describe_kind(hint)}")
+            raise ValueError(f"{path} is {value}; it must be {describe_kind(hint)}")
     elif isinstance(value, Mapping):
         part = _drop_none(hint)
         if is_dataclass(part):
-            _refuse_truth_in_parts(value, get_type_hints(part), place)
+            _refuse_truth_in_parts(value, get_type_hints(part), path)
     elif isinstance(value, list | tuple):
         for at, item in enumerate(value):
-            refuse_truth(item, _element_at(hint, at), f"{place}.{at}")
+            refuse_truth(item, _element_at(hint, at), f"{path}.{at}")
 
 
 def _refuse_truth_in_parts(
-    parts: Mapping[Any, object], hints: Mapping[str, Any], place: str
+    parts: Mapping[Any, object], hints: Mapping[str, Any], path: str
 ) -> None:
     for name, value in parts.items():
         if name in hints:
-            refuse_truth(value, hints[name], f"{place}.{name}")
+            refuse_truth(value, hints[name], f"{path}.{name}")
 
 
 def _element_at(hint: Any, at: int) -> Any:
@@ -251,7 +251,7 @@ def describe_wrong_value(
     if first["type"] == "json_invalid":
         return f"{whole or 'it'} has a text that is no Unicode"
     names, hint = _follow(kind, loc)
-    place = ".".join([*filter(None, [whole]), *names])
+    path = ".".join([*filter(None, [whole]), *names])
     if first["type"] in EXTRA:
         owner = _drop_none(hint)
         known = fields_of(owner) or {}
@@ -259,16 +259,16 @@ def describe_wrong_value(
         if is_dataclass(owner):
             word = "setting"
         name = show_name(loc[-1])
-        return f"{_join(place, name)} is not a {word}{nearest(name, list(known))}"
+        return f"{_join(path, name)} is not a {word}{nearest(name, list(known))}"
     cause = first.get("ctx", {}).get("error")
     if first["type"] == "value_error" and not isinstance(cause, BrokenRule):
         message = first["msg"].removeprefix("Value error, ")
-        last = place.rpartition(".")[2]
-        if not place or message.startswith((place, last)):
+        last = path.rpartition(".")[2]
+        if not path or message.startswith((path, last)):
             return str(message)
-        return f"{place}: {message}"
+        return f"{path}: {message}"
     if first["type"] in ABSENT and (not names or loc[-1] == names[-1]):
-        return f"{place or loc[-1]} is missing; it must be {describe_kind(hint)}"
+        return f"{path or loc[-1]} is missing; it must be {describe_kind(hint)}"
     value = show_value(first["input"])
     if is_dataclass(hint) and getattr(hint, "__name__", "") not in PLAIN:
         parts = [_join(place, field.name) for field in fields(hint)]
@@ -278,9 +278,9 @@ def describe_wrong_value(
     return f"{place or 'it'} is {value}; it must be {describe_kind(hint)}"
 
 
-def _join(place: str, name: str) -> str:
+def _join(path: str, name: str) -> str:
     """Return the name of a part."""
-    return f"{place}.{name}" if place else name
+    return f"{path}.{name}" if path else name
 
 
 def _follow(kind: Any, loc: Sequence[int | str]) -> tuple[list[str], Any]:

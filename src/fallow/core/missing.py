@@ -22,7 +22,7 @@ class Missing:
     levels: tuple[tuple[int, int], ...] = ()
     marks: tuple[tuple[str, str], ...] = ()
 
-    def fill(self, totals: Tensor, given: Tensor) -> Tensor:
+    def fill(self, totals: Tensor, counts: Tensor) -> Tensor:
         """Return the imputed value of each column: (d,).
 
         This is the mean of a number, and the most frequent level of a category, the first of ties.
@@ -33,11 +33,11 @@ class Missing:
         >>> Missing(levels=((1, 3),)).fill(totals, given).tolist()
         [2.0, 0.0, 1.0]
         """
-        fill = totals / given.clamp(min=1.0)
+        fill = totals / counts.clamp(min=1.0)
         for first, end in self.levels:
-            most = int(totals[first:end].argmax())
+            largest = int(totals[first:end].argmax())
             fill[first:end] = 0.0
-            fill[first + most] = 1.0
+            fill[first + largest] = 1.0
         return fill
 
 

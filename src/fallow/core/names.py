@@ -79,24 +79,24 @@ class ClassKind:
     members: tuple[str, ...] = ()
     is_function: bool = False
 
-    def check(self, name: str, found: Any) -> None:
+    def check(self, name: str, value: Any) -> None:
         """Raise ValueError unless the object is such a class."""
-        lacks = self._lacks(found)
+        lacks = self._lacks(value)
         if lacks is not None:
             raise ValueError(f"{name} is no {self.what}: {lacks}")
 
-    def _lacks(self, found: Any) -> str | None:
-        if not isinstance(found, type):
+    def _lacks(self, value: Any) -> str | None:
+        if not isinstance(value, type):
             return "it is not a class"
-        if self.base is not None and not issubclass(found, self.base):
+        if self.base is not None and not issubclass(value, self.base):
             return (
                 f"it is not a subclass of {self.base.__module__}.{self.base.__qualname__}"
             )
-        if self.is_method and not is_dataclass(found):
+        if self.is_method and not is_dataclass(value):
             return "it is not a dataclass"
-        if self.is_method and not isinstance(getattr(found, "contract", None), Contract):
+        if self.is_method and not isinstance(getattr(value, "contract", None), Contract):
             return "it has no contract"
-        lacking = lacking_function(found, self.members)
+        lacking = lacking_function(value, self.members)
         if lacking is None:
             return None
         return f"it has no function {lacking}"
@@ -199,10 +199,10 @@ def _file_of(module: str, files: Mapping[str, Path]) -> Path | None:
     steps = module.split(".")
     value = None
     for depth in range(1, len(steps) + 1):
-        place = "/".join(steps[:depth])
-        value = files.get(f"{place}/__init__.py")
+        path = "/".join(steps[:depth])
+        value = files.get(f"{path}/__init__.py")
         if value is None and depth == len(steps):
-            value = files.get(f"{place}.py")
+            value = files.get(f"{path}.py")
         if value is None:
             return None
     return value

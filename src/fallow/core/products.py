@@ -36,7 +36,7 @@ def taking_products_on(device: torch.device | None) -> Iterator[None]:
         _PLACE.reset(before)
 
 
-def place(rows: Tensor) -> Tensor:
+def flatten(rows: Tensor) -> Tensor:
     """Move examples to the device of products.
 
     Double precision stays on the CPU if the device does not support it.
@@ -52,7 +52,7 @@ def has_device() -> bool:
     return _PLACE.get() is not None
 
 
-def block_rows(most: int, columns: int) -> int:
+def block_rows(limit: int, columns: int) -> int:
     """Return the number of rows of a block with ``columns`` columns: at most ``most``.
 
     On a device it is also limited to `CELLS` numbers, because all sites share its memory.
@@ -64,5 +64,5 @@ def block_rows(most: int, columns: int) -> int:
     167
     """
     if not has_device():
-        return most
-    return max(1, min(most, CELLS // max(columns, 1)))
+        return limit
+    return max(1, min(limit, CELLS // max(columns, 1)))

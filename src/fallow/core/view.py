@@ -237,9 +237,9 @@ class Picks:
             )
         values, counts = torch.unique(rows, return_counts=True)
         if len(values) != len(rows):
-            most = int(counts.argmax())
+            worst = int(counts.argmax())
             raise ValueError(
-                f"position {int(values[most])} is selected {int(counts[most])} times; return {n} "
+                f"position {int(values[worst])} is selected {int(counts[worst])} times; return {n} "
                 "different positions"
             )
 

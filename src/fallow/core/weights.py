@@ -34,9 +34,9 @@ def cap_weights(weights: Sequence[float], share: float, ratio: float) -> list[fl
     counted = sorted(weight for weight in weights if weight > 0)
     if len(counted) < FEW:
         return list(weights)
-    most = ratio * lower_median(counted)
-    most = min(most, _most_by_share([min(n, most) for n in counted], share))
-    return [min(weight, most) for weight in weights]
+    limit = ratio * lower_median(counted)
+    limit = min(limit, _most_by_share([min(n, limit) for n in counted], share))
+    return [min(weight, limit) for weight in weights]
 
 
 def _most_by_share(ascending: Sequence[float], share: float) -> float:
@@ -49,7 +49,7 @@ def _most_by_share(ascending: Sequence[float], share: float) -> float:
         if left <= 0:
             break
         rest = math.fsum(ascending[: len(ascending) - larger])
-        most = share * rest / left  # solution of most = share * (rest + larger * most)
-        if most >= ascending[-1 - larger]:
-            return most
+        limit = share * rest / left  # solution of most = share * (rest + larger * most)
+        if limit >= ascending[-1 - larger]:
+            return limit
     return ascending[0]

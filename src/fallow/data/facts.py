@@ -64,17 +64,17 @@ class DataFacts(TypedDict):
     warnings: list[str]
 
 
-def describe_data(found: Dataset, *, comes_labeled: bool = True) -> DataFacts | None:
+def describe_data(dataset: Dataset, *, comes_labeled: bool = True) -> DataFacts | None:
     """Summarize a dataset that was read from a user's own files; None for any other.
 
     comes_labeled: False if annotators label later, so few labels are expected.
     """
-    reading = found.reading
+    reading = dataset.reading
     if reading is None:
         return None
-    sites = _count_sites(found, reading)
-    sums = row_sums(found.x)
-    sums_test = row_sums(found.x_test)
+    sites = _count_sites(dataset, reading)
+    sums = row_sums(dataset.x)
+    sums_test = row_sums(dataset.x_test)
     together = len(sums) + len(sums_test)
     classes: Counter[str] = Counter()
     for site in sites:
@@ -82,16 +82,16 @@ def describe_data(found: Dataset, *, comes_labeled: bool = True) -> DataFacts | 
     lost = [site["site"] for site in sites if site["kept"] == 0]
     warnings = _warn_of_sites(sites, lost)
     if comes_labeled:
-        warnings += _warn_of_labels(found.classes, classes)
+        warnings += _warn_of_labels(dataset.classes, classes)
     return DataFacts(
         source=reading.source,
         read=reading.total,
-        kept=len(found.x) + len(found.x_test),
+        kept=len(dataset.x) + len(dataset.x_test),
         sites=[site for site in sites if site["kept"]],
         lost=lost,
         left_out=[_describe_left_out(item) for item in reading.left_out],
         columns=[_describe_column(column) for column in reading.columns],
-        classes={name: classes[name] for name in found.classes},
+        classes={name: classes[name] for name in dataset.classes},
         duplicates=together - len(np.unique(np.concatenate([sums, sums_test]))),
         crossing=int(np.isin(sums_test, sums).sum()),
         warnings=warnings,
@@ -115,33 +115,33 @@ def _describe_column(column: ColumnRead) -> ColumnFacts:
     )
 
 
-def _count_sites(found: Dataset, reading: Reading) -> list[SiteFacts]:
+def _count_sites(dataset: Dataset, reading: Reading) -> list[SiteFacts]:
     """Summarize each site; one without a name if the data name no sites."""
-    if found.groups is None or ALL in reading.rows:
-        return [_count_site(found, ALL, reading.total, None)]
-    number_of = {name: group for group, name in enumerate(found.group_names)}
+    if dataset.groups is None or ALL in reading.rows:
+        return [_count_site(dataset, ALL, reading.total, None)]
+    number_of = {name: group for group, name in enumerate(dataset.group_names)}
     sites = []
     for site, read in reading.rows.items():
         group = number_of.get(site, -1)  # of a site whose rows were all left out: no group
-        sites.append(_count_site(found, site, read, group))
+        sites.append(_count_site(dataset, site, read, group))
     return sites
 
 
-def _count_site(found: Dataset, name: str, read: int, group: int | None) -> SiteFacts:
+def _count_site(dataset: Dataset, name: str, read: int, group: int | None) -> SiteFacts:
     """Summarize a site by the number of its group; None: all examples."""
-    y = found.y
-    y_test = found.y_test
-    if group is not None and found.groups is not None:
-        y = y[found.groups == group]
-        if found.groups_test is None:  # test rows that are of no site
+    y = dataset.y
+    y_test = dataset.y_test
+    if group is not None and dataset.groups is not None:
+        y = y[dataset.groups == group]
+        if dataset.groups_test is None:  # test rows that are of no site
             y_test = y_test[:0]
         else:
-            y_test = y_test[found.groups_test == group]
+            y_test = y_test[dataset.groups_test == group]
     counts: dict[str, int] = {}
-    if found.classes:
+    if dataset.classes:
         both = torch.cat([y, y_test])
-        numbers = torch.bincount(both[both >= 0], minlength=found.n_classes).tolist()
-        counts = dict(zip(found.classes, numbers, strict=True))
+        numbers = torch.bincount(both[both >= 0], minlength=dataset.n_classes).tolist()
+        counts = dict(zip(dataset.classes, numbers, strict=True))
     return SiteFacts(
         site=name,
         read=read,
@@ -208,13 +208,13 @@ def format_facts(facts: DataFacts) -> list[str]:
     return lines
 
 
-def notes_beside_facts(found: Dataset) -> list[str]:
+def notes_beside_facts(dataset: Dataset) -> list[str]:
     """Return notes about the import that `format_facts` does not contain."""
-    reading = found.reading
+    reading = dataset.reading
     if reading is None:
-        return list(found.notes)
+        return list(dataset.notes)
     output = describe_columns(reading.columns)
-    return [note for note in found.notes if note not in output and LEFT_OUT not in note]
+    return [note for note in dataset.notes if note not in output and LEFT_OUT not in note]
 
 
 LEFT_OUT = "left out: "

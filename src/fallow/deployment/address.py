@@ -88,10 +88,10 @@ def find_bind_problem(host: str, port: int, patience: float = 0.0) -> str | None
 def _try_to_bind(host: str, port: int) -> OSError | None:
     try:
         details = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        family, kind, protocol, _, place = details
+        family, kind, protocol, _, endpoint = details
         with socket.socket(family, kind, protocol) as values:
             values.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            values.bind(place)
+            values.bind(endpoint)
     except OSError as error:
         return error
     return None

@@ -131,8 +131,8 @@ class Agreement:
         least = 1
         if self.recipe.privacy.secure_sum:
             least = SMALLEST
-        most = len(self.sites)
-        if self.waits.quorum is not None and not least <= self.waits.quorum <= most:
+        limit = len(self.sites)
+        if self.waits.quorum is not None and not least <= self.waits.quorum <= limit:
             why = ""
             if 0 < self.waits.quorum < least:
                 why = (
@@ -140,7 +140,7 @@ class Agreement:
                     "without them"
                 )
             raise ValueError(
-                f"federation.quorum is {self.waits.quorum}; it must be {least} to {most}, the "
+                f"federation.quorum is {self.waits.quorum}; it must be {least} to {limit}, the "
                 f"number of sites{why}"
             )
         for name, smallest in (("seed", 0), ("smallest", 1)):

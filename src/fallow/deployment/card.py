@@ -121,24 +121,24 @@ def _describe_data(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
 
 
 def _describe_column(column: Column) -> str:
-    about: list[str] = []
+    facts: list[str] = []
     if column.unit:
-        about.append(column.unit)
+        facts.append(column.unit)
     if column.text:
-        about.append("free text")
+        facts.append("free text")
     if column.may_be_empty:
-        about.append("cells may be empty")
-    if not about:
+        facts.append("cells may be empty")
+    if not facts:
         return column.name
-    return f"{column.name} ({', '.join(about)})"
+    return f"{column.name} ({', '.join(facts)})"
 
 
 def _describe_labels(labels: Mapping[str, int]) -> str:
     trained = str(labels.get("labeled", 0))
-    held = labels.get("held", 0)
-    if not held:
+    validation = labels.get("held", 0)
+    if not validation:
         return trained
-    return f"{trained}, {held} more to choose the best model"
+    return f"{trained}, {validation} more to choose the best model"
 
 
 def _describe_methods(agreement: Agreement, methods: Methods) -> Iterator[str]:

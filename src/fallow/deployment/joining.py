@@ -70,38 +70,38 @@ def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
     return details
 
 
-def fingerprint(about: Mapping[str, str]) -> str:
+def fingerprint(details: Mapping[str, str]) -> str:
     """Return 32 hexadecimal digits of a site's name, study and public keys for verification."""
-    output = json.dumps([about[name] for name in JOINING])
+    output = json.dumps([details[name] for name in JOINING])
     return hashlib.blake2b(output.encode(), digest_size=16).hexdigest()
 
 
 def check_own(
-    file: Path, about: Mapping[str, str], known: Mapping[SiteId, Mapping[str, str]]
+    file: Path, details: Mapping[str, str], known: Mapping[SiteId, Mapping[str, str]]
 ) -> None:
     """Raise ValueError if the keys belong to another site."""
     for site, other in known.items():
-        if site == about["name"]:
+        if site == details["name"]:
             continue
-        if any(other[kind] == about[kind] for kind in ("verify", "seal", "node")):
+        if any(other[kind] == details[kind] for kind in ("verify", "seal", "node")):
             raise ValueError(
-                f"{file} has the keys of {site}: {about['name']} makes its own with 'fallow site "
+                f"{file} has the keys of {site}: {details['name']} makes its own with 'fallow site "
                 "init' in a folder of its own, and no folder is copied"
             )
 
 
-def check_seal(file: Path, about: Mapping[str, str]) -> None:
+def check_seal(file: Path, details: Mapping[str, str]) -> None:
     """Raise ValueError unless the site signed its seal key, which other sites require."""
     is_signed = is_seal_signed(
-        public=b64decode(about["verify"]),
-        signature=_decode(about["seal_signature"]),
-        study=about["study"],
-        site=about["name"],
-        key=b64decode(about["seal"]),
+        public=b64decode(details["verify"]),
+        signature=_decode(details["seal_signature"]),
+        study=details["study"],
+        site=details["name"],
+        key=b64decode(details["seal"]),
     )
     if not is_signed:
         raise ValueError(
-            f"{file}: seal is not signed with the key of {about['name']}; {ASK}"
+            f"{file}: seal is not signed with the key of {details['name']}; {ASK}"
         )
 
 

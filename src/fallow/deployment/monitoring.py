@@ -97,9 +97,9 @@ class WatchedSite:
         """Yield metrics of traffic, labels, privacy cost and the backup of the ledger."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        about = {"study": self.folder.agreement.name, "site": self.folder.name}
-        names = list(about)
-        values = list(about.values())
+        identity = {"study": self.folder.agreement.name, "site": self.folder.name}
+        names = list(identity)
+        values = list(identity.values())
 
         def gauge(name: str, text: str, value: float) -> Metric:
             family = GaugeMetricFamily(name, text, labels=names)
@@ -207,11 +207,11 @@ class WatchedCoordinator:
             return
         sites = status["sites"]
         waiting = sum(bool(state.get("awaited")) for state in sites.values())
-        place = GaugeMetricFamily(
+        phase = GaugeMetricFamily(
             "fallow_phase", "1 for the phase that the run is in.", labels=["study", "phase"]
         )
-        place.add_metric([study, status.get("phase", status["state"])], 1)
-        yield place
+        phase.add_metric([study, status.get("phase", status["state"])], 1)
+        yield phase
         numbers = {"cycle": status.get("cycle"), "round": status.get("round")}
         for name, number in numbers.items():
             if number is not None:

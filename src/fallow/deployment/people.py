@@ -188,7 +188,7 @@ class People:
 
         model: TrainedModel = {
             "state": {name: used[name] for name in PARTS},
-            "about": at.agreement.schema.about,
+            "example_spec": at.agreement.schema.example_spec,
             "scale": at.site.memory.get("features"),
             "targets": at.site.memory.get("targets"),
         }

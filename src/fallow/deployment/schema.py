@@ -31,7 +31,7 @@ from fallow.data.own.columns import (
 from fallow.data.own.labels import TaskChoice, encode_labels
 from fallow.data.own.table import EMPTY, read_cells
 from fallow.deployment.site.pictures import read_pictures
-from fallow.experiment.finished import RowsAbout
+from fallow.experiment.finished import ExampleSpec
 
 DataKind = Literal["table", "images", "arrays"]
 MOST_NUMBERS = 10**8  # limit for a row, because a synthetic one is built to check models
@@ -182,9 +182,9 @@ class Schema:
         return Missing(tuple(levels), marks_of(self.columns))
 
     @property
-    def about(self) -> RowsAbout:
+    def example_spec(self) -> ExampleSpec:
         """Return the information for prediction that is stored beside a model."""
-        details: RowsAbout = {
+        details: ExampleSpec = {
             "classes": list(self.classes),
             "columns": [],
             "shape": list(self.shape),
@@ -314,9 +314,9 @@ class _Columns:
     columns: tuple[Column, ...]
 
 
-def _read_columns(given: object) -> tuple[Column, ...]:
+def _read_columns(value: object) -> tuple[Column, ...]:
     """Build columns from plain settings. Raises pydantic's ValidationError."""
-    settings = _as_json({"columns": given})
+    settings = _as_json({"columns": value})
     checked: _Columns = TypeAdapter(_Columns).validate_json(settings, strict=True)
     return checked.columns
 
@@ -469,14 +469,14 @@ def explain_left_out(cells: Sequence[str], enough: int = ENOUGH) -> str | None:
     Columns of dates, row names and free text are not features. From ``enough`` rows on, texts that
     differ in almost every row are treated as names.
     """
-    given = [cell for cell in cells if cell.lower() not in EMPTY]
-    levels = sorted(set(given))
+    filled = [cell for cell in cells if cell.lower() not in EMPTY]
+    levels = sorted(set(filled))
     is_number = all(number_in(level) is not None for level in levels)
     if is_number:  # or empty
         return None
     if are_dates(levels):
         return describe_dates(levels)
-    return explain_many_texts(len(levels), len(given), enough)
+    return explain_many_texts(len(levels), len(filled), enough)
 
 
 def holds_dates(cells: Sequence[str]) -> bool:

@@ -67,10 +67,12 @@ def toml_item(value: object) -> Item:
     return tomlkit.item(value)
 
 
-def add_setting(to: TOMLDocument | Table, key: str, value: object, about: str = "") -> None:
+def add_setting(
+    to: TOMLDocument | Table, key: str, value: object, comment: str = ""
+) -> None:
     """Add ``key = value`` to a document or section, below a comment."""
-    if about:
-        to.add(tomlkit.comment(about))
+    if comment:
+        to.add(tomlkit.comment(comment))
     to.add(key, toml_item(value))
 
 
@@ -128,7 +130,7 @@ def add_recipe(document: TOMLDocument, recipe: Recipe) -> None:
             value, mode="json", exclude_defaults=briefly
         )
         details = (SAID | WHERE_USED).get(field.name, "")
-        add_setting(document, field.name, shown, about=details)
+        add_setting(document, field.name, shown, comment=details)
 
 
 EMPTY_CELLS = (

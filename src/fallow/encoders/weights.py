@@ -34,11 +34,11 @@ def check_file(path: str, sha256: str | None, purpose: str) -> Path:
     return file
 
 
-def check_digest(path: str, found: str, sha256: str, purpose: str) -> None:
+def check_digest(path: str, digest: str, sha256: str, purpose: str) -> None:
     """Raise ValueError if the SHA-256 differs from the agreed one."""
-    if found != sha256.lower():
+    if digest != sha256.lower():
         raise ValueError(
-            f"{purpose}: {path} has the SHA-256 {found} and {sha256} was agreed on: these are other "
+            f"{purpose}: {path} has the SHA-256 {digest} and {sha256} was agreed on: these are other "
             "weights"
         )
 
@@ -108,19 +108,19 @@ def fill_network(
     in the file of a larger network.  Raises ValueError for missing weights or other shapes.
     """
     own = network.state_dict()
-    given = {}
+    weights = {}
     for name, value in read_weights(file).items():
         short = name.removeprefix(prefix)
         if short in own:
-            given[short] = value
-    missing = sorted(own.keys() - given.keys())
+            weights[short] = value
+    missing = sorted(own.keys() - weights.keys())
     if missing:
         raise ValueError(
             f"{purpose}: {file} lacks {len(missing)} of {len(own)} weights, the first is "
             f"{missing[0]!r}; it is a file of another network"
         )
     try:
-        network.load_state_dict(given)
+        network.load_state_dict(weights)
     except RuntimeError as error:
         raise ValueError(f"{purpose}: {file} does not fit: {error}") from error
     return network.eval()

@@ -67,7 +67,7 @@ class Device:
         return True
 
     @cached_property
-    def held(self) -> HeldRows:
+    def cache(self) -> HeldRows:
         """The rows that stand on the device."""
         return HeldRows(self.placement.device)
 
@@ -130,19 +130,19 @@ class Device:
             sent = _move(sent, there)
         return replace(
             job,
-            x=self.held.copy_of(job.site, "x", job.x),
+            x=self.cache.copy_of(job.site, "x", job.x),
             y=job.y.to(there),
             weight=job.weight.to(there),
             start=_move(job.start, there),
             own=own,
             sent=sent,
             counts=job.counts.to(there),
-            u=self.held.copy_of(job.site, "u", job.u),
+            u=self.cache.copy_of(job.site, "u", job.u),
         )
 
     def free(self) -> None:
         """Give back the memory of rows that are there, and what PyTorch keeps for later."""
-        self.held.forget()
+        self.cache.forget()
         if self.placement.device.type == "cuda":
             torch.cuda.empty_cache()
         elif self.placement.device.type == "mps":

@@ -42,7 +42,7 @@ class SitesInFlight:
 
     device: str
     tell: Tell
-    most: int | None = None  # sites in a group; None: all
+    limit: int | None = None  # sites in a group; None: all
 
     def train(
         self,
@@ -57,8 +57,8 @@ class SitesInFlight:
         result: list[Fitted] = []
         while len(result) < len(jobs):
             group = jobs[len(result) :]
-            if self.most is not None:
-                group = group[: self.most]
+            if self.limit is not None:
+                group = group[: self.limit]
             done = self._try(group, train)
             if done is None:
                 free()  # here, where no traceback keeps the tensors of the try
@@ -86,8 +86,8 @@ class SitesInFlight:
                 f"{group[0].site}); lower batch_size, take a smaller model, run fewer studies at "
                 "once, or set device=cpu"
             )
-        self.most = n // 2
+        self.limit = n // 2
         self.tell(
             f"device {self.device} has not enough memory for {count_noun(n, 'site')} at once: "
-            f"{self.most} at a time from here on"
+            f"{self.limit} at a time from here on"
         )

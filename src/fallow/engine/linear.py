@@ -100,8 +100,8 @@ def _run(
     all_w, all_m1, all_m2 = (slot.numpy() for slot in slots)
     width = all_w.shape[2]
     size = len(groups[0])
-    most = max(sum(len(seat.job.y) for seat in seats) for seats in groups)
-    memory = slots[0].new_empty(most, width)
+    largest = max(sum(len(seat.job.y) for seat in seats) for seats in groups)
+    memory = slots[0].new_empty(largest, width)
     rows_of = memory.numpy()
     room = np.empty((size, b, width), rows_of.dtype)
     all_g = np.empty((size, 1, width), rows_of.dtype)

@@ -33,14 +33,14 @@ class Passes:
         return draw_on_processor(self.model).to(self.placement.device)
 
     @cached_property
-    def held(self) -> HeldRows:
+    def cache(self) -> HeldRows:
         """Test rows stay on the device."""
         return HeldRows(self.placement.device)
 
     def predict(self, state: State, x: Tensor) -> Tensor:
         """Outputs (n, c) for rows x (n, *shape) that are looked at again and again."""
         with self.placement.computing():
-            rows = self.held.copy_of_tests(x)
+            rows = self.cache.copy_of_tests(x)
             return predict(self.there, self.layout, self._place(state), rows).cpu()
 
     def look(self, state: State, x: Tensor) -> tuple[Tensor, Tensor]:

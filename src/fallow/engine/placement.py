@@ -139,11 +139,11 @@ def _products(precision: str) -> Iterator[None]:
     else:
         places = [(matmul, "allow_tf32"), (cudnn, "allow_tf32")]
         wanted = precision == "tf32"
-    before = [getattr(place, name) for place, name in places]
+    before = [getattr(namespace, name) for namespace, name in places]
     try:
-        for place, name in places:
-            setattr(place, name, wanted)
+        for namespace, name in places:
+            setattr(namespace, name, wanted)
         yield
     finally:
-        for (place, name), value in zip(places, before, strict=True):
-            setattr(place, name, value)
+        for (namespace, name), value in zip(places, before, strict=True):
+            setattr(namespace, name, value)

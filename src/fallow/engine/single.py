@@ -40,10 +40,13 @@ class SingleModel:
         self.autocast = autocast
         self.model = copy.deepcopy(model).train()
         self.state = layout.flatten(self.model)
-        held = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        tensors = {
+            **dict(self.model.named_parameters()),
+            **dict(self.model.named_buffers()),
+        }
         for name, view in layout.views(self.state["w"], self.state["stats"]).items():
-            held[name].data = view
-        self.leaves = [held[name].requires_grad_() for name, _ in layout.params]
+            tensors[name].data = view
+        self.leaves = [tensors[name].requires_grad_() for name, _ in layout.params]
 
     def put(self, w: Tensor, stats: Tensor) -> Sequence[Tensor]:
         self.state["w"].copy_(w)

@@ -74,19 +74,19 @@ class Stacked:
             return Loop(self.model, self.layout, self.loss).fit(
                 method, training_config, round_, jobs
             )
-        by_rows = sorted(range(len(jobs)), key=lambda place: -len(jobs[place].y))
+        by_rows = sorted(range(len(jobs)), key=lambda index: -len(jobs[index].y))
         # places of jobs that keep the same slots, by the names of these
         alike: dict[tuple[str, ...], list[int]] = {}
-        for place in by_rows:
-            slots = tuple(sorted(jobs[place].own))
-            alike.setdefault(slots, []).append(place)
+        for index in by_rows:
+            slots = tuple(sorted(jobs[index].own))
+            alike.setdefault(slots, []).append(index)
         results: dict[int, Fitted] = {}
         for places in alike.values():
-            chosen = [jobs[place] for place in places]
+            chosen = [jobs[index] for index in places]
             results |= zip(
                 places, self._train(method, training_config, round_, chosen), strict=True
             )
-        return [results[place] for place in range(len(jobs))]
+        return [results[index] for index in range(len(jobs))]
 
     def _train(
         self,
@@ -138,7 +138,7 @@ class Stacked:
                     break
                 frame = Frame.of(seats, training_config.examples_per_step)
         results |= _results(method, training_config, s, seats, done)
-        return [results[place] for place in range(len(jobs))]
+        return [results[index] for index in range(len(jobs))]
 
     def _is_whole(
         self,
@@ -165,9 +165,9 @@ class Stacked:
         long as nothing can end training between them."""
         if training_config.stop_at is not None:
             return 1
-        most = max(1, ROWS_AHEAD // rows)
+        limit = max(1, ROWS_AHEAD // rows)
         together = 0
-        for epoch in ahead[:most]:
+        for epoch in ahead[:limit]:
             if movable(self.model, self.layout, epoch.part) is not None:
                 break
             together += 1
@@ -252,5 +252,5 @@ def _results(
     for k, seat in enumerate(seats):
         own = {name: take(at, k) for name, at in stays.items()}
         steps = done * math.ceil(len(seat.job.y) / training_config.examples_per_step)
-        result[seat.place] = copy_result(take(sent, k), own, steps)
+        result[seat.position] = copy_result(take(sent, k), own, steps)
     return result

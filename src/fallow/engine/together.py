@@ -20,7 +20,7 @@ class Seat(NamedTuple):
     long it waits for a lower loss."""
 
     job: Job
-    place: int
+    position: int
     first: int
     patience: Patience
 

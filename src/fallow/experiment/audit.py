@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from fallow.experiment.record import Audited
 
 KEPT = "outlook"
-"""What a site remembers of an audit until its labels have come."""
+"""State of an evaluation set that a site keeps until the labels arrive."""
 LEVEL = 0.95
-"""Of intervals."""
+"""Confidence level of the intervals."""
 PSEUDO = 2
-"""So many rows more, both right and wrong ones, are in the spread of shares (Agresti, Coull 1998)."""
+"""Number of successes and of failures added for intervals (Agresti, Coull 1998)."""
 
 
 TALLY = "numbers of audited and of chosen rows, and how wrong the model was"

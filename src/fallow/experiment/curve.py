@@ -33,7 +33,7 @@ from fallow.core.streams import seed_of
 Array = npt.NDArray[np.float64]
 
 FEWEST = 4
-"""So many scores make a curve; fewer say nothing of where it bends."""
+"""Minimum number of scores for a curve. Fewer do not determine its curvature."""
 DRAWS = 4000  # curves that stand for all
 EXPONENTS = np.geomspace(0.1, 2.5, 28)  # c
 FLOORS = np.concatenate([[0.0], np.linspace(0.02, 0.98, 33)])  # e0, of the least error

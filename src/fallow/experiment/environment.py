@@ -16,7 +16,7 @@ from fallow.core.methods import Methods
 from fallow.core.missing import Missing
 from fallow.core.types import SiteId, State
 from fallow.data.dataset import Dataset
-from fallow.experiment.finished import FinishedQuery, RowsAbout, TrainedPhase
+from fallow.experiment.finished import ExampleSpec, FinishedQuery, TrainedPhase
 from fallow.experiment.journal import Journal
 from fallow.experiment.phases import Memory, Phases
 from fallow.experiment.scale import Scale
@@ -63,7 +63,7 @@ class Environment(Protocol):
     @property
     def targets(self) -> State | None: ...  # units of numbers to predict: mean (), std ()
     @property
-    def about(self) -> RowsAbout: ...  # rows: their classes, columns and shape
+    def example_spec(self) -> ExampleSpec: ...  # rows: their classes, columns and shape
     @property
     def sizes(self) -> dict[SiteId, int]: ...  # rows of each site
     @property
@@ -83,7 +83,7 @@ class Environment(Protocol):
     # labels that train, by class or in one number
     def counts(self) -> dict[SiteId, list[int]]: ...
     @property
-    def held(self) -> int: ...  # labels held back for validation
+    def n_validation(self) -> int: ...  # labels held back for validation
 
     # labels for what was picked; ends the step and the cycle at the sites
     def buy_labels(

@@ -76,7 +76,7 @@ class FinishedPhase(PhaseResults):
     state: State | SavedModel
 
 
-class RowsAbout(TypedDict):
+class ExampleSpec(TypedDict):
     """Description of the examples for prediction."""
 
     classes: Sequence[str]  # empty for numbers to predict
@@ -98,7 +98,7 @@ class TrainedModel(TypedDict):
     """Content of a model file: weights and preprocessing."""
 
     state: State | None  # None: sites have models of their own
-    about: RowsAbout
+    example_spec: ExampleSpec
     scale: State | None  # of features
     targets: State | None  # units of numbers to predict: "mean" () and "std" ()
     encoder: NotRequired[FittedEncoder]

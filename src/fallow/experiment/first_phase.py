@@ -98,7 +98,7 @@ def restore(members: Mapping[SiteId, LocalSite], memory: Memory) -> None:
 
     An object relayed to several sites is shared by them again.
     """
-    letters: dict[tuple[int, ...], RelayedMessage] = {}
+    messages: dict[tuple[int, ...], RelayedMessage] = {}
     for name, kept in memory.items():
         members[name].forget()
         brought: dict[str, dict[SiteId, RelayedMessage]] = {}
@@ -106,7 +106,7 @@ def restore(members: Mapping[SiteId, LocalSite], memory: Memory) -> None:
             verb, is_part, sender = what.partition("/")
             if is_part and verb != "own":
                 alike = tuple(map(id, state.values()))
-                letter = letters.setdefault(alike, RelayedMessage(state))
+                letter = messages.setdefault(alike, RelayedMessage(state))
                 brought.setdefault(verb, {})[sender] = letter
             else:
                 members[name].remember(what, state)

@@ -123,9 +123,9 @@ class Journal:
     # -- exchanges --------------------------------------------------------------------------
 
     def recall(self, key: str, digest: str) -> Any:
-        """What an exchange answered, as it was recorded, or None if it never finished.
+        """Return the recorded answer of an exchange, or None if it never finished.
 
-        ``digest``: of what was asked.  Raises Failed where something else was asked then.
+        ``digest`` identifies the request. Raises Failed if the recorded request differs.
         """
         rows = self._read("SELECT digest, entry FROM exchange WHERE key = ?", key)
         if not rows:
@@ -191,7 +191,7 @@ class Journal:
         self._write("INSERT OR REPLACE INTO about VALUES (?, ?)", name, value)
 
     def read_note(self, name: str) -> str | None:
-        """What was last noted under ``name``, or None."""
+        """Return the latest note under ``name``, or None."""
         rows = self._read("SELECT value FROM about WHERE name = ?", name)
         if not rows:
             return None
@@ -218,13 +218,13 @@ class Journal:
             blob = with_checksum(state)
             self._write("INSERT INTO kept VALUES (?, ?, ?)", site, name, blob)
 
-    def receive(self, site: SiteId, verb: str, letters: RelayedMessages) -> None:
+    def receive(self, site: SiteId, verb: str, messages: RelayedMessages) -> None:
         """A letter is written once, whoever receives it, and kept while a site holds it."""
         self._letters.clear()
         for table in ("kept", "received"):
             sql = f"DELETE FROM {table} WHERE site = ? AND instr(name, ?) = 1"
             self._write(sql, site, f"{verb}/")
-        for sender, letter in letters.items():
+        for sender, letter in messages.items():
             name = f"{verb}/{sender}"
             if not self._read("SELECT 1 FROM letter WHERE mark = ?", letter.mark):
                 self._write("INSERT INTO letter VALUES (?, ?)", letter.mark, letter.content)
@@ -242,9 +242,9 @@ class Journal:
         return states
 
     def _load_letter(self, mark: bytes, what: str) -> State:
-        """What a letter says; sites that hold the same one share it.
+        """Return the content of a peer message. Sites with the same message share one object.
 
-        ``mark``: the checksum of its content, which is stored without another one.
+        ``mark`` is the checksum of its content.
         """
         if mark not in self._letters:
             rows = self._read("SELECT content FROM letter WHERE mark = ?", mark)
@@ -268,7 +268,7 @@ class Journal:
                     label.weight,
                     label.probability,
                     _label_checksum(site, label),
-                    label.held,
+                    label.is_validation,
                 )
             )
         try:
@@ -282,8 +282,12 @@ class Journal:
             FROM label WHERE site = ? ORDER BY row
         """
         labels = []
-        for row, value, cycle, weight, probability, held, mark in self._read(sql, site):
-            label = Label(row, value, cycle, weight, probability, held=bool(held))
+        for row, value, cycle, weight, probability, is_validation, mark in self._read(
+            sql, site
+        ):
+            label = Label(
+                row, value, cycle, weight, probability, is_validation=bool(is_validation)
+            )
             if _label_checksum(site, label) != mark:
                 raise self._damaged(f"the label of row {row} of site {site} was changed")
             labels.append(label)
@@ -344,7 +348,7 @@ def with_checksum(tree: object) -> bytes:
 
 
 def _label_checksum(site: SiteId, label: Label) -> bytes:
-    """Of a line of the table of labels.  Numbers are compared as the file gives them back."""
+    """Return the checksum of a line of the table of labels, with numbers as the file stores them."""
     probability = None
     if label.probability is not None:
         probability = float(label.probability)
@@ -356,6 +360,8 @@ def _label_checksum(site: SiteId, label: Label) -> bytes:
         float(label.weight),
         probability,
     )
-    if label.held:  # lines from before labels could be held back keep their checksum
+    if (
+        label.is_validation
+    ):  # lines from before labels could be held back keep their checksum
         line = (*line, "held")
     return checksum(repr(line).encode())

@@ -40,7 +40,7 @@ SETTINGS = (
     "drop_rows",
     "channels",
 )
-"""What decides, beside the files, what is read from them."""
+"""Settings that determine, beside the files, which examples are read."""
 
 
 MOST_HELD = 2**28
@@ -58,7 +58,7 @@ class HeldRows:
     _known: dict[str, Dataset] = field(default_factory=dict)
 
     def read(self, recipe: Recipe, read: Callable[[], Dataset]) -> Dataset:
-        """What ``read`` gives, or what it gave for a recipe with the same data."""
+        """Return the result of ``read``, or an earlier result for the same data settings."""
         key = repr([getattr(recipe, name) for name in SETTINGS])
         if key in self._known:
             return self._known[key]
@@ -94,12 +94,12 @@ class KeptRows(TypedDict):
 def read_once(
     recipe: Recipe, data_dir: Path | None, folder: Path, read: Callable[[], Dataset]
 ) -> Dataset:
-    """What ``read`` gives, or what an earlier call kept in ``folder`` for the same files.
+    """Return the result of ``read``, or the copy of an earlier call in ``folder``.
 
-    Small files are read anew, and so is whatever is neither a table nor a named set of files.  The
-    name of what is kept says which content, settings and versions it is of, so that another file is
-    never taken for it; what is damaged there is made anew.  Of a folder of `MANY` pictures it says
-    their names, sizes and times, not their content.
+    Small files are read again, as are data that are neither a table nor a named set of files. The
+    name of a copy identifies the content, settings and versions, so that a copy is never used for
+    other files. A damaged copy is replaced. A folder of `MANY` images is identified by the names,
+    sizes and times of its files.
     """
     files = _find_sources(recipe, data_dir)
     if sum(file.stat().st_size for file in files) < LARGE:
@@ -142,18 +142,18 @@ def _digest(files: Sequence[Path], recipe: Recipe) -> str:
     return h.hexdigest()
 
 
-def _save(folder: Path, name: str, found: Dataset) -> None:
+def _save(folder: Path, name: str, dataset: Dataset) -> None:
     """The arrays first: once the file that names them is there, all of it is.
 
     They are their owner's alone: the files that they are copies of may be.
     """
-    x = save_array(folder / f"{name}.x.npy", found.x.numpy(), FILE)
-    x_test = save_array(folder / f"{name}.x_test.npy", found.x_test.numpy(), FILE)
-    save_tree(folder / f"{name}.safetensors", _as_kept(found, x, x_test), FILE)
+    x = save_array(folder / f"{name}.x.npy", dataset.x.numpy(), FILE)
+    x_test = save_array(folder / f"{name}.x_test.npy", dataset.x_test.numpy(), FILE)
+    save_tree(folder / f"{name}.safetensors", _as_kept(dataset, x, x_test), FILE)
 
 
 def _load(folder: Path, name: str) -> Dataset | None:
-    """What was kept under a name; None where it is not there, or is not what was written."""
+    """Return the copy with this name, or None if it is missing or damaged."""
     path = folder / f"{name}.safetensors"
     if not is_own_file(path):
         return None
@@ -168,29 +168,29 @@ def _load(folder: Path, name: str) -> Dataset | None:
         return None
 
 
-def _as_kept(found: Dataset, x: str, x_test: str) -> KeptRows:
+def _as_kept(dataset: Dataset, x: str, x_test: str) -> KeptRows:
     kept: KeptRows = {
         "x": x,
-        "y": found.y,
+        "y": dataset.y,
         "x_test": x_test,
-        "y_test": found.y_test,
-        "groups": found.groups,
-        "groups_test": found.groups_test,
-        "name": found.name,
-        "classes": list(found.classes),
-        "group_names": list(found.group_names),
-        "columns": list(found.columns),
+        "y_test": dataset.y_test,
+        "groups": dataset.groups,
+        "groups_test": dataset.groups_test,
+        "name": dataset.name,
+        "classes": list(dataset.classes),
+        "group_names": list(dataset.group_names),
+        "columns": list(dataset.columns),
         "ids": None,
-        "notes": list(found.notes),
+        "notes": list(dataset.notes),
         "missing": None,
         "reading": None,
     }
-    if found.ids is not None:
-        kept["ids"] = list(found.ids)
-    if found.missing is not None:
-        kept["missing"] = json.dumps(asdict(found.missing))
-    if found.reading is not None:
-        kept["reading"] = json.dumps(asdict(found.reading))
+    if dataset.ids is not None:
+        kept["ids"] = list(dataset.ids)
+    if dataset.missing is not None:
+        kept["missing"] = json.dumps(asdict(dataset.missing))
+    if dataset.reading is not None:
+        kept["reading"] = json.dumps(asdict(dataset.reading))
     return kept
 
 
@@ -223,7 +223,7 @@ def _from_kept(kept: KeptRows, x: Tensor, x_test: Tensor) -> Dataset:
 
 
 def _read_missing(text: str) -> Missing:
-    """What JSON made of a `Missing`: its pairs are lists there."""
+    """Return the `Missing` of a JSON text, whose pairs are lists."""
     plain = json.loads(text)
     levels = tuple((first, end) for first, end in plain["levels"])
     marks = tuple((feature, column) for feature, column in plain["marks"])
@@ -231,18 +231,20 @@ def _read_missing(text: str) -> Missing:
 
 
 def _read_reading(text: str) -> Reading:
-    """What JSON made of a `Reading`."""
+    """Return the `Reading` of a JSON text."""
     plain = json.loads(text)
-    left_out = [LeftOut(why=each["why"], rows=each["rows"]) for each in plain["left_out"]]
+    left_out = [
+        LeftOut(why=entry["why"], rows=entry["rows"]) for entry in plain["left_out"]
+    ]
     columns = []
-    for each in plain["columns"]:
+    for entry in plain["columns"]:
         column = ColumnRead(
-            name=each["name"],
-            kind=each["kind"],
-            values=tuple(each["values"]),
-            missing=each["missing"],
-            why=each["why"],
-            missing_at=each["missing_at"],
+            name=entry["name"],
+            kind=entry["kind"],
+            values=tuple(entry["values"]),
+            missing=entry["missing"],
+            why=entry["why"],
+            missing_at=entry["missing_at"],
         )
         columns.append(column)
     return Reading(

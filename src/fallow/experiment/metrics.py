@@ -1,7 +1,7 @@
-"""What a model scored: pure functions of predictions, labels and learning curves.
+"""Metrics: pure functions of predictions, labels and learning curves.
 
-Every function takes tensors, arrays or lists.  Accuracies are fractions in [0, 1].  A class that
-cannot be scored is ``None``, never 0.  How uneven labels are: `fallow.experiment.metrics_counts`.
+All functions take tensors, arrays or lists. Accuracies are fractions in [0, 1]. A class that cannot
+be scored is ``None``, never 0. For class imbalance, see `fallow.experiment.metrics_counts`.
 """
 
 from __future__ import annotations

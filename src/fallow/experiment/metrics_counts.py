@@ -121,8 +121,8 @@ def imbalance(counts: Numbers) -> Imbalance:
     max_min = math.inf
     if n[0]:
         max_min = float(n[-1] / n[0])
-    held = p[p > 0]  # 0 log 0 is 0
-    entropy = float(-(held * np.log(held)).sum() / math.log(size))
+    positive = p[p > 0]  # 0 log 0 is 0
+    entropy = float(-(positive * np.log(positive)).sum() / math.log(size))
     ranks = np.arange(1, size + 1)
     gini = 2 * (ranks * p).sum() / size - (size + 1) / size
     return Imbalance(

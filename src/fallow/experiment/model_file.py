@@ -19,7 +19,7 @@ def save_model(
     what predicting needs: classes, columns, shape, encoder, scale."""
     model: TrainedModel = {
         "state": state,
-        "about": world.about,
+        "example_spec": world.example_spec,
         "scale": None,
         "targets": world.targets,
     }

@@ -22,7 +22,7 @@ NOT_BY_SITE: SiteScores = {
     "variance": None,
     "worst_tenth": None,
 }
-"""Of one model that is scored on common rows."""
+"""Metrics of one model on common test examples."""
 
 
 def of_accuracy(

@@ -16,7 +16,7 @@ from fallow.storage.errors import Failed
 from fallow.storage.files import load_tree, save_tree, sweep
 
 Memory = Mapping[SiteId, Mapping[str, State]]
-"""What each site remembered when a phase ended."""
+"""Memory of each site at the end of a cycle."""
 
 
 class SharedPhase(TypedDict):

@@ -34,11 +34,11 @@ def open_data(
     recipe: Recipe,
     seed: int,
     data_dir: Path | None = None,
-    given: Dataset | None = None,
+    dataset: Dataset | None = None,
     kept_in: Path | None = None,
     outline: int | None = None,
     say: Say = say_nothing,
-    held: HeldRows | None = None,
+    cache: HeldRows | None = None,
 ) -> Dataset:
     """Load the dataset of a configuration, with the same subset for all strategies of a seed.
 
@@ -77,10 +77,10 @@ def open_data(
             return read_once(recipe, data_dir, kept_in, read_source)
         return read_source()
 
-    if given is not None:
-        result = given
-    elif held is not None:
-        result = held.read(recipe, read)
+    if dataset is not None:
+        result = dataset
+    elif cache is not None:
+        result = cache.read(recipe, read)
     else:
         result = read()
     if not bool(result.is_labeled.all()):
@@ -99,38 +99,38 @@ def open_data(
     return result
 
 
-def _labeled_alone(found: Dataset) -> Dataset:
+def _labeled_alone(dataset: Dataset) -> Dataset:
     """Return the dataset without unlabeled training examples, and report their number."""
-    is_bare = ~found.is_labeled
+    is_bare = ~dataset.is_labeled
     why = "no label, and a simulation can only buy labels that are known"
     note = f"rows without a label left out: {int(is_bare.sum()):,} (a simulation knows none for them)"
-    reading = found.reading
+    reading = dataset.reading
     if reading is not None:
         sites = None
-        if found.groups is not None:
-            names = [found.group_names[group] for group in found.groups.tolist()]
+        if dataset.groups is not None:
+            names = [dataset.group_names[group] for group in dataset.groups.tolist()]
             sites = np.array(names, dtype=np.str_)
         reading = reading.without(why, count_at(sites, is_bare.numpy()))
-    kept = _keep_rows(found, found.is_labeled)
-    return replace(kept, notes=(*found.notes, note), reading=reading)
+    kept = _keep_rows(dataset, dataset.is_labeled)
+    return replace(kept, notes=(*dataset.notes, note), reading=reading)
 
 
-def resplit(found: Dataset, draw: torch.Generator) -> Dataset:
+def resplit(dataset: Dataset, draw: torch.Generator) -> Dataset:
     """Return the dataset with a new random test set of the same size."""
-    n_tests = len(found.x_test)
-    order = torch.randperm(len(found.x) + n_tests, generator=draw)
+    n_tests = len(dataset.x_test)
+    order = torch.randperm(len(dataset.x) + n_tests, generator=draw)
     test = order[:n_tests].sort().values
     train = order[n_tests:].sort().values
-    x = torch.cat([found.x, found.x_test])
-    y = torch.cat([found.y, found.y_test])
+    x = torch.cat([dataset.x, dataset.x_test])
+    y = torch.cat([dataset.y, dataset.y_test])
     groups_train = None
     groups_test = None
-    if found.groups is not None and found.groups_test is not None:
-        groups = torch.cat([found.groups, found.groups_test])
+    if dataset.groups is not None and dataset.groups_test is not None:
+        groups = torch.cat([dataset.groups, dataset.groups_test])
         groups_train = groups[train]
         groups_test = groups[test]
     return replace(
-        found,
+        dataset,
         x=x[train],
         y=y[train],
         x_test=x[test],
@@ -150,32 +150,32 @@ def features(spec: Spec, shape: tuple[int, ...], policy: NamePolicy = OWN) -> nn
     return build_model(spec.name, shape, 1, generator, policy, **spec.fields)
 
 
-def _keep_rows(found: Dataset, keep: Tensor) -> Dataset:
+def _keep_rows(dataset: Dataset, keep: Tensor) -> Dataset:
     """Return the dataset with the training examples of the mask ``keep``."""
     at = keep.nonzero().squeeze(1)
     groups = None
-    if found.groups is not None:
-        groups = found.groups[at]
+    if dataset.groups is not None:
+        groups = dataset.groups[at]
     ids = None
-    if found.ids is not None:
-        ids = tuple(found.ids[row] for row in at.tolist())
-    return replace(found, x=found.x[at], y=found.y[at], groups=groups, ids=ids)
+    if dataset.ids is not None:
+        ids = tuple(dataset.ids[row] for row in at.tolist())
+    return replace(dataset, x=dataset.x[at], y=dataset.y[at], groups=groups, ids=ids)
 
 
-def split_rows(recipe: Recipe, found: Dataset, seed: int) -> dict[SiteId, RowNumbers]:
+def split_rows(recipe: Recipe, dataset: Dataset, seed: int) -> dict[SiteId, RowNumbers]:
     """Return the indices of the examples of each site, which depend on data, partition and seed."""
-    recipe.check_rows(len(found.x))
+    recipe.check_rows(len(dataset.x))
     rule = build(partitions, recipe.partition.name, OWN, **recipe.partition.fields)
     rng = np.random.default_rng(seed_of(seed, "partition", str(recipe.partition)))
     groups = None
-    if found.groups is not None:
-        groups = found.groups.numpy()
-    parts = rule.split(found.y.numpy(), recipe.sites, rng, groups)
-    return dict(zip(_site_names(found, parts), parts, strict=True))
+    if dataset.groups is not None:
+        groups = dataset.groups.numpy()
+    parts = rule.split(dataset.y.numpy(), recipe.sites, rng, groups)
+    return dict(zip(_site_names(dataset, parts), parts, strict=True))
 
 
 def split_tests(
-    recipe: Recipe, found: Dataset, shares: dict[SiteId, RowNumbers], seed: int
+    recipe: Recipe, dataset: Dataset, shares: dict[SiteId, RowNumbers], seed: int
 ) -> dict[SiteId, Tensor] | None:
     """Return the indices of the test examples of each site, disjoint; None for a common test set.
 
@@ -185,49 +185,53 @@ def split_tests(
     if recipe.test == "common":
         return None
     tests = {}
-    if recipe.is_natural and found.groups is not None and found.groups_test is not None:
+    if recipe.is_natural and dataset.groups is not None and dataset.groups_test is not None:
         for name, at in shares.items():
-            group = found.groups[int(at[0])]  # all rows of a natural site are of one
-            tests[name] = (found.groups_test == group).nonzero().squeeze(1)
-    elif found.classes:
-        counts = data.class_counts(found.y.numpy(), [*shares.values()], found.n_classes)
+            group = dataset.groups[int(at[0])]  # all rows of a natural site are of one
+            tests[name] = (dataset.groups_test == group).nonzero().squeeze(1)
+    elif dataset.classes:
+        counts = data.class_counts(dataset.y.numpy(), [*shares.values()], dataset.n_classes)
         rng = np.random.default_rng(seed_of(seed, "test shares", str(recipe.partition)))
-        parts = data.test_shares(counts, found.y_test.numpy(), rng)
+        parts = data.test_shares(counts, dataset.y_test.numpy(), rng)
         for name, at in zip(shares, parts, strict=True):
             tests[name] = torch.from_numpy(at)
     else:
         raise ValueError(
-            f"test=own shares test rows by class, and {found.name} has numbers to predict; use "
+            f"test=own shares test rows by class, and {dataset.name} has numbers to predict; use "
             "test=common"
         )
     if not any(len(rows) for rows in tests.values()):
-        raise ValueError(f"no test row of {found.name} belongs to a site; use test=common")
+        raise ValueError(
+            f"no test row of {dataset.name} belongs to a site; use test=common"
+        )
     return tests
 
 
 def draw_flipped_sites(
-    recipe: Recipe, found: Dataset, sites: Sequence[SiteId], seed: int
+    recipe: Recipe, dataset: Dataset, sites: Sequence[SiteId], seed: int
 ) -> tuple[str, ...]:
     """Draw the sites with wrong labels, depending on seed and sites only."""
     recipe.check_flip(len(sites))
-    if recipe.flip and not found.classes:
+    if recipe.flip and not dataset.classes:
         raise ValueError(
-            f"flip turns classes around, and {found.name} has none; use flip=0"
+            f"flip turns classes around, and {dataset.name} has none; use flip=0"
         )
     drawn = torch.randperm(len(sites), generator=stream(seed, "flip"))[: recipe.flip]
     return tuple(sites[i] for i in sorted(drawn.tolist()))
 
 
-def _site_names(found: Dataset, parts: list[RowNumbers]) -> list[str]:
+def _site_names(dataset: Dataset, parts: list[RowNumbers]) -> list[str]:
     """Return the names of natural sites if every part is one, and numbers otherwise."""
     width = len(str(len(parts) - 1))
     numbered = [f"site-{i:0{width}d}" for i in range(len(parts))]
-    if found.groups is None:
+    if dataset.groups is None:
         return numbered
-    held = [torch.unique(found.groups[torch.from_numpy(rows)]).tolist() for rows in parts]
-    if any(len(groups) != 1 for groups in held):
+    cache = [
+        torch.unique(dataset.groups[torch.from_numpy(rows)]).tolist() for rows in parts
+    ]
+    if any(len(groups) != 1 for groups in cache):
         return numbered
-    named = [found.group_names[groups[0]] for groups in held]
+    named = [dataset.group_names[groups[0]] for groups in cache]
     if len(set(named)) < len(named):  # several sites have rows of one group
         return numbered
     return named

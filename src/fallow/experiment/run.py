@@ -249,7 +249,7 @@ class Run:
             ask = self._ask("0/initial/cells", "filling", 0, shown)
             fill[EMPTY_CELLS] = methods["filling"].agree(ask)
         ask = self._ask("0/initial/encoder", "encoder", 0, shown)
-        shape = tuple(self.world.about["shape"])
+        shape = tuple(self.world.example_spec["shape"])
         return {**methods["encoder"].fit(ask, shape), **fill}
 
     def _prepare_rows(
@@ -336,8 +336,8 @@ class Run:
         turn = cycle * self.recipe.queries_per_cycle + part
         ask = self._ask(step, "query", turn, shown)
         if part == 0:
-            held = server_parts(self.world.methods)
-            sent = {name: value for name, value in state.items() if name not in held}
+            server_only = server_parts(self.world.methods)
+            sent = {name: value for name, value in state.items() if name not in server_only}
             ask.fit(None, "global", None, **sent)
             training_config = local_training_config(self.recipe, strategy)
             if training_config is not None:
@@ -462,7 +462,7 @@ class Run:
             "seconds": time.perf_counter() - started,
             "labels": self.world.counts(),
             "targets": self.world.targets,
-            "held": self.world.held,
+            "held": self.world.n_validation,
         }
 
     def _decide_contributions(self, step: str, cycle: int, shown: Disclosure) -> None:

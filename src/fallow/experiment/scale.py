@@ -45,14 +45,14 @@ class Scale:
         return torch.where(varies, z, 0.0).to(x.dtype)
 
 
-def is_standardized(recipe: Recipe, found: Dataset) -> bool:
+def is_standardized(recipe: Recipe, dataset: Dataset) -> bool:
     """Return whether sites standardize features first: unscaled tables and encoder outputs."""
     if recipe.encoder is not None:
         return recipe.standardize != "none"
-    if found.x.ndim != 2 or recipe.standardize != "auto":
-        return found.x.ndim == 2 and recipe.standardize == "federated"
-    is_own = bool(found.columns) and recipe.data not in CATALOG
-    return is_own or found.task == "regression"
+    if dataset.x.ndim != 2 or recipe.standardize != "auto":
+        return dataset.x.ndim == 2 and recipe.standardize == "federated"
+    is_own = bool(dataset.columns) and recipe.data not in CATALOG
+    return is_own or dataset.task == "regression"
 
 
 def in_units(outputs: Tensor, targets: State | None) -> Tensor:

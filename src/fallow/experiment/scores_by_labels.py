@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fallow.experiment.record import Record
 
 Source = Literal["test", "audit", "left-out"]
-"""What a score is measured on."""
+"""Examples on which a score is measured."""
 SOURCES: tuple[Source, ...] = get_args(Source)
 WORDS: dict[Source, str] = {
     "test": "test rows",
@@ -52,9 +52,9 @@ def mean_scores(runs: Iterable[Sequence[Record]], source: Source) -> list[Point]
         points = [points[at] for points in all_points]
         deviations = [point.deviation for point in points]
         deviation = None
-        known = [each for each in deviations if each is not None]
+        known = [sd for sd in deviations if sd is not None]
         if len(known) == len(points):
-            deviation = math.sqrt(sum(each**2 for each in known)) / len(points)
+            deviation = math.sqrt(sum(sd**2 for sd in known)) / len(points)
         means.append(
             Point(
                 labels=fmean(point.labels for point in points),

@@ -28,7 +28,7 @@ CHOSEN: tuple[
     "unlabeled_gain",
 )
 HEAD = "head.weight"
-"""Of a model, (outputs, features)."""
+"""Name of the weights of the last layer, of shape (outputs, features)."""
 
 
 def score_round(

@@ -87,8 +87,10 @@ def hold_back(
     if is_stratified:
         y = y.astype(np.int64)
     _, validating = validation_split(y, share, np.random.default_rng(seed))
-    held = set(validating.tolist())
-    return [label._replace(held=at in held) for at, label in enumerate(labels)]
+    validation = set(validating.tolist())
+    return [
+        label._replace(is_validation=at in validation) for at, label in enumerate(labels)
+    ]
 
 
 def is_stratified(recipe: Recipe, classes: int) -> bool:
@@ -168,8 +170,8 @@ def hold_back_fresh(world: Simulation, cycle: int, r: int) -> Iterator[None]:
             site.held[fresh] = True
         yield
     finally:
-        for site, held in before:
-            site.held = held
+        for site, mask in before:
+            site.held = mask
 
 
 def cohort_of(world: Environment, cycle: int, r: int) -> tuple[SiteId, ...]:

@@ -40,7 +40,7 @@ from fallow.experiment.encoding import (
     with_encoder,
 )
 from fallow.experiment.evaluate import one_model, own_models, pseudo_labels
-from fallow.experiment.finished import FinishedQuery, RowsAbout, TrainedPhase
+from fallow.experiment.finished import ExampleSpec, FinishedQuery, TrainedPhase
 from fallow.experiment.first_phase import first_phase, restore
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import executor_of, is_shared, methods_of, placement_of
@@ -172,10 +172,10 @@ class World:
         return tuple(self.dataset.classes)
 
     @property
-    def about(self) -> RowsAbout:
+    def example_spec(self) -> ExampleSpec:
         """Description of the examples for prediction."""
         rows = self.dataset
-        details: RowsAbout = {
+        details: ExampleSpec = {
             "classes": rows.classes,
             "columns": rows.columns,
             "shape": tuple(rows.x.shape[1:]),
@@ -202,7 +202,7 @@ class World:
         return result
 
     @property
-    def held(self) -> int:
+    def n_validation(self) -> int:
         """Number of validation labels at all sites."""
         return sum(len(site.validation) for site in self.members.values())
 
@@ -273,7 +273,7 @@ def build_world(
 def world_of(
     recipe: Recipe,
     seed: int,
-    found: Dataset,
+    dataset: Dataset,
     store: Store,
     runtime: Runtime = "inprocess",
     kept: FeatureStore | None = None,
@@ -284,28 +284,28 @@ def world_of(
     ``kept`` is a feature store shared with other runs.  ``say`` receives messages about unsupported
     operations of a device.
     """
-    shares = split_rows(recipe, found, seed)
+    shares = split_rows(recipe, dataset, seed)
     rows = {name: torch.from_numpy(at) for name, at in shares.items()}
-    flipped = draw_flipped_sites(recipe, found, [*rows], seed)
-    hidden = _hide_labels(found, rows, flipped)
+    flipped = draw_flipped_sites(recipe, dataset, [*rows], seed)
+    hidden = _hide_labels(dataset, rows, flipped)
 
-    measured = tuple(found.x.shape[1:])
+    measured = tuple(dataset.x.shape[1:])
     encoder = encoder_of(recipe, measured)
     shape = shape_after(encoder, measured)
-    outputs = found.n_classes or 1
+    outputs = dataset.n_classes or 1
     maker = ModelMaker(recipe, shape, outputs)
     model = maker.build(stream(seed, "template"))
     check_model(model, shape, outputs)
     layout = Layout.of(model)
     fresh = partial(maker.draw_weights, layout)
-    methods = _choose_methods(recipe, found, encoder, flipped)
+    methods = _choose_methods(recipe, dataset, encoder, flipped)
     check_tuning(recipe, methods)
 
     parts = Parts(
         model,
         layout,
         methods,
-        found.n_classes,
+        dataset.n_classes,
         seed,
         fresh,
         privacy=recipe.protected,
@@ -315,11 +315,11 @@ def world_of(
         parts = replace(parts, hidden=hidden)
     features = None
     if encoder is not None:
-        features = CommonFeatures(encoder, found.x, rows, kept or FeatureStore())
+        features = CommonFeatures(encoder, dataset.x, rows, kept or FeatureStore())
         parts = replace(parts, encode=features.of_site)
 
-    engine, parts = _place(recipe, parts, found.task, shape, say)
-    x = found.x.to(DTYPES[recipe.dtype])
+    engine, parts = _place(recipe, parts, dataset.task, shape, say)
+    x = dataset.x.to(DTYPES[recipe.dtype])
     members = {}
     for name, at in rows.items():
         members[name] = LocalSite(name, data.take_rows(x, at), parts, store)
@@ -329,7 +329,7 @@ def world_of(
     return World(
         recipe=recipe,
         seed=seed,
-        dataset=found,
+        dataset=dataset,
         carrier=carrier,
         members=members,
         oracle=_build_oracle(recipe, members, hidden, is_shared(methods["query"])),
@@ -339,30 +339,30 @@ def world_of(
         executor=executor_of(recipe, model),
         fresh=fresh,
         features=features,
-        tests=split_tests(recipe, found, shares, seed),
+        tests=split_tests(recipe, dataset, shares, seed),
         flipped=flipped,
     )
 
 
 def _hide_labels(
-    found: Dataset, rows: Mapping[SiteId, Tensor], flipped: Sequence[SiteId]
+    dataset: Dataset, rows: Mapping[SiteId, Tensor], flipped: Sequence[SiteId]
 ) -> dict[SiteId, Tensor]:
     """Return the labels that the oracle of each site gives, inverted at flipped sites."""
-    hidden = {name: found.y[at] for name, at in rows.items()}
+    hidden = {name: dataset.y[at] for name, at in rows.items()}
     for name in flipped:
-        hidden[name] = found.n_classes - 1 - hidden[name]
+        hidden[name] = dataset.n_classes - 1 - hidden[name]
     return hidden
 
 
 def _choose_methods(
-    recipe: Recipe, found: Dataset, encoder: Encoder | None, flipped: Sequence[SiteId]
+    recipe: Recipe, dataset: Dataset, encoder: Encoder | None, flipped: Sequence[SiteId]
 ) -> Methods:
     """Return the algorithms of a configuration, with those for encoding and empty cells."""
     chosen = methods_of(recipe, flipped)
-    if encoder is None and found.missing is not None:
+    if encoder is None and dataset.missing is not None:
         chosen["scaling"] = Scaling(of_cells=True)
-    chosen = with_encoder(chosen, encoder, tuple(found.x.shape[1:]), found.missing)
-    return with_min_new_labels(chosen, recipe.privacy, classes=found.n_classes > 0)
+    chosen = with_encoder(chosen, encoder, tuple(dataset.x.shape[1:]), dataset.missing)
+    return with_min_new_labels(chosen, recipe.privacy, classes=dataset.n_classes > 0)
 
 
 def _place(

@@ -121,7 +121,7 @@ def from_datasets(
             name=name,
         )
     used = [column for column in (label, site, id) if column is not None]
-    about = _name_classes(dataset.select_columns(used))
+    features = _name_classes(dataset.select_columns(used))
     x_test = None
     y_test = None
     sites_test = None
@@ -133,13 +133,13 @@ def from_datasets(
             sites_test = about_test[site].astype(str).to_numpy()
     sites = None
     if site is not None:
-        sites = about[site].astype(str).to_numpy()
+        sites = features[site].astype(str).to_numpy()
     ids = None
     if id is not None:
-        ids = about[id].astype(str).tolist()
+        ids = features[id].astype(str).tolist()
     return from_arrays(
         _stack_rows(_decode_rows(dataset, rows), rows),
-        _read_labels(about[label]),
+        _read_labels(features[label]),
         sites,
         x_test=x_test,
         y_test=y_test,

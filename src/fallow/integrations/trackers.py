@@ -233,10 +233,10 @@ class TensorBoard(Callback):
             writer.close()
 
     @staticmethod
-    def _open_writer(place: Path) -> SummaryWriter:
+    def _open_writer(folder: Path) -> SummaryWriter:
         from torch.utils.tensorboard import SummaryWriter
 
-        return SummaryWriter(str(place))
+        return SummaryWriter(str(folder))
 
 
 def _as_name(text: str) -> str:
@@ -255,7 +255,7 @@ TRACKERS: dict[str, Callable[[Path], Callback]] = {
     "wandb": lambda folder: WandB(),
     "tensorboard": lambda folder: TensorBoard(folder / "tensorboard"),
 }
-"""What ``--track`` names; each is made for the folder of a study."""
+"""Trackers by their name in ``--track``. Each is created for the folder of a study."""
 
 
 def build_tracker(name: str, folder: Path) -> Callback:

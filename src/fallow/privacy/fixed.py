@@ -57,10 +57,10 @@ def encode(
     value = value.double()
     check_addend(site, verb, name, value, None)
     largest = float(value.abs().max()) if value.numel() else 0.0
-    most = limit(bound, sites)
-    if largest > most:
+    top = limit(bound, sites)
+    if largest > top:
         raise Refusal(
-            f"site {site} has for {verb!r} a {name} beyond the {most:.6g} that each of {sites} sites "
+            f"site {site} has for {verb!r} a {name} beyond the {top:.6g} that each of {sites} sites "
             "may add to a masked sum: bring rows in smaller units, or raise privacy.bound, to 1000 "
             "times that for instance, in a new study; sums are the coarser the larger it is"
         )

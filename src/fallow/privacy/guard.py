@@ -73,16 +73,16 @@ class ReleaseGuard:
                 "(privacy.secure_sum) only masked parts of sums leave it"
             )
 
-    def public_key(self, about: Masked) -> Answer:
+    def public_key(self, cohort: Masked) -> Answer:
         """Return the public key of one attempt at one aggregate, always the same one."""
-        name = _name_key(about)
-        held = self.ledger.load_secret(self.site)
-        if held is None or held["name"] != name:
+        name = _name_key(cohort)
+        secrets = self.ledger.load_secret(self.site)
+        if secrets is None or secrets["name"] != name:
             secret = new_secret()
             shown = _to_tensor(public_half(secret))
-            held = {"name": name, "public": shown, "secret": _to_tensor(secret)}
-            self.ledger.hide(self.site, held)
-        return {"key": held["public"]}
+            secrets = {"name": name, "public": shown, "secret": _to_tensor(secret)}
+            self.ledger.hide(self.site, secrets)
+        return {"key": secrets["public"]}
 
     def protect(self, step: Step, request: Request, result: Answer | Release) -> Answer:
         """Return the protected reply from the result of a client function."""
@@ -176,50 +176,50 @@ class ReleaseGuard:
 
     # -- masks ------------------------------------------------------------------------------
 
-    def _mask(self, step: Step, about: Masked, answer: Answer) -> Answer:
+    def _mask(self, step: Step, cohort: Masked, answer: Answer) -> Answer:
         """Return the masked contribution.  A key masks one contribution and is then deleted."""
-        held = self.ledger.load_secret(self.site)
-        if held is None or held["name"] != _name_key(about):
+        secrets = self.ledger.load_secret(self.site)
+        if secrets is None or secrets["name"] != _name_key(cohort):
             raise Refusal(
-                f"site {self.site} has no key for attempt {about.attempt} at {about.exchange}; "
+                f"site {self.site} has no key for attempt {cohort.attempt} at {cohort.exchange}; "
                 "keys are shown before a sum"
             )
         digest = digest_exchange([(step, None)], [self.site])
-        if "answer" in held:
-            if held["digest"] != digest:
+        if "answer" in secrets:
+            if secrets["digest"] != digest:
                 raise Refusal(
-                    f"site {self.site} has masked its part of {about.exchange} for another "
+                    f"site {self.site} has masked its part of {cohort.exchange} for another "
                     "cohort; two sums under one key would show the difference"
                 )
-            return held["answer"]
-        own = about.keys.get(self.site)
+            return secrets["answer"]
+        own = cohort.keys.get(self.site)
         if (
-            len(about.keys) < SMALLEST
+            len(cohort.keys) < SMALLEST
             or own is None
-            or not torch.equal(own, held["public"])
+            or not torch.equal(own, secrets["public"])
         ):
             raise Refusal(
-                f"site {self.site} adds nothing to a secure sum of {len(about.keys)} sites that "
+                f"site {self.site} adds nothing to a secure sum of {len(cohort.keys)} sites that "
                 f"has not its own key or fewer than {SMALLEST} sites"
             )
         bound = self.privacy.bound
         coarsest = max(COARSEST, bound or 0.0)
-        if about.bound is not None and about.bound > coarsest:
+        if cohort.bound is not None and cohort.bound > coarsest:
             raise Refusal(
-                f"site {self.site} adds nothing to a secure sum with the bound {about.bound:g}, "
+                f"site {self.site} adds nothing to a secure sum with the bound {cohort.bound:g}, "
                 f"which is above {coarsest:g}: rounded so much, the total would tell single parts"
             )
         part = mask_answer(
             answer,
             site=self.site,
-            secret=bytes(held["secret"].tolist()),
+            secret=bytes(secrets["secret"].tolist()),
             verb=step.verb,
-            about=about,
+            cohort=cohort,
             bound=bound,
         )
         kept: SumKey = {
-            "name": held["name"],
-            "public": held["public"],
+            "name": secrets["name"],
+            "public": secrets["public"],
             "digest": digest,
             "answer": part,
         }
@@ -227,8 +227,8 @@ class ReleaseGuard:
         return part
 
 
-def _name_key(about: Masked) -> str:
-    return f"{about.exchange}|{about.attempt}"
+def _name_key(cohort: Masked) -> str:
+    return f"{cohort.exchange}|{cohort.attempt}"
 
 
 def _to_tensor(content: bytes) -> Tensor:

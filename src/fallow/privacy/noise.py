@@ -60,12 +60,12 @@ def draw_from_os(
         atom = dp.atom_domain(T=int)
         metric = dp.l1_distance(T=int)
         change = math.ceil(sensitivity)
-        held = whole_counts(counts).long().tolist()
+        values = whole_counts(counts).long().tolist()
     else:
         atom = dp.atom_domain(T=float, nan=False)
         metric = dp.l1_distance(T=float)
         change = float(sensitivity)
-        held = counts.double().tolist()
+        values = counts.double().tolist()
 
     scale = sensitivity / epsilon
     growth = NUDGE
@@ -79,7 +79,7 @@ def draw_from_os(
         raise RuntimeError(
             f"noise of scale {scale} costs epsilon {cost}, more than was allowed"
         )
-    return torch.tensor(release(held), dtype=torch.float64)
+    return torch.tensor(release(values), dtype=torch.float64)
 
 
 def whole_counts(counts: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ TAG = 16  # bytes of the authentication tag
 NONCE = bytes(12)  # every message has its own key, which is used once
 
 
-def encrypt_for(public: bytes, content: bytes, about: str) -> bytes:
+def encrypt_for(public: bytes, content: bytes, context: str) -> bytes:
     """Encrypt ``content`` for the owner of a key; ``about`` identifies the message.
 
     The result contains a new public key and the encrypted content: 48 bytes more than ``content``.
@@ -31,18 +31,18 @@ def encrypt_for(public: bytes, content: bytes, about: str) -> bytes:
     shown = public_half(fresh)
     key = pair_key(fresh, public, _name_pair(shown, public))
     cipher = need(AEAD, PURPOSE).ChaCha20Poly1305(key)
-    closed: bytes = cipher.encrypt(NONCE, content, about.encode())
+    closed: bytes = cipher.encrypt(NONCE, content, context.encode())
     return shown + closed
 
 
-def decrypt(secret: bytes, letter: bytes, about: str) -> bytes:
+def decrypt(secret: bytes, letter: bytes, context: str) -> bytes:
     """Decrypt a message of `encrypt_for`; ValueError for another key or another message."""
     shown = letter[:HALF]
     closed = letter[HALF:]
     try:
         key = pair_key(secret, shown, _name_pair(shown, public_half(secret)))
         cipher = need(AEAD, PURPOSE).ChaCha20Poly1305(key)
-        content: bytes = cipher.decrypt(NONCE, closed, about.encode())
+        content: bytes = cipher.decrypt(NONCE, closed, context.encode())
     except need("cryptography.exceptions", PURPOSE).InvalidTag as error:
         raise ValueError(
             "its seal does not open: it was changed on its way, or is for another site or another "

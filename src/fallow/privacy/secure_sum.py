@@ -81,7 +81,7 @@ def mask_answer(
     site: SiteId,
     secret: bytes,
     verb: str,
-    about: Masked,
+    cohort: Masked,
     bound: float | None,
 ) -> Answer:
     """A site's part of a sum: every field in fixed point under the masks of the cohort, int64.
@@ -97,18 +97,18 @@ def mask_answer(
     Raises ValueError for a number that is not finite or, where ``about`` names no bound, beyond the
     declared one.
     """
-    sites = len(about.keys)
+    sites = len(cohort.keys)
     fields: dict[str, Tensor] = {}
     for name in sorted(answer):
         value = torch.as_tensor(answer[name])
-        if about.bound is None:
+        if cohort.bound is None:
             fields[name] = encode(site, verb, name, value, bound, sites)
         else:
             check_addend(site, verb, name, value, None)
-            fields[name] = encode_any(value, about.bound, sites)
+            fields[name] = encode_any(value, cohort.bound, sites)
     fields[CHECK] = torch.tensor(1)
-    publics = {other: bytes(key.tolist()) for other, key in about.keys.items()}
-    purpose = f"fallow secure sum|{about.exchange}|{about.attempt}|{verb}"
+    publics = {other: bytes(key.tolist()) for other, key in cohort.keys.items()}
+    purpose = f"fallow secure sum|{cohort.exchange}|{cohort.attempt}|{verb}"
     length = sum(value.numel() for value in fields.values())
     cover = mask(site, secret, publics, purpose, length)  # (length,) int64
     part: Answer = {}

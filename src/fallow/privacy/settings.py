@@ -149,11 +149,11 @@ def masks_refusal(name: str, contract: Contract) -> str | None:
     """Return why an algorithm does not support secure aggregation; None if it does."""
     if contract.secure_sum:
         return None
-    told = "; ".join(dict.fromkeys(contract.verbs.values()))
+    aggregates = "; ".join(dict.fromkeys(contract.verbs.values()))
     return (
         f"{name} does not work under secure sums (privacy.secure_sum): choose another method, "
         "`fallow algorithms` says which ones work, or set privacy.secure_sum=false; its server half "
-        f"reads single answers: {told}"
+        f"reads single answers: {aggregates}"
     )
 
 

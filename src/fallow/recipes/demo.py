@@ -56,4 +56,4 @@ ABOUT = (
     "a few classes (non-IID). In each cycle the sites select examples to label, at random or by the "
     "smallest margin, and train one global model by FedAvg or in closed form."
 )
-"""What the command says before it begins."""
+"""Message before the demo begins."""

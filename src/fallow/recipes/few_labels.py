@@ -69,9 +69,11 @@ def labels_a_site(classes: int, sites: int, a_class: Sequence[int] = A_CLASS) ->
     return values
 
 
-def _task(base: Recipe, *, classes: int, sites: int, most: int = A_CLASS[-1]) -> Recipe:
+def _task(
+    base: Recipe, *, classes: int, sites: int, per_class: int = A_CLASS[-1]
+) -> Recipe:
     """The task as it is run with FedAvg.  most: labels a class that its rows allow."""
-    a_class = [labels for labels in A_CLASS if labels <= most]
+    a_class = [labels for labels in A_CLASS if labels <= per_class]
     until = [0, *labels_a_site(classes, sites, a_class)]
     bought = tuple(after - before for before, after in pairwise(until))
     return replace(base, budget=bought, cycles=len(bought))
@@ -159,7 +161,7 @@ DIGITS = _task(
     ),
     classes=10,
     sites=10,
-    most=100,
+    per_class=100,
 )
 DIGITS_ALIKE = _world(
     DIGITS,
@@ -176,7 +178,7 @@ DIGITS_TAIL = _task(
     ),
     classes=10,
     sites=10,
-    most=20,
+    per_class=20,
 )
 DIGITS_TAIL_ALIKE = _world(
     DIGITS_TAIL,
@@ -197,7 +199,7 @@ WRITERS = _task(
     ),
     classes=10,
     sites=20,
-    most=100,
+    per_class=100,
 )
 PEOPLE = _task(
     _world(

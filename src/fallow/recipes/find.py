@@ -14,7 +14,7 @@ from fallow.settings.recipe import Recipe, recipe_from
 from fallow.storage.received import check_no_pipe
 
 STRATEGIES = ("random", "entropy", "ahfal")
-"""What is compared where a file names no strategies."""
+"""Strategies that are compared if a file names none."""
 
 
 def find_recipe(

@@ -1,4 +1,4 @@
-"""What is compared on a person's own data where they named no strategy and the recipe's do not suit."""
+"""Default strategies for the user's own data where those of the configuration do not apply."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SOLVED = NUMBERS[:2]
 
 
 def suit_strategies(
-    strategies: Sequence[str], recipe: Recipe, found: Dataset
+    strategies: Sequence[str], recipe: Recipe, dataset: Dataset
 ) -> tuple[str, ...]:
     """The strategies, or where one of them cannot work on the data, others that can.
 
@@ -35,7 +35,7 @@ def suit_strategies(
     ('badge',)
     """
     chosen = tuple(strategies)
-    if all(_is_for(variant(recipe, strategy), found) for strategy in chosen):
+    if all(_is_for(variant(recipe, strategy), dataset) for strategy in chosen):
         return chosen
     if len(chosen) == 1:
         return NUMBERS[1:2]
@@ -44,15 +44,15 @@ def suit_strategies(
     return NUMBERS
 
 
-def describe_change(before: Sequence[str], after: Sequence[str], found: Dataset) -> str:
+def describe_change(before: Sequence[str], after: Sequence[str], dataset: Dataset) -> str:
     """Why other strategies are compared than those of the recipe, in a sentence; "" where they are
     the same."""
     if tuple(before) == tuple(after):
         return ""
     instead = f"{join_words(after)} instead of {join_words(before)}"
-    return f"{found.name} has numbers to predict: {instead}; --strategy names others"
+    return f"{dataset.name} has numbers to predict: {instead}; --strategy names others"
 
 
-def _is_for(recipe: Recipe, found: Dataset) -> bool:
+def _is_for(recipe: Recipe, dataset: Dataset) -> bool:
     contract = methods_of(recipe)["query"].contract
-    return found.task != "regression" or works_on(contract, found.task)
+    return dataset.task != "regression" or works_on(contract, dataset.task)

@@ -1,4 +1,4 @@
-"""What a figure shows, in words for those who cannot see it: who is ahead, and by how much."""
+"""Text alternatives of figures: the best strategies and their differences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fallow.study.by_class import class_means, class_names, class_scores
 from fallow.study.records import ClassCounts, StudyRecords
 
 MOST = 4
-"""So many strategies are named beside the first."""
+"""Number of strategies that are named beside the first."""
 
 
 def _value(study: StudyRecords, strategy: str) -> float:
@@ -27,14 +27,14 @@ def _value(study: StudyRecords, strategy: str) -> float:
 
 
 def _unit(study: StudyRecords) -> tuple[str, str]:
-    """What stands behind a score, and behind a difference."""
+    """Return the unit of a score and of a difference."""
     if study.measure == "accuracy":
         return " %", " points"
     return "", ""
 
 
 def curves(study: StudyRecords) -> str:
-    """Who ends best, and how far behind the others end."""
+    """Describe the final ranking and the differences from the best strategy."""
     ended = [strategy for strategy in rank_strategies(study) if study.final(strategy)]
     what = "error"
     if study.measure == "accuracy":
@@ -135,7 +135,7 @@ def partition(part: ClassCounts) -> str:
 
 
 def balance(study: StudyRecords) -> str:
-    """Who bought most of the rarer classes."""
+    """Describe which strategies labeled most examples of rare classes."""
     shares = {}
     for strategy in study.strategies:
         last = over_cycles(study, strategy, minority_share)

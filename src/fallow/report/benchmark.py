@@ -31,7 +31,7 @@ ABOUT = (
 
 
 def heads(reference: str) -> list[str]:
-    """What stands above the columns of `line_cells`."""
+    """Return the column headings of `line_cells`."""
     return [head.format(reference=reference) for head in HEADS]
 
 
@@ -52,7 +52,7 @@ def line_cells(line: TaskLine) -> list[str]:
         line.strategy,
         area,
         f"{100 * line.few:.1f}",
-        f"{100 * line.most:.1f}",
+        f"{100 * line.final:.1f}",
         f"{100 * line.worst:.1f}",
         difference,
         holm,
@@ -73,17 +73,17 @@ def describe_verdict(verdict: Verdict) -> str:
     """
     low = f"{100 * verdict.interval.low:+.2f}"
     high = f"{100 * verdict.interval.high:+.2f}"
-    found = (
+    text = (
         f"{100 * verdict.difference:+.2f} points [{low}, {high}] over {verdict.seeds} seeds "
         f'(Holm p {p_text(verdict.holm)}, p of "worse by {100 * MARGIN:.1f}" '
         f"{p_text(verdict.not_worse)})"
     )
     who = f"{verdict.task}: {verdict.strategy}"
     if verdict.outcome == "open":
-        return f"{who} against {verdict.rival}, the best rival: {OUTCOMES['open']}; {found}"
+        return f"{who} against {verdict.rival}, the best rival: {OUTCOMES['open']}; {text}"
     joined = {"better": "is better than", "worse": "is worse than"}
     is_so = joined.get(verdict.outcome, f"is {OUTCOMES['not worse']} than")
-    return f"{who} {is_so} {verdict.rival}, the best rival: {found}"
+    return f"{who} {is_so} {verdict.rival}, the best rival: {text}"
 
 
 def to_markdown(

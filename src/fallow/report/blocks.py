@@ -1,4 +1,4 @@
-"""What a section is made of: tables, figures, notes.  Values, which templates turn into a page."""
+"""Blocks of a section (tables, figures, notes) as values, which templates render."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Table:
 
     @property
     def file(self) -> str:
-        """What the file is called."""
+        """Return the name of the file."""
         return f"{slug(self.caption)}.csv"
 
 
@@ -98,7 +98,7 @@ class Notes:
 
 @dataclass(frozen=True)
 class Command:
-    """What was typed."""
+    """Command that the user typed."""
 
     text: str
     kind: ClassVar[str] = "command"

@@ -11,7 +11,7 @@ from fallow.study.statistics import Comparison, Interval
 AREA_MINUS = "Area minus reference's [95 %]"
 AREA_P = "Area Holm p"
 NOTHING = "–"
-"""What stands where there is no number."""
+"""Placeholder for a missing number."""
 
 
 def p_text(p: float) -> str:
@@ -38,11 +38,11 @@ Columns = dict[str, list[str]]
 
 
 DIVERGED = " (diverged)"
-"""What stands behind a strategy of which a seed has no usable model at the end."""
+"""Suffix of a strategy that has no usable model at the end for some seed."""
 
 
 ONE_CLASS = " (one class)"
-"""What stands behind a strategy of which a seed ends with a model that predicts one class only."""
+"""Suffix of a strategy whose final model predicts a single class for some seed."""
 
 
 def score_columns(table: FinalTable) -> Columns:
@@ -157,8 +157,10 @@ def columns(table: FinalTable) -> Columns:
 
 
 def footnotes(table: FinalTable, left_out: Collection[str] = ()) -> list[str]:
-    """What a reader must know to read the table, one sentence each; ``left_out``: columns that a
-    form does not show."""
+    """Return the notes of the table, one sentence each.
+
+    ``left_out`` names columns that a format does not show.
+    """
     notes = [*table.training, "Mean ± standard deviation over seeds (ddof = 1)."]
     if table.heading == "Strategy" and table.trainings_differ:
         notes.append("A strategy here is a query strategy with its training algorithm.")
@@ -179,7 +181,7 @@ def footnotes(table: FinalTable, left_out: Collection[str] = ()) -> list[str]:
 
 
 def _about_tests(table: FinalTable, left_out: Collection[str]) -> list[str]:
-    """What is said of the tests; nothing where nothing was tested."""
+    """Return the notes on significance tests, or nothing without tests."""
     tests = [row.comparison for row in table.rows if row.comparison]
     if not tests:
         return []
@@ -207,7 +209,7 @@ def _about_tests(table: FinalTable, left_out: Collection[str]) -> list[str]:
 
 
 def _about_degenerate(table: FinalTable) -> list[str]:
-    """What is said where scores say little."""
+    """Return the notes on degenerate models."""
     notes = []
     if any(row.one_class for row in table.rows):
         notes.append(
@@ -224,7 +226,7 @@ def _about_degenerate(table: FinalTable) -> list[str]:
 
 
 def _about_errors(table: FinalTable) -> list[str]:
-    """What is said of numbers to predict alone: units, labels that differ, divergence."""
+    """Return the notes on regression: units, different label counts, divergence."""
     notes = []
     if table.is_scaled:
         notes.append(

@@ -22,7 +22,7 @@ Tested = list[tuple[find.Pair, Comparison]]
 
 
 def unit_of(study: StudyRecords) -> str:
-    """What a difference of scores is measured in."""
+    """Return the unit of a difference of scores."""
     if study.measure == "accuracy":
         return "points"
     return "mean squared error"
@@ -79,7 +79,7 @@ def settings(study: StudyRecords, key: str) -> Blocks:
 
 
 def codes(study: StudyRecords, key: str) -> Blocks:
-    """What a paper's public code runs beside what the paper says."""
+    """Compare variants of a paper's public code with the published algorithm."""
     known = study.study.known
     tests = find.compare_final_scores(study, find.code_pairs(study.strategies, known))
     if not tests:

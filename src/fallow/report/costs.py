@@ -30,10 +30,10 @@ SEEN_BY = {
     "relay": "the receiving site; the coordinator sees ciphertext only",
     "fit": "nobody: local training",
 }
-"""Who saw what left a site, by the kind of the exchange."""
+"""Recipients of disclosed values, by the kind of the exchange."""
 
 MOST_NAMED = 12
-"""So many runs that are not complete are named."""
+"""Maximum number of incomplete runs that are named."""
 
 MASKED = "the coordinator: the aggregate only (secure aggregation)"
 NOISE = (
@@ -60,7 +60,7 @@ MASKS = (
 
 @dataclass(frozen=True)
 class Exchange:
-    """What one verb let out in a whole run, mean over seeds."""
+    """Values that one client function disclosed in a whole run, mean over seeds."""
 
     strategy: str
     kind: str
@@ -83,7 +83,7 @@ def _count_sites(sites: object) -> int:
 
 
 def exchanges(study: StudyRecords) -> list[Exchange]:
-    """What left the sites, by query and verb: in a whole run, mean over seeds."""
+    """Return the disclosed values by strategy and client function, mean over seeds."""
     result = []
     for strategy in study.study.strategies:
         cells = study.of(strategy)
@@ -113,14 +113,14 @@ def _total(entries: Iterable[DisclosureEntry], key: Literal["exchanges", "bytes"
 
 
 def _entries(cell: RunRecords) -> Iterable[DisclosureEntry]:
-    """What was revealed up to the last record: the counts of a run only grow."""
+    """Yield the disclosures up to the last record. The counts of a run only grow."""
     if not cell.records:
         return ()
     return cell.records[-1].get("revealed") or ()
 
 
 def disclosure(study: StudyRecords, key: str) -> Blocks:
-    """What left each site."""
+    """Return the section on what left each site."""
     outcome = exchanges(study)
     if not outcome:
         return [Note("The records name no exchange.")]
@@ -276,7 +276,7 @@ def set_words(name: str, value: object) -> Iterator[tuple[str, str]]:
 
 
 def _gaps(study: StudyRecords) -> list[Note]:
-    """What is not there: runs that are not complete, lines that could not be read."""
+    """Return notes on incomplete runs and unreadable lines."""
     notes = []
     waiting = [
         f"{label_of(strategy, study.study)} seed {seed}" for strategy, seed in study.missing

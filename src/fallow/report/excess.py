@@ -155,8 +155,8 @@ def excess_across(
         seeds = study.excess(common[0])
         for cycle in checkpoints(study, MOST):
             result = [study.excess(strategy).get(cycle, {}) for strategy in common]
-            place = [study.study.name, f"{bought[cycle]:,.0f}", str(len(seeds[cycle]))]
-            rows.append([*place, *map(percent, result)])
+            cells = [study.study.name, f"{bought[cycle]:,.0f}", str(len(seeds[cycle]))]
+            rows.append([*cells, *map(percent, result)])
     excesses = {strategy: number_cycles(with_excess, strategy) for strategy in common}
     against = []
     for strategy, name in zip(common, names, strict=True):

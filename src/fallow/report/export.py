@@ -22,7 +22,7 @@ FILE = {
     "markdown": "table.md",
     "latex": "table.tex",
 }
-"""What the file of each form is called in the study's folder."""
+"""Names of the exported files in the study's folder, by format."""
 
 Row = dict[str, object]
 """A record whose values are texts, numbers or nothing."""

@@ -143,7 +143,7 @@ class FinalTable:
 
     @property
     def unit(self) -> str:
-        """What the numbers are."""
+        """Return the unit of the numbers."""
         if self.measure == "accuracy":
             return "accuracy, %"
         return "mean squared error"
@@ -438,7 +438,7 @@ class Sign:
 
 
 def signs(table: FinalTable) -> list[Sign]:
-    """Who was ahead here and in print, for each query that has both numbers."""
+    """Return the signs of measured and published differences where both exist."""
     reference = table.row(table.reference or "")
     if reference is None or reference.published is None or reference.score is None:
         return []

@@ -13,7 +13,7 @@ from fallow.study.names import heading
 from fallow.study.records import StudyRecords
 
 FIGURES = 1
-"""So many strategies are drawn, the best first; a table has all."""
+"""Number of strategies that are drawn, the best first. A table lists all."""
 HOW = (
     "The error is taken to fall as a power of the number of labels to a floor. Every such curve "
     "counts by how likely it makes the scores, so few or scattered scores give wide intervals (95 %). "
@@ -33,18 +33,18 @@ def has_forecast(study: StudyRecords) -> bool:
 
 
 def forecast(study: StudyRecords, key: str) -> Blocks:
-    """What another `MORE` labels would bring, audits, and runs that have ended early."""
-    values = [each for each in forecast_study(study) if each.curve is not None]
+    """Return forecasts for `MORE` further labels, evaluation sets and runs that ended early."""
+    values = [one for one in forecast_study(study) if one.curve is not None]
     ranks = {strategy: at for at, strategy in enumerate(rank_strategies(study))}
-    values.sort(key=lambda each: ranks[each.strategy])
+    values.sort(key=lambda one: ranks[one.strategy])
     blocks: list[Block] = []
     if values:
         blocks.append(_table(study, values))
-        for each in values[:FIGURES]:
-            figure = draw_forecast(each)
-            name = label_of(each.strategy, study.study)
+        for one in values[:FIGURES]:
+            figure = draw_forecast(one)
+            name = label_of(one.strategy, study.study)
             if figure is not None:
-                output = " ".join(each.sentences())
+                output = " ".join(one.sentences())
                 caption = f"{name}: scores, and the curves that they are likely on"
                 blocks.append(
                     show_figure(
@@ -75,9 +75,9 @@ def list_stops(study: StudyRecords) -> list[str]:
     return lines
 
 
-def _table(study: StudyRecords, found: list[Forecast]) -> Table:
+def _table(study: StudyRecords, forecasts: list[Forecast]) -> Table:
     rows = []
-    for item in found:
+    for item in forecasts:
         gain = item.gain(MORE)
         if gain is None:
             continue
@@ -119,16 +119,16 @@ def _audits(study: StudyRecords) -> Table | None:
     return Table(caption, header=[heading(study.study), *names], rows=rows)
 
 
-def _describe_audits(study: StudyRecords, found: list[Ends]) -> str:
+def _describe_audits(study: StudyRecords, ends: list[Ends]) -> str:
     """Means over seeds of scores, and of the ends that all of them have."""
-    if not found:
+    if not ends:
         return NOTHING
     digits = 1 if study.higher_is_better else 3
     audits = []
-    for values in zip(*found, strict=True):
+    for values in zip(*ends, strict=True):
         known = [study.scale * value for value in values if value is not None]
         text = NOTHING
-        if len(known) == len(found):
+        if len(known) == len(ends):
             text = f"{fmean(known):.{digits}f}"
         audits.append(text)
     return f"{audits[0]} [{audits[1]}, {audits[2]}]"

@@ -22,7 +22,7 @@ from fallow.training.parts.ridge import PENALTIES
 from fallow.training.parts.self_training import FEWEST, FEWEST_A_CLASS
 
 COLUMNS = 5
-"""So many cycles have a column."""
+"""Maximum number of cycles with a column."""
 
 LEFT_OUT = (
     "Each labeled example is predicted by a classifier that is trained on all others, so no test "
@@ -33,7 +33,7 @@ LEFT_OUT = (
 
 
 def heads(study: StudyRecords, key: str) -> Blocks:
-    """What was chosen by leave-one-out, what it says of each cycle, and what to beware of."""
+    """Return leave-one-out choices and estimates of each cycle, with warnings."""
     blocks: list[Block] = []
     table = _chosen(study)
     notes = [*_at_ends(study), *_about_self_training(study), *_about_unlabeled(study)]

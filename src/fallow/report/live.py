@@ -24,12 +24,12 @@ STATES = {
 }
 FILE = "live.json"
 MOST_BYTES = 2**24
-"""Of the state of a run: so many are what tens of thousands of sites have."""
+"""Maximum size of the state of a run, enough for tens of thousands of sites."""
 NOTHING = "–"
 Live = Mapping[str, Any]
 """State of a run, or part of it: `LiveState` or `Status`."""
 WORDS = 2
-"""So many columns about a site are text, the others numbers."""
+"""Number of columns of a site that are text. The others are numbers."""
 SCORED = (
     "Score: the newest model at each site, on its own test rows; a dash where the site has told "
     "none, as over too few test rows."
@@ -109,7 +109,7 @@ def refresh(folders: Sequence[Path]) -> int | None:
     return None
 
 
-def describe_standing(found: Live) -> str:
+def describe_standing(live: Live) -> str:
     """The state of a run in a sentence or two.
 
     >>> describe_standing(
@@ -123,34 +123,34 @@ def describe_standing(found: Live) -> str:
     >>> describe_standing({"state": "stopped", "why": "its process has ended"})
     'The coordinator was stopped; started again, the run goes on. Its process has ended.'
     """
-    sentences = [STATES.get(str(found.get("state")), "Nobody knows how the run stands.")]
-    if found.get("why"):
-        why = str(found["why"])
+    sentences = [STATES.get(str(live.get("state")), "Nobody knows how the run stands.")]
+    if live.get("why"):
+        why = str(live["why"])
         sentences.append(f"{why[:1].upper()}{why[1:]}.")
-    if found.get("state") == OPEN:
-        sentences.append(f"Now: {', '.join(_place(found))}.")
-    sentences += _about_labels(found)
-    if found.get("waiting"):
-        sentences.append(describe_wait(found["waiting"]))
-    if found.get("updated"):
-        sentences.append(f"As of {format_moment(found['updated'])}.")
+    if live.get("state") == OPEN:
+        sentences.append(f"Now: {', '.join(_place(live))}.")
+    sentences += _about_labels(live)
+    if live.get("waiting"):
+        sentences.append(describe_wait(live["waiting"]))
+    if live.get("updated"):
+        sentences.append(f"As of {format_moment(live['updated'])}.")
     return " ".join(sentences)
 
 
-def _place(found: Live) -> list[str]:
+def _place(live: Live) -> list[str]:
     """Return the phase of an open run, with cycle and round if applicable."""
-    phase = str(found.get("phase", "starting"))
-    place = [phase]
-    if phase == "people label" and str(found.get("step")).endswith("/initial"):
-        place.append("first labels")
-    elif found.get("cycle") is not None and phase != "first labels":
-        place.append(f"cycle {found['cycle']} of {found.get('cycles')}")
-    if found.get("round") is not None and phase == "training":
-        place.append(f"round {found['round'] + 1} of {found.get('rounds')}")
-    return place
+    phase = str(live.get("phase", "starting"))
+    cells = [phase]
+    if phase == "people label" and str(live.get("step")).endswith("/initial"):
+        cells.append("first labels")
+    elif live.get("cycle") is not None and phase != "first labels":
+        cells.append(f"cycle {live['cycle']} of {live.get('cycles')}")
+    if live.get("round") is not None and phase == "training":
+        cells.append(f"round {live['round'] + 1} of {live.get('rounds')}")
+    return cells
 
 
-def without(found: Live) -> list[str]:
+def without(live: Live) -> list[str]:
     """Return a sentence for each site or label that a run proceeds without.
 
     >>> absent = {
@@ -162,12 +162,12 @@ def without(found: Live) -> list[str]:
     ['Round 2 of cycle 0 goes on without a since 5 Dec 2026, 21:49 UTC.']
     """
     lines = []
-    for line in found.get("absent") or []:
+    for line in live.get("absent") or []:
         what = line["what"]
         what = what[:1].upper() + what[1:]
         since = format_moment(line["at"])
         lines.append(f"{what} goes on without {line['site']} since {since}.")
-    for site, since in (found.get("left") or {}).items():
+    for site, since in (live.get("left") or {}).items():
         lines.append(f"The study goes on without {site} since {format_moment(since)}.")
     return lines
 
@@ -192,36 +192,36 @@ def silent_sites(silent: Mapping[str, str | None]) -> str:
     )
 
 
-def describe_wait(found: Live) -> str:
+def describe_wait(live: Live) -> str:
     """Describe the pending sites of an exchange, its deadline, and whether it can proceed."""
-    names = ", ".join(found["sites"])
-    if not found["can_advance"]:
+    names = ", ".join(live["sites"])
+    if not live["can_advance"]:
         way = "nothing goes on without them but the quorum"
-    elif found["is_of_all"]:
+    elif live["is_of_all"]:
         way = "'fallow coordinate advance' goes on without them for the rest of the study"
     else:
         way = "'fallow coordinate advance' goes on without them this time"
     return (
-        f"Waiting for {names} since {format_moment(found['since'])}, at the latest until "
-        f"{format_moment(found['until'])} ({found['key']} needs {found['needed']} answers): {way}."
+        f"Waiting for {names} since {format_moment(live['since'])}, at the latest until "
+        f"{format_moment(live['until'])} ({live['key']} needs {live['needed']} answers): {way}."
     )
 
 
-def _about_labels(found: Live) -> list[str]:
+def _about_labels(live: Live) -> list[str]:
     """Describe the deadline of labeling, or the reason why labeling has ended."""
-    if found.get("closing"):
+    if live.get("closing"):
         return [
-            f"The {name_questions(found['step'])} are being closed {REQUEST}; open questions are "
+            f"The {name_questions(live['step'])} are being closed {REQUEST}; open questions are "
             "given back."
         ]
-    if found.get("deadline"):
-        sentences = [f"People have until {format_moment(found['deadline'])}."]
-        silent = silent_sites(found.get("silent") or {})
+    if live.get("deadline"):
+        sentences = [f"People have until {format_moment(live['deadline'])}."]
+        silent = silent_sites(live.get("silent") or {})
         if silent:
             sentences.append(f"{silent}.")
         return sentences
-    ended = found.get("ended") or {}
-    if ended.get("step") != found.get("step") or ended.get("why") not in CLOSED:
+    ended = live.get("ended") or {}
+    if ended.get("step") != live.get("step") or ended.get("why") not in CLOSED:
         return []
     many = ended.get("open") or 0
     back = ""
@@ -248,22 +248,24 @@ def name_questions(step: str) -> str:
     return f"labels of cycle {cycle}, part {int(part) + 1}"
 
 
-def caption(found: Live) -> str:
+def caption(live: Live) -> str:
     """Return the caption of the table of sites."""
-    step = found.get("step")
+    step = live.get("step")
     if not step:
         return "Sites"
     return f"Sites, and the {name_questions(step)}"
 
 
 def site_columns(
-    found: Live, scores: Mapping[str, Mapping[str, str]] | None = None
+    live: Live, scores: Mapping[str, Mapping[str, str]] | None = None
 ) -> dict[str, list[str]]:
-    """What is known of each site, by heading; a dash for what is not known.  The first `WORDS`
-    columns are text.  scores: heading -> site -> text."""
-    is_open = found.get("state") == OPEN
-    names = sorted(found["sites"])
-    sites = [found["sites"][name] for name in names]
+    """Return the columns of the table of sites by heading, with a dash for unknown values.
+
+    The first `WORDS` columns are text. scores: heading -> site -> text.
+    """
+    is_open = live.get("state") == OPEN
+    names = sorted(live["sites"])
+    sites = [live["sites"][name] for name in names]
     labels = [site.get("labels") or {} for site in sites]
     columns = {
         "Site": names,

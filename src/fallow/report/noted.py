@@ -1,7 +1,7 @@
-"""What strategies noted beside their picks, read as what it should be and else not at all.
+"""Notes of strategies beside their selected examples. Invalid notes are ignored.
 
-Any strategy notes what it likes, under any name, also a reader's own: two may mean different things
-by one word, and a page must not fail over that.
+A strategy can store any value under any name. Two strategies can use one name for different values,
+and a report must not fail because of that.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def read_numbers(row: Record, name: str) -> list[float] | None:
     of_classes = row.get("per_class") or ()
     if not isinstance(value, list) or not value or len(value) != len(of_classes):
         return None
-    for each in value:
-        if not isinstance(each, (bool, int, float)) or not math.isfinite(each):
+    for item in value:
+        if not isinstance(item, (bool, int, float)) or not math.isfinite(item):
             return None
     return list(map(float, value))

@@ -13,7 +13,7 @@ from fallow.study.records import StudyRecords
 
 
 def read_facts(study: StudyRecords) -> DataFacts | None:
-    """What the study wrote about its data; None where it wrote nothing that can be read."""
+    """Return the facts that the study recorded about its data, or None if there are none."""
     path = study.path / FACTS
     try:
         json = parse_json(read_regular(path))
@@ -31,14 +31,14 @@ def has_facts(study: StudyRecords) -> bool:
 
 
 def own_data(study: StudyRecords, key: str) -> Blocks:
-    """What was read, how, and what of it the study sees."""
+    """Return the section on the user's data: files, interpretation, examples in use."""
     facts = read_facts(study)
     if facts is None:
         return ()
     blocks: list[Block] = [Text(summarize_data(facts))]
     if facts["warnings"]:
         blocks.append(
-            Notes([f"{said[0].upper()}{said[1:]}." for said in facts["warnings"]])
+            Notes([f"{warning[0].upper()}{warning[1:]}." for warning in facts["warnings"]])
         )
     blocks.append(_sites(facts))
     if facts["columns"]:
@@ -78,7 +78,7 @@ def _sites(facts: DataFacts) -> Table:
     header = ["Site", "Read", "Kept", "Training", "Test", *reasons, *classes]
     rows = []
     for site in facts["sites"]:
-        removed = [f"{each['rows'].get(site['site'], 0):,}" for each in facts["left_out"]]
+        removed = [f"{entry['rows'].get(site['site'], 0):,}" for entry in facts["left_out"]]
         counts = [f"{site['classes'].get(name, 0):,}" for name in classes]
         numbers = [site["read"], site["kept"], site["train"], site["test"]]
         shown = [f"{number:,}" for number in numbers]

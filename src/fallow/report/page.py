@@ -46,7 +46,7 @@ def study_article(
         facts += f", reference: {label_of(described.reference, described)}"
     trained = describe_trained(study)
     lines = [f"Trained by {trained}", facts] if trained else [facts]
-    ordered = sorted(sections, key=lambda section: section.place)
+    ordered = sorted(sections, key=lambda section: section.position)
     shown = [section for section in ordered if section.title not in without]
     return Article(
         id=key,

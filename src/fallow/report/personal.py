@@ -64,7 +64,7 @@ def sites(study: StudyRecords, key: str) -> Blocks:
             f"{outcome.lowest:.2f}",
             below_local,
             size(outcome.received),
-            size(outcome.most),
+            size(outcome.largest),
             models,
         ]
         rows.append(row)
@@ -102,15 +102,15 @@ def sites(study: StudyRecords, key: str) -> Blocks:
     return blocks
 
 
-def _describe_trade(study: StudyRecords, found: Sequence[find.SiteOutcome]) -> str:
-    """Who is most accurate, most alike for all sites, and cheapest, in words."""
+def _describe_trade(study: StudyRecords, outcomes: Sequence[find.SiteOutcome]) -> str:
+    """Describe the most accurate, the most even and the cheapest algorithm."""
 
     def name(outcome: find.SiteOutcome) -> str:
         return label_of(outcome.strategy, study.study)
 
-    best = max(found, key=lambda outcome: fmean(outcome.accuracy))
-    even = min(found, key=lambda outcome: outcome.variance)
-    cheap = min(found, key=lambda outcome: outcome.received)
+    best = max(outcomes, key=lambda outcome: fmean(outcome.accuracy))
+    even = min(outcomes, key=lambda outcome: outcome.variance)
+    cheap = min(outcomes, key=lambda outcome: outcome.received)
     return (
         f"Accuracy against variance between sites, and against what a site receives. "
         f"{name(best)} is most accurate with {fmean(best.accuracy):.2f} %; "
@@ -121,7 +121,7 @@ def _describe_trade(study: StudyRecords, found: Sequence[find.SiteOutcome]) -> s
 
 
 def _left_out(sites: list[str], is_flipped: bool) -> str:
-    """Who is not in the scores, and why."""
+    """Describe which sites are excluded from the scores, and why."""
     if not sites:
         return ""
     if not is_flipped:
@@ -175,11 +175,11 @@ def pairs(study: StudyRecords, key: str) -> Blocks:
 
 def redundancy(study: StudyRecords, key: str) -> Blocks:
     """How much of what sites asked for their collaborators had labeled already."""
-    found = find.mean_redundancy(study)
-    if not found:
+    value = find.mean_redundancy(study)
+    if not value:
         return []
     rows = []
-    for strategy, by_seed in found.items():
+    for strategy, by_seed in value.items():
         cosine = spread_of(by_seed).text(3)
         rows.append([label_of(strategy, study.study), cosine, str(len(by_seed))])
     table = Table(

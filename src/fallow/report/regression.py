@@ -15,7 +15,7 @@ from fallow.study.names import heading, penalized_training, training_tags
 from fallow.study.records import StudyRecords
 
 COLUMNS = 5
-"""So many checkpoints have a column in the table of errors."""
+"""Maximum number of checkpoints with a column in the table of errors."""
 
 MARK = " †"
 
@@ -54,10 +54,10 @@ def is_solved(study: StudyRecords, strategy: str) -> bool:
     return "least-squares" in training_tags(study.study, strategy)
 
 
-def _who(study: StudyRecords, found: Mapping[str, Mapping[int, int]]) -> str:
+def _who(study: StudyRecords, counts: Mapping[str, Mapping[int, int]]) -> str:
     """``random (seeds 0 and 2, first in cycle 1)``, for each strategy."""
     output = []
-    for strategy, cycle_of_seed in found.items():
+    for strategy, cycle_of_seed in counts.items():
         word = "seeds"
         if len(cycle_of_seed) == 1:
             word = "seed"

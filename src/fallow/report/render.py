@@ -52,10 +52,10 @@ class Page:
     refresh: int | None = None
 
 
-def parts_of(key: str, found: Iterable[tuple[str, Blocks]]) -> list[Part]:
+def parts_of(key: str, sections: Iterable[tuple[str, Blocks]]) -> list[Part]:
     """Return the sections with content, each with a unique id that starts with ``key``."""
     parts: list[Part] = []
-    for title, blocks in found:
+    for title, blocks in sections:
         if not blocks:
             continue
         name = f"{key}-{slug(title)}"

@@ -41,7 +41,7 @@ def _of(study: StudyRecords, strategies: Sequence[str]) -> str:
 
 
 def _faint(study: StudyRecords) -> str:
-    """What the strategies without a name in figures are, if there are any."""
+    """Describe the strategies that figures draw without a name, if there are any."""
     rest = len(study.strategies) - len(named_in_figures(study))
     if not rest:
         return ""
@@ -162,7 +162,7 @@ def _tests(study: StudyRecords, final: FinalTable) -> Table | None:
 
 
 def _signs(final: FinalTable) -> list[Block]:
-    """Who is ahead here and in print; nothing without printed numbers."""
+    """Compare the ranking with the published one, if there is one."""
     result = signs(final)
     if not result:
         return []
@@ -269,7 +269,7 @@ LABELS: dict[str, tuple[labels.Value, int]] = {
     "Total variation": (labels.label_variation, 2),
     "Empty cells": (labels.label_gaps, 1),
 }
-"""What is said of the labels at the end, and with how many digits."""
+"""Label statistics at the end, with the number of digits."""
 
 
 def _labels_table(study: StudyRecords) -> list[Block]:

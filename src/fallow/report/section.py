@@ -42,7 +42,7 @@ class Section:
     """
 
     title: str
-    place: Place
+    position: Place
     render: Callable[[StudyRecords, str], Blocks]
     needs: Callable[[StudyRecords], bool] = always
 

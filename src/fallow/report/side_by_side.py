@@ -87,10 +87,10 @@ def _shared_labels(columns: Sequence[StudyColumn]) -> list[str]:
                 bounds.add(label)
     shared = [label for label, outcome in ranks.items() if len(outcome) > 1]
 
-    def place(label: str) -> tuple[bool, float]:
+    def sort_key(label: str) -> tuple[bool, float]:
         return label in bounds, fmean(ranks[label])
 
-    return sorted(shared, key=place)
+    return sorted(shared, key=sort_key)
 
 
 def _score(column: StudyColumn, label: str) -> str:

@@ -1,4 +1,4 @@
-"""What the studies of a page are called: those of one name also by the settings that differ."""
+"""Names of the studies on a page. Equal names are followed by settings that differ."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fallow.settings.recipe import OUTSIDE
 from fallow.study.records import StudyManifest, StudyRecords
 
 MOST = 2
-"""So many settings are named at most."""
+"""Maximum number of settings that are named."""
 
 
 def names_of(studies: Sequence[StudyRecords]) -> list[str]:
@@ -52,7 +52,7 @@ def _difference(study: StudyManifest, alike: Sequence[StudyManifest]) -> str:
 
 
 def _settings(study: StudyManifest) -> dict[str, str]:
-    """What a run computes by, in words; a class and each of its fields are settings of their own."""
+    """Return the settings of a run as text. A class and each of its fields are separate."""
     words: dict[str, str] = {}
     for key, value in study.recipe.items():
         if key in OUTSIDE:

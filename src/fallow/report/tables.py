@@ -72,7 +72,7 @@ TEST_COLUMNS = (
     "ties",
     "losses",
 )
-"""What is known of a comparison, one number each."""
+"""Fields of a comparison, one number each."""
 
 
 def _test_numbers(test: Comparison | None) -> dict[str, float | None]:

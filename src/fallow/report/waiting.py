@@ -1,4 +1,4 @@
-"""What a minimum number of new labels would have changed in a study that has none."""
+"""Estimated effect of a minimum number of new labels in a study without one."""
 
 from __future__ import annotations
 
@@ -83,5 +83,7 @@ def _count_labels(cell: RunRecords) -> dict[int, dict[SiteId, int]]:
     labels: dict[int, dict[SiteId, int]] = {}
     for record in cell.records:
         counts = record.get("labeled_per_site") or {}
-        labels[int(record["cycle"])] = {site: sum(each) for site, each in counts.items()}
+        labels[int(record["cycle"])] = {
+            site: sum(counted) for site, counted in counts.items()
+        }
     return labels

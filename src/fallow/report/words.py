@@ -1,4 +1,4 @@
-"""What a study shows, in plain words: who is ahead, and whether chance explains it."""
+"""Summary of a study in prose: the best strategies and their significance."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def leader(table: FinalTable) -> tuple[Row, Spread] | None:
 
 
 def _standing(table: FinalTable, top: Row, score: Spread) -> str:
-    """Who leads, and with what score."""
+    """Describe the best strategy and its score."""
     if table.measure == "accuracy":
         shown = f"{score.text()} % accuracy"
     else:
@@ -69,7 +69,7 @@ def _side(table: FinalTable, c: Comparison) -> str:
 
 
 def _verdicts(table: FinalTable, tests: Sequence[Comparison]) -> list[str]:
-    """What may be said about the reference against each other query."""
+    """Compare the reference strategy with each other strategy."""
     names = {row.strategy: row.label for row in table.rows}
     reference = names.get(table.reference or "", "the reference")
     groups: dict[str, list[str]] = {"ahead of": [], "behind": [], "not told apart from": []}
@@ -117,8 +117,7 @@ def _about_random(table: FinalTable, top: Row, tests: Sequence[Comparison]) -> s
 
 
 def _degenerate(study: StudyRecords, table: FinalTable) -> list[str]:
-    """What a reader must know before any number: models that predict one class only, strategies
-    that agree in everything."""
+    """Describe degenerate results: constant models and strategies with identical results."""
     sentences = []
     labels = {row.strategy: row.label for row in table.rows}
     one_class = find_one_class(study)
@@ -139,7 +138,7 @@ def _degenerate(study: StudyRecords, table: FinalTable) -> list[str]:
 
 
 def _why_no_score(study: StudyRecords) -> str:
-    """What is to be said of a study without a final score: it is not there yet, or cannot be."""
+    """Explain why a study has no final score."""
     records = [record for cell in study.cells for record in cell.records]
     scores = [record.get(study.measure) for record in records]
     if scores and not any(score is not None for score in scores):
@@ -193,15 +192,15 @@ def best_of_each_training(study: StudyRecords, table: FinalTable) -> str:
         if row.score and training not in best:
             best[training] = f"{row.label} {row.score.mean:.1f} %"
     share = max(study.fractions(ranked[0].strategy).values())
-    said = (
+    sentence = (
         f"With {100 * share:.0f} % of the examples labeled, the test accuracy of the best strategy of "
         f"each training algorithm is {', '.join(best.values())}"
     )
     bound = table.row("bound:all-labels")
     if bound is not None and bound.score is not None:
         usual = usual_training(described)
-        said += f"; that of {usual} with all labels is {bound.score.mean:.1f} %"
-    return f"{said}."
+        sentence += f"; that of {usual} with all labels is {bound.score.mean:.1f} %"
+    return f"{sentence}."
 
 
 def describe_labels_to(study: StudyRecords, table: FinalTable, target: float) -> str:

@@ -32,7 +32,7 @@ PARTS: Mapping[str, tuple[ModuleType, ...]] = {
 """Setting -> the packages whose classes it may name."""
 
 DECIDED = ("shape", "outputs")
-"""What the data decide of a model."""
+"""Fields of a model that the data determine."""
 
 
 def classes_of(part: str) -> dict[str, type[Any]]:

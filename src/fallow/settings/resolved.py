@@ -38,7 +38,7 @@ def _plain(value: object, policy: NamePolicy, part: str = "") -> object:
     if isinstance(value, Mapping):
         return {str(key): _plain(item, policy) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(each, policy) for each in value]
+        return [_plain(entry, policy) for entry in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
     # classes, functions and similar objects: their name, never their address
@@ -53,13 +53,13 @@ def _fields(spec: Spec, policy: NamePolicy, part: str) -> dict[str, object]:
     Finding the defaults of a custom class runs its code, and the digest is needed before anyone
     has approved that code.  Unknown classes are reported where they are used.
     """
-    given = {name: _plain(value, policy) for name, value in spec.fields.items()}
+    values = {name: _plain(value, policy) for name, value in spec.fields.items()}
     try:
         check_name(spec.name, policy)  # before any import
         cls = find(_packages(part), spec.name, policy)
     except ValueError:
-        return given
-    return _defaults(cls, policy) | given
+        return values
+    return _defaults(cls, policy) | values
 
 
 def _packages(part: str) -> Packages:

@@ -47,16 +47,16 @@ class Spec:
             rest[0] = f"{LOADERS[loader]}={rest[0]}"
         if rest and "=" not in rest[0]:  # module:Class
             head = f"{head}:{rest.pop(0)}"
-        given = {}
+        values = {}
         for part in rest:
             name, equals, value = part.partition("=")
             if not equals:
                 raise ValueError(f"{part!r} in {text!r} is not of the form field=value")
-            given[name] = literal(value)
-        return Spec(head, given)
+            values[name] = literal(value)
+        return Spec(head, values)
 
     @staticmethod
-    def of(given: object) -> Spec:
+    def of(value: object) -> Spec:
         """Return the specification of an object.  Building it yields an equal object.
 
         Parameters
@@ -75,22 +75,22 @@ class Spec:
         >>> str(Spec.of(ExactDirichlet(alpha=1))), str(Spec.of(Patho()))
         ('exact-dirichlet:alpha=1.0', 'patho')
         """
-        if isinstance(given, Spec):
-            return given
-        if isinstance(given, str):
-            return Spec.parse(given)
-        if isinstance(given, type):
-            if is_dataclass(given):
-                return Spec.of(given())
-            return Spec(name_of(given))
-        if isinstance(given, partial) and isinstance(given.func, type):
-            if given.args:
-                raise ValueError(f"{given!r} has settings without a name; give name=value")
-            return Spec(name_of(given.func), dict(given.keywords))
-        if is_dataclass(given) and not isinstance(given, type):
-            return Spec(name_of(type(given)), _list_chosen(given))
+        if isinstance(value, Spec):
+            return value
+        if isinstance(value, str):
+            return Spec.parse(value)
+        if isinstance(value, type):
+            if is_dataclass(value):
+                return Spec.of(value())
+            return Spec(name_of(value))
+        if isinstance(value, partial) and isinstance(value.func, type):
+            if value.args:
+                raise ValueError(f"{value!r} has settings without a name; give name=value")
+            return Spec(name_of(value.func), dict(value.keywords))
+        if is_dataclass(value) and not isinstance(value, type):
+            return Spec(name_of(type(value)), _list_chosen(value))
         raise ValueError(
-            f"{given!r} is no strategy, training algorithm, partition or model; give an object "
+            f"{value!r} is no strategy, training algorithm, partition or model; give an object "
             "such as fl.Entropy(), its class, or a string such as 'entropy:model=global'"
         )
 
@@ -121,22 +121,22 @@ WRITTEN = "alpha"
 of a partition names the random stream that draws it, so the text must not depend on who wrote it."""
 
 
-def _list_chosen(given: object) -> dict[str, object]:
+def _list_chosen(component: object) -> dict[str, object]:
     """Return the non-default fields of a dataclass instance as plain values."""
-    assert is_dataclass(given)  # noqa: S101 - checked in `Spec.of`
-    hints = get_type_hints(type(given))
-    settable = [each for each in fields(given) if each.init]
+    assert is_dataclass(component)  # noqa: S101 - checked in `Spec.of`
+    hints = get_type_hints(type(component))
+    settable = [item for item in fields(component) if item.init]
     chosen = {}
-    for at, each in enumerate(settable):
-        value = getattr(given, each.name)
-        default = each.default
-        if each.default_factory is not MISSING:
-            default = each.default_factory()
-        if hints[each.name] is TrainingConfig:
+    for at, item in enumerate(settable):
+        value = getattr(component, item.name)
+        default = item.default
+        if item.default_factory is not MISSING:
+            default = item.default_factory()
+        if hints[item.name] is TrainingConfig:
             continue
-        is_written = at == 0 and each.name == WRITTEN
+        is_written = at == 0 and item.name == WRITTEN
         if is_written or default is MISSING or value != default:
-            chosen[each.name] = _plain(value, hints[each.name])
+            chosen[item.name] = _plain(value, hints[item.name])
     return chosen
 
 

@@ -56,31 +56,31 @@ class Found:
     seeds: int
 
 
-def starter_text(found: Found, file: Path) -> str:
+def starter_text(facts: Found, file: Path) -> str:
     """Return the text of the file; paths are relative to the folder of ``file``."""
     usual = Recipe("")
-    details = {"data": _relative(found.data, file)}
-    if found.label:
-        details["label"] = found.label
-    if found.site:
-        details["site"] = found.site
+    details = {"data": _relative(facts.data, file)}
+    if facts.label:
+        details["label"] = facts.label
+    if facts.site:
+        details["site"] = facts.site
     parts: dict[str, dict[str, Value]] = {
         "Data": {**details},
-        "Sites": _choose_partition(found, usual),
-        "Training": {"training": found.training},
+        "Sites": _choose_partition(facts, usual),
+        "Training": {"training": facts.training},
         "Labels": {
             "initial": usual.initial,
             "budget": usual.budget_of(0),
             "cycles": usual.cycles,
         },
         "The study": {
-            "strategies": found.strategies,
-            "reference": found.strategies[-1] if found.classes else "random",
-            "seeds": found.seeds,
+            "strategies": facts.strategies,
+            "reference": facts.strategies[-1] if facts.classes else "random",
+            "seeds": facts.seeds,
         },
     }
     lines = [
-        f"# {_describe(found)}",
+        f"# {_describe(facts)}",
         f"#   fallow compare {file.name} --dry-run   estimate time and traffic",
         f"#   fallow compare {file.name}             run it and write a report",
         "# Paths are relative to this file.  See fallow settings for all settings, fallow algorithms",
@@ -92,12 +92,12 @@ def starter_text(found: Found, file: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _choose_partition(found: Found, usual: Recipe) -> dict[str, Value]:
+def _choose_partition(facts: Found, usual: Recipe) -> dict[str, Value]:
     """Use the sites in the data if a column names them, and distribute the examples otherwise."""
-    if found.sites:
+    if facts.sites:
         return {"partition": "natural", "sites": 0}
-    sites = min(FEW, found.rows)
-    if found.classes:
+    sites = min(FEW, facts.rows)
+    if facts.classes:
         return {"partition": str(usual.partition), "sites": sites}
     return {"partition": "iid", "sites": sites}
 
@@ -109,17 +109,17 @@ def _relative(data: str, file: Path) -> str:
     return Path(os.path.relpath(data, file.parent)).as_posix()
 
 
-def _describe(found: Found) -> str:
+def _describe(facts: Found) -> str:
     text = (
-        f"A study of {found.data}: {found.rows:,} training examples, {found.test_rows:,} test "
+        f"A study of {facts.data}: {facts.rows:,} training examples, {facts.test_rows:,} test "
         "examples"
     )
-    if found.classes:
-        text += f", {len(found.classes)} classes ({join_some(found.classes)})"
+    if facts.classes:
+        text += f", {len(facts.classes)} classes ({join_some(facts.classes)})"
     else:
         text += ", regression targets"
-    if found.sites:
-        text += f", {count_noun(len(found.sites), 'site')} ({join_some(found.sites)})"
+    if facts.sites:
+        text += f", {count_noun(len(facts.sites), 'site')} ({join_some(facts.sites)})"
     return f"{text}."
 
 

@@ -14,7 +14,7 @@ from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 DENSE = TrainingConfig((TrainingStage(5),), 16, Optimizer(lr=0.1))
 CONVOLUTIONAL = TrainingConfig((TrainingStage(5),), 16, Optimizer(lr=0.03))
 REGRESSION = TrainingConfig((TrainingStage(5),), 16, Optimizer(lr=0.01))
-"""Of all models: squared errors have no bound, and larger steps diverge."""
+"""Default for regression. Squared errors are unbounded, and larger steps diverge."""
 FAMILIES: Mapping[str, TrainingConfig] = {
     "linear": DENSE,
     "mlp": DENSE,

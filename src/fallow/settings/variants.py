@@ -66,15 +66,15 @@ def variant(recipe: Recipe, strategy: str) -> Recipe:
     Spec(name='fedprox', fields={'mu': 0.1})
     """
     name, *settings = strategy.split("@")
-    given = {}
+    changes = {}
     for part in settings:
         key, equals, value = part.partition("=")
         if not equals:
             raise ValueError(
                 f"{part!r} in {strategy!r} is not of the form key=value; write random@rounds=20"
             )
-        given[key] = value
-    changed = _expand_trainer(given)
+        changes[key] = value
+    changed = _expand_trainer(changes)
     for key in changed:
         if key.split(".")[0] in SHARED:
             raise ValueError(

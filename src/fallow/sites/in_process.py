@@ -136,14 +136,14 @@ def deliver(
 ) -> dict[SiteId, Answer]:
     """Deliver relayed replies to their receivers; the server side learns sizes only."""
     n_receivers = Counter(chain.from_iterable(routes.values()))  # by sender
-    letters: dict[SiteId, RelayedMessage] = {}
+    messages: dict[SiteId, RelayedMessage] = {}
     for sender in n_receivers:
         state = {name: torch.as_tensor(v) for name, v in answers[sender].items()}
-        letters[sender] = RelayedMessage(state)
+        messages[sender] = RelayedMessage(state)
     verbs = {requests[sender].steps[-1].verb for sender in n_receivers}  # there is one
     for verb in verbs:
         for to, senders in routes.items():
-            members[to].receive(verb, {sender: letters[sender] for sender in senders})
+            members[to].receive(verb, {sender: messages[sender] for sender in senders})
     sizes: dict[SiteId, Answer] = {}
     for sender, answer in answers.items():
         sizes[sender] = {"bytes": payload(answer) * n_receivers[sender]}

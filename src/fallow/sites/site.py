@@ -196,7 +196,7 @@ class LocalSite:
     def _enter(self, labels: Sequence[Label]) -> None:
         for label in labels:
             self.bought[label.row] = True
-            self.held[label.row] = label.held
+            self.held[label.row] = label.is_validation
             self.values[label.row] = label.value
             self.weight[label.row] = label.weight
             if label.probability is not None:
@@ -224,7 +224,7 @@ class LocalSite:
     def count_new_labels(self) -> int:
         """Labels that train and are in no contribution yet."""
         known = self.store.load_contribution(self.id).labels
-        before = {label.row for label in known if not label.held}
+        before = {label.row for label in known if not label.is_validation}
         return sum(row not in before for row in self.labeled.tolist())
 
     def contribute(self, turn: str, new: int) -> None:
@@ -268,13 +268,13 @@ class LocalSite:
             self._seen = None
             self._gathered.clear()
 
-    def receive(self, verb: str, letters: RelayedMessages) -> None:
+    def receive(self, verb: str, messages: RelayedMessages) -> None:
         """Store the messages of a relay instead of earlier ones of the same client function."""
         for name in names_from_relay(verb, self.memory):
             del self.memory[name]
-        for sender, letter in letters.items():
+        for sender, letter in messages.items():
             self.memory[f"{verb}/{sender}"] = letter.state
-        self.store.receive(self.id, verb, letters)
+        self.store.receive(self.id, verb, messages)
 
     def forget(self, keep: tuple[str, ...] = ()) -> None:
         """End a cycle: forget everything but what begins with one of ``keep``, and scales."""

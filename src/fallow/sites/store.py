@@ -25,7 +25,7 @@ class Label(NamedTuple):
     cycle: int
     weight: float = 1.0
     probability: float | None = None
-    held: bool = False
+    is_validation: bool = False
 
 
 class Contribution(NamedTuple):
@@ -68,7 +68,7 @@ class Store(ReleaseLedger, Protocol):
     def keep(self, site: SiteId, name: str, state: State | None) -> None:
         """Remember a state under a name, or with None forget it."""
 
-    def receive(self, site: SiteId, verb: str, letters: RelayedMessages) -> None:
+    def receive(self, site: SiteId, verb: str, messages: RelayedMessages) -> None:
         """Remember what a relay brought, under ``verb/sender``, and forget what an earlier one of
         the verb did."""
 
@@ -108,12 +108,12 @@ class MemoryStore:
         else:
             self.states.setdefault(site, {})[name] = state
 
-    def receive(self, site: SiteId, verb: str, letters: RelayedMessages) -> None:
+    def receive(self, site: SiteId, verb: str, messages: RelayedMessages) -> None:
         """Remember what a relay brought instead of what an earlier one did."""
         states = self.states.setdefault(site, {})
         for name in names_from_relay(verb, states):
             del states[name]
-        for sender, letter in letters.items():
+        for sender, letter in messages.items():
             states[f"{verb}/{sender}"] = letter.state
 
     def load_states(self, site: SiteId) -> dict[str, State]:

@@ -68,11 +68,11 @@ def is_own_file(path: Path) -> bool:
     """Whether a path is a file of this process's owner, and no link: whoever put another one there
     would decide what is read."""
     try:
-        about = path.lstat()
+        status = path.lstat()
     except OSError:
         return False
-    is_own = not hasattr(os, "geteuid") or about.st_uid == os.geteuid()
-    return stat.S_ISREG(about.st_mode) and is_own
+    is_own = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
+    return stat.S_ISREG(status.st_mode) and is_own
 
 
 def checksum_of(array: Array) -> str:

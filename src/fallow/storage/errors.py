@@ -38,8 +38,8 @@ def sentence(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         way_out = "check that it is there and may be read and written"
         return f"{error.filename}: {error.strerror}; {way_out}"
-    said = " ".join(str(error).split())
+    message = " ".join(str(error).split())
     is_worded = isinstance(error, ValueError | RuntimeError | OSError)
-    if said and is_worded:
-        return said
-    return f"{type(error).__name__}: {said}".rstrip(": ")
+    if message and is_worded:
+        return message
+    return f"{type(error).__name__}: {message}".rstrip(": ")

@@ -164,11 +164,11 @@ class FeatureStore:
             telling.done(min(start + BLOCK, len(x)))
         return self._remember(name, torch.cat(parts))
 
-    def _remember(self, name: str, found: Tensor) -> Tensor:
-        self._kept[name] = found
+    def _remember(self, name: str, features: Tensor) -> Tensor:
+        self._kept[name] = features
         while len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
-        return found
+        return features
 
 
 @dataclass
@@ -178,14 +178,14 @@ class Telling:
     rows: int
     say: Say
     begun: float = field(default_factory=time.monotonic)
-    said: float = 0.0
+    reported: float = 0.0
 
     def done(self, rows: int) -> None:
         now = time.monotonic()
-        is_due = now - self.begun > SLOW and now - self.said > SLOW
-        is_last = rows == self.rows and self.said > 0
+        is_due = now - self.begun > SLOW and now - self.reported > SLOW
+        is_last = rows == self.rows and self.reported > 0
         if is_due or is_last:
-            self.said = now
+            self.reported = now
             self.say({"event": "encoding", "done": rows, "rows": self.rows})
 
 
@@ -233,29 +233,29 @@ class _Keeping:
 
     def file(self, name: str) -> FeatureFile:
         """The file, complete; what is missing or damaged is made."""
-        place = self.folder / name
-        for path in (self.folder, place, place / DATA, place / JOURNAL):
+        entry = self.folder / name
+        for path in (self.folder, entry, entry / DATA, entry / JOURNAL):
             check_own(path)
         try:
-            if not place.exists():
-                self._begin(place)
-            file = FeatureFile(place / DATA, len(self.x), self.width, self.is_half)
-            blocks = list(self._whole_blocks(place, file))
-            self._write_journal(place / JOURNAL, blocks)
-            self._go_on(place, file, begin=_end_of(blocks))
+            if not entry.exists():
+                self._begin(entry)
+            file = FeatureFile(entry / DATA, len(self.x), self.width, self.is_half)
+            blocks = list(self._whole_blocks(entry, file))
+            self._write_journal(entry / JOURNAL, blocks)
+            self._go_on(entry, file, begin=_end_of(blocks))
         except OSError as error:
-            raise unwritable(place, error) from error
+            raise unwritable(entry, error) from error
         return file
 
-    def _begin(self, place: Path) -> None:
+    def _begin(self, path: Path) -> None:
         """A new folder; where rows were added behind others, the folder of these."""
         earlier = None
         if self.grows:
             earlier = self._find_earlier()
         if earlier is None:
-            make_folder(place)
+            make_folder(path)
         else:
-            os.replace(earlier, place)
+            os.replace(earlier, path)
 
     def _find_earlier(self) -> Path | None:
         """The folder with the features of the most of the first rows; None where there is none."""
@@ -264,24 +264,24 @@ class _Keeping:
             int, str
         ] = {}  # of so many first rows; several folders may have as many
         earlier = []
-        for place, n in sizes.items():
+        for path, n in sizes.items():
             if n >= len(self.x):
                 continue
             if n not in digests:
                 digests[n] = digest_of_rows(self.x[:n])
-            if place.name.rpartition("-")[2] == digests[n]:
-                earlier.append((n, place))
+            if path.name.rpartition("-")[2] == digests[n]:
+                earlier.append((n, path))
         if not earlier:
             return None
-        _, place = max(earlier)
-        return place
+        _, path = max(earlier)
+        return path
 
     def _sizes(self) -> Iterator[tuple[Path, int]]:
         """Folders of the same encoder, and of how many rows each has features."""
-        for place in sorted(self.folder.glob(f"{self.key}-*")):
-            blocks = self._read_journal(place / JOURNAL)
+        for path in sorted(self.folder.glob(f"{self.key}-*")):
+            blocks = self._read_journal(path / JOURNAL)
             if blocks:
-                yield place, blocks[-1].stop
+                yield path, blocks[-1].stop
 
     # -- the journal ------------------------------------------------------------------------
 
@@ -309,13 +309,13 @@ class _Keeping:
         if not path.exists() or path.read_bytes() != content:
             write_whole(path, content)
 
-    def _whole_blocks(self, place: Path, file: FeatureFile) -> Iterator[Block]:
+    def _whole_blocks(self, path: Path, file: FeatureFile) -> Iterator[Block]:
         """The noted blocks whose features are as they were written, up to the first that is not."""
-        for block in self._read_journal(place / JOURNAL):
+        for block in self._read_journal(path / JOURNAL):
             if block.stop > len(self.x):
                 return
             try:
-                with open(place / DATA, "rb") as data:
+                with open(path / DATA, "rb") as data:
                     data.seek(block.start * file.row_bytes)
                     content = data.read((block.stop - block.start) * file.row_bytes)
             except FileNotFoundError:
@@ -326,13 +326,13 @@ class _Keeping:
 
     # -- the features -----------------------------------------------------------------------
 
-    def _go_on(self, place: Path, file: FeatureFile, begin: int) -> None:
+    def _go_on(self, path: Path, file: FeatureFile, begin: int) -> None:
         """Encode what is missing, block by block; a block counts once it is on the disk and
         noted."""
         if begin == len(self.x) and file.path.exists():
             return
         telling = Telling(len(self.x), self.say)
-        journal_path = place / JOURNAL
+        journal_path = path / JOURNAL
         with (
             _open_for_writing(file.path) as data,
             _open_for_writing(journal_path) as journal,

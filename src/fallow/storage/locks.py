@@ -13,9 +13,9 @@ from fallow.storage.files import only_one
 @contextmanager
 def alone(lock: Path, otherwise: str) -> Iterator[None]:
     """Hold a lock; Failed, with the sentence ``otherwise``, where another process holds it."""
-    with ExitStack() as held:
+    with ExitStack() as stack:
         try:
-            held.enter_context(only_one(lock, wait=False))
+            stack.enter_context(only_one(lock, wait=False))
         except Failed as error:
             if not isinstance(error.__cause__, BlockingIOError):
                 raise

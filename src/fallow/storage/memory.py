@@ -18,18 +18,18 @@ def count_available_bytes() -> int:
     available, elsewhere all of the machine's; no more than a container may have."""
     available_bytes = _read_available() or _count_physical() or UNKNOWN
     try:
-        most = int(CONTAINER.read_text())
+        limit = int(CONTAINER.read_text())
     except (OSError, ValueError):  # no container, or one without a limit
         return available_bytes
-    return min(available_bytes, most)
+    return min(available_bytes, limit)
 
 
-def describe_lack(n_bytes: int, most: int | None = None) -> str | None:
+def describe_lack(n_bytes: int, limit: int | None = None) -> str | None:
     """Return an error message for a file of this unpacked size, without its name; None if it fits.
 
     most: maximum number of bytes; None: the available memory.
     """
-    room = most
+    room = limit
     if room is None:
         room = count_available_bytes()
     if n_bytes <= room:

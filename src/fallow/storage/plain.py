@@ -24,19 +24,19 @@ def is_unfit(character: str) -> bool:
     return kind in ("Cc", "Cs", "Zl", "Zp") or character in TURNING
 
 
-def plain(text: object, most: int = SENTENCE) -> str:
+def plain(text: object, limit: int = SENTENCE) -> str:
     """``text`` on one line of at most ``most`` characters, without any that is unfit to be shown.
 
     >>> plain("a\\n b\\x1b[31mc", 99), plain("x" * 99, 9)
     ('a b[31mc', 'xxxxxx...')
     """
     whole = str(text)
-    start = whole[: 4 * most + 4]  # what comes behind is cut off in any case
+    start = whole[: 4 * limit + 4]  # what comes behind is cut off in any case
     one_line = " ".join(start.split())
     shown = "".join(character for character in one_line if not is_unfit(character))
-    is_cut = len(shown) > most or len(whole) > len(start)
+    is_cut = len(shown) > limit or len(whole) > len(start)
     if is_cut:
-        return f"{shown[: most - 3].rstrip()}..."
+        return f"{shown[: limit - 3].rstrip()}..."
     return shown
 
 
@@ -130,17 +130,17 @@ QUOTES = "'\" "
 """Characters before a formula after a semicolon that a spreadsheet ignores."""
 
 
-def _lead_behind(found: re.Match[str]) -> str:
-    if _is_formula(found[0], QUOTES):
-        return f"'{found[0]}"
-    return found[0]
+def _lead_behind(match: re.Match[str]) -> str:
+    if _is_formula(match[0], QUOTES):
+        return f"'{match[0]}"
+    return match[0]
 
 
-def _unlead_behind(found: re.Match[str]) -> str:
-    rest = found[0][1:]
-    if found[0].startswith("'") and _is_formula(rest, QUOTES):
+def _unlead_behind(match: re.Match[str]) -> str:
+    rest = match[0][1:]
+    if match[0].startswith("'") and _is_formula(rest, QUOTES):
         return rest
-    return found[0]
+    return match[0]
 
 
 def _is_formula(text: str, before: str = "'") -> bool:

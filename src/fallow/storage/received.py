@@ -14,7 +14,7 @@ DEEPEST = 50  # lists and tables in one another
 NESTED = "it has lists in lists in lists"
 
 
-def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
+def read_regular(path: Path, limit: int = MOST_BYTES) -> bytes:
     """Return the content of a regular file.
 
     A link can lead anywhere, a pipe is unbounded, and a sparse file is larger than what was sent;
@@ -28,9 +28,9 @@ def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
         os.close(regular)
         raise ValueError(f"{path} is no file: ask whoever sent it for the file itself")
     with open(regular, "rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise ValueError(f"{path} has more than {most:,} bytes: it is not read")
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(f"{path} has more than {limit:,} bytes: it is not read")
     return content
 
 
@@ -52,9 +52,9 @@ def check_no_links_below(folder: Path) -> None:
     """Raise ValueError for a link anywhere in a folder, and for the folder as one: what is written
     through it would be written somewhere else."""
     check_no_link(folder)
-    for place, folders, files in os.walk(folder):
+    for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
-            check_no_link(Path(place, name))
+            check_no_link(Path(parent, name))
 
 
 def parse_json(content: bytes) -> object:

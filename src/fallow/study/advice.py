@@ -90,10 +90,10 @@ def _apart(table: NDArray[np.float64]) -> float | None:
     without = max(0.0, square - (sites - 1) * (classes - 1) / (n - 1))
     rows = sites - (sites - 1) ** 2 / (n - 1)
     columns = classes - (classes - 1) ** 2 / (n - 1)
-    most = min(rows, columns) - 1
-    if most <= 0:
+    rank = min(rows, columns) - 1
+    if rank <= 0:
         return None
-    return round(min(1.0, math.sqrt(without / most)), 6)
+    return round(min(1.0, math.sqrt(without / rank)), 6)
 
 
 def _uneven(counts: NDArray[np.float64]) -> float | None:
@@ -116,8 +116,8 @@ def read_facts(study: StudyRecords) -> tuple[WorldFacts, float]:
     records = [record for cell in study.cells for record in cell.records]
     if not records:
         raise ValueError("the study has no record yet; ask when its first cycle is done")
-    most = max(record.get("labeled") or 0 for record in records)
-    last = [record for record in records if (record.get("labeled") or 0) == most][-1]
+    n_labeled = max(record.get("labeled") or 0 for record in records)
+    last = [record for record in records if (record.get("labeled") or 0) == n_labeled][-1]
     if last.get("target_variance") is not None or not study.higher_is_better:
         raise ValueError(
             "the study predicts numbers, and the table that advice rests on is about classes alone"
@@ -336,7 +336,7 @@ class Rules:
 
 
 def weigh_tasks(
-    found: Mapping[str, TaskGain], weights: Mapping[str, float]
+    gains: Mapping[str, TaskGain], weights: Mapping[str, float]
 ) -> tuple[float, float | None]:
     """Return the weighted mean gain and the half width of its 95 % confidence interval.
 
@@ -344,8 +344,8 @@ def weigh_tasks(
     """
     from scipy import special  # 0.3 s, which nobody else need spend
 
-    w = np.array([weights[task] for task in found])
-    g = np.array([item.gain for item in found.values()])
+    w = np.array([weights[task] for task in gains])
+    g = np.array([item.gain for item in gains.values()])
     mean = float(w @ g / w.sum())
     effective = float(w.sum() ** 2 / (w @ w))  # so many tasks of one weight
     if effective < 1.5:
@@ -380,7 +380,7 @@ def advise(table: AdviceTable, facts: WorldFacts, labels: float, rules: Rules) -
         for strategy, values in by_strategy.items()
         if strategy != rules.reference
     ]
-    expected.sort(key=lambda each: -each.gain)
+    expected.sort(key=lambda gain: -gain.gain)
     best = next((item for item in expected if item.low is not None), None)
     strategy = rules.usual
     is_known = False
@@ -403,12 +403,12 @@ def advise(table: AdviceTable, facts: WorldFacts, labels: float, rules: Rules) -
 
 
 def _expect(
-    strategy: str, found: Mapping[str, TaskGain], weights: Mapping[str, float]
+    strategy: str, gains: Mapping[str, TaskGain], weights: Mapping[str, float]
 ) -> Expected:
-    mean, half = weigh_tasks(found, weights)
-    total = sum(weights[task] for task in found)
+    mean, half = weigh_tasks(gains, weights)
+    total = sum(weights[task] for task in gains)
     tasks = sorted(
-        ((task, weights[task] / total) for task in found), key=lambda each: -each[1]
+        ((task, weights[task] / total) for task in gains), key=lambda pair: -pair[1]
     )
     if half is None:
         return Expected(strategy, mean, None, None, tuple(tasks))
@@ -416,7 +416,7 @@ def _expect(
 
 
 def _is_above(
-    found: Mapping[str, TaskGain],
+    gains: Mapping[str, TaskGain],
     usual: Mapping[str, TaskGain],
     weights: Mapping[str, float],
 ) -> bool:
@@ -425,7 +425,7 @@ def _is_above(
     The confidence interval over at least two tasks with both strategies must lie above 0.
     """
     apart: dict[str, TaskGain] = {}
-    for task, gain in found.items():
+    for task, gain in gains.items():
         if task in usual:
             apart[task] = replace(gain, gain=gain.gain - usual[task].gain)
     if len(apart) < 2:

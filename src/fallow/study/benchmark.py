@@ -58,15 +58,15 @@ Areas = Mapping[str, Mapping[int, float]]
 
 def constants_of(method: Method) -> dict[str, object]:
     """Return the fixed parameters of an algorithm: its fields and the constants of its modules."""
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     if is_dataclass(method):
         for item in fields(method):
-            found[item.name] = getattr(method, item.name)
+            values[item.name] = getattr(method, item.name)
     module = sys.modules[type(method).__module__]
     for name, value in vars(module).items():
         if name.isupper() and isinstance(value, int | float | str | tuple):
-            found[name] = value
-    return dict(sorted(found.items()))
+            values[name] = value
+    return dict(sorted(values.items()))
 
 
 def digest_constants(methods: Mapping[str, Method]) -> str:
@@ -74,8 +74,8 @@ def digest_constants(methods: Mapping[str, Method]) -> str:
 
     The benchmark page states it, so that a later change of a constant is visible.
     """
-    told = {name: constants_of(methods[name]) for name in sorted(methods)}
-    written = json.dumps(told, sort_keys=True)
+    constants = {name: constants_of(methods[name]) for name in sorted(methods)}
+    written = json.dumps(constants, sort_keys=True)
     return hashlib.sha256(written.encode()).hexdigest()[:16]
 
 
@@ -183,7 +183,7 @@ class TaskLine:
     area: float
     area_sd: float | None
     few: float  # accuracy at 10 labels a class, or what is nearest to it
-    most: float  # accuracy at the last budget
+    final: float  # accuracy at the last budget
     worst: float  # accuracy of the worst class at the last budget
     difference: float | None  # of areas, from the reference
     interval: Interval | None
@@ -217,7 +217,7 @@ def task_lines(frame: pd.DataFrame, reference: str, classes: int) -> list[TaskLi
                 area=mean,
                 area_sd=sd,
                 few=float(rows[rows["cycle"] == few]["accuracy"].mean()),
-                most=float(last["accuracy"].mean()),
+                final=float(last["accuracy"].mean()),
                 worst=float(last["worst_class"].mean()),
                 difference=None if test is None else test.difference,
                 interval=None if test is None else test.interval,
@@ -266,23 +266,23 @@ class Verdict:
         return "open"
 
 
-def judge(task: str, found: Areas, strategy: str, rivals: Sequence[str]) -> Verdict | None:
+def judge(task: str, areas: Areas, strategy: str, rivals: Sequence[str]) -> Verdict | None:
     """Compare a strategy with the best other strategy on a task, over their common seeds.
 
     Returns None if there are fewer than two common seeds with each other strategy.
     """
-    others = [rival for rival in rivals if rival != strategy and rival in found]
+    others = [rival for rival in rivals if rival != strategy and rival in areas]
     pairs = [
         (strategy, rival)
         for rival in others
-        if len(set(found.get(strategy, ())) & set(found[rival])) > 1
+        if len(set(areas.get(strategy, ())) & set(areas[rival])) > 1
     ]
     if not pairs:
         return None
-    compared = {item.reference: item for item in compare_pairs(found, pairs)}
-    best = max(compared, key=lambda rival: mean_sd(list(found[rival].values()))[0])
+    compared = {item.reference: item for item in compare_pairs(areas, pairs)}
+    best = max(compared, key=lambda rival: mean_sd(list(areas[rival].values()))[0])
     chosen = compared[best]
-    d = differences(found[strategy], found[best])
+    d = differences(areas[strategy], areas[best])
     return Verdict(
         task=task,
         strategy=strategy,

@@ -42,7 +42,7 @@ def class_accuracies(study: StudyRecords, strategy: str) -> dict[int, Accuracies
     """Return, by seed, the accuracy of each class in the last cycle."""
     last = study.last_cycle(strategy)
     done = study.final(strategy)
-    found = {}
+    accuracies = {}
     for cell in study.of(strategy):
         rows = []
         for record in cell.records:
@@ -50,8 +50,8 @@ def class_accuracies(study: StudyRecords, strategy: str) -> dict[int, Accuracies
             if record.get("cycle") == last and record.get("final") and scores:
                 rows.append(scores)
         if rows and cell.seed in done:
-            found[cell.seed] = class_means(rows)
-    return found
+            accuracies[cell.seed] = class_means(rows)
+    return accuracies
 
 
 def class_scores(study: StudyRecords) -> list[ClassScores]:

@@ -20,7 +20,7 @@ from fallow.study.cell import StudyRun
 Parameter = str | int | float | bool
 """A setting as trackers take it."""
 SCORES = ("accuracy", "mse", "labeled", "bytes_up", "bytes_down", "epsilon")
-"""What a tracker is told of a cycle: the score of the model, and what it has cost so far."""
+"""Metrics of a cycle that trackers receive: the score of the model and its cost so far."""
 ENDINGS = ("done", "finished")
 """Events after which a run is over and went well."""
 FAILURES = ("failed", "stopped")
@@ -246,9 +246,9 @@ def read_scores(event: Event) -> dict[str, float]:
     {'accuracy': 0.5, 'labeled': 9.0}
     """
     scores: dict[str, float] = {}
-    told: Mapping[str, object] = event
+    values: Mapping[str, object] = event
     for name in SCORES:
-        value = told.get(name)
+        value = values.get(name)
         if isinstance(value, int | float) and math.isfinite(value):
             scores[name] = float(value)
     return scores
@@ -265,9 +265,9 @@ def list_parameters(recipe: Recipe) -> dict[str, Parameter]:
     for item in fields(recipe):
         if item.name not in OUTSIDE:
             parameters |= _flatten(item.name, getattr(recipe, item.name))
-    place = Path(recipe.data)
-    if place.exists():  # a folder's name may say who somebody is
-        parameters["data"] = place.name
+    path = Path(recipe.data)
+    if path.exists():  # a folder's name may say who somebody is
+        parameters["data"] = path.name
     return parameters
 
 
@@ -280,8 +280,8 @@ def _flatten(name: str, value: object) -> dict[str, Parameter]:
         return {name: value}
     if is_dataclass(value) and not isinstance(value, type):
         result: dict[str, Parameter] = {}
-        for each in fields(value):
-            result |= _flatten(f"{name}.{each.name}", getattr(value, each.name))
+        for field in fields(value):
+            result |= _flatten(f"{name}.{field.name}", getattr(value, field.name))
         return result
     return {name: json.dumps(value, default=_as_plain)}
 

@@ -79,7 +79,7 @@ def cite_study(folder: Path, policy: NamePolicy = BUILT_IN) -> str:
     shape = None
     for path in sorted(folder.rglob("model.safetensors")):
         saved: TrainedModel = load_tree(path, path.parent)
-        shape = tuple(saved["about"]["shape"])
+        shape = tuple(saved["example_spec"]["shape"])
         break
     return cite_strategies(recipe, study.strategies, shape, policy)
 

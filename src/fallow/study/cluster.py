@@ -120,8 +120,8 @@ def _own_versions() -> dict[str, str]:
     return dict(versions())
 
 
-def _list_versions(found: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {number}" for name, number in sorted(found.items()))
+def _list_versions(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in sorted(versions.items()))
 
 
 def _write_task(setup: Setup, cells: Sequence[StudyRun]) -> str:
@@ -143,29 +143,29 @@ def _write_task(setup: Setup, cells: Sequence[StudyRun]) -> str:
 
 def run_task(text: str) -> Report:
     """Execute the runs of a task at a worker, without those that are finished."""
-    about: dict[str, Any] = json.loads(text)  # Any: values of JSON
+    spec: dict[str, Any] = json.loads(text)  # Any: values of JSON
     data_dir = None
-    if about["data_dir"] is not None:
-        data_dir = Path(about["data_dir"])
+    if spec["data_dir"] is not None:
+        data_dir = Path(spec["data_dir"])
     setup = Setup(
-        recipe_from(about["recipe"]),
-        Path(about["out"]),
+        recipe_from(spec["recipe"]),
+        Path(spec["out"]),
         data_dir,
-        about["threads"],
-        about["runtime"],
+        spec["threads"],
+        spec["runtime"],
     )
-    cells = [StudyRun(strategy, seed) for strategy, seed in about["cells"]]
+    cells = [StudyRun(strategy, seed) for strategy, seed in spec["cells"]]
     noted: list[Event] = []
 
     def note(event: Event) -> None:
         if event["event"] in ("scored", "done", "failed"):
             noted.append(event)
 
-    folder = Path(about["folder"])
-    place: AbstractContextManager[None] = nullcontext()
+    folder = Path(spec["folder"])
+    context: AbstractContextManager[None] = nullcontext()
     if folder.is_dir():  # in which a recipe's relative paths begin
-        place = chdir(folder)
-    with place, limit_threads(setup.threads):
+        context = chdir(folder)
+    with context, limit_threads(setup.threads):
         failures = run_cells(setup, cells, note)
     task = []
     for failure in failures:

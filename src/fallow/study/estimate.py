@@ -103,7 +103,7 @@ class Crossing(NamedTuple):
 
 
 def estimate(
-    setup: Setup, cells: Sequence[StudyRun], jobs: int, found: Dataset | None = None
+    setup: Setup, cells: Sequence[StudyRun], jobs: int, dataset: Dataset | None = None
 ) -> Estimate:
     """Estimate the cost of runs by counting, and by timing two short rounds per configuration.
 
@@ -111,7 +111,7 @@ def estimate(
     once per seed for all strategies that share it.
     """
     with _threads(setup.threads):
-        measured = measure(setup, cells, found)
+        measured = measure(setup, cells, dataset)
     return add_up(setup, cells, jobs, measured)
 
 
@@ -193,21 +193,21 @@ def _threads(count: int) -> Iterator[None]:
 
 
 def measure(
-    setup: Setup, cells: Sequence[StudyRun], found: Dataset | None = None
+    setup: Setup, cells: Sequence[StudyRun], dataset: Dataset | None = None
 ) -> Measured:
     """Time short runs of each group, and count bytes for each training algorithm."""
     paces: dict[PaceGroup, Pace] = {}
     crossings: dict[tuple[PaceGroup, str], Crossing] = {}
     started = time.perf_counter()
-    if found is None:
-        found = open_data(setup.recipe, cells[0].seed, setup.data_dir, setup.dataset)
+    if dataset is None:
+        dataset = open_data(setup.recipe, cells[0].seed, setup.data_dir, setup.dataset)
     reading = time.perf_counter() - started
-    found = _without_holes(found)
+    dataset = _without_holes(dataset)
     for cell in cells:
         recipe = variant(setup.recipe, cell.strategy)
         group = _find_group(recipe, cell)
         if group not in paces:
-            pace = _measure_pace(recipe, cell.seed, found)
+            pace = _measure_pace(recipe, cell.seed, dataset)
             paces[group] = replace(pace, start=pace.start + reading)
         way = (group, str(recipe.training))
         if way not in crossings:
@@ -215,13 +215,13 @@ def measure(
     return Measured(paces, crossings)
 
 
-def _without_holes(found: Dataset) -> Dataset:
+def _without_holes(dataset: Dataset) -> Dataset:
     """Return a dataset of the same cost without empty cells."""
-    if found.missing is None:
-        return found
-    x = found.x.nan_to_num(nan=0.0)
-    x_test = found.x_test.nan_to_num(nan=0.0)
-    return replace(found, x=x, x_test=x_test, missing=None)
+    if dataset.missing is None:
+        return dataset
+    x = dataset.x.nan_to_num(nan=0.0)
+    x_test = dataset.x_test.nan_to_num(nan=0.0)
+    return replace(dataset, x=x, x_test=x_test, missing=None)
 
 
 @dataclass
@@ -344,21 +344,23 @@ class _TimedRound:
     pace: Pace  # the other parts of the run; base and per_row are not known from one round
 
 
-def _measure_pace(recipe: Recipe, seed: int, found: Dataset) -> Pace:
+def _measure_pace(recipe: Recipe, seed: int, dataset: Dataset) -> Pace:
     """Measure the pace of a run from two rounds of one epoch over few examples.
 
     Rounds of different size yield the cost of a round and of an example.  Training algorithms that
     choose collaborators are timed as FedAvg.
     """
     short = _shorten(recipe)
-    n_tests = len(found.x_test)
-    phases = count_labels_by_phase(recipe, len(found.x))
+    n_tests = len(dataset.x_test)
+    phases = count_labels_by_phase(recipe, len(dataset.x))
     first = next((n for n in phases if n), 1)
 
     def time_rows(n: int) -> _TimedRound:
-        labeled = replace(short, initial=min(1.0, n / len(found.x)))
+        labeled = replace(short, initial=min(1.0, n / len(dataset.x)))
         n_seen = min(n_tests, n)
-        return _time_round(labeled, seed, found.test_rows(n_seen, stream(seed, "estimate")))
+        return _time_round(
+            labeled, seed, dataset.test_rows(n_seen, stream(seed, "estimate"))
+        )
 
     least = min(first, _least_rows(recipe.sites))
     warm = time_rows(least)
@@ -420,11 +422,11 @@ def _shorten(recipe: Recipe) -> Recipe:
     )
 
 
-def _time_round(recipe: Recipe, seed: int, found: Dataset) -> _TimedRound:
+def _time_round(recipe: Recipe, seed: int, dataset: Dataset) -> _TimedRound:
     """Time one round of a short configuration, and the other parts of the run."""
     journal = Journal()
     started = time.perf_counter()
-    run = Run(world_of(recipe, seed, found, journal), journal)
+    run = Run(world_of(recipe, seed, dataset, journal), journal)
     run.initial()
     # The world is another one once rows are encoded and in units, and still a simulation.
     world = cast(World, run.world)
@@ -444,7 +446,7 @@ def _time_round(recipe: Recipe, seed: int, found: Dataset) -> _TimedRound:
         per_row=0.0,
         scoring=scoring,
         start=start,
-        per_look=scoring / len(found.x_test),
+        per_look=scoring / len(dataset.x_test),
         per_try=_time_try(world, state),
         pool=sum(world.sizes.values()),
         model=payload({"w": state["w"], "stats": state["stats"]}),

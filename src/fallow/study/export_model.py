@@ -97,7 +97,7 @@ def build_whole_model(
     encoder that cannot be exported.
     """
     recipe = model.recipe
-    details = model.saved["about"]
+    details = model.saved["example_spec"]
     shape = tuple(details["shape"])
     seen = shape_seen(recipe, shape, model.policy)
     maker = ModelMaker(recipe, seen, len(details["classes"]) or 1, model.policy)
@@ -158,7 +158,7 @@ def export_model(
             f"{path.name} ends in neither .onnx nor .pt2, which tell the format; rename it"
         )
     whole, examples = build_whole_model(model, with_encoder=with_encoder)
-    details = model.saved["about"]
+    details = model.saved["example_spec"]
     metadata = {
         "classes": json.dumps(list(details["classes"])),
         "columns": json.dumps(list(details["columns"])),

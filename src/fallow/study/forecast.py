@@ -130,17 +130,17 @@ class Forecast:
                 f"Too few scores for a forecast: {len(self.points)} so far (on {WORDS[self.by]}), and "
                 f"it takes {FEWEST} cycles or more.",
             )
-        told = [self._describe_gain(gain)]
+        parts = [self._describe_gain(gain)]
         if target is not None:
             reach = self.reach(target)
             if reach is not None:
-                told.append(self._describe_reach(reach))
+                parts.append(self._describe_reach(reach))
         if self.by == "left-out":
-            told.append(
+            parts.append(
                 "Left-out rows are those of the strategy: where it prefers hard ones, they are worse "
                 "than others and may stay so. An audit (audit = 0.1) has no such bias."
             )
-        return tuple(told)
+        return tuple(parts)
 
     def _describe_gain(self, gain: Gain) -> str:
         ends = f"[{self._points(gain.low)}, {self._points(gain.high)}]"

@@ -189,7 +189,7 @@ def training_tags(study: StudyManifest, strategy: str) -> tuple[Tag, ...]:
 
 
 PENALTIES = ("ridge", "penalty")
-"""What training methods that solve for their model call λ."""
+"""Fields for λ of closed-form training algorithms."""
 
 
 def penalized_training(study: StudyManifest, strategy: str) -> str:
@@ -282,7 +282,7 @@ def labels(
     are_mixed = len({parsed.training or usual for parsed in own}) > 1
     for strategy in strategies:
         if by_training:
-            found[strategy] = trainer_label(strategy, names, training, known=known)
+            labels_of[strategy] = trainer_label(strategy, names, training, known=known)
         else:
             words = label(strategy, names, training, known=known)
             if are_mixed and _is_bare(strategy, names, training, known):
@@ -290,7 +290,7 @@ def labels(
             found[strategy] = words
     taken = Counter(found.values())
     full = {}
-    for strategy, words in found.items():
+    for strategy, words in labels_of.items():
         if taken[words] > 1:
             words = label(strategy, names, training, known=known, brief=False)
         full[strategy] = words

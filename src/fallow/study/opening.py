@@ -187,7 +187,7 @@ def _count_pictures(recipe: Recipe, strategies: Sequence[str]) -> int:
     return 1
 
 
-def check_task(recipe: Recipe, found: Dataset, policy: NamePolicy = OWN) -> None:
+def check_task(recipe: Recipe, dataset: Dataset, policy: NamePolicy = OWN) -> None:
     """Raise ValueError if an algorithm does not support the task or the model.
 
     ``policy`` determines which names are resolved.
@@ -195,12 +195,12 @@ def check_task(recipe: Recipe, found: Dataset, policy: NamePolicy = OWN) -> None
     methods = methods_of(recipe, policy=policy)
     strategy: Contract = methods["query"].contract
     trainer: Contract = methods["training"].contract
-    if found.task == "regression":
+    if dataset.task == "regression":
         has = f"{recipe.data} has numbers to predict"
-        if not works_on(strategy, found.task):
+        if not works_on(strategy, dataset.task):
             raise ValueError(
                 f"{recipe.strategy} chooses by classes and {has}; use "
-                f"{strategies_for(found.task)}"
+                f"{strategies_for(dataset.task)}"
             )
         if trainer.regression is False:
             raise ValueError(f"{recipe.training} trains on classes and {has}; use fedavg")
@@ -213,7 +213,7 @@ def check_task(recipe: Recipe, found: Dataset, policy: NamePolicy = OWN) -> None
         if not trainer.classes:
             raise ValueError(f"{recipe.training} is for {has}; use fedavg")
         refuse_for_classes(methods["query"])
-    width = math.prod(shape_seen(recipe, tuple(found.x.shape[1:]), policy))
+    width = math.prod(shape_seen(recipe, tuple(dataset.x.shape[1:]), policy))
     if "least-squares" in trainer.tags and width > MOST_SOLVED:
         raise ValueError(
             f"{recipe.training} solves for a linear model of {width:,} features, and more than "
@@ -221,7 +221,7 @@ def check_task(recipe: Recipe, found: Dataset, policy: NamePolicy = OWN) -> None
             "their products alone); use an encoder with fewer features, such as "
             "fourier:features=4096, or train by steps"
         )
-    if trainer.no_batch_norm and _has_statistics(recipe, found, policy):
+    if trainer.no_batch_norm and _has_statistics(recipe, dataset, policy):
         raise ValueError(
             f"{recipe.training} takes no model with batch norm, as {recipe.model} has: "
             f"{trainer.no_batch_norm}"
@@ -235,10 +235,10 @@ def check_task(recipe: Recipe, found: Dataset, policy: NamePolicy = OWN) -> None
         )
 
 
-def _has_statistics(recipe: Recipe, found: Dataset, policy: NamePolicy) -> bool:
+def _has_statistics(recipe: Recipe, dataset: Dataset, policy: NamePolicy) -> bool:
     """Return whether the model has running statistics, such as batch norm."""
-    shape = shape_seen(recipe, tuple(found.x.shape[1:]), policy)
-    maker = ModelMaker(recipe, shape, found.n_classes or 1, policy)
+    shape = shape_seen(recipe, tuple(dataset.x.shape[1:]), policy)
+    maker = ModelMaker(recipe, shape, dataset.n_classes or 1, policy)
     model = maker.build(stream(0, "template"))
     return sum(Layout.of(model).buffer_sizes) > 0
 
@@ -268,19 +268,19 @@ def options_of_methods() -> dict[str, list[str]]:
     return outcome
 
 
-def settle_recipe(recipe: Recipe, found: Dataset) -> Recipe:
+def settle_recipe(recipe: Recipe, dataset: Dataset) -> Recipe:
     """Return the configuration completed from its data."""
     if recipe.features is None:
-        encoder = encoder_for_texts(recipe.encoder, found.columns)
+        encoder = encoder_for_texts(recipe.encoder, dataset.columns)
         recipe = replace(recipe, encoder=encoder)
     if recipe.sites == 0:
-        if found.groups is None:
+        if dataset.groups is None:
             raise ValueError(
                 f"{recipe.data} names no sites; name their column with --site, or use another "
                 "partition such as iid"
             )
-        recipe = replace(recipe, sites=len(np.unique(found.groups.numpy())))
-    if found.task == "regression":
+        recipe = replace(recipe, sites=len(np.unique(dataset.groups.numpy())))
+    if dataset.task == "regression":
         config = complete_from(recipe.training_config, REGRESSION)
         recipe = replace(recipe, training_config=config)
         # pooled active learning chooses by entropy
@@ -332,9 +332,9 @@ def _choose_reference(recipe: Recipe, strategies: Sequence[str]) -> str | None:
     return None
 
 
-def keep_facts(folder: Path, found: Dataset) -> DataFacts | None:
+def keep_facts(folder: Path, dataset: Dataset) -> DataFacts | None:
     """Store a summary of the user's data for the report, and return it; None for built-in datasets."""
-    facts = describe_data(found)
+    facts = describe_data(dataset)
     if facts is not None:
         write_json(folder / FACTS, dict(facts))
     return facts

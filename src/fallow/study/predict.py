@@ -75,17 +75,17 @@ def predict_with(
             f"predictions are written as CSV or as .parquet, not as {target.suffix}; give --out "
             f"{target.stem}.csv"
         )
-    about = model.saved["about"]
+    example_spec = model.saved["example_spec"]
     rows = read_rows(
         data,
-        about["columns"],
-        about["shape"],
-        about.get("marks"),
-        ids=about.get("ids", "id"),
+        example_spec["columns"],
+        example_spec["shape"],
+        example_spec.get("marks"),
+        ids=example_spec.get("ids", "id"),
     )
     x = rows.x[rows.whole]
     outputs = outputs_of(model.recipe, model.saved, model.state, x, model.policy)
-    columns = _columns(outputs, about["classes"])
+    columns = _columns(outputs, example_spec["classes"])
     if rows.named_by in columns:
         raise ValueError(
             f"{data.name}: the column of IDs is called {rows.named_by!r}, as a column of "
@@ -94,7 +94,7 @@ def predict_with(
     content = _write_csv(rows, columns)
     if target.suffix == ".parquet":
         content = _turn_into_parquet(
-            content, rows.named_by, list(columns), has_classes=bool(about["classes"])
+            content, rows.named_by, list(columns), has_classes=bool(example_spec["classes"])
         )
     write_whole(target, content, mode=mode)
     return Predicted(target, len(x), len(rows.names) - len(x))
@@ -121,8 +121,8 @@ def outputs_of(
     ValueError
         If the weights do not fit the network of the configuration.
     """
-    shape = shape_seen(recipe, tuple(saved["about"]["shape"]), policy)
-    outputs = len(saved["about"]["classes"]) or 1
+    shape = shape_seen(recipe, tuple(saved["example_spec"]["shape"]), policy)
+    outputs = len(saved["example_spec"]["classes"]) or 1
     maker = ModelMaker(recipe, shape, outputs, policy)
     _check_weights(recipe, maker, state)  # before anything of its size is made
     x = encode_as_trained(recipe, saved, x, policy)

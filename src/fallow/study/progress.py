@@ -47,7 +47,7 @@ class StudyProgress:
 
     @property
     def share(self) -> float:
-        """What is done of the whole, from 0 to 1."""
+        """Return the completed fraction, from 0 to 1."""
         return self.phases_done / max(self.total, 1)
 
     def count_rounds(self, strategy: str) -> int:

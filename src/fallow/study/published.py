@@ -157,10 +157,10 @@ class PublishedTables:
         raise ValueError(f"{table!r} is not a published table{nearest(table, known)}")
 
     def _rows_of(self, table: str, kind: str) -> list[dict[str, str]]:
-        folder, about = self._find(table)
-        if about["kind"] != kind:
+        folder, entry = self._find(table)
+        if entry["kind"] != kind:
             raise ValueError(
-                f"{table!r} holds {about['kind']}, not {kind}; the tables with {kind} are:"
+                f"{table!r} holds {entry['kind']}, not {kind}; the tables with {kind} are:"
                 f" {', '.join(self.names(kind))}"
             )
         return _rows(folder, table)

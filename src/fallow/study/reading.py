@@ -49,7 +49,7 @@ RECORDS = "records.jsonl"
 PARTITION = "partition.json"
 RESTORE = "restore the file, or ask whoever sent it for the one that was written"
 MOST_BYTES = 2**26
-"""Of a study's description, which names each strategy and seed once."""
+"""Maximum size of a study's description, which names each strategy and seed once."""
 MOST_RUNS = 1_000_000
 """Strategies times seeds of a study: each is looked for in a file of its own."""
 LONGEST = 500

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fallow.experiment.record import Record
 
 Measure = Literal["accuracy", "mse"]
-"""What a study is scored by: a fraction in [0, 1], or an error."""
+"""Metric of a study: a fraction in [0, 1], or an error."""
 
 BOUND = "bound:"
 """Queries whose name starts so are upper bounds: drawn and listed, never tested against."""
@@ -222,12 +222,12 @@ class StudyRecords:
         It is the maximum over seeds.  Algorithms without rounds need one record where others need
         several.
         """
-        most: Counter[tuple[str, int]] = Counter()
+        rounds: Counter[tuple[str, int]] = Counter()
         for cell in self.cells:
             for cycle, values in cell.scores(self.measure).items():
                 key = cell.strategy, cycle
-                most[key] = max(most[key], len(values))
-        return dict(most)
+                rounds[key] = max(rounds[key], len(values))
+        return dict(rounds)
 
     def curve(self, strategy: str) -> Mapping[int, Mapping[int, float]]:
         """Return the score of each cycle and seed, as the mean over the records that count.

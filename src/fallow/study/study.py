@@ -219,7 +219,7 @@ class Shared:
     """Data shared by the runs of one process: encoded features, the dataset and the last partition."""
 
     features: FeatureStore
-    held: HeldRows = field(default_factory=HeldRows)
+    cache: HeldRows = field(default_factory=HeldRows)
     of_seed: dict[int, Dataset] = field(default_factory=dict)
 
 
@@ -285,11 +285,11 @@ def _run_unfinished(setup: Setup, cell: StudyRun, say: Say, shared: Shared) -> N
             setup.data_dir,
             setup.dataset,
             kept_in=setup.out / "rows",
-            held=shared.held,
+            cache=shared.cache,
         )
 
-    def budget(place: Path, cycle: int) -> None:
-        with _open_run(setup, cell, recipe, unfinished[cell.seed], place, say, kept) as run:
+    def budget(path: Path, cycle: int) -> None:
+        with _open_run(setup, cell, recipe, unfinished[cell.seed], path, say, kept) as run:
             run.one_pass(cycle)
 
     if is_one_pass(recipe):
@@ -306,7 +306,7 @@ def _open_run(
     setup: Setup,
     cell: StudyRun,
     recipe: Recipe,
-    found: Dataset,
+    dataset: Dataset,
     folder: Path,
     say: Say,
     kept: FeatureStore,
@@ -320,7 +320,7 @@ def _open_run(
                 "defaults or settings differ: go on with those, or choose another folder with --out"
             )
         kept.say = say
-        world = world_of(recipe, cell.seed, found, journal, setup.runtime, kept, say)
+        world = world_of(recipe, cell.seed, dataset, journal, setup.runtime, kept, say)
         if journal.note_once("data", world.fingerprint) != world.fingerprint:
             raise ValueError(
                 f"{recipe.data} has changed since {folder} was started; restore it, or choose "

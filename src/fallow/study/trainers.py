@@ -1,4 +1,4 @@
-"""What the strategies of a study are trained by, in one line."""
+"""Training algorithms of the strategies of a study, in one line."""
 
 from __future__ import annotations
 

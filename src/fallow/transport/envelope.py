@@ -44,8 +44,8 @@ class Order:
     run: str
     site: SiteId
     key: str
-    place: int
-    errand: Errand = "request"
+    number: int
+    purpose: Errand = "request"
     counted: str | None = None
     body: Any = None
     version: str = HERE
@@ -87,8 +87,8 @@ ORDER = Form(
         "run",
         "site",
         "key",
-        "place",
-        "errand",
+        "number",
+        "purpose",
         "counted",
         "version",
         "life",

@@ -26,7 +26,7 @@ FindOdd = Callable[[Mapping[SiteId, Answer]], Mapping[SiteId, str]]
 """Function that returns inconsistent replies and the reasons."""
 
 
-def find_none_odd(found: Mapping[SiteId, Answer]) -> Mapping[SiteId, str]:
+def find_none_odd(answers: Mapping[SiteId, Answer]) -> Mapping[SiteId, str]:
     """Accept all replies, for exchanges whose replies are not compared."""
     return {}
 
@@ -70,7 +70,7 @@ class Correspondence(Protocol):
     """
 
     absent: set[SiteId]
-    told: set[SiteId]
+    reported: set[SiteId]
 
     @property
     def revoked(self) -> Collection[SiteId]: ...
@@ -102,7 +102,7 @@ class ReplyCollector:
     need: int
     timeout: float
     find_odd: FindOdd = find_none_odd
-    found: dict[SiteId, Answer] = field(default_factory=dict)
+    accepted: dict[SiteId, Answer] = field(default_factory=dict)
     refused: dict[SiteId, str] = field(default_factory=dict)
     costs: dict[SiteId, float] = field(default_factory=dict)
     damaged: Counter[SiteId] = field(default_factory=Counter)
@@ -110,17 +110,17 @@ class ReplyCollector:
     @property
     def answers(self) -> dict[SiteId, Answer]:
         """Return the accepted replies, with sites in sorted order."""
-        return {site: self.found[site] for site in sorted(self.found)}
+        return {site: self.accepted[site] for site in sorted(self.accepted)}
 
     @property
     def dearest(self) -> float:
         """Return the largest epsilon that a site spent."""
-        return max((self.costs[site] for site in self.found), default=0.0)
+        return max((self.costs[site] for site in self.accepted), default=0.0)
 
     @property
     def missing(self) -> set[SiteId]:
         """Return the sites without a reply or an error."""
-        return set(self.orders) - self.found.keys() - self.refused.keys()
+        return set(self.orders) - self.accepted.keys() - self.refused.keys()
 
     def gather(self) -> ReplyCollector:
         """Send the instructions and wait for the replies.
@@ -148,7 +148,7 @@ class ReplyCollector:
             self._announce("missing")
         elif is_late:
             self._announce("gathered")
-        heard = self.found.keys() | self.refused.keys()
+        heard = self.accepted.keys() | self.refused.keys()
         remote.absent = (remote.absent | self.missing) - heard
         return self
 
@@ -159,13 +159,13 @@ class ReplyCollector:
         """
         removed = self.remote.absent - self.remote.link.online()
         is_time = waited >= self.timeout or not self.missing - removed
-        return is_time and len(self.found) >= self.need and not self._refuse_odd()
+        return is_time and len(self.accepted) >= self.need and not self._refuse_odd()
 
     def _check_hope(self, waited: float) -> None:
         """Raise Halted if too few sites can reply, or if the time limit has passed."""
         reasons = [f"site {site}: {why}" for site, why in sorted(self.refused.items())]
         output = "; ".join(reasons)
-        if len(self.found) + len(self.missing) < self.need:
+        if len(self.accepted) + len(self.missing) < self.need:
             raise Halted(
                 f"{self.key} needs the answers of {self.need} of {len(self.orders)} sites, and "
                 f"{len(self.refused)} refuse or are refused: {output}; put that right and start "
@@ -173,7 +173,7 @@ class ReplyCollector:
             )
         if waited >= self.remote.waits.patience:
             raise Halted(
-                f"{len(self.found)} of {len(self.orders)} sites answered {self.key} in "
+                f"{len(self.accepted)} of {len(self.orders)} sites answered {self.key} in "
                 f"{waited:.0f} seconds, and {self.need} are needed; missing: "
                 f"{', '.join(sorted(self.missing))}; refused: {output or 'nobody'}; start again when "
                 "they are there: the run goes on from here"
@@ -227,7 +227,7 @@ class ReplyCollector:
                 raise ValueError(
                     f"{EPSILON} is {cost!r:.40}, which is not what noise can cost"
                 )
-            self.found[site] = self._look_at(site, answer)
+            self.accepted[site] = self._look_at(site, answer)
             self.costs[site] = float(cost)
         except ValueError as error:
             self._refuse(site, str(error))
@@ -264,8 +264,8 @@ class ReplyCollector:
         Raises ValueError for another release, and reports another patch version once.
         """
         check_release(version, f"site {site}", mine="the coordinator")
-        if version != HERE and site not in self.remote.told:
-            self.remote.told.add(site)
+        if version != HERE and site not in self.remote.reported:
+            self.remote.reported.add(site)
             why = f"site {site} has Fallow {version} and the coordinator {HERE}: upgrade the older"
             self._report("version", site, why=plain(f"{why} one when it suits"))
 
@@ -284,12 +284,12 @@ class ReplyCollector:
     def _refuse(self, site: SiteId, why: str) -> None:
         """Reject a reply. The reason may include text of the site."""
         why = plain(why)
-        self.found.pop(site, None)
+        self.accepted.pop(site, None)
         self.refused[site] = why
         self._report("refused", site, why=why)
 
     def _refuse_odd(self) -> bool:
-        strange = self.find_odd(self.found)
+        strange = self.find_odd(self.accepted)
         for site, why in strange.items():
             self._refuse(site, why)
         return bool(strange)

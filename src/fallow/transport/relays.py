@@ -50,7 +50,7 @@ class Delivery(NamedTuple):
     """
 
     verb: str
-    letters: dict[SiteId, RelayedMessage]
+    messages: dict[SiteId, RelayedMessage]
     refused: dict[SiteId, str]
     cycle: int
 
@@ -139,12 +139,12 @@ def seal_letters(order: Order, answer: Answer, to: Mapping[SiteId, bytes]) -> An
     """Return a sender's reply: an encrypted message for each receiver, and the original size."""
     state = {name: torch.as_tensor(value) for name, value in answer.items()}
     content = pack(state)
-    letters: Answer = {}
+    messages: Answer = {}
     for site in sorted(to):
         letter = _name_letter(order, order.site, site)
         sealed = encrypt_for(to[site], content, letter)
-        letters[f"{LETTER}{site}"] = bytes_to_tensor(sealed)
-    return {**letters, BYTES: payload(answer) * len(to)}
+        messages[f"{LETTER}{site}"] = bytes_to_tensor(sealed)
+    return {**messages, BYTES: payload(answer) * len(to)}
 
 
 def check_letters(answer: Answer, to: set[SiteId]) -> Answer:
@@ -152,11 +152,11 @@ def check_letters(answer: Answer, to: set[SiteId]) -> Answer:
 
     Raises ValueError unless there is exactly one sealed message for each of ``to``.
     """
-    letters = [f"{LETTER}{site}" for site in sorted(to)]
-    if answer.keys() != {*letters, BYTES}:
+    messages = [f"{LETTER}{site}" for site in sorted(to)]
+    if answer.keys() != {*messages, BYTES}:
         raise ValueError(f"it was to answer with sealed letters to {', '.join(sorted(to))}")
     length = 0
-    for name in letters:
+    for name in messages:
         size = len(tensor_to_bytes(answer[name], name))
         if size < HALF + TAG:
             raise ValueError(f"{name} has {size} bytes and is no sealed letter")
@@ -170,9 +170,9 @@ def check_letters(answer: Answer, to: set[SiteId]) -> Answer:
 # -- the second leg -----------------------------------------------------------------------------
 
 
-def delivery_body(verb: str, letters: Mapping[SiteId, Value], cycle: int = 0) -> OrderBody:
+def delivery_body(verb: str, messages: Mapping[SiteId, Value], cycle: int = 0) -> OrderBody:
     """Return the body of an instruction that delivers peer messages, by sender."""
-    return {"verb": verb, "letters": dict(letters), "cycle": cycle}
+    return {"verb": verb, "letters": dict(messages), "cycle": cycle}
 
 
 def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Delivery:
@@ -200,13 +200,13 @@ def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Deli
     readable = [state for state in opened.values() if state is not None]
     if refused and not readable:
         raise Refusal("; ".join(refused.values()))
-    letters: dict[SiteId, RelayedMessage] = {}
+    messages: dict[SiteId, RelayedMessage] = {}
     for sender, delivery in opened.items():
         state = delivery or {}
         if sender in refused:  # same form as that or another message, without its values
             state = _make_blank(delivery or readable[0], sizes)
-        letters[sender] = RelayedMessage(state)
-    return Delivery(body["verb"], letters, refused, body["cycle"])
+        messages[sender] = RelayedMessage(state)
+    return Delivery(body["verb"], messages, refused, body["cycle"])
 
 
 def _open_letter(order: Order, sender: SiteId, letter: object, secret: bytes) -> State:
@@ -260,18 +260,18 @@ def limit_claims(brought: Delivery, own: int, ratio: float) -> Delivery:
     labels. The weight of a relayed model is its number of labels, which the coordinator cannot see.
     """
     claims: dict[SiteId, float] = {}
-    for sender, letter in brought.letters.items():
+    for sender, letter in brought.messages.items():
         claim = letter.state.get(CLAIM)
         if claim is not None and claim.ndim == 0:
             claims[sender] = float(claim)
-    most = ratio * max(float(own), lower_median(claims.values()))
-    letters = dict(brought.letters)
+    limit = ratio * max(float(own), lower_median(claims.values()))
+    messages = dict(brought.messages)
     for sender, claimed in claims.items():
-        if claimed > most > 0:
-            state = letters[sender].state
-            limited = torch.full_like(state[CLAIM], most)
-            letters[sender] = RelayedMessage({**state, CLAIM: limited})
-    return brought._replace(letters=letters)
+        if claimed > limit > 0:
+            state = messages[sender].state
+            limited = torch.full_like(state[CLAIM], limit)
+            messages[sender] = RelayedMessage({**state, CLAIM: limited})
+    return brought._replace(messages=messages)
 
 
 def _make_blank(like: State, sizes: Mapping[str, int]) -> State:
@@ -295,5 +295,5 @@ def _name_letter(order: Order, sender: SiteId, receiver: SiteId) -> str:
 
 def _read_fields(order: Order, names: set[str]) -> OrderBody:
     if not isinstance(order.body, dict) or order.body.keys() != names:
-        raise Refusal(f"the order {order.key} to {order.errand} has not {sorted(names)}")
+        raise Refusal(f"the order {order.key} to {order.purpose} has not {sorted(names)}")
     return order.body

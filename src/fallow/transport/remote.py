@@ -118,7 +118,7 @@ class Remote:
     border: ResponseCheck = field(default_factory=ResponseCheck)
     clock: Callable[[], float] = time.monotonic
     absent: set[SiteId] = field(default_factory=set)
-    told: set[SiteId] = field(default_factory=set)  # sites whose version was reported
+    reported: set[SiteId] = field(default_factory=set)  # sites whose version was reported
     life: str = field(default_factory=lambda: secrets.token_hex(8))
     left: Callable[[], Collection[SiteId]] = frozenset
     revoked: frozenset[SiteId] = frozenset()
@@ -176,8 +176,8 @@ class Remote:
             signatures[site] = self._check_signature(site, shown, checked, signature)
             return checked
 
-        def find_strange(found: Mapping[SiteId, Answer]) -> dict[SiteId, str]:
-            return self.border.refusals(requests, found)
+        def find_strange(replies: Mapping[SiteId, Answer]) -> dict[SiteId, str]:
+            return self.border.refusals(requests, replies)
 
         needs_all = any(request.needs_all for request in requests.values())
         result = self._gather(
@@ -199,7 +199,7 @@ class Remote:
     # -- keys of secure sums ----------------------------------------------------------------
 
     def _check_signature(
-        self, site: SiteId, about: Masked, answer: Answer, signature: object
+        self, site: SiteId, cohort: Masked, answer: Answer, signature: object
     ) -> str:
         """Return the signature of a public key in hexadecimal digits.
 
@@ -213,7 +213,7 @@ class Remote:
             study=self.study,
             run=self.run,
             site=site,
-            about=about,
+            cohort=cohort,
             key=answer["key"],
         )
         return signed.hex()
@@ -231,7 +231,7 @@ class Remote:
         """Return the labeling progress of the sites that reply quickly. Nothing is stored."""
         key = f"progress/{secrets.token_hex(8)}"  # late replies to others are ignored
         orders = {
-            site: self._make_order(site, key, body=None, errand="progress", further=0)
+            site: self._make_order(site, key, body=None, purpose="progress", further=0)
             for site in self.sites
         }
         collector = ReplyCollector(
@@ -287,14 +287,14 @@ class Remote:
         bodies: dict[SiteId, OrderBody] = {}
         for to, senders in routes.items():
             if senders:
-                letters = {sender: answers[sender][f"{LETTER}{to}"] for sender in senders}
-                bodies[to] = delivery_body(verb, letters, request.cycle)
+                messages = {sender: answers[sender][f"{LETTER}{to}"] for sender in senders}
+                bodies[to] = delivery_body(verb, messages, request.cycle)
         key = f"{self.wire_key(request.key)}{DELIVER}"
         self._gather(
             keys=dict.fromkeys(bodies, key),
             bodies=bodies,
             accept=self._accept_delivery,
-            errand="deliver",
+            purpose="deliver",
             needs_all=True,
         )
 
@@ -330,7 +330,7 @@ class Remote:
         keys: Mapping[SiteId, str],
         bodies: Mapping[SiteId, OrderBody],
         accept: Callable[[SiteId, Answer], Answer],
-        errand: Errand = "request",
+        purpose: Errand = "request",
         needs_all: bool = False,
         find_odd: FindOdd = find_none_odd,
     ) -> ReplyCollector:
@@ -339,7 +339,7 @@ class Remote:
         ``keys`` are the keys of the exchange at each site. See `ReplyCollector` for the others.
         """
         orders = {
-            site: self._make_order(site, keys[site], body, errand)
+            site: self._make_order(site, keys[site], body, purpose)
             for site, body in bodies.items()
         }
         need = len(orders)
@@ -356,11 +356,11 @@ class Remote:
         )
         result = collector.gather()
         self.book.note("place", str(self._find_place() + 1))
-        if errand == "request":
+        if purpose == "request":
             self._note_before(result.answers)
         for site in result.answers:
             self.book.note(f"counted/{site}", keys[site])
-            if errand == "request":
+            if purpose == "request":
                 self._note_told(site)
         return result
 
@@ -370,7 +370,7 @@ class Remote:
         """Return a message with a notification only, for a site without further instructions."""
         key = f"progress/{secrets.token_hex(8)}"
         body = {NEWS: sentence}
-        order = self._make_order(site, key, body=body, errand="progress", further=0)
+        order = self._make_order(site, key, body=body, purpose="progress", further=0)
         return sign_message(self.keys.secret, order)
 
     def _join_news(self, site: SiteId) -> str:
@@ -441,7 +441,7 @@ class Remote:
         site: SiteId,
         key: str,
         body: OrderBody | None,
-        errand: Errand,
+        purpose: Errand,
         further: int = 1,
     ) -> Order:
         """Return the next instruction to a site.
@@ -453,8 +453,8 @@ class Remote:
             run=self.run,
             site=site,
             key=key,
-            place=self._find_place() + further,
-            errand=errand,
+            number=self._find_place() + further,
+            purpose=purpose,
             counted=self.book.read_note(f"counted/{site}"),
             body=body,
             life=self.life,

@@ -130,7 +130,10 @@ def federation(
         y = CLASSES - 1 - y if i in flipped else y
         members[NAMES[i]] = LocalSite(NAMES[i], x.to(dtype), parts, store)
         members[NAMES[i]].buy(
-            [Label(row, float(c), cycle=0, held=row >= n) for row, c in enumerate(y)]
+            [
+                Label(row, float(c), cycle=0, is_validation=row >= n)
+                for row, c in enumerate(y)
+            ]
         )
     engine = Loop(model, layout, row_loss("classification"))
     return Federation(method, Watch(runtime(members, engine)), first, first)

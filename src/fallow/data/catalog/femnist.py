@@ -22,7 +22,7 @@ LETTERS = slice(36, 46)  # a to j, the ten classes of DPFL's comparison
 MOST = 4000  # images of a letter
 
 
-def femnist_reader(name: str, letters: bool = False) -> Reader:
+def femnist_reader(name: str, is_letters: bool = False) -> Reader:
     """A reader of the files ``femnist/*.json``; writers are the groups.
 
     ``letters``: the ten classes a to j and of each at most 4,000 images, the first of the files in
@@ -38,14 +38,14 @@ def femnist_reader(name: str, letters: bool = False) -> Reader:
     """
 
     def read(folder: Path | None) -> Dataset:
-        parts = list(_rows_by_writer(folder, letters))
+        parts = list(_rows_by_writer(folder, is_letters))
         x = np.concatenate([pixels for pixels, _, _ in parts])
         y = np.concatenate([labels for _, labels, _ in parts])
         writer_of_row = np.concatenate([writer for _, _, writer in parts])
         writers, site = np.unique(writer_of_row, return_inverse=True)
         pixels = torch.from_numpy(x.reshape(-1, 1, SIDE, SIDE))
         classes = CLASSES
-        if letters:
+        if is_letters:
             classes = CLASSES[LETTERS]
         train, test = hold_out(name, pixels, y)
         return Dataset(
@@ -64,14 +64,14 @@ def femnist_reader(name: str, letters: bool = False) -> Reader:
 
 
 def _rows_by_writer(
-    folder: Path | None, letters: bool
+    folder: Path | None, is_letters: bool
 ) -> Iterator[tuple[Array, Array, Array]]:
     """Pixels (n, 784), labels (n,) and writers (n,) of every writer; of letters, no more than
     `MOST` of each."""
     left = np.full(len(CLASSES[LETTERS]), MOST)
     for path in _files(folder):
         for writer, x, y in _writers(path):
-            if letters:
+            if is_letters:
                 y = y - LETTERS.start
                 keep = _first(y, left)
                 x = x[keep]

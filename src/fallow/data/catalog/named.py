@@ -221,7 +221,7 @@ ENTRIES = (
         shape=(1, 28, 28),
         classes=10,
         groups="writer",
-        read=femnist_reader("femnist_letters", letters=True),
+        read=femnist_reader("femnist_letters", is_letters=True),
         needed=("femnist/all_data_0.json",),
     ),
     _class_entry(

@@ -40,7 +40,7 @@ class _Unfit(Exception):
     """A file that is one of arrays and is not read, with a sentence that says why."""
 
 
-def read_arrays(path: Path, most: int | None = None) -> dict[str, Array]:
+def read_arrays(path: Path, limit: int | None = None) -> dict[str, Array]:
     """All arrays of a .npz file, by name.
 
     most: bytes that they may have together; None: the memory that is available.  Zeros are packed
@@ -53,7 +53,7 @@ def read_arrays(path: Path, most: int | None = None) -> dict[str, Array]:
         with path.open("rb") as opened:
             with zipfile.ZipFile(opened) as members:
                 n_bytes = _count_bytes(members)
-            _check_size(n_bytes, most)
+            _check_size(n_bytes, limit)
             opened.seek(0)
             with np.load(opened, allow_pickle=False) as archive:
                 return {name: archive[name] for name in archive.files}
@@ -66,19 +66,19 @@ def read_arrays(path: Path, most: int | None = None) -> dict[str, Array]:
         ) from error
 
 
-def check_arrays_fit(path: Path, most: int | None = None) -> None:
+def check_arrays_fit(path: Path, limit: int | None = None) -> None:
     """Raise ValueError for a .npz file whose arrays do not fit into memory, by their headers; nothing
     behind one is unpacked.  Raises any of `DAMAGED` where it is no such file."""
     try:
         with path.open("rb") as opened, zipfile.ZipFile(opened) as members:
-            _check_size(_count_bytes(members), most)
+            _check_size(_count_bytes(members), limit)
     except _Unfit as error:
         raise ValueError(f"{path} {error}") from error
 
 
-def _check_size(n_bytes: int, most: int | None) -> None:
+def _check_size(n_bytes: int, limit: int | None) -> None:
     """Raise where arrays of so many bytes do not fit into memory."""
-    lack = describe_lack(n_bytes, most)
+    lack = describe_lack(n_bytes, limit)
     if lack is not None:
         raise _Unfit(lack)
 

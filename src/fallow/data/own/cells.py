@@ -153,8 +153,8 @@ def _read_header(path: Path, dialect: Dialect) -> list[str]:
     """The names of the columns; one without a name gets its number."""
     header = next(_read_lines(path, dialect), [])
     names = []
-    for place, name in enumerate(header, start=1):
-        names.append(name.strip() or f"column {place}")
+    for index, name in enumerate(header, start=1):
+        names.append(name.strip() or f"column {index}")
     _check_names(names, path.name)
     return names
 
@@ -207,14 +207,14 @@ def _read_by_arrow(
     for word in EMPTY:
         empty_words |= {word, word.upper(), word.capitalize()}
     kinds = dict.fromkeys(names, pa.string())
-    place: dict[str, int] = {}  # of each column of numbers, in the matrix below
+    position: dict[str, int] = {}  # of each column of numbers, in the matrix below
     for name in names:
         if name in numeric:
             kinds[name] = pa.float64()
-            place[name] = len(place)
+            position[name] = len(position)
     total = path.stat().st_size
     # one array for all numbers; what it is too long by is never written, and takes no memory
-    matrix = np.empty((_count_lines(path), len(place)), dtype=np.float32)
+    matrix = np.empty((_count_lines(path), len(position)), dtype=np.float32)
     texts: dict[str, list[str]] = {name: [] for name in names if name not in numeric}
     known: dict[str, str] = {}  # each text once in memory, however many cells hold it
     rows = 0
@@ -239,7 +239,7 @@ def _read_by_arrow(
         for batch in reader:
             end = rows + batch.num_rows
             say(total * end // len(matrix), total)  # the header counts as a row
-            for name, at in place.items():
+            for name, at in position.items():
                 with np.errstate(over="ignore"):  # beyond 3.4e38 is infinite
                     matrix[rows:end, at] = batch.column(name).to_numpy(zero_copy_only=False)
             rows = end
@@ -252,7 +252,7 @@ def _read_by_arrow(
     columns: dict[str, ColumnCells] = {}
     for name in names:
         if name in numeric:
-            columns[name] = ColumnCells(matrix[:rows, place[name]])
+            columns[name] = ColumnCells(matrix[:rows, position[name]])
         else:
             columns[name] = ColumnCells(texts=texts[name])
     return columns
@@ -448,8 +448,8 @@ def cells_of_frame(
     names = [str(column) for column in df.columns]
     _check_names(names, name)
     columns: dict[str, ColumnCells] = {}
-    for place, column in enumerate(names):
-        columns[column] = cells_of_series(df.iloc[:, place], is_text(column))
+    for index, column in enumerate(names):
+        columns[column] = cells_of_series(df.iloc[:, index], is_text(column))
     return columns
 
 

@@ -127,8 +127,8 @@ def recognize_column(
     assert cells.texts is not None  # noqa: S101 - a column is one of both
     texts = cells.texts
     levels = sorted({text for text in set(texts) if text.lower() not in EMPTY})
-    place = {level: code for code, level in enumerate(levels)}
-    codes = np.array([place.get(text, -1) for text in texts], dtype=np.int32)
+    code_of = {level: code for code, level in enumerate(levels)}
+    codes = np.array([code_of.get(text, -1) for text in texts], dtype=np.int32)
     missing = int((codes < 0).sum())
     value = len(texts) - missing
     if not levels:
@@ -160,10 +160,10 @@ def describe_dates(levels: Sequence[str]) -> str:
     return f"it holds dates or times ({levels[0]!r}, ...)"
 
 
-def explain_many_texts(n_levels: int, given: int, enough: int = ENOUGH) -> str | None:
+def explain_many_texts(n_levels: int, n_values: int, enough: int = ENOUGH) -> str | None:
     """Why a column with so many different texts is no feature; None where it may be a category.
 
-    given: rows with a cell.  enough: from so many of them on, texts that differ in nearly every row
+    n_values: rows with a cell.  enough: from so many of them on, texts that differ in nearly every row
     are names.
 
     >>> explain_many_texts(30, 30)
@@ -171,17 +171,17 @@ def explain_many_texts(n_levels: int, given: int, enough: int = ENOUGH) -> str |
     >>> explain_many_texts(4, 30) is None
     True
     """
-    counted = f"({n_levels:,} {DIFFERENT_TEXTS} {given:,} rows)"
-    if names_every_row(n_levels, given, enough):
+    counted = f"({n_levels:,} {DIFFERENT_TEXTS} {n_values:,} rows)"
+    if names_every_row(n_levels, n_values, enough):
         return f"it names rows {counted}"
     if n_levels > MOST_LEVELS:
         return f"it is free text {counted}"
     return None
 
 
-def names_every_row(n_levels: int, given: int, enough: int = ENOUGH) -> bool:
+def names_every_row(n_levels: int, n_values: int, enough: int = ENOUGH) -> bool:
     """Whether so many texts differ in nearly every row, as names do; arguments as above."""
-    return n_levels >= NEARLY * given and given >= enough
+    return n_levels >= NEARLY * n_values and n_values >= enough
 
 
 def _recognize_text(
@@ -378,12 +378,12 @@ def _find_one_array(columns: Sequence[RecognizedColumn]) -> Numbers | None:
     is_matrix = base.ndim == 2 and base.shape[1] == len(columns)
     if not is_matrix or base.dtype != np.float32:
         return None
-    for place, column in enumerate(columns):
+    for index, column in enumerate(columns):
         at = column.numbers
         if at is None or at.base is not base or column.read.missing:
             return None
         # its first number stands in the first row of the array, in the column of that place
-        is_there = at.ctypes.data == base.ctypes.data + place * base.itemsize
+        is_there = at.ctypes.data == base.ctypes.data + index * base.itemsize
         if not is_there or at.strides != base.strides[:1]:
             return None
     return base[: len(first)]

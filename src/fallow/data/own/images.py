@@ -224,8 +224,8 @@ def _stack(loaded: Sequence[Pixels], channels: int | None) -> npt.NDArray[np.flo
     height, width = loaded[0].shape[1:]
     stack = np.empty((len(loaded), channels, height, width), dtype=np.float32)
     # one by one: of all together the numbers in between would take five times the memory
-    for place, pixels in enumerate(loaded):
-        stack[place] = pixels / 255
+    for index, pixels in enumerate(loaded):
+        stack[index] = pixels / 255
     return stack
 
 

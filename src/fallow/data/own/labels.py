@@ -73,8 +73,8 @@ def _list_classes(
         if task == "auto":
             _check_texts(known, y, name)
     else:
-        given = np.unique(numbers[~np.isnan(numbers)])
-        known = [_format_number(value) for value in given]
+        values = np.unique(numbers[~np.isnan(numbers)])
+        known = [_format_number(value) for value in values]
         if task == "auto" and len(known) > MOST_CLASSES:
             raise ValueError(
                 f"{name}: the labels are {len(known)} different whole numbers; say with task= "

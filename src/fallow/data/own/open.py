@@ -357,7 +357,7 @@ class Choice:
     columns: tuple[str, ...] = ()
 
     @property
-    def given(self) -> dict[str, str]:
+    def settings(self) -> dict[str, str]:
         """The options that were given, by their names, each with its first column."""
         first = {
             "label": self.label,
@@ -414,9 +414,9 @@ def open_dataset(
             drop_rows=drop_rows,
             say=say,
         )
-    if choice.given:
-        named = next(iter(choice.given.values()))
-        options = ", ".join(f"--{option}" for option in choice.given)
+    if choice.settings:
+        named = next(iter(choice.settings.values()))
+        options = ", ".join(f"--{option}" for option in choice.settings)
         raise ValueError(
             f"{spec} is not a table of your own, so it has no column {named!r}; leave out {options}"
         )
@@ -528,37 +528,37 @@ class _About:
 
 
 def _build_dataset(
-    rows: _Rows, aside: _Rows | None, about: _About, *, leaves_out_leaks: bool = False
+    rows: _Rows, aside: _Rows | None, facts: _About, *, leaves_out_leaks: bool = False
 ) -> Dataset:
     """The data set: the rows that are given aside test, else some that are held out."""
     is_given = aside is not None
     if aside is None:
-        if about.missing is None:  # while all of them can be counted
-            check_finite(about.name, "rows", rows.x, about.columns)
-        train, test = hold_out(about.name, rows.x, rows.y)
+        if facts.missing is None:  # while all of them can be counted
+            check_finite(facts.name, "rows", rows.x, facts.columns)
+        train, test = hold_out(facts.name, rows.x, rows.y)
         rows, aside = rows.part(train, test)
     group_names, group, group_test = _number_groups(rows.sites, aside.sites)
     dataset = Dataset(
-        name=about.name,
+        name=facts.name,
         x=rows.x,
         y=torch.from_numpy(rows.y),
         x_test=aside.x,
         y_test=torch.from_numpy(aside.y),
-        classes=about.classes,
+        classes=facts.classes,
         groups=group,
         groups_test=group_test,
         group_names=group_names,
-        columns=about.columns,
+        columns=facts.columns,
         ids=rows.ids,
-        notes=about.notes,
-        missing=about.missing,
-        reading=about.reading,
+        notes=facts.notes,
+        missing=facts.missing,
+        reading=facts.reading,
     )
     if leaves_out_leaks:
         dataset, n_left_out = drop_leaks(dataset)
         if n_left_out and not len(dataset.x_test):
             raise ValueError(
-                f"{about.name}: all {n_left_out} test rows are also training rows; give other ones"
+                f"{facts.name}: all {n_left_out} test rows are also training rows; give other ones"
             )
     elif is_given:  # no copy of a row is ever held out alone
         check_leak(dataset)

@@ -161,7 +161,10 @@ def read_cells(path: Path) -> Columns:
 def read_all_cells(path: Path) -> tuple[Columns, tuple[str, ...]]:
     """`read_cells`, and how the file is written where that is not the usual way, in sentences."""
     read = read_file(path, lambda name: True)
-    cells = {name: _plain_texts(held, read.dialect) for name, held in read.columns.items()}
+    cells = {
+        name: _plain_texts(column_cells, read.dialect)
+        for name, column_cells in read.columns.items()
+    }
     return cells, read.notes
 
 
@@ -326,7 +329,7 @@ def _recognize_columns(
     columns: list[RecognizedColumn] = []
     dropped: list[ColumnRead] = []
     for name in list(cells):
-        held = cells.pop(name)
+        column_cells = cells.pop(name)
         if name in used:
             continue
         if name in wanted.drop:
@@ -336,7 +339,9 @@ def _recognize_columns(
             dropped.append(ColumnRead(name, "left out", why="it is not among your columns"))
             continue
         must = name in wanted.only
-        columns.append(recognize_column(name, held, file, must=must, dialect=dialect))
+        columns.append(
+            recognize_column(name, column_cells, file, must=must, dialect=dialect)
+        )
     return keep_at_least_one(columns), dropped
 
 
@@ -349,11 +354,11 @@ def _find_row_names(
         column = "id"
     if column is None or (wanted.id is None and column in (*wanted.only, *wanted.drop)):
         return None, None
-    held = cells[column]
-    if held.texts is not None:
-        return tuple(held.texts), column
-    assert held.numbers is not None  # noqa: S101 - a column is one of both
-    return tuple(f"{number:g}" for number in held.numbers), column
+    column_cells = cells[column]
+    if column_cells.texts is not None:
+        return tuple(column_cells.texts), column
+    assert column_cells.numbers is not None  # noqa: S101 - a column is one of both
+    return tuple(f"{number:g}" for number in column_cells.numbers), column
 
 
 def _find_lacking_rows(columns: Sequence[RecognizedColumn]) -> npt.NDArray[np.bool_]:

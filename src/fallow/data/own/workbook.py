@@ -22,13 +22,13 @@ LETTERS = re.compile(r"[A-Za-z]{1,3}")
 BLOCK = 1 << 20
 
 
-def check_workbook_fits(path: Path, most: int | None = None) -> None:
+def check_workbook_fits(path: Path, limit: int | None = None) -> None:
     """Raise ValueError for an Excel file whose largest sheet, with all else in it, does not fit.
 
     most: bytes that there may be; None: the memory that is available.  Raises BadZipFile for what is
     no zip; what is no XML in it is passed over, as whoever reads the sheets says so.
     """
-    room = most
+    room = limit
     if room is None:
         room = count_available_bytes()
     largest = 0
@@ -92,14 +92,14 @@ class _Counter:
             self.others += 1
 
 
-def _refuse_entities(*about: object) -> None:
+def _refuse_entities(*details: object) -> None:
     """Excel writes none; a few of them unfold to all memory."""
     raise expat.ExpatError("a document type")
 
 
-def _column_of(place: str | None, before: int) -> int:
+def _column_of(reference: str | None, before: int) -> int:
     """The number of a cell's column, from 1: what it says, or the next one."""
-    result = LETTERS.match(place or "")
+    result = LETTERS.match(reference or "")
     if result is None:
         return before + 1
     number = 0
@@ -108,10 +108,10 @@ def _column_of(place: str | None, before: int) -> int:
     return number
 
 
-def _row_of(said: str | None, before: int) -> int:
+def _row_of(number: str | None, before: int) -> int:
     """The number of a row, from 1: what it says, or the next one; rows before it are empty."""
-    if said is None or not said.isdecimal():
+    if number is None or not number.isdecimal():
         return before + 1
-    if len(said) > 18:
-        said = "9" * 18
-    return max(before, int(said))
+    if len(number) > 18:
+        number = "9" * 18
+    return max(before, int(number))

@@ -261,18 +261,18 @@ def _draw_counts(
     class_sizes: list[int], sites: int, rng: np.random.Generator, alpha: float, cap: bool
 ) -> IntArray:
     """Draw the table of counts once: (sites, classes)."""
-    held = np.zeros(sites, dtype=np.int64)
+    sizes = np.zeros(sites, dtype=np.int64)
     columns = []
     for size in class_sizes:
         share = rng.dirichlet(np.full(sites, alpha))
         if cap:
             is_open = (
-                held < sum(class_sizes) / sites
+                sizes < sum(class_sizes) / sites
             )  # there is always one: examples are left
             share = np.where(is_open, np.maximum(share, TINY), 0.0)
             share /= share.sum()
         columns.append(cut_by_share(share, size))
-        held += columns[-1]
+        sizes += columns[-1]
     return np.stack(columns, axis=1)
 
 

@@ -96,8 +96,8 @@ class Patho:
     ) -> npt.NDArray[np.bool_]:
         """Draw the classes of each site: (sites, classes), ``self.classes`` ones per row."""
         for _ in range(MOST_DRAWS):
-            place = rng.random((sites, n_classes)).argsort(1).argsort(1)
-            holds: npt.NDArray[np.bool_] = place < self.classes
+            ranks = rng.random((sites, n_classes)).argsort(1).argsort(1)
+            holds: npt.NDArray[np.bool_] = ranks < self.classes
             if holds.any(0).all():
                 return holds
         raise ValueError(
@@ -244,8 +244,8 @@ class ClassWindows:
         left = np.array([len(of_class) for of_class in rows])
         counts = np.zeros((sites, len(rows)), dtype=np.int64)
         for site, size in enumerate(sizes):
-            held = (site + np.arange(self.classes)) % len(rows)
-            counts[site, held] = np.minimum(int(size) // self.classes, left[held])
+            classes = (site + np.arange(self.classes)) % len(rows)
+            counts[site, classes] = np.minimum(int(size) // self.classes, left[classes])
             left -= counts[site]
             if not counts[site].any():
                 raise ValueError(

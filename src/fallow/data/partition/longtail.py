@@ -100,10 +100,10 @@ class LongTail:
         classes = max(rows, default=0) + 1
         have = np.array([len(rows.get(c, ())) for c in range(classes)])
         exponents = np.arange(classes) / max(classes - 1, 1)
-        most = int((have * self.rho**exponents).min())
+        limit = int((have * self.rho**exponents).min())
         largest = self.n_max
         if largest is None:
-            largest = min(len(y) // classes, most)
+            largest = min(len(y) // classes, limit)
         counts = longtail_counts(largest, classes, self.rho)
         cannot = (counts > have) | (counts == 0)
         if cannot.any():
@@ -111,7 +111,7 @@ class LongTail:
             raise ValueError(
                 f"LongTail(rho={self.rho}, n_max={largest}) asks for {counts[c]} of "
                 f"the {have[c]} rows of class {c}; set n_max between "
-                f"{int(np.ceil(self.rho))} and {most}, or lower rho"
+                f"{int(np.ceil(self.rho))} and {limit}, or lower rho"
             )
         kept = []
         for c, of_class in rows.items():

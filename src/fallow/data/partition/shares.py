@@ -47,12 +47,12 @@ def test_shares(
     return parts
 
 
-def _apportion(held: IntArray, total: int) -> IntArray:
+def _apportion(sizes: IntArray, total: int) -> IntArray:
     """Return the number of test examples of one class for each site: (sites,)."""
-    if held.sum() == 0:
-        return np.zeros_like(held)
-    exact = held / held.sum() * total
-    value: IntArray = np.maximum(np.rint(exact), held > 0).astype(np.int64)
+    if sizes.sum() == 0:
+        return np.zeros_like(sizes)
+    exact = sizes / sizes.sum() * total
+    value: IntArray = np.maximum(np.rint(exact), sizes > 0).astype(np.int64)
     # each pass removes one from every possible site, the largest surplus first
     while value.sum() > total:
         can_spare = value > 1
@@ -63,8 +63,8 @@ def _apportion(held: IntArray, total: int) -> IntArray:
         value[order[:n]] -= 1
     # and adds one to every site with the class, the largest deficit first
     while value.sum() < total:
-        n = min(total - value.sum(), (held > 0).sum())
-        order = np.argsort(np.where(held > 0, value - exact, np.inf), kind="stable")
+        n = min(total - value.sum(), (sizes > 0).sum())
+        order = np.argsort(np.where(sizes > 0, value - exact, np.inf), kind="stable")
         value[order[:n]] += 1
     return value
 
@@ -182,5 +182,5 @@ def partition_report(y: IntArray, parts: list[IntArray], n_classes: int) -> Part
 
 
 def _kl(p: FloatArray, q: FloatArray) -> float:
-    held = p > 0  # 0 log 0 is 0; q > 0 wherever p is
-    return float((p[held] * np.log(p[held] / q[held])).sum())
+    is_positive = p > 0  # 0 log 0 is 0; q > 0 wherever p is
+    return float((p[is_positive] * np.log(p[is_positive] / q[is_positive])).sum())

@@ -146,14 +146,14 @@ def leave_out(
     ``contracts`` are those of the study's algorithms, by role. Raises ValueError if an algorithm
     needs the sites.
     """
-    place = _find_place(key)
-    _check_place(journal, agreement, contracts, place, sites)
-    absences = [*load_absences(journal), *(Absence(site, place, at) for site in sites)]
+    position = _find_place(key)
+    _check_place(journal, agreement, contracts, position, sites)
+    absences = [*load_absences(journal), *(Absence(site, position, at) for site in sites)]
     with journal.transaction():
         journal.note(ABSENT, json.dumps([asdict(absence) for absence in absences]))
-        of_place = [name for name in journal.exchanges() if name.startswith(f"{place}/")]
+        of_place = [name for name in journal.exchanges() if name.startswith(f"{position}/")]
         journal.take_back(of_place)
-        ask_anew(journal, find_step(place))
+        ask_anew(journal, find_step(position))
 
 
 def _find_place(key: str) -> str:
@@ -176,27 +176,27 @@ def _check_place(
     journal: Journal,
     agreement: Agreement,
     contracts: Mapping[str, Contract],
-    place: str,
+    position: str,
     sites: Sequence[SiteId],
 ) -> None:
     """Raise ValueError unless a round or query can proceed without the sites."""
-    last = place.rpartition("/")[2]
-    if place == FINISH or last in PEOPLE:
+    last = position.rpartition("/")[2]
+    if position == FINISH or last in PEOPLE:
         return  # the labels of an absent site count at the next query
     owner = contracts["query"]
     needs_all = owner.everyone
-    if find_step(place).endswith("/train"):
+    if find_step(position).endswith("/train"):
         owner = contracts["training"]
         needs_all = owner.everyone or bool(owner.relay)
     if needs_all:
         raise ValueError(
             f"{owner.title} needs every site in every round, so no reply can be left out"
         )
-    removed = {*find_absent(journal, place), *load_left(journal), *sites}
+    removed = {*find_absent(journal, position), *load_left(journal), *sites}
     stay = len(agreement.sites) - len(removed)
     if stay < owner.cohort:
         raise ValueError(
-            f"{stay} sites would be left in {describe_key(place)}, and {owner.title} needs "
+            f"{stay} sites would be left in {describe_key(position)}, and {owner.title} needs "
             f"{owner.cohort}"
         )
 
@@ -238,19 +238,19 @@ def is_of_all(key: str) -> bool:
     return key.partition("~")[0].rpartition("/")[0].endswith(SCALING)
 
 
-def can_advance(agreement: Agreement, key: str, gone: Iterable[SiteId]) -> bool:
+def can_advance(agreement: Agreement, key: str, absent: Iterable[SiteId]) -> bool:
     """Return whether a run can proceed without the pending sites of an exchange.
 
     A study starts with all sites. Masked exchanges restart automatically.
     """
     if find_step(key) == HELLO or agreement.recipe.privacy.secure_sum:
         return False
-    return explain_too_few(agreement, gone) is None
+    return explain_too_few(agreement, absent) is None
 
 
-def explain_too_few(agreement: Agreement, gone: Iterable[SiteId]) -> str | None:
+def explain_too_few(agreement: Agreement, absent: Iterable[SiteId]) -> str | None:
     """Explain why a study cannot proceed without some sites, or return None if it can."""
-    stay = len(agreement.sites) - len(set(gone))
+    stay = len(agreement.sites) - len(set(absent))
     least = agreement.waits.quorum or 1
     if agreement.recipe.privacy.secure_sum:
         least = max(least, SMALLEST)
@@ -285,8 +285,8 @@ def revoke(
             f"the keys of {names} were revoked and a study begins with all its sites: admit new keys "
             "with --replace, or agree on a new study without it"
         )
-    gone = {*load_left(journal), *load_revocations(journal), *sites}
-    too_few = explain_too_few(agreement, gone)
+    absent = {*load_left(journal), *load_revocations(journal), *sites}
+    too_few = explain_too_few(agreement, absent)
     if too_few is not None:
         raise Halted(f"the keys of {names} were revoked: {too_few}")
     for contract in contracts.values():

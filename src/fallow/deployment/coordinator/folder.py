@@ -125,7 +125,7 @@ class Server:
         return self.certificate is None and not self.behind_proxy
 
     @property
-    def about(self) -> dict[str, object]:
+    def settings(self) -> dict[str, object]:
         """Return the entries of ``coordinator.json``, without those that have their default."""
         files = {
             "certificate": self.certificate,
@@ -224,11 +224,11 @@ class CoordinatorFolder:
         folder._make_keys(hosts, server)
         agreed = plan.agreement(verify_key(folder.secret), folder._authority)
         write_agreement(folder.path / "study.toml", agreed)
-        about: dict[str, object] = {"address": address, "hosts": list(hosts)}
-        about |= server.about
+        settings: dict[str, object] = {"address": address, "hosts": list(hosts)}
+        settings |= server.settings
         if agreed.names.allowed:
-            about["allow"] = dict(agreed.names.allowed)
-        write_json(folder.path / ABOUT, about)
+            settings["allow"] = dict(agreed.names.allowed)
+        write_json(folder.path / ABOUT, settings)
         if plan.link == NVFLARE:
             write_job(folder.path / FOLDER, agreed.digest, agreed.sites, address)
         return folder

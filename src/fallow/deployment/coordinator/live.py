@@ -95,7 +95,7 @@ class Live:
     path: Path
     clock: Callable[[], float] = time.time
     say: Say = stay_silent
-    about: Tree = field(default_factory=dict)
+    state: Tree = field(default_factory=dict)
     sites: dict[SiteId, Tree] = field(default_factory=dict)
     refusals: list[Tree] = field(default_factory=list)
     _written: float = 0.0
@@ -103,18 +103,18 @@ class Live:
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Continue from a state that was read from disk."""
-        self.about = dict(state)
-        self.sites = self.about.pop("sites")
-        self.refusals = self.about.pop("refusals", [])
+        self.state = dict(state)
+        self.sites = self.state.pop("sites")
+        self.refusals = self.state.pop("refusals", [])
 
-    def put(self, **about: object) -> None:
+    def put(self, **changes: object) -> None:
         """Write the state to disk after a change."""
-        self.about |= about
+        self.state |= changes
         self.write()
 
-    def update_site(self, name: SiteId, **about: object) -> None:
+    def update_site(self, name: SiteId, **changes: object) -> None:
         """Update the state of a site, which is written with the next state."""
-        self.sites.setdefault(name, {}).update(about)
+        self.sites.setdefault(name, {}).update(changes)
 
     def note_refusal(self, site: SiteId, why: str) -> None:
         """Record a rejected reply and the reason, and write the state to disk."""
@@ -137,7 +137,7 @@ class Live:
         """Write the state. A failure is reported once and does not end the run."""
         self._written = self.clock()
         now = {"updated": utc(self._written)}
-        state = self.about | now | {"sites": self.sites, "refusals": self.refusals}
+        state = self.state | now | {"sites": self.sites, "refusals": self.refusals}
         try:
             write_json(self.path, state)
         except Failed as error:
@@ -190,10 +190,10 @@ class WatchedLink:
         revoked = self.revoked()
         if revoked - self.removed:
             raise Revoked(sorted(revoked - self.removed))
-        waiting = self.live.about.get("waiting") or {}
+        waiting = self.live.state.get("waiting") or {}
         if waiting.get("can_advance") and self.control.take("advance"):
             raise Advanced(waiting["sites"])
-        if not waiting and self.live.about.get("phase") != LABELING:
+        if not waiting and self.live.state.get("phase") != LABELING:
             self.control.forget("advance")  # the request came after the awaited reply
         online = self.link.online()
         for site in self.live.sites:

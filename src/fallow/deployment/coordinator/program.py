@@ -78,7 +78,7 @@ SCORES: dict[CardScore, str] = {
 POLL = 10.0  # seconds between progress requests
 
 
-def no_limit(most: Callable[[SiteId], int]) -> None:
+def no_limit(bound: Callable[[SiteId], int]) -> None:
     """Ignore a size limit, for transports that cannot check the size of a reply."""
 
 
@@ -120,14 +120,14 @@ class Program:
         return StudyRun(str(self.agreement.recipe.strategy), self.agreement.seed)
 
     @property
-    def place(self) -> Path:
+    def run_folder(self) -> Path:
         """Return the folder of the run in the study."""
         return self.cell.folder(self.folder)
 
     @property
     def is_done(self) -> bool:
         """Return whether records, model and model card are written."""
-        made = [self.place / name for name in ("records.jsonl", "model.safetensors")]
+        made = [self.run_folder / name for name in ("records.jsonl", "model.safetensors")]
         return all(path.exists() for path in (*made, self.folder / CARD))
 
     def go(self, begin: Callable[[], object] = lambda: None) -> bool:
@@ -169,7 +169,7 @@ class Program:
         parts = build_study(self.agreement)
         border = self._make_check(parts)
         self.limit(border.largest_message)
-        with open_journal(self.place, self.agreement) as journal:
+        with open_journal(self.run_folder, self.agreement) as journal:
             left = load_left(journal)
             removed = {site: line.at for site, line in load_revocations(journal).items()}
             link.removed = self.revoked() & {*left, *removed}
@@ -330,7 +330,7 @@ class Program:
             greeted=greeted,
             border=border,
         )
-        self._run(Run(sites, journal, folder=self.place, say=tell), parts, sites)
+        self._run(Run(sites, journal, folder=self.run_folder, say=tell), parts, sites)
 
     def _run(self, run: Run, parts: BuiltStudy, sites: RealSites) -> None:
         """Run all cycles. A strategy that selects without a model uses the whole budget in one
@@ -343,7 +343,7 @@ class Program:
             records = run.go()
         last = records[-1]
         last["revealed"] = Disclosure.of(last["revealed"]).plus(sites.at_the_end).rows()
-        write_lines(self.place / "records.jsonl", records)
+        write_lines(self.run_folder / "records.jsonl", records)
         scores = {}
         for name, words in SCORES.items():
             if last.get(name) is not None:
@@ -406,14 +406,14 @@ def is_running(folder: Path) -> bool:
 
 
 @contextmanager
-def open_journal(place: Path, agreement: Agreement) -> Iterator[Journal]:
+def open_journal(path: Path, agreement: Agreement) -> Iterator[Journal]:
     """Open the event log of a run that started with this agreement."""
-    make_folder(place)
-    journal = Journal(place / "journal.sqlite", is_durable=True)
+    make_folder(path)
+    journal = Journal(path / "journal.sqlite", is_durable=True)
     try:
         if journal.note_once("agreement", agreement.digest) != agreement.digest:
             raise ValueError(
-                f"study.toml has changed since {place} was started, and sites would refuse it: "
+                f"study.toml has changed since {path} was started, and sites would refuse it: "
                 "restore it (lengths of time may change), or the version of Fallow if that has "
                 "changed since, or begin in a new folder"
             )

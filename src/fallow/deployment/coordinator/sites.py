@@ -25,7 +25,7 @@ from fallow.deployment.coordinator.absences import find_absent, load_revocations
 from fallow.deployment.coordinator.labels import LabelWait, read_count
 from fallow.deployment.coordinator.news import note_closed_without
 from fallow.deployment.coordinator.scores import score_counts, score_totals
-from fallow.experiment.finished import FinishedQuery, RowsAbout, TrainedPhase
+from fallow.experiment.finished import ExampleSpec, FinishedQuery, TrainedPhase
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import is_shared
 from fallow.experiment.phases import Memory, Phases
@@ -153,9 +153,9 @@ class RealSites:
         return self.recipe.standardize == "federated"
 
     @property
-    def about(self) -> RowsAbout:
+    def example_spec(self) -> ExampleSpec:
         """Return the information about examples that prediction needs."""
-        return self.agreement.schema.about
+        return self.agreement.schema.example_spec
 
     @property
     def sizes(self) -> dict[SiteId, int]:
@@ -193,18 +193,18 @@ class RealSites:
         if noted is not None:
             values: dict[SiteId, int] = json.loads(noted)
             return values
-        most: dict[SiteId, int] = {}
+        limits: dict[SiteId, int] = {}
         for site, answer in self.known.items():
             counts = read_counts(answer)
-            most[site] = counts["labeled"] + counts["held"]
-        return most
+            limits[site] = counts["labeled"] + counts["held"]
+        return limits
 
     def counts(self) -> dict[SiteId, list[int]]:
         """Return one number of labels per site. The counts per class stay at the site."""
         return {site: [n["labeled"]] for site, n in self.labels.items()}
 
     @property
-    def held(self) -> int:
+    def n_validation(self) -> int:
         """Return the number of validation labels over all sites."""
         return sum(n["held"] for n in self.labels.values())
 
@@ -272,9 +272,9 @@ class RealSites:
         if cycle < 0:
             shown = shown.plus(Disclosure.of(self.greeted["revealed"]))
         allowed = self._find_limits(cycle, budget)
-        most = {site: n + allowed.get(site, 0) for site, n in self.most_labels.items()}
-        self.border.allowed = {site: allowed.get(site, 0) for site in most}
-        self.border.labels |= most
+        limits = {site: n + allowed.get(site, 0) for site, n in self.most_labels.items()}
+        self.border.allowed = {site: allowed.get(site, 0) for site in limits}
+        self.border.labels |= limits
         self.border.shared = None
         if self._is_shared_in(cycle):
             self.border.shared = sum(budget.values())
@@ -292,7 +292,7 @@ class RealSites:
         done["revealed"] = shown.rows()
         with journal.transaction():
             journal.note(LABELS, json.dumps(labels))
-            journal.note(MOST, json.dumps(most))
+            journal.note(MOST, json.dumps(limits))
             if away:
                 note_closed_without(journal, step, away)
             return journal.finish(step, done)
@@ -409,10 +409,10 @@ class RealSites:
 
     def _select_sent(self, state: State) -> State:
         """Return the part of the training state that is sent to sites."""
-        held = server_parts(self.methods)
+        server_only = server_parts(self.methods)
         sent: State = {}
         for name, part in state.items():
-            if name not in held:
+            if name not in server_only:
                 sent[name] = part
         return sent
 
@@ -428,10 +428,10 @@ def read_counts(answer: Answer) -> dict[str, int]:
 
 def find_rows(known: Mapping[SiteId, Answer]) -> dict[SiteId, int]:
     """Return the largest number of examples of each site that a count can cover."""
-    most: dict[SiteId, int] = {}
+    limits: dict[SiteId, int] = {}
     for site, answer in known.items():
-        most[site] = max(read_count(answer, "rows"), read_count(answer, "test"))
-    return most
+        limits[site] = max(read_count(answer, "rows"), read_count(answer, "test"))
+    return limits
 
 
 def greet_sites(made: BuiltStudy, carrier: Carrier, journal: Journal) -> Greetings:

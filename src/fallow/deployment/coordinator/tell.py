@@ -60,7 +60,7 @@ class Teller:
             known = before["sites"].get(site, {})
             lasting = {name: known.get(name) for name in LASTING}
             self.live.update_site(site, online=False, awaited=None, **lasting)
-        self.live.about |= {name: before.get(name) for name in ("step", "ended")}
+        self.live.state |= {name: before.get(name) for name in ("step", "ended")}
         self.live.put(
             state="running",
             pid=os.getpid(),
@@ -104,7 +104,7 @@ class Teller:
             if name in event:
                 output[name] = event[name]
         if event["event"] in OVER:
-            self.live.about["waiting"] = None
+            self.live.state["waiting"] = None
         match event["event"]:
             case "met":
                 self.live.put(phase="first labels", cycle=0)
@@ -116,7 +116,7 @@ class Teller:
                 self._note_progress(event)
                 event = event | {
                     "earlier": self._find_earlier(event["sites"]),
-                    "silent": self.live.about["silent"],
+                    "silent": self.live.state["silent"],
                 }
             case "labeled":
                 self._note_end_of_labeling(event["step"], event["why"])
@@ -142,7 +142,7 @@ class Teller:
     def _note_waiting(self, event: Event) -> Event:
         """Record the pending sites of an exchange, its deadline and the available options."""
         now = self.live.clock()
-        removed = {*event["sites"], *(self.live.about.get("left") or {})}
+        removed = {*event["sites"], *(self.live.state.get("left") or {})}
         waiting: Event = {
             "event": event["event"],
             "key": event["key"],
@@ -162,7 +162,7 @@ class Teller:
         """Record labeling progress. A site that does not reply keeps its last known progress."""
         step = event["step"]
         now = utc(self.live.clock())
-        if self.live.about.get("step") != step:
+        if self.live.state.get("step") != step:
             for site in self.live.sites:
                 self.live.update_site(site, labels=None, counted=None)
         for site, counts in event["sites"].items():
@@ -180,11 +180,11 @@ class Teller:
 
     def _note_end_of_labeling(self, step: str, why: str) -> None:
         """Record the end of labeling. Open labeling tasks expire."""
-        details = self.live.about
+        details = self.live.state
         counts: dict[SiteId, dict[str, int]] = {}
-        for site, told in self.live.sites.items():
-            if told.get("labels"):
-                counts[site] = told["labels"]
+        for site, state in self.live.sites.items():
+            if state.get("labels"):
+                counts[site] = state["labels"]
         if (details.get("ended") or {}).get("step") != step:
             details["ended"] = {
                 "step": step,

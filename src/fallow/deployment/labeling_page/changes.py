@@ -24,21 +24,21 @@ router = APIRouter()
 Form = Annotated[dict[str, str], Depends(form)]
 
 
-def row_in(request: Request, given: Form) -> int:
+def row_in(request: Request, form: Form) -> int:
     """Return the row number in a form."""
-    return row_of(field(given, "row"), len(views_of(request).desk.rows.ids))
+    return row_of(field(form, "row"), len(views_of(request).desk.rows.ids))
 
 
 Row = Annotated[int, Depends(row_in)]
 
 
 @router.post("/name")
-def rename(request: Request, given: Form, views: Page) -> Response:
+def rename(request: Request, form: Form, views: Page) -> Response:
     """Change the annotator's name."""
     try:
-        chosen = name_of(field(given, "name"))
+        chosen = name_of(field(form, "name"))
     except ValueError as error:
-        typed = given.get("name", "")
+        typed = form.get("name", "")
         return views.page("name", person(request), 400, alert=str(error), typed=typed)
     response = RedirectResponse("/", status_code=303)
     remember(response, chosen)
@@ -46,27 +46,27 @@ def rename(request: Request, given: Form, views: Page) -> Response:
 
 
 @router.post("/answer")
-def answer(who: Who, given: Form, views: Page, row: Row) -> Response:
+def answer(who: Who, form: Form, views: Page, row: Row) -> Response:
     """Save a label, or that the annotator cannot tell."""
     asked = views.desk.question(row)
     if asked is None:
         raise ValueError("This example was not selected for labeling. Nothing was saved.")
-    seen = field(given, "seen")
+    seen = field(form, "seen")
     try:
-        value = value_of(given, views.desk.schema)
+        value = value_of(form, views.desk.schema)
         outcome = views.desk.answer(row, value, who, seen)
     except (Outdated, ValueError) as error:
         now = views.desk.question(row) or asked
-        typed = given.get("value", "")
+        typed = form.get("value", "")
         return views.sample(now, who, 409, alert=str(error), typed=typed)
     return onward("/", outcome, row)
 
 
 @router.post("/undo")
-def undo(who: Who, given: Form, views: Page, row: Row) -> Response:
+def undo(who: Who, form: Form, views: Page, row: Row) -> Response:
     """Undo the annotator's latest label."""
     try:
-        views.desk.take_back(row, who, field(given, "said"))
+        views.desk.take_back(row, who, field(form, "said"))
     except Outdated as error:
         details = row
         if error.row is not None:
@@ -79,11 +79,11 @@ def undo(who: Who, given: Form, views: Page, row: Row) -> Response:
 
 
 @router.post("/resolve")
-def resolve(who: Who, given: Form, views: Page, row: Row) -> Response:
+def resolve(who: Who, form: Form, views: Page, row: Row) -> Response:
     """Resolve a conflict."""
-    seen = field(given, "seen")
+    seen = field(form, "seen")
     try:
-        value = value_of(given, views.desk.schema)
+        value = value_of(form, views.desk.schema)
         views.desk.resolve(row, value, who, seen)
     except (Outdated, ValueError) as error:
         return views.conflict_list(who, 409, alert=str(error))
@@ -91,11 +91,11 @@ def resolve(who: Who, given: Form, views: Page, row: Row) -> Response:
 
 
 @router.post("/withdraw")
-def withdraw(who: Who, given: Form, views: Page, row: Row) -> Response:
+def withdraw(who: Who, form: Form, views: Page, row: Row) -> Response:
     """Withdraw an example permanently."""
     try:
-        why = reason_of(given)
+        why = reason_of(form)
     except ValueError as error:
-        return views.withdrawal(row, who, 400, alert=str(error), why=given.get("why", ""))
+        return views.withdrawal(row, who, 400, alert=str(error), why=form.get("why", ""))
     views.desk.ledger.withdraw(row, who, why)
     return onward("/", "withdrawn", row)

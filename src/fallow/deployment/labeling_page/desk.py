@@ -183,13 +183,13 @@ class LabelQueue:
             return "saved"
         return "changed"
 
-    def take_back(self, row: int, who: str, said: str) -> Question:
+    def take_back(self, row: int, who: str, answer: str) -> Question:
         """Undo the annotator's latest label, which the page showed for ``row``.
 
         ``said`` is the length of the row's history on the page, so that a second click has no
         effect.
         """
-        if str(len(self.ledger.history(row))) != said:
+        if str(len(self.ledger.history(row))) != answer:
             raise Outdated("The labels of this example have changed. Nothing was undone.")
         with self.ledger.transaction():
             undone = self.ledger.take_back(who)
@@ -261,13 +261,13 @@ def find_last_answer(history: Sequence[LabelAnswer], who: str) -> LabelAnswer | 
     return last_answer[-1]
 
 
-def encode_answer(given: LabelAnswer | None) -> str:
+def encode_answer(answer: LabelAnswer | None) -> str:
     """Encode a label for a form."""
-    if given is None:
+    if answer is None:
         return NOTHING
-    if given.value is None:
+    if answer.value is None:
         return CANNOT_TELL
-    return repr(given.value)
+    return repr(answer.value)
 
 
 def encode_answers(asked: Question) -> str:

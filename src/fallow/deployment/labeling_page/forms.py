@@ -37,13 +37,13 @@ async def form(request: Request) -> dict[str, str]:
     return dict(pairs)
 
 
-def field(given: Mapping[str, str], name: str) -> str:
+def field(form: Mapping[str, str], name: str) -> str:
     """Return a required field of a form."""
-    if name not in given:
+    if name not in form:
         raise ValueError(
             f"the form lacks {name!r}: nothing was changed; load the page again"
         )
-    return given[name]
+    return form[name]
 
 
 def row_of(text: str, rows: int) -> int:
@@ -67,11 +67,11 @@ def whole_number(text: str) -> int | None:
     return int(text)
 
 
-def value_of(given: Mapping[str, str], schema: Schema) -> float | None:
+def value_of(form: Mapping[str, str], schema: Schema) -> float | None:
     """Return the label in a form: a class ID, a number, or None for "cannot tell"."""
-    if "cannot" in given:
+    if "cannot" in form:
         return None
-    text = field(given, "value")
+    text = field(form, "value")
     if not schema.classes:
         return number_of(text)
     if not (text.isascii() and text.isdigit()) or int(text[:9]) >= len(schema.classes):
@@ -79,15 +79,15 @@ def value_of(given: Mapping[str, str], schema: Schema) -> float | None:
     return float(text)
 
 
-def reason_of(given: Mapping[str, str]) -> str:
+def reason_of(form: Mapping[str, str]) -> str:
     """Return the reason for a withdrawal.
 
     Raises ValueError if it is empty or if the withdrawal was not confirmed.
     """
-    why = " ".join(given.get("why", "").split())
+    why = " ".join(form.get("why", "").split())
     if not why or len(why) > LONGEST_REASON:
         raise ValueError(f"Give a reason of at most {LONGEST_REASON} characters.")
-    if given.get("sure") != "yes":
+    if form.get("sure") != "yes":
         raise ValueError("Tick the box to confirm the withdrawal of this example.")
     return why
 

@@ -71,13 +71,13 @@ class Notice(NamedTuple):
 class CycleCounts(TypedDict):
     """Labeling progress of the newest cycle, or None before the first.
 
-    ``said`` is the progress in words. ``deadline`` is ISO 8601 in UTC. ``conflicts`` is the number
+    ``summary`` is the progress in words. ``deadline`` is ISO 8601 in UTC. ``conflicts`` is the number
     of open conflicts over all cycles.
     """
 
     cycle: int | None
     progress: dict[str, int]
-    said: str
+    summary: str
     deadline: str | None
     conflicts: int
 
@@ -139,7 +139,7 @@ class Views:
         return {
             "cycle": cycle,
             "progress": asdict(progress),
-            "said": output,
+            "summary": output,
             "deadline": deadline,
             "conflicts": len(ledger.questions(state="conflict")),
         }
@@ -187,7 +187,7 @@ class Views:
             is_open=asked.state not in ENDED,
             state=words.STATES[asked.state],
             reasons=words.list_reasons(
-                self.desk.schema, asked.why, place=asked.place, of=asked.of
+                self.desk.schema, asked.why, position=asked.position, of=asked.of
             ),
             history=history,
             similar=self._similar(asked.row),
@@ -263,7 +263,7 @@ class Views:
             own = find_own_answer(asked, who)
             state = asked.state
         return {
-            "said": counts["said"],
+            "summary": counts["summary"],
             "done": progress["answered"] + progress["declined"],
             "asked": progress["asked"],
             "waiting": len(self.desk.waiting(who)),
@@ -327,8 +327,8 @@ class Views:
         undoable = self.desk.undoable(who)
         if undoable is None:
             return {"undo": None}
-        asked, given = undoable
-        label = self.desk.label(given.value)
+        asked, answer = undoable
+        label = self.desk.label(answer.value)
         n_said = len(self.desk.ledger.history(asked.row))
         return {"undo": {"row": asked.row, "label": label, "said": n_said}}
 
@@ -340,9 +340,9 @@ class Views:
         if outcome not in NOTICES or row is None or row >= len(ids):
             return None
         label = ""
-        for given in self.desk.ledger.history(row):
-            if given.who == who:
-                label = self.desk.label(given.value)  # the last label counts
+        for answer in self.desk.ledger.history(row):
+            if answer.who == who:
+                label = self.desk.label(answer.value)  # the last label counts
         sentence = NOTICES[outcome].format(id=f"“{ids[row]}”", label=f"“{label}”")
         return Notice(sentence, is_quiet=outcome in QUIET)
 

@@ -125,9 +125,9 @@ def describe_guess(schema: Schema, by: str, predicted: float, sure: float | None
     return f"{by[0].upper()}{by[1:]} {guess}."
 
 
-def list_reasons(schema: Schema, why: Reasons, *, place: int, of: int) -> list[str]:
+def list_reasons(schema: Schema, why: Reasons, *, position: int, of: int) -> list[str]:
     """Explain in sentences why an example was selected: rank, prediction and score."""
-    reasons = [f"It was selected as number {place + 1} of {of} in its cycle."]
+    reasons = [f"It was selected as number {position + 1} of {of} in its cycle."]
     predicted = why.get("predicted")
     by = MODELS.get(why.get("by", ""), "the model")
     if predicted is None:

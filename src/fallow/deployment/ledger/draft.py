@@ -73,12 +73,12 @@ class Draft:
         """Store a state as `SiteStore.keep` does, at the end of the instruction."""
         self._kept[name] = state
 
-    def receive(self, site: SiteId, verb: str, letters: RelayedMessages) -> None:
+    def receive(self, site: SiteId, verb: str, messages: RelayedMessages) -> None:
         """Store peer messages, and delete those of an earlier relay of the client function."""
         # messages of an earlier relay
         for name in names_from_relay(verb, self.load_states(site)):
             self._kept[name] = None
-        for sender, letter in letters.items():
+        for sender, letter in messages.items():
             self._kept[f"{verb}/{sender}"] = letter.state
 
     def load_states(self, site: SiteId) -> dict[str, State]:

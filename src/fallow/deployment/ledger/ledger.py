@@ -51,7 +51,7 @@ class _QuestionLine(NamedTuple):
     id: int
     row: int
     cycle: int
-    place: int
+    position: int
     asked_at: str
     deadline: str | None
     why: str  # JSON
@@ -124,7 +124,7 @@ class Ledger:
         self.store = SiteStore(self._tables, epsilon, delta)
         self.orders = Orders(self._tables)
         self.purchases = Purchases(self._tables, self.store)
-        self.purchases.limit_to(most=limit, shown=shown)
+        self.purchases.limit_to(limit=limit, shown=shown)
         self.orders.check_owner(site, classes)
 
     @contextmanager
@@ -224,7 +224,7 @@ class Ledger:
         return Question(
             row=line.row,
             cycle=line.cycle,
-            place=line.place,
+            position=line.position,
             of=line.of,
             why=json.loads(line.why),
             state=line.state,
@@ -262,11 +262,11 @@ class Ledger:
         with self.transaction():
             asked = self._find_question(row)
             check_value(value, self.classes, row=row, site=self.site)
-            answers = [given for _, given in self._load_current_answers(asked.id)]
+            answers = [entry for _, entry in self._load_current_answers(asked.id)]
             own: LabelAnswer | None = None
-            for given in answers:
-                if given.who == who:
-                    own = given
+            for entry in answers:
+                if entry.who == who:
+                    own = entry
             if own is None or own.value != value:
                 is_correcting_resolution = own is not None and own.kind == "resolved"
                 if is_correcting_resolution:
@@ -402,7 +402,7 @@ class Ledger:
             kind,
             undoes,
         )
-        answers = [given for _, given in self._load_current_answers(asked.id)]
+        answers = [answer for _, answer in self._load_current_answers(asked.id)]
         state = decide_state(answers, self.annotators)
         sql = "UPDATE question SET state = ? WHERE id = ?"
         self._tables.write(sql, state, asked.id)

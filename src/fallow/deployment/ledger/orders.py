@@ -218,10 +218,10 @@ class Orders:
 
     def find_position(self, run: str) -> tuple[int, str | None]:
         """Return the position and key of the newest exchange of a run, or (-1, None)."""
-        place, newest = self._tables.read(
+        position, newest = self._tables.read(
             "SELECT place, newest FROM run WHERE id = ?", run
         )[0]
-        return place, newest
+        return position, newest
 
     def find_exchange(self, run: str, key: str) -> int | None:
         """Return the number of an exchange in the ledger, or None if its key is unknown."""
@@ -289,7 +289,7 @@ class Orders:
             order.run,
             order.key,
             digest_of(order),
-            order.place,
+            order.number,
             verbs,
             len(kept) - MARK,
             now(),
@@ -298,7 +298,7 @@ class Orders:
         sql = "DELETE FROM attempt WHERE run = ? AND key = ?"
         self._tables.write(sql, order.run, order.key)
         sql = "UPDATE run SET place = ?, newest = ? WHERE id = ?"
-        self._tables.write(sql, order.place, order.key, order.run)
+        self._tables.write(sql, order.number, order.key, order.run)
         return number
 
     def drop(self) -> None:
@@ -322,7 +322,7 @@ def digest_of(order: Order) -> str:
     content: Any = {
         "run": order.run,
         "key": order.key,
-        "errand": order.errand,
+        "purpose": order.purpose,
         "body": order.body,
     }
     return hashlib.sha256(pack(content)).hexdigest()

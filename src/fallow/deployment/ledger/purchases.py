@@ -90,7 +90,7 @@ class Purchases:
         self._tables = tables
         self._store = store
 
-    def limit_to(self, most: int | None, shown: int | None = None) -> None:
+    def limit_to(self, limit: int | None, shown: int | None = None) -> None:
         """Set the site's own limits on labels and on tasks ``shown`` to annotators.
 
         A limit below the current number prevents further tasks.
@@ -100,7 +100,7 @@ class Purchases:
         sql = (
             "UPDATE purse SET most = CASE WHEN ?1 IS NULL THEN NULL ELSE max(?1, asked) END"
         )
-        self._tables.write(sql, most)
+        self._tables.write(sql, limit)
 
     @property
     def asked(self) -> int:
@@ -153,11 +153,11 @@ class Purchases:
                 now(),
                 deadline,
             )
-            most = min(allowed, self._count_affordable(len(free), allowance))
-            asked = free[:most]
-            for place, chosen in enumerate(asked):
+            limit = min(allowed, self._count_affordable(len(free), allowance))
+            asked = free[:limit]
+            for position, chosen in enumerate(asked):
                 self._add_question(
-                    chosen, purchase=purchase, run=run, cycle=cycle, place=place
+                    chosen, purchase=purchase, run=run, cycle=cycle, position=position
                 )
             return len(asked)
 
@@ -166,7 +166,7 @@ class Purchases:
         return {row for (row,) in self._tables.read(TAKEN, run, cycle, run)}
 
     def _add_question(
-        self, chosen: ChosenRow, *, purchase: int, run: str, cycle: int, place: int
+        self, chosen: ChosenRow, *, purchase: int, run: str, cycle: int, position: int
     ) -> None:
         try:
             self._tables.write(
@@ -177,7 +177,7 @@ class Purchases:
                 run,
                 cycle,
                 chosen.row,
-                place,
+                position,
                 json.dumps(chosen.why),
                 chosen.weight,
                 chosen.probability,

@@ -50,7 +50,7 @@ class Question:
 
     row: int
     cycle: int
-    place: int
+    position: int
     of: int
     why: Reasons
     state: QuestionState
@@ -105,7 +105,7 @@ def decide_state(answers: Sequence[LabelAnswer], people: int) -> QuestionState:
     """
     if len({answer.value for answer in answers}) > 1:
         return "conflict"
-    is_resolved = any(given.kind == "resolved" for given in answers)
+    is_resolved = any(entry.kind == "resolved" for entry in answers)
     if len(answers) < people and not is_resolved:
         return "open"
     if answers[0].value is None:

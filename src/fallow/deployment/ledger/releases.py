@@ -47,7 +47,7 @@ class _Book(NamedTuple):
     releases: list[ReleaseEntry]
     times: list[float]
     written: float
-    about: os.stat_result
+    stat: os.stat_result
 
 
 class UnreadableBook(ValueError):
@@ -127,8 +127,8 @@ class Releases:
         if book is None:
             return False
         written = book.written
-        about = book.about
-        return book.head["number"] == about.st_ino and about.st_ctime <= written + LATER
+        stat = book.stat
+        return book.head["number"] == stat.st_ino and stat.st_ctime <= written + LATER
 
     def _read(self) -> _Book | None:
         """Parse the file, or return None without a file."""
@@ -148,7 +148,7 @@ class Releases:
         except (ValueError, LookupError, TypeError) as error:
             raise UnreadableBook(f"{self.path} cannot be read: {error}") from error
         return _Book(
-            head=head, releases=releases, times=times, written=written, about=details
+            head=head, releases=releases, times=times, written=written, stat=details
         )
 
     @contextmanager

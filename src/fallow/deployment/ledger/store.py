@@ -114,7 +114,7 @@ class SiteStore:
                     label.cycle,
                     label.weight,
                     label.probability,
-                    label.held,
+                    label.is_validation,
                     _mark(site, label),
                 )
 
@@ -125,14 +125,14 @@ class SiteStore:
 
     def _read_label(self, line: Sequence[Any]) -> Label:
         """Parse a line of the table and verify its checksum."""
-        row, value, cycle, weight, probability, held, mark = line
+        row, value, cycle, weight, probability, is_validation, mark = line
         label = Label(
             row=row,
             value=value,
             cycle=cycle,
             weight=weight,
             probability=probability,
-            held=bool(held),
+            is_validation=bool(is_validation),
         )
         if _mark(self._tables.site, label) != mark:
             raise self._tables.damage_error(f"the label of row {label.row} was changed")
@@ -263,8 +263,8 @@ class SiteStore:
             if (entry.run, entry.key) not in known:
                 missing.append(entry)
         strange: list[ReleaseEntry] = []  # in the ledger only
-        for place, entry in known.items():
-            if place not in in_second:
+        for key, entry in known.items():
+            if key not in in_second:
                 strange.append(entry)
 
         is_older = is_copy or bool(missing) or (noted is None and recorded is not None)
@@ -428,10 +428,10 @@ class SiteStore:
 
     def load_secret(self, site: SiteId) -> SumKey | None:
         """Return the latest secret, or None if there is none."""
-        held = self._tables.read_one("SELECT held FROM secret")
-        if held is None:
+        packed = self._tables.read_one("SELECT held FROM secret")
+        if packed is None:
             return None
-        secret: SumKey = self._unpack(held, "the key of a secure sum")
+        secret: SumKey = self._unpack(packed, "the key of a secure sum")
         return secret
 
     def _unpack(self, blob: bytes, what: str) -> Any:
@@ -453,6 +453,6 @@ def _mark(site: SiteId, label: Label) -> bytes:
         label.cycle,
         float(label.weight),
         probability,
-        label.held,
+        label.is_validation,
     )
     return checksum(repr(line).encode())

@@ -38,22 +38,22 @@ class Budget:
     is_one_pass: bool = False
     rows_of_all: int | None = None
 
-    def of(self, place: OrderPlace) -> int | None:
+    def of(self, position: OrderPlace) -> int | None:
         """Return the number of labels that a step may request."""
         recipe = self.recipe
-        if place.cycle < 0:
+        if position.cycle < 0:
             return self.first
         if self.is_one_pass:
             return self._of_one_pass
-        a_cycle = self._of_site(recipe.budget_of(place.cycle))
+        a_cycle = self._of_site(recipe.budget_of(position.cycle))
         if a_cycle is None:
             return None
         parts = recipe.queries_per_cycle
-        part = place.part
+        part = position.part
         of_part = a_cycle * (part + 1) // parts - a_cycle * part // parts
         if self.recipe.budget_allocation == "proportional" and self.is_shared:
             of_part = a_cycle // parts + self.sites  # every site rounds its own share
-        return self._of_all(of_part, recipe.budget_of(place.cycle))
+        return self._of_all(of_part, recipe.budget_of(position.cycle))
 
     @property
     def _of_cycles(self) -> int | None:
@@ -103,19 +103,19 @@ class Budget:
             return None
         return first + by_strategy + of_cycles
 
-    def infer_rows_of_all(self, place: OrderPlace, asked: int) -> int | None:
+    def infer_rows_of_all(self, position: OrderPlace, asked: int) -> int | None:
         """Return the largest total number of rows that the requested number implies.
 
         Returns None if the number does not depend on the total. The number increases with the
         total, so bisection finds it.
         """
-        if replace(self, rows_of_all=None).of(place) is not None:
+        if replace(self, rows_of_all=None).of(position) is not None:
             return None
         low = 0
         high = MOST_ROWS
         while low < high:
             middle = (low + high + 1) // 2
-            outcome = replace(self, rows_of_all=middle).of(place)
+            outcome = replace(self, rows_of_all=middle).of(position)
             if outcome is not None and outcome <= asked:
                 low = middle
             else:

@@ -147,17 +147,17 @@ class _Reader:
     def refuse(self, *declared: object) -> None:
         raise ValueError("it declares a document type or entities, which no export does")
 
-    def begin(self, element: str, about: dict[str, str]) -> None:
+    def begin(self, element: str, attributes: dict[str, str]) -> None:
         self._depth += 1
         if self._depth == 1:
             self.is_export = element == "annotations"
         elif self._depth == 2 and element == "image":
-            self._image = about.get("name", "")
+            self._image = attributes.get("name", "")
             self._labels = []
             self._drawn = None
         elif self._image is not None and self._depth == 3:
             if element == "tag":
-                self._labels.append(about.get("label", "").strip())
+                self._labels.append(attributes.get("label", "").strip())
             elif element in SHAPES:
                 self._drawn = element
 

@@ -120,12 +120,12 @@ class FeatureSpace:
         run = orders.newest_run()
         if run is None:
             return None
-        place, key = orders.find_position(run)
-        if self._site is None or self._read_at != (run, place, key):
+        position, key = orders.find_position(run)
+        if self._site is None or self._read_at != (run, position, key):
             # a draft that is never flushed, because a page must not change the site's state
             draft = Draft(self._ledger.store)
             self._site = LocalSite(self._folder.name, self._x, self._parts, draft)
-            self._read_at = (run, place, key)
+            self._read_at = (run, position, key)
         return self._site
 
     def _encode(self, site: SiteId, x: Tensor, state: State) -> tuple[Source, None]:

@@ -255,10 +255,10 @@ class SiteFolder:
     @cached_property
     def tests(self) -> SiteRows | None:
         """Return the test rows of this site in model form, if there are any."""
-        found = self.measured_tests
-        if found is None:
+        measured = self.measured_tests
+        if measured is None:
             return None
-        return replace(found, x=self.agreement.transform(found.x))
+        return replace(measured, x=self.agreement.transform(measured.x))
 
     @cached_property
     def measured_tests(self) -> SiteRows | None:

@@ -35,7 +35,7 @@ class GoingBack:
     site: SiteId
     is_masked: bool = False
 
-    def follow(self, order: Order, place: OrderPlace, newest: str | None) -> None:
+    def follow(self, order: Order, position: OrderPlace, newest: str | None) -> None:
         """Roll back if a new instruction requires it.
 
         The rollback is part of the instruction's turn and remains if the instruction fails.
@@ -47,45 +47,47 @@ class GoingBack:
                 f"site {self.site} has rolled back exchange {order.key}, which is completed: this is a "
                 "replay, or the coordinator's folder was restored from a backup"
             )
-        is_back = newest is not None and place.rank <= self.schedule.place(newest).rank
-        if is_back and not place.is_anew:
+        is_back = (
+            newest is not None and position.rank <= self.schedule.find_position(newest).rank
+        )
+        if is_back and not position.is_anew:
             raise Refusal(
                 f"site {self.site} has performed {newest}, and instruction {order.key} precedes "
                 "it in a run of this study: a run only rolls back to repeat an exchange"
             )
-        if self.is_masked and place.is_anew:
-            self._check_newest(order, place)
-        if is_back or self._has_failed(order, place):
-            self._go_back(order, place)
+        if self.is_masked and position.is_anew:
+            self._check_newest(order, position)
+        if is_back or self._has_failed(order, position):
+            self._go_back(order, position)
 
-    def _check_newest(self, order: Order, place: OrderPlace) -> None:
+    def _check_newest(self, order: Order, position: OrderPlace) -> None:
         """Raise Refusal unless the exchange is the newest of all exchanges ever requested.
 
         Invalid exchanges are included, so that a run cannot be rolled back one exchange at a time.
         """
         for key in self.orders.load_every_key(order.run):
-            if place.rank < self.schedule.place(key).rank:
+            if position.rank < self.schedule.find_position(key).rank:
                 raise Refusal(
                     f"site {self.site} has performed {key} and does not go back to {order.key}: "
                     "with secure sums nothing but the newest exchange is asked anew"
                 )
 
-    def _has_failed(self, order: Order, place: OrderPlace) -> bool:
+    def _has_failed(self, order: Order, position: OrderPlace) -> bool:
         """Return whether the exchange failed under another key, which is then invalid."""
         for key in self.orders.load_failed_keys(order.run):
-            if key != order.key and self.schedule.place(key).rank == place.rank:
+            if key != order.key and self.schedule.find_position(key).rank == position.rank:
                 return True
         return False
 
-    def _go_back(self, order: Order, place: OrderPlace) -> None:
+    def _go_back(self, order: Order, position: OrderPlace) -> None:
         newest: str | None = None  # the newest exchange performed before this position
         taken_back: list[str] = []
         for key in self.orders.load_standing_keys(order.run):
-            if self.schedule.place(key).rank < place.rank:
+            if self.schedule.find_position(key).rank < position.rank:
                 newest = key
             else:
                 taken_back.append(key)
         for key in self.orders.load_failed_keys(order.run):
-            if self.schedule.place(key).rank >= place.rank:
+            if self.schedule.find_position(key).rank >= position.rank:
                 taken_back.append(key)
         self.orders.go_back(run=order.run, key=order.key, keys=taken_back, newest=newest)

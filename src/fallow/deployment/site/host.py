@@ -185,9 +185,9 @@ class Host:
         """Describe an instruction by its own and the agreement's terms only."""
         if order is None:
             return "what a message asks for"
-        if order.errand == "deliver":
+        if order.purpose == "deliver":
             return "the delivery of letters"
-        if order.errand == "progress":
+        if order.purpose == "progress":
             return "progress"
         try:
             request, _ = read_request(order)
@@ -226,30 +226,30 @@ class Host:
             raise Refusal(sentence) from error
 
     def _in_turn(self, order: Order) -> Answer:
-        if order.errand == "progress":
+        if order.purpose == "progress":
             self._find_counted(order)
             self._hear_beside_orders(order)
             return self._people.progress(self._office(order.run))
-        place = self._limits.schedule.place(order.key)
+        position = self._limits.schedule.find_position(order.key)
         request: Request | None = None
         to: dict[SiteId, bytes] = {}
-        if order.errand == "request":
+        if order.purpose == "request":
             request, to = read_request(order)
-            self._limits.schedule.check(request, place)
-        if (order.errand == "deliver") != order.key.endswith(DELIVER):
+            self._limits.schedule.check(request, position)
+        if (order.purpose == "deliver") != order.key.endswith(DELIVER):
             raise Refusal(
-                f"the order {order.key} is to {order.errand}, which its key denies"
+                f"the order {order.key} is to {order.purpose}, which its key denies"
             )
         with self._ledger.transaction():
             self._enter(order.run)
             stored = self._ledger.orders.recall(order)
             if stored is not None:
                 return stored
-            self._take_turn(order, place)
+            self._take_turn(order, position)
         try:
             if request is None:
-                return self._bring_letters(order, place)
-            return self._perform(order, request, place, to)
+                return self._bring_letters(order, position)
+            return self._perform(order, request, position, to)
         except BaseException:
             self._site = None  # discard the changes of the instruction
             self._draft.abandon(self._folder.name)
@@ -303,13 +303,13 @@ class Host:
                     f"{latest} was begun with a wrong clock, people at the site can leave it: "
                     "fallow site unlock"
                 )
-            most = RUNS
+            limit = RUNS
             if self._folder.settings.runs is not None:
-                most = self._folder.settings.runs
-            if orders.runs() >= most:
+                limit = self._folder.settings.runs
+            if orders.runs() >= limit:
                 raise Refusal(
                     f"site {self._folder.name} has taken part in {orders.runs()} runs of this study "
-                    f"and allows {most}: raise runs.limit in its site.toml, or leave the study"
+                    f"and allows {limit}: raise runs.limit in its site.toml, or leave the study"
                 )
             store.run = newest or run
             store.trust()
@@ -338,7 +338,7 @@ class Host:
         labels = hold_back(labels, recipe.validation, by_class, seed)
         self._ledger.store.write(name, labels)
 
-    def _take_turn(self, order: Order, place: OrderPlace) -> None:
+    def _take_turn(self, order: Order, position: OrderPlace) -> None:
         """Undo changes that came too late, and check the position of an instruction.
 
         Raises ValueError for an instruction out of order. A run proceeds from step to step, and
@@ -349,14 +349,14 @@ class Host:
         store = self._ledger.store
         site = self._folder.name
         number, newest = orders.find_position(order.run)
-        if order.place < number:
+        if order.number < number:
             raise Refusal(
                 f"site {site} is at exchange {number} and order {order.key} is number "
-                f"{order.place}: this is a replay, or the coordinator's folder was put back"
+                f"{order.number}: this is a replay, or the coordinator's folder was put back"
             )
         if order.key == f"{newest}{DELIVER}":
             return
-        self._back.follow(order, place, newest)
+        self._back.follow(order, position, newest)
         store.settle(self._find_counted(order))
         orders.drop()
         if store.restore():
@@ -381,24 +381,28 @@ class Host:
 
     # -- performing instructions -------------------------------------------------------------
 
-    def _bring_letters(self, order: Order, place: OrderPlace) -> Answer:
-        brought = self._receive(order, place)
+    def _bring_letters(self, order: Order, position: OrderPlace) -> Answer:
+        brought = self._receive(order, position)
         answer: Answer = {"refused": "; ".join(brought.refused.values())}
         return self._finish(order, brought.verb, answer, notes=OrderNotes())
 
     def _perform(
-        self, order: Order, request: Request, place: OrderPlace, to: Mapping[SiteId, bytes]
+        self,
+        order: Order,
+        request: Request,
+        position: OrderPlace,
+        to: Mapping[SiteId, bytes],
     ) -> Answer:
         """Perform a request, and write the reply and all changes in one transaction at the end."""
         check_order(request, self._parts)
         pool = len(self._here(request).pool)
         self._limits.check_receivers(request, to)
-        notes = self._limits.check(order.run, request, place, pool)
+        notes = self._limits.check(order.run, request, position, pool)
         self._check_keys(order, request, to)
         with self._ledger.transaction():
             self._ledger.orders.attempt(order)
             if notes.scored is not None:
-                self._ledger.orders.note_score(order.run, place.step, notes.scored)
+                self._ledger.orders.note_score(order.run, position.step, notes.scored)
         news = read_news(order)
         if news:
             self._ledger.orders.note_news(order.run, news)
@@ -414,7 +418,7 @@ class Host:
             if is_of_people:
                 answer = self._about_people(order, request)
             else:
-                answer = self._by_method(request, place)
+                answer = self._by_method(request, position)
             if request.steps[-1].kind == "relay":
                 answer = seal_letters(order, answer, to)
             answer = self._sign_key(order, request, answer)
@@ -476,27 +480,27 @@ class Host:
                 store.trust()
         return answer
 
-    def _receive(self, order: Order, place: OrderPlace) -> Delivery:
+    def _receive(self, order: Order, position: OrderPlace) -> Delivery:
         """Decrypt, check and store relayed messages."""
         sizes = sizes_of_models(self._made.layout)
         brought = read_delivery(order, self._folder.keys.seal, sizes)
-        senders = brought.letters
-        self._limits.check_delivery(order.key, place, brought.verb, senders)
+        senders = brought.messages
+        self._limits.check_delivery(order.key, position, brought.verb, senders)
         site = self._here()
         ratio = self._agreement.bounds.largest_ratio
         brought = limit_claims(brought, len(site.labeled), ratio)
-        begin_cycle(site, place.cycle, self._agreement.recipe)
-        site.receive(brought.verb, brought.letters)
+        begin_cycle(site, position.cycle, self._agreement.recipe)
+        site.receive(brought.verb, brought.messages)
         return brought
 
-    def _by_method(self, request: Request, place: OrderPlace) -> Answer:
+    def _by_method(self, request: Request, position: OrderPlace) -> Answer:
         site = self._here(request)
-        begin_cycle(site, max(place.cycle, 0), self._agreement.recipe)
+        begin_cycle(site, max(position.cycle, 0), self._agreement.recipe)
         before = site.memory.get("picks")
         with self._fresh_held(site, request):
             answers = perform({site.id: site}, self._made.executor, {site.id: request})
         if site.memory.get("picks") is not before:
-            site.remember(PICKED, {"step": bytes_to_tensor(place.step.encode())})
+            site.remember(PICKED, {"step": bytes_to_tensor(position.step.encode())})
         return answers[site.id]
 
     def _about_people(self, order: Order, request: Request) -> Answer:

@@ -130,11 +130,11 @@ def _read_label(annotation: JsonObject) -> str:
     )
 
 
-def _join(said: object) -> str:
+def _join(value: object) -> str:
     """Return a single value, or several separated by commas."""
-    if isinstance(said, list):
-        return ", ".join(map(str, said))
-    return str(said)
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value)
 
 
 def _read_author(annotation: JsonObject) -> str:

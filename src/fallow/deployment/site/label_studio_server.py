@@ -332,8 +332,8 @@ def sync_label_studio(folder: SiteFolder, ledger: Ledger, show: ShowRow) -> Sync
         lines = []
         for line in list_open_questions(ledger, schema, rows):
             if _name_question(line) not in known:
-                about = {"study": agreement.digest, "site": folder.name}
-                lines.append(about | _describe_sample(line, show))
+                details = {"study": agreement.digest, "site": folder.name}
+                lines.append(details | _describe_sample(line, show))
         server.add_tasks(project, build_tasks(lines, is_class=bool(schema.classes)))
     return Synced(project, len(lines), taken)
 
@@ -361,11 +361,11 @@ def write_interface(classes: Sequence[str], n_images: int = 0) -> str:
         lines.append(f'  <Image name="{name}" value="{value}" zoom="true"/>')
     if not n_images:
         lines.append(f'  <Table name="{SHOWN}" value="$features"/>')
-    about = f'name="{TAG}" toName="{SHOWN}"'
+    attributes = f'name="{TAG}" toName="{SHOWN}"'
     if not classes:
-        lines.append(f'  <TextArea {about} maxSubmissions="1" required="true"/>')
+        lines.append(f'  <TextArea {attributes} maxSubmissions="1" required="true"/>')
         return "\n".join([*lines, "</View>"])
-    lines.append(f'  <Choices {about} choice="single" required="true">')
+    lines.append(f'  <Choices {attributes} choice="single" required="true">')
     for name in dict.fromkeys((*classes, CANNOT_TELL)):
         lines.append(f"    <Choice value={quoteattr(name)}/>")
     return "\n".join([*lines, "  </Choices>", "</View>"])
@@ -406,9 +406,9 @@ def _find_data(task: JsonObject) -> Mapping[str, object]:
     return {}
 
 
-def _name_question(about: Mapping[str, object]) -> tuple[str, str, str]:
+def _name_question(details: Mapping[str, object]) -> tuple[str, str, str]:
     """Return the identification of a labeling task: its example and its cycle."""
-    return str(about.get("id")), str(about.get("row")), str(about.get("cycle"))
+    return str(details.get("id")), str(details.get("row")), str(details.get("cycle"))
 
 
 def _shorten(task: JsonObject, people: Mapping[int, str]) -> JsonObject:

@@ -76,7 +76,7 @@ def list_open_questions(
 ) -> list[JsonObject]:
     """Return the open labeling tasks as lines of a file, in the order of selection."""
     return [
-        _build_line(schema, rows, asked, given=None, guess=guess)
+        _build_line(schema, rows, asked, answer=None, guess=guess)
         for asked in ledger.questions(state="open")
     ]
 
@@ -93,7 +93,7 @@ def export_labels(
     lines: list[JsonObject] = []
     for asked in ledger.questions():
         for answer in asked.answers:
-            lines.append(_build_line(schema, rows, asked, given=answer, guess=guess))
+            lines.append(_build_line(schema, rows, asked, answer=answer, guess=guess))
     return _write(path, lines, schema, as_tasks=as_tasks)
 
 
@@ -111,7 +111,7 @@ def _build_line(
     rows: SiteRows,
     asked: Question,
     *,
-    given: LabelAnswer | None,
+    answer: LabelAnswer | None,
     guess: bool,
 ) -> JsonObject:
     """Return a labeling task as a line of a file.
@@ -123,15 +123,15 @@ def _build_line(
         "label": "",
         "row": asked.row,
         "cycle": asked.cycle,
-        "place": asked.place,
+        "place": asked.position,
         "who": "",
         "at": "",
         "state": asked.state,
     }
-    if given is not None:
-        line["label"] = _label_text(schema, given.value)
-        line["who"] = given.who
-        line["at"] = given.at
+    if answer is not None:
+        line["label"] = _label_text(schema, answer.value)
+        line["who"] = answer.who
+        line["at"] = answer.at
     if guess:
         why = asked.why
         predicted = why.get("predicted")
@@ -192,7 +192,7 @@ class _Line:
     "cannot tell".
     """
 
-    place: str
+    location: str
     row: int
     value: float | None
     who: str
@@ -252,7 +252,7 @@ def import_labels(
                 try:
                     is_new = _record(line, known, ledger=ledger, schema=schema, rows=rows)
                 except ValueError as error:
-                    refused.append(f"{line.place}: {error}")
+                    refused.append(f"{line.location}: {error}")
                     continue
                 if is_new:
                     recorded += 1
@@ -275,7 +275,7 @@ def _parse_file(
     if by == "id":
         row_of_name = {name: row for row, name in enumerate(_list_names(path, rows))}
     most_hints = _bound_hints(len(row_of_name))
-    for place, cells in read_lines(path, by, _other_names(schema, by)):
+    for location, cells in read_lines(path, by, _other_names(schema, by)):
         if not cells["label"]:
             parsed.empty += 1
             continue
@@ -284,10 +284,10 @@ def _parse_file(
             row = _find_row(cells, rows, row_of_name, by=by, with_hint=with_hint)
             value = _parse_label(schema, cells["label"], with_hint=with_hint)
         except ValueError as error:
-            parsed.refused.append(f"{place}: {error}")
+            parsed.refused.append(f"{location}: {error}")
             continue
         name = plain(cells["who"], LONGEST_NAME) or who  # untrusted text that is displayed
-        line = _Line(place=place, row=row, value=value, who=name)
+        line = _Line(location=location, row=row, value=value, who=name)
         parsed.lines.append(line)
     return parsed
 
@@ -343,14 +343,14 @@ def _record(
         )
     if asked.state == "withdrawn":
         raise ValueError(f"{sample} was withdrawn: it takes no labels any more")
-    for given in asked.answers:
-        if given.value != line.value:
+    for answer in asked.answers:
+        if answer.value != line.value:
             raise ValueError(
-                f"{sample} has the label {_label_text(schema, given.value)!r} by {given.who}, "
+                f"{sample} has the label {_label_text(schema, answer.value)!r} by {answer.who}, "
                 f"not {_label_text(schema, line.value)!r}; correct it on the labeling page"
             )
     known[line.row] = ledger.answer(line.row, line.value, line.who, "imported")
-    return all(given.who != line.who for given in asked.answers)
+    return all(answer.who != line.who for answer in asked.answers)
 
 
 def _split_contradictions(
@@ -370,10 +370,10 @@ def _split_contradictions(
             continue
         other = others[0]
         why = (
-            f"sample {rows.ids[row]!r} is {_label_text(schema, first.value)!r} in {first.place} "
-            f"and {_label_text(schema, other.value)!r} in {other.place}; keep one of them"
+            f"sample {rows.ids[row]!r} is {_label_text(schema, first.value)!r} in {first.location} "
+            f"and {_label_text(schema, other.value)!r} in {other.location}; keep one of them"
         )
-        refused += [f"{line.place}: {why}" for line in about_row]
+        refused += [f"{line.location}: {why}" for line in about_row]
     return agreed, refused
 
 

@@ -177,7 +177,7 @@ class RunSchedule:
 
     recipe: Recipe
 
-    def place(self, key: str) -> OrderPlace:
+    def find_position(self, key: str) -> OrderPlace:
         """Return the position of an instruction's key.
 
         Raises ValueError for a key that the configuration does not permit.
@@ -193,22 +193,22 @@ class RunSchedule:
             "agreed recipe leads to"
         )
 
-    def check(self, request: Request, place: OrderPlace) -> None:
+    def check(self, request: Request, position: OrderPlace) -> None:
         """Raise ValueError unless the request has the owner, cycle and round of its key.
 
         If a cycle has several queries, they are numbered consecutively (`Run._query`).
         """
-        cycle = place.cycle
-        if place.kind == "query":
-            cycle = place.cycle * self.recipe.queries_per_cycle + place.part
-        elif place.kind == "initial":
+        cycle = position.cycle
+        if position.kind == "query":
+            cycle = position.cycle * self.recipe.queries_per_cycle + position.part
+        elif position.kind == "initial":
             cycle = 0
-        wanted = (place.owner, cycle, place.round)
+        wanted = (position.owner, cycle, position.round)
         if (request.owner, request.cycle, request.round) != wanted:
             raise Refusal(
                 f"the order {request.key} is of {request.owner!r} in cycle {request.cycle}, round "
-                f"{request.round}; by its key it would be of {place.owner!r} in cycle {cycle}, "
-                f"round {place.round}"
+                f"{request.round}; by its key it would be of {position.owner!r} in cycle {cycle}, "
+                f"round {position.round}"
             )
 
     def _place(

@@ -122,9 +122,9 @@ def _watch(
         if output != [problem]:
             output = [problem]
             say({"event": "coordinator", "problem": problem})
-            about = {"pid": os.getpid(), "since": since, "problem": problem}
+            state = {"pid": os.getpid(), "since": since, "problem": problem}
             try:
-                write_json(folder.path / "live.json", about)
+                write_json(folder.path / "live.json", state)
             except Failed as error:
                 say({"event": "state", "why": f"{error}; this site goes on"})
         if stop.wait(min(LOOK, copies.every)):

@@ -24,12 +24,12 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Policy of the page: no external content and no scripts."""
 
 
-def render_files(trail: Trail, about: dict[str, object]) -> dict[str, bytes]:
+def render_files(trail: Trail, summary: dict[str, object]) -> dict[str, bytes]:
     """Return the content of each file by name. ``about`` is the manifest's description."""
     return {
-        PAGE: _render_page(trail, about),
+        PAGE: _render_page(trail, summary),
         TABLE: _render_table(trail),
-        RECORDS: _render_records(trail, about),
+        RECORDS: _render_records(trail, summary),
     }
 
 
@@ -43,9 +43,9 @@ def _render_table(trail: Trail) -> bytes:
     return text.getvalue().encode()
 
 
-def _render_records(trail: Trail, about: dict[str, object]) -> bytes:
+def _render_records(trail: Trail, summary: dict[str, object]) -> bytes:
     """Return a JSON object with each entry on its own line."""
-    head = json.dumps(about, ensure_ascii=False)
+    head = json.dumps(summary, ensure_ascii=False)
     kinds = json.dumps(KINDS, ensure_ascii=False)
     names = ("part", "function", "reveals", "seen_by")
     may_leave = [dict(zip(names, line, strict=True)) for line in trail.disclosures]
@@ -58,11 +58,11 @@ def _render_records(trail: Trail, about: dict[str, object]) -> bytes:
     return text.encode()
 
 
-def _render_page(trail: Trail, about: dict[str, object]) -> bytes:
+def _render_page(trail: Trail, summary: dict[str, object]) -> bytes:
     text = _template().render(
         trail=trail,
         title=trail.title,
-        about=about,
+        about=summary,
         kinds=KINDS,
         policy=POLICY,
         counts=_count(trail),

@@ -46,7 +46,7 @@ class Checked:
     differs from the signed one.
     """
 
-    about: Mapping[str, str]
+    details: Mapping[str, str]
     faults: Sequence[str]
 
 
@@ -120,8 +120,8 @@ def read_key(text: str) -> PublicKey:
 
 def _read_key_of_site(file: Path) -> PublicKey:
     try:
-        found = json.loads(read_bytes(file, "give the join.json of the site"))
-        key, name, study = (str(found[field]) for field in ("verify", "name", "study"))
+        content = json.loads(read_bytes(file, "give the join.json of the site"))
+        key, name, study = (str(content[field]) for field in ("verify", "name", "study"))
     except (
         UnicodeDecodeError,
         json.JSONDecodeError,
@@ -171,7 +171,7 @@ def verify_audit(folder: Path, public: PublicKey) -> Checked:
     reported in ``faults``.
     """
     manifest = _read_manifest(folder, public)
-    details = manifest.about
+    details = manifest.details
     is_of_role = public.role in (None, details["role"])
     is_of_name = public.name in (None, details["party"])
     if not is_of_role or not is_of_name:
@@ -204,7 +204,7 @@ class _Sum:
 class _Manifest:
     """Signed manifest. ``files`` has all `FILES` by name."""
 
-    about: Mapping[str, str]
+    details: Mapping[str, str]
     files: Mapping[str, _Sum]
 
 
@@ -234,14 +234,14 @@ def _read_manifest(folder: Path, public: PublicKey) -> _Manifest:
         ) from error
 
 
-def _parse_manifest(found: Mapping[str, Any]) -> _Manifest:
+def _parse_manifest(content: Mapping[str, Any]) -> _Manifest:
     """Parse a manifest. Raises KeyError, TypeError or ValueError for an invalid one."""
-    details = {name: found[name] for name in ABOUT}
+    details = {name: content[name] for name in ABOUT}
     files = {}
     for name in FILES:
-        said = found["files"][name]
-        files[name] = _Sum(sha256=said["sha256"], lines=said["lines"])
-        texts = [said["sha256"], *said["lines"], *details.values()]
+        entry = content["files"][name]
+        files[name] = _Sum(sha256=entry["sha256"], lines=entry["lines"])
+        texts = [entry["sha256"], *entry["lines"], *details.values()]
         if not all(isinstance(text, str) for text in texts):
             raise TypeError
     if details["role"] not in ("site", "coordinator"):

@@ -10,7 +10,7 @@ from fallow.report.figures.style import FAINT, INK, STYLE, add_tip, new_figure
 from fallow.study.forecast import MORE, Forecast
 
 PLACES = 60
-"""So many places of a curve are drawn."""
+"""Number of points at which a curve is drawn."""
 COLOR = "#0b5a94"
 
 
@@ -29,8 +29,8 @@ def draw_forecast(
     labels = np.linspace(forecast.points[0].labels, forecast.labels + more, PLACES)
     result = [curve.error(label) for label in labels]
     middle = _scores(forecast, [item.middle for item in result])
-    low = _scores(forecast, [each.low for each in result])
-    high = _scores(forecast, [each.high for each in result])
+    low = _scores(forecast, [interval.low for interval in result])
+    high = _scores(forecast, [interval.high for interval in result])
     axes.fill_between(labels, low, high, color=COLOR, alpha=0.15, linewidth=0)
     axes.plot(labels, middle, color=COLOR)
     scores = _scores(forecast, [point.error for point in forecast.points])

@@ -62,18 +62,18 @@ def rounds(study: StudyRecords) -> Figure | None:
 
 
 @mpl.rc_context(STYLE)
-def trade(study: StudyRecords, found: Sequence[SiteOutcome]) -> Figure:
+def trade(study: StudyRecords, outcomes: Sequence[SiteOutcome]) -> Figure:
     """Accuracy against the variance between sites, and against what a site receives."""
     figure, (left, right) = new_figure(3.4, columns=2)
-    for outcome in found:
+    for outcome in outcomes:
         _draw_dot(left, study, outcome, outcome.variance)
         _draw_dot(right, study, outcome, outcome.received / MEGABYTE)
-    _fit_megabytes(right, [outcome.received / MEGABYTE for outcome in found])
+    _fit_megabytes(right, [outcome.received / MEGABYTE for outcome in outcomes])
     left.set_title("Test accuracy, mean over sites, %")
     left.set_xlabel("Variance between sites, percent²")
     right.set_xlabel("Received by a site, MB")
     right.set_xlim(left=0)
-    key_above(figure, study, [outcome.strategy for outcome in found])
+    key_above(figure, study, [outcome.strategy for outcome in outcomes])
     return figure
 
 

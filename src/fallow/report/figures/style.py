@@ -48,10 +48,10 @@ _VARIABLES = {
 }
 
 MOST = 8
-"""So many strategies are told apart in a figure; of more, the others are faint."""
+"""Number of strategies with colors of their own. Others are drawn faintly."""
 
 AXES_SHARE = 0.78
-"""So much of a figure's height are the axes, about."""
+"""Approximate fraction of a figure's height that the axes take."""
 
 WIDTH = 5.4
 """Inches of a figure.  On a telephone a figure is as wide as the screen, so the narrower it is drawn,
@@ -77,7 +77,7 @@ _COLORS = (
 )
 _MARKERS = "osD^vPX*"
 _TIP = "tip:"
-"""What the id of a mark starts with that says something when it is pointed at."""
+"""Prefix of the ID of a mark with a tooltip."""
 
 STYLE: dict[RcKeyType, Any] = {
     "svg.fonttype": "none",
@@ -109,7 +109,7 @@ STYLE: dict[RcKeyType, Any] = {
     "figure.facecolor": "none",
     "axes.facecolor": "none",
 }
-"""What a function that draws stands in: ``@mpl.rc_context(STYLE)``."""
+"""Style of the figures, for functions decorated with ``@mpl.rc_context(STYLE)``."""
 
 
 @dataclass(frozen=True)
@@ -288,8 +288,10 @@ def _place(x: float) -> str:
 
 
 def add_tip(axes: Axes, x: float, y: float, text: str) -> None:
-    """What is said of a place in a figure when it is pointed at: an invisible mark whose id, which
-    `to_svg` turns into a title, carries the text."""
+    """Add a tooltip: an invisible mark whose ID contains the text.
+
+    `to_svg` converts the ID to a title.
+    """
     (mark,) = axes.plot([x], [y], "o", markersize=11, alpha=0, scalex=False, scaley=False)
     mark.set_gid(_TIP + quote(text, safe=""))
 
@@ -419,13 +421,13 @@ def to_svg(figure: Figure, key: str, description: str) -> str:
     return f'{opening} role="img" aria-label="{escape(description)}">{rest}'.strip()
 
 
-def _tip(found: re.Match[str]) -> str:
+def _tip(match: re.Match[str]) -> str:
     """A mark that says something when it is pointed at."""
-    return f'<g class="tip"><title>{escape(unquote(found[1]))}</title>'
+    return f'<g class="tip"><title>{escape(unquote(match[1]))}</title>'
 
 
-def _split_font(found: re.Match[str]) -> str:
+def _split_font(match: re.Match[str]) -> str:
     """The size, and the weight if there is one, of a font that is written in one property."""
-    if not found[1]:
-        return f"font-size: {found[2]}"
-    return f"font-weight: {found[1]}; font-size: {found[2]}"
+    if not match[1]:
+        return f"font-size: {match[2]}"
+    return f"font-weight: {match[1]}; font-size: {match[2]}"

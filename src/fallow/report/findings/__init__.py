@@ -1,1 +1,1 @@
-"""What papers conclude from such studies, computed again from the records of one or several."""
+"""Findings of papers, recomputed from the records of one or several studies."""

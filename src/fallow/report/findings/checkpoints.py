@@ -9,7 +9,7 @@ import numpy as np
 from fallow.study.records import StudyRecords
 
 
-def marks(cycles: Sequence[int], most: int) -> tuple[int, ...]:
+def marks(cycles: Sequence[int], limit: int) -> tuple[int, ...]:
     """The cycles at 1/most, 2/most, ..., all of the way to the last one; fewer if there are fewer.
 
     cycles: ascending.  Cycle 0, before any query, is none unless it is the only one.
@@ -24,21 +24,21 @@ def marks(cycles: Sequence[int], most: int) -> tuple[int, ...]:
         return ()
 
     nearest = set()
-    for step in range(1, most + 1):
-        wanted = after_queries[-1] * step / most
+    for step in range(1, limit + 1):
+        wanted = after_queries[-1] * step / limit
         distances = {cycle: abs(cycle - wanted) for cycle in after_queries}
         nearest.add(min(distances, key=distances.__getitem__))
     return tuple(sorted(nearest))
 
 
-def checkpoints(study: StudyRecords, most: int) -> tuple[int, ...]:
+def checkpoints(study: StudyRecords, limit: int) -> tuple[int, ...]:
     """The marks among the cycles that every strategy with a final score has."""
     scored = [strategy for strategy in study.strategies if study.final(strategy)]
     if not scored:
         return ()
     cycles = [set(study.curve(strategy)) for strategy in scored]
     common = set.intersection(*cycles)
-    return marks(sorted(common), most)
+    return marks(sorted(common), limit)
 
 
 def is_even(study: StudyRecords) -> bool:

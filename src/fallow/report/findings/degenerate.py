@@ -11,7 +11,7 @@ from fallow.study.records import RunRecords, StudyRecords
 
 ROUNDING = 1e-9
 STILL_FALLING = 0.01
-"""Of the loss of a model that knows nothing, in a round: training has not converged."""
+"""Decrease of the loss per round, relative to a constant model, that means no convergence."""
 
 
 def predicts_one_class(cell: RunRecords) -> bool:
@@ -79,8 +79,10 @@ def describe_convergence(study: StudyRecords) -> str:
 
 
 def _find_fall(study: StudyRecords, strategy: str) -> float | None:
-    """By how much the training loss falls in a round at the end, in units of the loss of a model
-    that knows nothing: the mean over seeds; None where it was not measured twice."""
+    """Return the final decrease of the training loss per round, relative to a constant model.
+
+    The result is the mean over seeds, or None if the loss was measured less than twice.
+    """
     falls = []
     for cell in study.of(strategy):
         losses = {}

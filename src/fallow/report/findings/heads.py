@@ -1,5 +1,8 @@
-"""What leave-one-out said of heads in closed form: how good they are, whether the grid of penalties
-was wide enough, and which classes no head has seen."""
+"""Leave-one-out results of closed-form classifiers.
+
+They include the estimated quality, whether the grid of penalties was wide enough, and classes
+without labels.
+"""
 
 from __future__ import annotations
 

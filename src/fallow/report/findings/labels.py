@@ -28,7 +28,7 @@ Value = Callable[[Record], float | None]
 
 def over_cycles(study: StudyRecords, strategy: str, value: Value) -> dict[int, list[float]]:
     """Cycle -> one value per seed, of the last record of each cycle; without what is absent."""
-    found: dict[int, list[float]] = {}
+    counts: dict[int, list[float]] = {}
     for cell in study.of(strategy):
         for cycle in cell.cycles:
             row = cell.last_of(cycle)
@@ -36,8 +36,8 @@ def over_cycles(study: StudyRecords, strategy: str, value: Value) -> dict[int, l
                 continue
             number = value(row)
             if number is not None:
-                found.setdefault(cycle, []).append(number)
-    return dict(sorted(found.items()))
+                counts.setdefault(cycle, []).append(number)
+    return dict(sorted(counts.items()))
 
 
 def _imbalance(row: Record) -> Imbalance | None:

@@ -24,7 +24,7 @@ DRAWS = 2000
 """Bootstrap draws."""
 
 LEVEL = 0.95
-"""Of an interval."""
+"""Confidence level of an interval."""
 
 Floats = NDArray[np.float64]
 BySite = Mapping[str, float]
@@ -48,7 +48,7 @@ class SiteOutcome:
     lowest: float
     below_local: float | None
     received: float
-    most: float
+    largest: float
     models: float | None
 
 
@@ -112,12 +112,12 @@ def site_scores(study: StudyRecords, strategy: str) -> dict[int, BySite]:
 
 def _rows_by_seed(study: StudyRecords, strategy: str) -> dict[int, Record]:
     """Seed -> the record whose per-site scores count."""
-    found = {}
+    rows = {}
     for cell in study.of(strategy):
         row = scores_row(cell)
         if row is not None:
-            found[cell.seed] = row
-    return found
+            rows[cell.seed] = row
+    return rows
 
 
 def local_of(study: StudyRecords) -> str | None:
@@ -163,7 +163,7 @@ def _outcome(study: StudyRecords, strategy: str) -> SiteOutcome:
         lowest=fmean(min(of_sites.values()) for of_sites in scores),
         below_local=share_below_local(study, strategy),
         received=mean_received,
-        most=fmean(max(of_sites) for of_sites in received),
+        largest=fmean(max(of_sites) for of_sites in received),
         models=models,
     )
 

@@ -70,8 +70,10 @@ class Hub:
     without a reply are sent again. Replies to a message that `send` has replaced are ignored.
     """
 
-    def __init__(self, place: Path, say: Say = stay_silent, silence: float = AGAIN) -> None:
-        self.place = place
+    def __init__(
+        self, folder: Path, say: Say = stay_silent, silence: float = AGAIN
+    ) -> None:
+        self.place = folder
         self.say = say
         self._silence = silence
         self._lock = Lock()

@@ -111,12 +111,12 @@ def _end_with(parent: int) -> None:
 
 def _guard(module: str, name: str, guarded: Callable[[Any], Any]) -> None:
     """Replace a function of Flower. Fails if Flower has changed, so that no guard is lost."""
-    place = importlib.import_module(module)
-    if not callable(getattr(place, name, None)):
+    namespace = importlib.import_module(module)
+    if not callable(getattr(namespace, name, None)):
         raise SystemExit(
             f"this version of Flower has no {module}.{name}; install flwr 1.41 or 1.42"
         )
-    setattr(place, name, guarded(getattr(place, name)))
+    setattr(namespace, name, guarded(getattr(namespace, name)))
 
 
 def let_apps_start() -> None:

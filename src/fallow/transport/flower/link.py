@@ -76,7 +76,7 @@ class FlowerLink:
             nodes = {name: node for name, node in self._nodes.items() if name != site}
         self.admit(nodes)
 
-    def limit(self, most: Callable[[SiteId], int]) -> None:
+    def limit(self, bound: Callable[[SiteId], int]) -> None:
         """Do nothing: Flower reads a message before its size can be checked."""
 
     def send(self, messages: Mapping[SiteId, bytes]) -> None:

@@ -39,7 +39,7 @@ class Superlink:
         folder: Path,
         address: str,
         tls: Tls,
-        place: Path,
+        run_folder: Path,
         say: Say = stay_silent,
     ) -> None:
         self._folder = folder.absolute()
@@ -49,7 +49,7 @@ class Superlink:
             raise ValueError(f"{address!r} is no address to listen at; write host:port")
         self._port = int(port)
         commands = write_commands(self._folder / "bin", COMMANDS)
-        env = environment(self._folder / "home", [commands], place)
+        env = environment(self._folder / "home", [commands], run_folder)
         self._child = Child(
             "superlink",
             self._line,

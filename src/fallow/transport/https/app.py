@@ -198,12 +198,12 @@ class Application:
             await _respond(send, 200, message, {}, closes=False)
 
     async def _wait(
-        self, site: SiteId, poll: Poll, gone: asyncio.Future[None]
+        self, site: SiteId, poll: Poll, disconnected: asyncio.Future[None]
     ) -> bytes | None:
         """Return the next message to a site, or None after `WAIT` or if the client is gone."""
         loop = asyncio.get_running_loop()
         end = loop.time() + WAIT
-        while not (poll.is_replaced or gone.done()):
+        while not (poll.is_replaced or disconnected.done()):
             poll.changed.clear()
             message = self.mailbox.find(site, poll.at_work)
             left = end - loop.time()
@@ -211,7 +211,7 @@ class Application:
                 return message
             changed = asyncio.ensure_future(_wait_for(poll.changed))
             await asyncio.wait(
-                {changed, gone}, timeout=left, return_when=asyncio.FIRST_COMPLETED
+                {changed, disconnected}, timeout=left, return_when=asyncio.FIRST_COMPLETED
             )
             changed.cancel()
         return None
@@ -220,9 +220,9 @@ class Application:
         self, head: Head, gate: Gate, receive: Receive, send: Send
     ) -> None:
         """Read a reply and pass it on."""
-        most = self.largest(head.site)
-        if head.length > most:
-            raise Refused(413, f"an answer of this site has at most {most} bytes")
+        limit = self.largest(head.site)
+        if head.length > limit:
+            raise Refused(413, f"an answer of this site has at most {limit} bytes")
         if not self.mailbox.is_open(head.site, head.order):
             raise Refused(410, "nobody waits for this answer")
         before = self._uploads.get(head.site)

@@ -234,10 +234,10 @@ class Caller:
 class Opened(AsyncExitStack):
     """Connections of a cancelled request, which httpx does not close during the TLS handshake."""
 
-    async def note(self, event: str, about: Mapping[str, Any]) -> None:
+    async def note(self, event: str, details: Mapping[str, Any]) -> None:
         """Record progress events of a request from httpx."""
         if event == "connection.connect_tcp.complete":
-            self.push_async_callback(about["return_value"].aclose)
+            self.push_async_callback(details["return_value"].aclose)
 
 
 async def _read(response: httpx.Response) -> bytes:

@@ -239,8 +239,8 @@ def find_network(peer: tuple[object, ...] | None) -> str:
     return str(ip_network((address, bits), strict=False))
 
 
-def _close_oldest(group: dict[Gate, None], most: int) -> None:
-    while len(group) > most:
+def _close_oldest(group: dict[Gate, None], limit: int) -> None:
+    while len(group) > limit:
         oldest = next(iter(group))
         del group[oldest]
         oldest.close()

@@ -100,9 +100,9 @@ class HttpsLink:
         self._thread.start()
         return self
 
-    def limit(self, most: Callable[[SiteId], int]) -> None:
+    def limit(self, bound: Callable[[SiteId], int]) -> None:
         """Set the largest size of a site's reply in bytes. Larger replies are not read."""
-        self._most = most
+        self._most = bound
 
     def revoke(self, site: SiteId) -> None:
         """Reject all further requests of a site."""

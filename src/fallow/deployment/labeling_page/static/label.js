@@ -54,9 +54,9 @@ async function look() {
     if (!answer.ok || answer.redirected) throw new Error();
     const news = await answer.json();
     if (waits !== undefined && news.waiting) return location.replace("/");
-    const said = document.getElementById("said");
+    const summary = document.getElementById("summary");
     const bar = document.getElementById("bar");
-    if (said && said.textContent !== news.said) said.textContent = news.said;
+    if (summary && summary.textContent !== news.summary) summary.textContent = news.summary;
     if (bar) Object.assign(bar, { max: news.asked || 1, value: news.done });
     tell(waits === undefined ? changed(news) : "");
   } catch {

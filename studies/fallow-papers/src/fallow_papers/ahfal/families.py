@@ -50,10 +50,11 @@ def build_strategy(strategy: str, known: Known) -> Query | None:
 
 
 def family(strategy: str, known: Known = NOTHING) -> Family | None:
-    """Whose predictions decide: both models' where its contract needs both, else those of the model
-    that its field ``model`` names, else of the one it needs.
+    """Return the model whose predictions a strategy uses: "local", "global" or "both".
 
-    ``None`` where no model is read, where true labels are, or where the strategy is unknown.
+    The result is "both" if the declaration requires both models. Otherwise, it is the value of the
+    field ``model`` or the required model. It is ``None`` for a strategy that is unknown, uses no
+    model or reads true labels.
 
     >>> family("entropy"), family("entropy:model=global"), family("logo"), family("random")
     ('local', 'global', 'both', None)

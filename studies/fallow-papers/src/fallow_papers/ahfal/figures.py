@@ -58,14 +58,14 @@ def _zero(axes: Axes) -> None:
 
 
 @mpl.rc_context(STYLE)
-def tradeoff(found: Tradeoff, unit: str) -> Figure:
+def tradeoff(values: Tradeoff, unit: str) -> Figure:
     """Each family minus the local-only one against alpha, with intervals over seeds."""
     figure, (axes,) = new_figure(3.2)
     _zero(axes)
     alphas: set[float] = set()
-    for i, (kind, points) in enumerate(found.points.items()):
+    for i, (kind, points) in enumerate(values.points.items()):
         alphas.update(point.alpha for point in points)
-        shift = 1.03 ** (2 * i - len(found.points) + 1)  # intervals beside one another
+        shift = 1.03 ** (2 * i - len(values.points) + 1)  # intervals beside one another
         errors = [point.errors for point in points]
         look = LOOKS[kind]
         axes.errorbar(
@@ -82,15 +82,15 @@ def tradeoff(found: Tradeoff, unit: str) -> Figure:
     axes.set_xticks([], minor=True)
     axes.set_xlabel("Dirichlet alpha: sites differ (left), sites are alike (right)")
     axes.set_title(f"Minus strategies of the local model only, {unit}")
-    _families(figure, list(found.points))
+    _families(figure, list(values.points))
     return figure
 
 
 @mpl.rc_context(STYLE)
-def slopes(found: Slopes) -> Figure:
+def slopes(values: Slopes) -> Figure:
     """The least-squares line of each family, over means of equally many points."""
     figure, (axes,) = new_figure(3.4)
-    for kind, line in found.lines.items():
+    for kind, line in values.lines.items():
         x = np.array([cv for cv, _ in line.bins])
         means = [accuracy for _, accuracy in line.bins]
         look = LOOKS[kind]
@@ -98,7 +98,7 @@ def slopes(found: Slopes) -> Figure:
         axes.plot(x, means, look.marker, color=look.color, alpha=0.6)
     axes.set_xlabel("How unevenly sites hold a class: CV of its counts")
     axes.set_title("Test accuracy of a class, %")
-    _families(figure, list(found.lines))
+    _families(figure, list(values.lines))
     return figure
 
 

@@ -17,7 +17,7 @@ CODES = {
     "PlainNoise": "noise-stability",
     "NaNKSAS": "ksas",
 }
-"""What its public code runs, and the strategy in whose place."""
+"""Variants of the public code, and the strategy that each replaces."""
 
 
 def sections() -> Sections:

@@ -135,19 +135,19 @@ def _tradeoff(sweep: Sequence[StudyRecords], key: str) -> Blocks:
     ]
 
 
-def _describe_tradeoff(found: Tradeoff, unit: str) -> str:
+def _describe_tradeoff(values: Tradeoff, unit: str) -> str:
     """The difference of each family at the first and at the last alpha."""
     tradeoff = []
-    for kind, points in found.points.items():
+    for kind, points in values.points.items():
         at = [f"{p.difference:+.2f} {unit} at alpha {p.alpha:g}" for p in points]
         tradeoff.append(f"{FAMILIES[kind]}: {', '.join(at)}")
     return f"Minus strategies of the local model only. {'; '.join(tradeoff)}."
 
 
-def _points(found: Tradeoff) -> Table:
+def _points(values: Tradeoff) -> Table:
     """The points of the figure in numbers."""
     rows = []
-    for kind, points in found.points.items():
+    for kind, points in values.points.items():
         for point in points:
             difference = with_interval(point.difference, point.interval, 2)
             name = FAMILIES[kind].capitalize()
@@ -156,35 +156,35 @@ def _points(found: Tradeoff) -> Table:
     return Table("Minus strategies of the local model only", header, rows, words=2)
 
 
-def class_slopes(found: Slopes, study: StudyRecords, key: str) -> Blocks:
+def class_slopes(values: Slopes, study: StudyRecords, key: str) -> Blocks:
     """AHFAL's Figure 3, with the slopes in numbers."""
     rows = []
-    for kind, line in found.lines.items():
+    for kind, line in values.lines.items():
         difference = NOTHING
-        if kind in found.steeper:
-            steeper, interval = found.steeper[kind]
+        if kind in values.steeper:
+            steeper, interval = values.steeper[kind]
             difference = with_interval(steeper, interval, 2)
         slope = with_interval(line.slope, line.interval, 2)
         rows.append([FAMILIES[kind].capitalize(), slope, difference, str(line.points)])
     header = ["Family", "Slope [95 %]", "Minus local only [95 %]", "Points"]
-    if all(line.interval for line in found.lines.values()):
-        drawn = f"Intervals: the {found.runs} runs (study and seed) drawn again with replacement."
+    if all(line.interval for line in values.lines.values()):
+        drawn = f"Intervals: the {values.runs} runs (study and seed) drawn again with replacement."
     else:
         drawn = (
-            f"Intervals need {FEWEST} runs or more to draw again; there are {found.runs}."
+            f"Intervals need {FEWEST} runs or more to draw again; there are {values.runs}."
         )
     caption = (
         "A line that falls less steeply loses less on classes that few sites hold. Least "
         "squares over all classes, strategies and seeds; marks are means of equally many "
         "points, ordered by CV."
     )
-    output = [f"{FAMILIES[kind]} {line.slope:+.2f}" for kind, line in found.lines.items()]
+    output = [f"{FAMILIES[kind]} {line.slope:+.2f}" for kind, line in values.lines.items()]
     words = (
         f"Accuracy of a class over how unevenly sites hold it. Slopes: {', '.join(output)}."
     )
-    members = {kind: line.strategies for kind, line in found.lines.items()}
+    members = {kind: line.strategies for kind, line in values.lines.items()}
     return [
-        show_figure(draw.slopes(found), f"{key}-slopes", caption, alt=words),
+        show_figure(draw.slopes(values), f"{key}-slopes", caption, alt=words),
         Table("Points of accuracy per unit of CV", header, rows),
         Note(f"{drawn} {who(study, members)}"),
     ]

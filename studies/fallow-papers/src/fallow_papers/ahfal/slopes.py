@@ -19,7 +19,7 @@ DRAWS = 2000
 """Bootstrap draws."""
 
 LEVEL = 0.95
-"""Of an interval."""
+"""Confidence level of an interval."""
 
 FEWEST = 5
 """Fewer runs than this are not drawn from."""
@@ -63,7 +63,7 @@ def least_squares(x: Floats, y: Floats) -> tuple[float, float]:
 
 
 def _sums(x: Floats, y: Floats) -> Floats:
-    """What a slope needs of its points: sums over runs are sums of these."""
+    """Return the sufficient statistics of a slope, which add up over runs."""
     return np.array([len(x), x.sum(), y.sum(), (x * x).sum(), (x * y).sum()])
 
 

@@ -101,21 +101,21 @@ def _draw(axes: Axes, links: Tensor, dropped: Tensor, right: int) -> None:
 
 
 @mpl.rc_context(STYLE)
-def rounds(study: StudyRecords, found: Mapping[str, Sequence[Graphs]]) -> Figure | None:
+def rounds(study: StudyRecords, graphs: Mapping[str, Sequence[Graphs]]) -> Figure | None:
     """Absent links over rounds, and beside them links from sites with flipped labels, or without
     any such site the share of links that are answered."""
-    runs = [run for of_strategy in found.values() for run in of_strategy]
+    runs = [run for of_strategy in graphs.values() for run in of_strategy]
     if max(len(run.by_round) for run in runs) < 2:
         return None
     figure, (left, right) = new_figure(3.0, columns=2)
-    drawn = _lines(left, study, found, absent)
+    drawn = _lines(left, study, graphs, absent)
     left.set_title("Absent links, % (own link present)")
     bases = [run.base for run in runs if not math.isnan(run.base)]  # of flipped sites
     if not bases:
-        _lines(right, study, found, reciprocity)
+        _lines(right, study, graphs, reciprocity)
         right.set_title("Links answered, %")
     else:
-        _lines(right, study, found, wrong)
+        _lines(right, study, graphs, wrong)
         right.set_title("Links from flipped sites, %")
         base = 100 * max(bases)
         right.axhline(base, color=INK, linestyle=(0, (5, 3)), linewidth=1.2)
@@ -151,14 +151,14 @@ def reciprocity(run: Graphs, turn: int) -> float:
 def _lines(
     axes: Axes,
     study: StudyRecords,
-    found: Mapping[str, Sequence[Graphs]],
+    graphs: Mapping[str, Sequence[Graphs]],
     value: Callable[[Graphs, int], float],
 ) -> list[str]:
     """A line for each strategy with a graph; which were drawn."""
     look = looks(study)
-    drawn = [q for q in look if q in found]
+    drawn = [q for q in look if q in graphs]
     for strategy in drawn:
-        by_round = over_rounds(found[strategy], value)
+        by_round = over_rounds(graphs[strategy], value)
         if by_round:
             shown = [[100 * v for v in values] for values in by_round.values()]
             spread_line(axes, [t + 1 for t in by_round], shown, look[strategy], band=False)

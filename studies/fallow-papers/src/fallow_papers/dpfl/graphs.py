@@ -1,6 +1,6 @@
-"""Who received from whom: the graphs of a run over its rounds, and what papers measure of them.
+"""Collaboration graphs of a run over its rounds, and the measures that papers report.
 
-Rows of a graph are receivers, columns senders.  Measured of the last cycle of a run.
+Rows of a graph are receivers, columns are senders. Measures are of the last cycle of a run.
 """
 
 from __future__ import annotations
@@ -174,8 +174,8 @@ def classes_of(study: StudyRecords, run: Graphs) -> Tensor | None:
     part = study.partitions.get(run.seed)
     if part is None or sorted(part.sites) != list(run.sites):
         return None
-    held = dict(zip(part.sites, part.matrix, strict=True))
-    return torch.tensor([held[site] for site in run.sites])
+    counts = dict(zip(part.sites, part.matrix, strict=True))
+    return torch.tensor([counts[site] for site in run.sites])
 
 
 def at(
@@ -224,7 +224,7 @@ def links_and_dropped(run: Graphs, turn: int) -> tuple[Tensor, Tensor]:
     return graph, candidates & ~graph
 
 
-def snapshots(run: Graphs, most: int) -> list[int]:
+def snapshots(run: Graphs, limit: int) -> list[int]:
     """At most so many rounds of a run, evenly spread, the first and the last among them.
 
     >>> none = torch.zeros(0)
@@ -232,7 +232,7 @@ def snapshots(run: Graphs, most: int) -> list[int]:
     [0, 3, 6, 9]
     """
     turns = sorted(run.by_round)
-    n = min(most, len(turns))
+    n = min(limit, len(turns))
     last = len(turns) - 1
     shown = []
     for i in range(n):

@@ -1,4 +1,4 @@
-"""What readers of DPFL call the fields of its training method."""
+"""Names in the DPFL paper for the fields of its training algorithm."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from fallow_papers.dpfl.labels import field_words
 
 
 def sections() -> Sections:
-    """Who learns from whom."""
+    """Collaboration graphs."""
     from fallow_papers.dpfl.sections import SECTIONS
 
     return SECTIONS

@@ -16,7 +16,7 @@ from fallow_papers.dpfl.graphs import GraphMeasures, Graphs
 
 
 def graphs(study: StudyRecords, key: str) -> Blocks:
-    """Who received from whom, and what papers measure of it; nothing without recorded graphs."""
+    """Return the collaboration graphs and their measures, or nothing without recorded graphs."""
     result = find.all_graphs(study)
     if not result:
         return []
@@ -54,11 +54,11 @@ def _describe_links(run: Graphs) -> str:
     )
 
 
-def _numbers(study: StudyRecords, found: dict[str, list[Graphs]]) -> list[Block]:
+def _numbers(study: StudyRecords, graphs: dict[str, list[Graphs]]) -> list[Block]:
     """The first and the last recorded graph of every strategy in numbers."""
     rows: list[list[str]] = []
     marks: list[str] = []
-    for strategy, runs in found.items():
+    for strategy, runs in graphs.items():
         label = label_of(strategy, study.study)
         first = find.at(study, runs, lambda run: run.first)
         last = find.at(study, runs, lambda run: run.last)
@@ -69,7 +69,7 @@ def _numbers(study: StudyRecords, found: dict[str, list[Graphs]]) -> list[Block]
         rows.append([label, "first", *_cells(first)])
         marks.append("")
         rows.append([label, "last", *_cells(last)])
-    base = find.mean([run.base for runs in found.values() for run in runs])
+    base = find.mean([run.base for runs in graphs.values() for run in runs])
     header = [
         "Method",
         "Round",
@@ -90,19 +90,19 @@ def _numbers(study: StudyRecords, found: dict[str, list[Graphs]]) -> list[Block]
         "Churn: mean Jaccard distance of a site's senders from the recorded round before. Most "
         "receivers: of one sender, the hot spot of a network. Class distance: total variation of "
         f"classes between a site and its senders; between any two sites it is "
-        f"{_apart(study, found)}."
+        f"{_apart(study, graphs)}."
     )
     if not math.isnan(base):
         text += f" By chance, {100 * base:.0f} % of links would come from sites with flipped labels."
-    said = []
-    for strategy, runs in found.items():
+    sentences = []
+    for strategy, runs in graphs.items():
         share = find.mean([run.conflicts for run in runs])
         if not math.isnan(share):
-            said.append(f"{label_of(strategy, study.study)} {100 * share:.1f} %")
-    if said:
+            sentences.append(f"{label_of(strategy, study.study)} {100 * share:.1f} %")
+    if sentences:
         text += (
             " Joining and leaving both gained, so that a coin decided, in so many of the visits: "
-            f"{', '.join(said)}."
+            f"{', '.join(sentences)}."
         )
     return [Table("Graphs", header, rows, words=2, classes=marks), Note(text)]
 
@@ -127,9 +127,9 @@ def _number(value: float, digits: int) -> str:
     return f"{value:.{digits}f}"
 
 
-def _apart(study: StudyRecords, found: dict[str, list[Graphs]]) -> str:
+def _apart(study: StudyRecords, graphs: dict[str, list[Graphs]]) -> str:
     """The mean class distance of any two sites, over seeds."""
-    seeds = {run.seed: run for runs in found.values() for run in runs}
+    seeds = {run.seed: run for runs in graphs.values() for run in runs}
     values = []
     for run in seeds.values():
         matrix = find.classes_of(study, run)

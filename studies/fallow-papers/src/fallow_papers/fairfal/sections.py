@@ -108,8 +108,8 @@ def _choice(group: Sequence[StudyRecords]) -> Blocks:
     for study in group:
         for pair, c in compare_final_scores(study, model_pairs(study.strategies)):
             value = with_interval(c.shift, None, digits_of(study))
-            place = (pair.what, alpha_of(study), rho_of(study))
-            cells[place] = f"{ahead(study, c)} ({value})"
+            key = (pair.what, alpha_of(study), rho_of(study))
+            cells[key] = f"{ahead(study, c)} ({value})"
 
     rows = []
     for strategy in dict.fromkeys(strategy for strategy, _, _ in cells):

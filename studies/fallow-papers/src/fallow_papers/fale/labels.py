@@ -1,4 +1,4 @@
-"""What readers of FALE call its strategies."""
+"""Names of strategies in the FALE paper."""
 
 from __future__ import annotations
 

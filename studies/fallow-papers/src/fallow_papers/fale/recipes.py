@@ -141,6 +141,6 @@ RECIPES = [
         budget=60,
     ),
     IMAGES,
-    *(of(name, *about) for name, about in SETS.items()),
-    *(mini(of(name, *about)) for name, about in {**SETS, **OTHERS}.items()),
+    *(of(name, *fields) for name, fields in SETS.items()),
+    *(mini(of(name, *fields)) for name, fields in {**SETS, **OTHERS}.items()),
 ]

@@ -86,7 +86,7 @@ def _count_text(count: Count) -> str:
 
 
 def printed_tallies(study: StudyRecords, subject: str) -> list[Tally]:
-    """What the study's published table says of the subject on the study's data."""
+    """Return the published results of the subject on the study's data."""
     where = study.study.published
     tables = study.study.known.published
     if not where or where["table"] not in tables.names("tallies"):
@@ -126,12 +126,12 @@ def wins_across(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Bl
 
 
 def _table_over_studies(
-    subject: str, found: Sequence[tuple[StudyRecords, Matches]]
+    subject: str, results: Sequence[tuple[StudyRecords, Matches]]
 ) -> Table:
     """Studies down, rivals across, as in FALE's Table 2."""
     counts: list[dict[str, Count]] = []  # of each study, by rival
     published: dict[tuple[str, str], Tally] = {}  # by data set and rival: each once
-    for study, block in found:
+    for study, block in results:
         counts.append({rival.strategy: rival.count for rival in block.rivals})
         prints = printed_tallies(study, subject)
         for rival in block.rivals:
@@ -141,7 +141,7 @@ def _table_over_studies(
     rivals = list(dict.fromkeys(strategy for of_study in counts for strategy in of_study))
 
     rows = []
-    for (study, _), of_study in zip(found, counts, strict=True):
+    for (study, _), of_study in zip(results, counts, strict=True):
         cells = [str(of_study.get(strategy, NOTHING)) for strategy in rivals]
         rows.append([study.study.name, *cells, str(total(of_study.values()))])
     marks = [""] * len(rows)
@@ -158,7 +158,7 @@ def _table_over_studies(
         rows.append(["Published", *cells, str(total(published.values()))])
         marks.append("")
 
-    first = found[0][0].study
+    first = results[0][0].study
     header = ["Study", *(label_of(strategy, first) for strategy in rivals), "All"]
     return Table(label_of(subject, first), header, rows, classes=marks)
 

@@ -21,7 +21,7 @@ CHECKPOINTS = 10
 
 
 class Counted(Protocol):
-    """What has wins, ties and losses: also a printed tally."""
+    """Object with wins, ties and losses, such as a published tally."""
 
     @property
     def win(self) -> int: ...

@@ -48,7 +48,7 @@ class ServerPart(Controller):
         """Close every connection."""
         self._exit.close()
 
-    def process_result_of_unknown_task(self, *about: object, **more: object) -> None:
+    def process_result_of_unknown_task(self, *args: object, **more: object) -> None:
         """Do nothing: this job has no tasks."""
 
     def _carry(self, site: str, fields: Fields) -> bool:

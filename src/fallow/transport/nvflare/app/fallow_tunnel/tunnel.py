@@ -58,7 +58,7 @@ class Connection:
 
     def read_all(self, carry: Carry) -> None:
         """Send all received data to the other end until either end closes."""
-        place = 0
+        number = 0
         is_taken = True
         while is_taken:
             try:
@@ -67,16 +67,16 @@ class Connection:
                 return
             if not piece:
                 return
-            fields = {"do": BYTES, "name": self.name, "place": place, "bytes": piece}
+            fields = {"do": BYTES, "name": self.name, "place": number, "bytes": piece}
             is_taken = carry(fields)
-            place += 1
+            number += 1
 
-    def write(self, place: int, piece: bytes) -> bool:
+    def write(self, number: int, piece: bytes) -> bool:
         """Write a piece from the other end. Returns False if it is out of order or cannot be
         written.
         """
         with self._lock:
-            if place != self._expected:
+            if number != self._expected:
                 return False
             self._expected += 1
             try:
@@ -95,9 +95,9 @@ class Connection:
 class Connections:
     """Connections of one end by name. ``each`` and ``most`` limit them per site and in total."""
 
-    def __init__(self, each: int = EACH, most: int = ALL) -> None:
-        self._each = each
-        self._most = most
+    def __init__(self, per_source: int = EACH, total: int = ALL) -> None:
+        self._each = per_source
+        self._most = total
         self._lock = Lock()
         self._open: dict[str, Connection] = {}
         self._is_closed = False
@@ -164,11 +164,11 @@ class Connections:
 
 def _write_piece(connection: Connection, fields: Fields) -> bool:
     """Write a piece. Returns False for an invalid one."""
-    place = fields.get("place")
+    number = fields.get("place")
     piece = fields.get("bytes")
-    if type(place) is not int or type(piece) is not bytes or len(piece) > PIECE:
+    if type(number) is not int or type(piece) is not bytes or len(piece) > PIECE:
         return False
-    return connection.write(place, piece)
+    return connection.write(number, piece)
 
 
 class Entrance:

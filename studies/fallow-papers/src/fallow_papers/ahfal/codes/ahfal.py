@@ -154,9 +154,9 @@ class RatioAHFAL:
         shares = [1 / view.classes] * view.classes
         if total > 0:
             shares = [float(t) / total for t in target]
-        held = self.count_labels(view)
-        quota = allocate(n, held, shares, present=[cap > 0 for cap in caps])
-        return spill(n, quota, held, shares, caps=caps)
+        n_labeled = self.count_labels(view)
+        quota = allocate(n, n_labeled, shares, present=[cap > 0 for cap in caps])
+        return spill(n, quota, n_labeled, shares, caps=caps)
 
     def count_labels(self, view: View) -> list[int]:
         """The site's labeled rows per class, as this strategy counts them."""

@@ -9,7 +9,7 @@ AT_ONCE = 5  # labels that a class without any gets first
 FEW = 3  # a rest this small is handed out one by one
 
 
-def ratios(held: Sequence[int], shares: Sequence[float]) -> list[float]:
+def ratios(n_labeled: Sequence[int], shares: Sequence[float]) -> list[float]:
     """A class's share of the site's labels over its share of the federation's.
 
     0 at a site without labels; infinite for a class that nobody else has.
@@ -17,11 +17,11 @@ def ratios(held: Sequence[int], shares: Sequence[float]) -> list[float]:
     >>> ratios([0, 10, 30], [0.5, 0.25, 0.25])
     [0.0, 1.0, 3.0]
     """
-    total = sum(held)
+    total = sum(n_labeled)
     if not total:
-        return [0.0] * len(held)
+        return [0.0] * len(n_labeled)
     result = []
-    for n, share in zip(held, shares, strict=True):
+    for n, share in zip(n_labeled, shares, strict=True):
         if share:
             result.append(n / total / share)
         else:
@@ -30,7 +30,7 @@ def ratios(held: Sequence[int], shares: Sequence[float]) -> list[float]:
 
 
 def allocate(
-    n: int, held: Sequence[int], shares: Sequence[float], present: Sequence[bool]
+    n: int, n_labeled: Sequence[int], shares: Sequence[float], present: Sequence[bool]
 ) -> list[int]:
     """``n`` labels over the classes that are ``present`` in the pool (at least one).
 
@@ -44,14 +44,14 @@ def allocate(
     [12, 6, 2]
     """
     classes = [c for c, is_there in enumerate(present) if is_there]
-    missing = [c for c in classes if held[c] == 0]
-    ratio = ratios(held, shares)
-    future = sum(held) + n
-    counts = _counts(held)
+    missing = [c for c in classes if n_labeled[c] == 0]
+    ratio = ratios(n_labeled, shares)
+    future = sum(n_labeled) + n
+    counts = _counts(n_labeled)
     if missing and len(missing) <= n:
         quota = _missing_first(n, ratio, classes, missing)
     else:
-        quota = [0 for _ in held]
+        quota = [0 for _ in n_labeled]
         for c in classes:
             quota[c] = max(0, math.ceil(shares[c] * future - counts[c]))
     if sum(quota) > n:
@@ -69,12 +69,12 @@ def allocate(
     return quota
 
 
-def _counts(held: Sequence[int]) -> list[float]:
+def _counts(n_labeled: Sequence[int]) -> list[float]:
     """Labels per class as the public code has them: their share, times how many there are."""
-    total = sum(held)
+    total = sum(n_labeled)
     if total == 0:
-        return [0.0] * len(held)
-    return [count / total * total for count in held]
+        return [0.0] * len(n_labeled)
+    return [count / total * total for count in n_labeled]
 
 
 def _missing_first(
@@ -121,7 +121,7 @@ def _in_steps(n: int, ratio: Sequence[float], classes: Sequence[int]) -> list[in
 
 
 def _portion(ratio: float) -> float:
-    """Of what is left, for a class that is so far below its share."""
+    """Return the fraction of the rest for a class at this ratio of its share."""
     if ratio < 0.5:
         return 0.5
     if ratio < 0.8:
@@ -132,7 +132,7 @@ def _portion(ratio: float) -> float:
 def spill(
     n: int,
     quota: Sequence[int],
-    held: Sequence[int],
+    n_labeled: Sequence[int],
     shares: Sequence[float],
     caps: Sequence[int],
 ) -> list[int]:
@@ -142,7 +142,7 @@ def spill(
     [2, 4, 3]
     """
     filled = [min(q, cap) for q, cap in zip(quota, caps, strict=True)]
-    ratio = ratios(held, shares)
+    ratio = ratios(n_labeled, shares)
     for c in sorted(range(len(caps)), key=lambda c: ratio[c]):
         filled[c] += min(n - sum(filled), caps[c] - filled[c])
     return filled
