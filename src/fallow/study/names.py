@@ -275,7 +275,7 @@ def labels(
     >>> list(labels(["random", "random@training=closed-form"], {}).values())
     ['random + FedAvg', 'random + closed-form']
     """
-    found = {}
+    labels_of = {}
     strategies = list(strategies)
     usual = fold_name(training.partition(":")[0])
     own = [ParsedStrategy.parse(name) for name in strategies if not is_bound(name)]
@@ -287,8 +287,8 @@ def labels(
             words = label(strategy, names, training, known=known)
             if are_mixed and _is_bare(strategy, names, training, known):
                 words = f"{words} + {_describe_trainer(training, known)}"
-            found[strategy] = words
-    taken = Counter(found.values())
+            labels_of[strategy] = words
+    taken = Counter(labels_of.values())
     full = {}
     for strategy, words in labels_of.items():
         if taken[words] > 1:
