@@ -271,11 +271,11 @@ def describe_wrong_value(
         return f"{path or loc[-1]} is missing; it must be {describe_kind(hint)}"
     value = show_value(first["input"])
     if is_dataclass(hint) and getattr(hint, "__name__", "") not in PLAIN:
-        parts = [_join(place, field.name) for field in fields(hint)]
-        return f"{place} is {value}; it has parts, which are set one by one: {join_words(parts)}"
+        parts = [_join(path, field.name) for field in fields(hint)]
+        return f"{path} is {value}; it has parts, which are set one by one: {join_words(parts)}"
     if isinstance(first["input"], int) and abs(first["input"]) > sys.float_info.max:
         value = "beyond all numbers"
-    return f"{place or 'it'} is {value}; it must be {describe_kind(hint)}"
+    return f"{path or 'it'} is {value}; it must be {describe_kind(hint)}"
 
 
 def _join(path: str, name: str) -> str:
