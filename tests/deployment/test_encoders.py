@@ -265,9 +265,9 @@ def test_a_study_whose_fields_are_given_has_no_choice_by_labels(leader: Leader) 
 
 
 def test_units_of_features_come_after_the_encoder(leader: Leader) -> None:
-    leader.host._made.methods["scaling"].of_features(
-        leader.ask("0/initial/features", "scaling")
-    )
+    units: Answer = {"mean": torch.zeros(8), "std": torch.ones(8)}
+    step = Step("keep", "features", units)
+    assert asked(leader, "0/initial/features/0", "scaling", step) is None
     refused = asked(leader, "0/initial/encoder/0", "encoder", Step("sum", "moments", {}))
     assert refused is not None
 
