@@ -72,9 +72,9 @@ def test_the_demo_installs_fallow_alone_and_tests_add_the_tools_of_development(
 
     assert find_installed("demo") == ["."]
     assert find_installed("demo") == []
-    assert find_installed("test") == [".[dev]"]
+    assert find_installed("test") == [".[dev]", "studies/fallow-papers"]
     assert find_installed("lint") == []
     (tmp_path / ".venv" / ".installed").unlink()
     (tmp_path / ".venv" / ".installed-dev").unlink()
-    assert find_installed("test") == [".[dev]"]
+    assert find_installed("test") == [".[dev]", "studies/fallow-papers"]
     assert find_installed("demo") == []

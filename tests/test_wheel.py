@@ -70,21 +70,23 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the wheel lies, as an installer would put it."""
+    """A folder with the wheel and the packages it needs, as an installer would put them."""
     place = tmp_path_factory.mktemp("installed")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(place)  # noqa: S202 - the wheel that was built above
+    for package in Path(sysconfig.get_path("purelib")).iterdir():
+        if "fallow" not in package.name and not (place / package.name).exists():
+            (place / package.name).symlink_to(package)
     return place
 
 
 def run(installed: Path, folder: Path, *words: str) -> str:
     """The installed command: by a Python that does not know this checkout."""
     python = getattr(sys, "_base_executable", sys.executable)
-    places = (str(installed), sysconfig.get_path("purelib"))
     done = subprocess.run(
         [python, "-P", "-m", "fallow", *words],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
+        env={**os.environ, "PYTHONPATH": str(installed)},
         capture_output=True,
         text=True,
         check=False,

@@ -12,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fallow import strategies
 from fallow.cli.lists import kinds
 from fallow.core.build import find
+from fallow.core.names import OWN
 from tests.cli.conftest import Command
 
 COMPARE = ("compare", "tiny.toml", "--jobs", "1")
@@ -39,7 +41,7 @@ def test_methods_are_spelled_as_in_the_documents_and_found_by_that_name(
     names = {row["name"] for row in rows if row["kind"] != "code"}
     assert names == documented.keys()
     for row in rows:
-        find(kinds().get(row["kind"], ()), row["name"])
+        find(kinds().get(row["kind"], strategies), row["name"], OWN)
 
 
 @pytest.mark.parametrize("command", ["algorithms", "datasets", "recipes"])

@@ -271,7 +271,7 @@ def simulate(world: Federation, folder: Path) -> tuple[Run, list[Record]]:
 def lines(labels: Any) -> list[tuple[Any, ...]]:
     """Ledger lines in the order of rows, with weights that may differ in the last digits."""
     return [
-        (at.row, at.value, at.cycle, at.held, pytest.approx(at.weight, rel=1e-9))
+        (at.row, at.value, at.cycle, at.is_validation, pytest.approx(at.weight, rel=1e-9))
         for at in sorted(labels)
     ]
 

@@ -56,11 +56,11 @@ class Sum:
         self.keys = {site: bytes_to_tensor(public_half(new_secret())) for site in OTHERS}
         self.signed = {site: self.sign(site, self.identities[site]) for site in OTHERS}
 
-    def sign(self, site: str, secret: bytes, about: Masked = ABOUT, run: str = "") -> str:
+    def sign(self, site: str, secret: bytes, masked: Masked = ABOUT, run: str = "") -> str:
         study = self.leader.site.agreement.digest
         order = Order(study, run or self.leader.run, site, "", 0)
         return (
-            sign_sum_key(secret, order, site, about, self.keys[site])
+            sign_sum_key(secret, order, site, masked, self.keys[site])
             .numpy()
             .tobytes()
             .hex()
@@ -99,15 +99,15 @@ def test_a_site_signs_its_own_key_for_this_sum_alone(asked: Sum) -> None:
         "study": site.agreement.digest,
         "run": RUN,
         "site": SITE,
-        "about": ABOUT,
+        "masked": ABOUT,
     }
     check_sum_key(site.keys.verify, signature, key=asked.own["key"], **about)
     others: tuple[dict[str, Any], ...] = (
         {"study": "0" * 32},
         {"run": SECOND},
         {"site": "south"},
-        {"about": replace(ABOUT, attempt=1)},
-        {"about": replace(ABOUT, exchange="0/train/0/2")},
+        {"masked": replace(ABOUT, attempt=1)},
+        {"masked": replace(ABOUT, exchange="0/train/0/2")},
     )
     for other in others:
         with pytest.raises(ValueError, match="is not signed by that site"):
@@ -134,8 +134,8 @@ def test_keys_without_signatures_are_refused(asked: Sum) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        {"about": replace(ABOUT, attempt=1)},
-        {"about": replace(ABOUT, exchange="0/train/1/0")},
+        {"masked": replace(ABOUT, attempt=1)},
+        {"masked": replace(ABOUT, exchange="0/train/1/0")},
         {"run": SECOND},
     ],
     ids=["attempt", "exchange", "run"],

@@ -199,7 +199,7 @@ class Remote:
     # -- keys of secure sums ----------------------------------------------------------------
 
     def _check_signature(
-        self, site: SiteId, cohort: Masked, answer: Answer, signature: object
+        self, site: SiteId, masked: Masked, answer: Answer, signature: object
     ) -> str:
         """Return the signature of a public key in hexadecimal digits.
 
@@ -213,7 +213,7 @@ class Remote:
             study=self.study,
             run=self.run,
             site=site,
-            cohort=cohort,
+            masked=masked,
             key=answer["key"],
         )
         return signed.hex()

@@ -36,10 +36,10 @@ def find_shown(request: Request) -> Masked | None:
 
 
 def sign_sum_key(
-    secret: bytes, order: Order, site: SiteId, cohort: Masked, key: object
+    secret: bytes, order: Order, site: SiteId, masked: Masked, key: object
 ) -> Tensor:
     """Return the signature, (64,) uint8, of ``site``'s public key for a sum."""
-    statement = _state(order.study, order.run, site, cohort, key)
+    statement = _state(order.study, order.run, site, masked, key)
     return bytes_to_tensor(sign(secret, statement)[:SIGNATURE])
 
 
@@ -50,17 +50,17 @@ def check_sum_key(
     study: str,
     run: str,
     site: SiteId,
-    cohort: Masked,
+    masked: Masked,
     key: object,
 ) -> None:
     """Verify the signature of ``site``'s public key for a sum with the identity key ``public``.
 
     Raises Refusal for an invalid signature.
     """
-    statement = _state(study, run, site, cohort, key)
+    statement = _state(study, run, site, masked, key)
     if not _is_signed(public, signature, statement):
         raise Refusal(
-            f"the public key of site {site} for attempt {cohort.attempt} at {cohort.exchange} is not "
+            f"the public key of site {site} for attempt {masked.attempt} at {masked.exchange} is not "
             "signed by that site: it was changed on its way, or is of another sum"
         )
 
@@ -78,13 +78,13 @@ def join_proofs(
     return proofs
 
 
-def check_proofs(order: Order, cohort: Masked) -> dict[SiteId, bytes]:
+def check_proofs(order: Order, masked: Masked) -> dict[SiteId, bytes]:
     """Return the identity keys of the other sites of a sum after verifying their signatures.
 
     Raises Refusal for a missing or invalid signature.
     """
     identities: dict[SiteId, bytes] = {}
-    for site, key in sorted(cohort.keys.items()):
+    for site, key in sorted(masked.keys.items()):
         if site == order.site:
             continue
         proof = _read_proof(order, site)
@@ -100,7 +100,7 @@ def check_proofs(order: Order, cohort: Masked) -> dict[SiteId, bytes]:
             study=order.study,
             run=order.run,
             site=site,
-            cohort=cohort,
+            masked=masked,
             key=key,
         )
     return identities
@@ -185,7 +185,7 @@ def _state_seal(study: str, site: SiteId, key: bytes) -> bytes:
     return "\n".join((SEAL_PURPOSE, study, site, key.hex())).encode()
 
 
-def _state(study: str, run: str, site: SiteId, cohort: Masked, key: object) -> bytes:
+def _state(study: str, run: str, site: SiteId, masked: Masked, key: object) -> bytes:
     shown = tensor_to_bytes(key, f"the public key of site {site}")
-    lines = (PURPOSE, study, run, site, cohort.exchange, str(cohort.attempt), shown.hex())
+    lines = (PURPOSE, study, run, site, masked.exchange, str(masked.attempt), shown.hex())
     return "\n".join(lines).encode()
