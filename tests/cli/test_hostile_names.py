@@ -61,7 +61,9 @@ def _write_evil_study(root: Path) -> Path:
         part = json.loads(file.read_text())
         part |= {"sites": sites, "classes": [f"{i}{EVIL}" for i in range(4)]}
         file.write_text(json.dumps(part))
-    rewrite(root, lambda record, _: {"recipe": EVIL, "cohort": sites, EVIL: EVIL})
+    named_by_others = {"notes": {EVIL: EVIL}, "versions": {EVIL: EVIL}}
+    named_by_others |= {"training": EVIL, "executor": EVIL}
+    rewrite(root, lambda record, _: {"recipe": EVIL, "cohort": sites} | named_by_others)
     return root
 
 
@@ -216,12 +218,22 @@ def test_tables_of_a_terminal_obey_no_name(study: Path) -> None:
     assert "[link=http://x]z" in re.sub(r"\s", "", shown)
 
 
+def test_a_field_that_no_record_has_is_refused_in_a_line_that_steers_nothing(
+    tmp_path: Path,
+) -> None:
+    root = write_study(tmp_path / "s", ("random",), 1, 1, None)
+    rewrite(root, lambda record, _: {EVIL: EVIL})
+    with pytest.raises(ValueError, match="is not a field; known: accuracy") as refused:
+        read_study(root)
+    assert not any(is_unfit(sign) for sign in str(refused.value))
+
+
 def test_a_strategy_that_is_no_line_is_refused_in_a_sentence(tmp_path: Path) -> None:
     for name in ("a\nb", "a\x1b[1m", "..", ""):
         root = write_study(tmp_path / "s", ("random",), 1, 1, None)
         about = json.loads((root / "study.json").read_text()) | {"strategies": [name]}
         (root / "study.json").write_text(json.dumps(about))
-        with pytest.raises(ValueError, match="is no strategy"):
+        with pytest.raises(ValueError, match="must be the name of a strategy"):
             read_study(root)
         for file in root.glob("cells/*/*/*"):
             file.unlink()
