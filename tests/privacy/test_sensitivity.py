@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import fallow
+import fallow_papers
 from fallow import strategies, training
 from fallow.core.banks import Layout
 from fallow.core.contract import Contract
@@ -31,7 +32,7 @@ from fallow.sites.view import SiteView
 from fallow.training import FedAvg, personal
 from fallow_papers.ahfal import codes
 
-SOURCE = Path(fallow.__file__).parent
+SOURCES = (Path(fallow.__file__).parent, Path(fallow_papers.__file__).parent)
 ROOMS = (strategies, training, personal, codes)
 CLASSES, POOL = 3, 2
 MODEL = Linear((2,), CLASSES).to(torch.float64)
@@ -201,7 +202,7 @@ def test_nothing_builds_a_release_but_a_verb_that_says_so() -> None:
     """A verb without the annotation would not be found here."""
     known = {f"{method.__name__}.{verb}" for method, verb in RELEASING}
     outcome = set()
-    for path in sorted(SOURCE.rglob("*.py")):
+    for path in sorted(path for folder in SOURCES for path in folder.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         if "Release(" not in text:
             continue
