@@ -65,9 +65,10 @@ def test_labels_to_an_accuracy_are_interpolated_and_the_fewest_come_first(
     study = read_study(folder)
     table = final_table(study)
     assert describe_labels_to(study, table, 0.8) == (
-        "Labels to 80 % accuracy: ahfal 28, random 35, entropy + closed-form more than 40."
+        "Labels to 80 % accuracy: ahfal + FedAvg 28, random + FedAvg 35, "
+        "entropy + closed-form more than 40."
     )
-    assert "ahfal at most 20, " in describe_labels_to(study, table, 0.3)
+    assert "ahfal + FedAvg at most 20, " in describe_labels_to(study, table, 0.3)
 
 
 @pytest.mark.parametrize(
