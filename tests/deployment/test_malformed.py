@@ -13,6 +13,9 @@ import numpy as np
 import pytest
 import torch
 
+from fallow.core.client import Declaration
+from fallow.core.composites import Fields
+from fallow.core.values import Count, Real
 from fallow.storage.packing import pack, unpack
 from fallow.transport.envelope import Reply, open_order, open_reply, sign_message
 from fallow.transport.wire import pack_request, unpack_request
@@ -135,8 +138,11 @@ def test_a_round_goes_on_with_the_rest_whatever_one_site_sends(
 def test_an_answer_over_which_a_check_stumbles_ends_no_exchange() -> None:
     """What nobody foresaw is held against its site, and the others go on."""
     there = federation(Asker(), THREE, Waits(2.0, quorum=2))
-    there.remote.border.rows = {"b": torch.ones(2)}  # type: ignore[dict-item]  # in no order
-    there.signing["b"].change = lambda order, answer: {**answer, "n": 1.0}
+    fields = Fields({"x": Real("columns"), "n": Count(of="rows")})
+    there.remote.border.declared = {
+        "query": {"plain": Declaration("plain", "sum", "", returns=fields)}
+    }
+    there.remote.border.labels = {"b": None}  # type: ignore[dict-item]  # no number
     total = there.ask("0/train/0").sum("plain")
     assert int(total["sites"]) == 2
     assert "has another form than those of this version" in there.refusals["b"]
