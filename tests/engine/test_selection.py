@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core.products import block_rows, flatten, has_device, taking_products_on
+from fallow.core.products import block_rows, has_device, taking_products_on, to_device
 from fallow.core.streams import stream
 from fallow.engine.device import say_nothing
 from fallow.engine.placement import DeviceFailed, Placement
@@ -113,7 +113,7 @@ def test_a_cluster_that_lost_all_rows_begins_anew_at_a_far_one() -> None:
 
 def test_double_precision_stays_on_the_processor_where_a_device_has_none() -> None:
     with taking_products_on(torch.device("mps")):
-        assert flatten(rows()).device == torch.device("cpu")
+        assert to_device(rows()).device == torch.device("cpu")
 
 
 # -- memory, and a device that fails ---------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Device for the expensive products of a query: distances and cosines of many examples.
 
-Query strategies do not depend on it.  Their helpers pass examples through `place` before products,
+Query strategies do not depend on it.  Their helpers pass examples through `to_device` before products,
 and return results on the CPU, where all random draws and selections happen.  The caller of a client
 function selects the device with `taking_products_on`.
 """
@@ -24,9 +24,9 @@ def taking_products_on(device: torch.device | None) -> Iterator[None]:
     """Compute products on a device in this context; None: on the device of the examples.
 
     >>> with taking_products_on(torch.device("meta")):
-    ...     place(torch.ones(2, 3)).device
+    ...     to_device(torch.ones(2, 3)).device
     device(type='meta')
-    >>> place(torch.ones(2, 3)).device
+    >>> to_device(torch.ones(2, 3)).device
     device(type='cpu')
     """
     before = _PLACE.set(device)
@@ -36,7 +36,7 @@ def taking_products_on(device: torch.device | None) -> Iterator[None]:
         _PLACE.reset(before)
 
 
-def flatten(rows: Tensor) -> Tensor:
+def to_device(rows: Tensor) -> Tensor:
     """Move examples to the device of products.
 
     Double precision stays on the CPU if the device does not support it.
@@ -53,7 +53,7 @@ def has_device() -> bool:
 
 
 def block_rows(limit: int, columns: int) -> int:
-    """Return the number of rows of a block with ``columns`` columns: at most ``most``.
+    """Return the number of rows of a block with ``columns`` columns: at most ``limit``.
 
     On a device it is also limited to `CELLS` numbers, because all sites share its memory.
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.products import flatten
+from fallow.core.products import to_device
 from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
 from fallow.strategies.base import (
@@ -114,8 +114,8 @@ def frank_wolfe(
     length = (x.square().sum(1) * z.square().sum(1)).sqrt()  # σ_n of the paper
     is_free = length > 0
     total = float(length.sum())
-    x_there = flatten(x)
-    z_there = flatten(z)
+    x_there = to_device(x)
+    z_there = to_device(z)
     u = ((x @ (x.T @ z)) * z).sum(1)
     v = torch.zeros_like(length)
     s = 0.0

@@ -19,7 +19,7 @@ from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
-from fallow.core.products import flatten
+from fallow.core.products import to_device
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer
 from fallow.core.values import Count, Indicator, LabelCount, NonNegative, Real, Whole
@@ -443,8 +443,8 @@ def read_outlook(total: Mapping[str, Tensor], with_prices: bool) -> tuple[float,
 def kernel(x: Tensor, landmarks: Tensor, sigma: float) -> Tensor:
     """Return exp(-|x - m|² / 2σ²) in float32: examples (n, D), landmarks (M, D) -> (n, M)."""
     middle = landmarks.mean(0)
-    rows = flatten((x - middle.to(x.dtype)).float())
-    short = flatten((landmarks - middle).float())
+    rows = to_device((x - middle.to(x.dtype)).float())
+    short = to_device((landmarks - middle).float())
     half = short.square().sum(1) / 2
     far = torch.addmm(half, rows, short.T, alpha=-1)
     far += rows.square().sum(1)[:, None] / 2

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
-from fallow.core.products import flatten
+from fallow.core.products import to_device
 from fallow.core.streams import stream
 from fallow.core.types import Answer, State, Value
 from fallow.core.values import Kind, NonNegative, Optional, Real
@@ -328,11 +328,11 @@ def nearest_center(x: Tensor, centers: Tensor) -> Tensor:
     """
     check_clusters(len(centers))
     middle = centers.mean(0)  # a shift changes no distance and reduces rounding
-    short = flatten((centers - middle).to(x.dtype))
+    short = to_device((centers - middle).to(x.dtype))
     half = short.square().sum(1) / 2
     result = [torch.empty(0, dtype=torch.int64)]
     for block in torch.split(x, CHUNK):
-        rows = flatten(block - middle.to(x.dtype))
+        rows = to_device(block - middle.to(x.dtype))
         near = torch.addmm(half, rows, short.T, alpha=-1)  # (b, K)
         result.append(near.argmin(1).cpu())
     return torch.cat(result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fallow.core.products import block_rows, flatten
+from fallow.core.products import block_rows, to_device
 from fallow.strategies.parts.kcenter import CHUNK, EXACT
 from fallow.strategies.parts.magnitude import within_reach
 
@@ -38,7 +38,7 @@ def _density(x: Tensor, k: int) -> Tensor:
     if len(x) < EXACT:
         y = x.double()
     y = within_reach(y, y.dtype)
-    y = flatten(y - y.mean(0))  # centering reduces rounding of squares
+    y = to_device(y - y.mean(0))  # centering reduces rounding of squares
     half = y.square().sum(1) / 2
     scores = []
     first = 0  # position of the first example of the block

@@ -8,7 +8,7 @@ from typing import Protocol, final
 import torch
 from torch import Tensor
 
-from fallow.core.products import block_rows, flatten
+from fallow.core.products import block_rows, to_device
 from fallow.strategies.parts.top import first_best, order_ties
 
 CHUNK = 1024  # examples per block of distances: no m x n matrix is built
@@ -46,7 +46,7 @@ class Features:
         half = x.square().sum(1) / 2
         is_far = ~half.isfinite()
         half = half.masked_fill(is_far, torch.inf)
-        return Features(flatten(store_rows(x, is_far)), flatten(half))
+        return Features(to_device(store_rows(x, is_far)), to_device(half))
 
     def at(self, rows: Tensor) -> Features:
         return Features(by_columns(self.x[rows]), self.half[rows])
@@ -102,7 +102,7 @@ class Gradients:
         half = half.masked_fill(is_far, torch.inf)
         q = store_rows(q, is_far)
         z = store_rows(z, is_far)
-        return Gradients(flatten(q), flatten(z), flatten(half))
+        return Gradients(to_device(q), to_device(z), to_device(half))
 
     def at(self, rows: Tensor) -> Gradients:
         return Gradients(

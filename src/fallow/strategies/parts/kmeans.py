@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from fallow.core.products import flatten, has_device
+from fallow.core.products import has_device, to_device
 from fallow.strategies.parts.kcenter import CHUNK, Features, by_columns
 from fallow.strategies.parts.kmeanspp import k_means_pp
 from fallow.strategies.parts.magnitude import within_reach
@@ -68,7 +68,7 @@ def _draw_start(x: Tensor, k: int, generator: torch.Generator) -> Tensor:
     """Draw ``k`` distant examples from a sample: (m, d) -> (k, d)."""
     sample = x[torch.randperm(len(x), generator=generator)[: SAMPLE * k]]
     half = sample.square().sum(1) / 2
-    points = Features(flatten(by_columns(sample)), flatten(half))
+    points = Features(to_device(by_columns(sample)), to_device(half))
     return sample[k_means_pp(points, k, generator, first=0)]
 
 
@@ -79,7 +79,7 @@ def _take_steps(x: Tensor, start: Tensor) -> Tensor:
     x: (m, d), start: (k, d) -> (m,) int64.  Distances are computed on the device of products; means
     are computed on the CPU in double precision, so results do not depend on the device.
     """
-    rows = flatten(x)
+    rows = to_device(x)
     centers = start
     cluster = torch.full((len(x),), -1)
     still = STILL * float(x.double().var(0, correction=0).mean())

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from fallow.core.products import flatten
+from fallow.core.products import to_device
 from fallow.strategies.parts.kcenter import CHUNK, EXACT
 
 CELLS = 2**24  # cosines of a block: 64 MB in single precision
@@ -74,7 +74,7 @@ def _unit_rows(x: Tensor) -> Tensor:
     """Scale examples to length 1, on the device of products; small sets in double precision."""
     if len(x) < EXACT:
         x = x.double()
-    return normalize(flatten(x))
+    return normalize(to_device(x))
 
 
 def _cosines(rows: Tensor) -> Iterator[Tensor]:
