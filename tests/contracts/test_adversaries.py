@@ -41,7 +41,7 @@ METHODS += [
     *(ClosedForm(delta=1e-5), Scaling(True, True), Scaling(True, True, of_cells=True)),
     *(Filling(Missing()), Retention(FedAvg()), Audit(), Audit(secure_sum=True)),
     *(MinNewLabels(counts_all=True), encoders.Convolution(), encoders.Fourier()),
-    encoders.Timm(network="x"),
+    *(encoders.Timm(network="x"), encoders.HashedText(columns=2)),
 ]
 FUNCTIONS = {
     f"{type(method).__name__}.{item.name}:{item.operation}": item

@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import fallow as fl
@@ -61,7 +62,7 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
     return found
 
 
-def run_small(strategy: Any, algorithm: Any, data: str, **settings: Any) -> None:
+def run_small(strategy: Any, algorithm: Any, data: Any, **settings: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         sites = fl.Federation(data, fl.IID(), sites=3)
@@ -122,4 +123,18 @@ def test_encoders_and_scaling_send_what_they_declare(faults: Faults) -> None:
     run_small("random", "fedavg", "diabetes")
     run_small("random", "closed-form", "digits", encoder="convolution")
     run_small("random", "closed-form", "iris", encoder="fourier:features=8")
+    assert faults == []
+
+
+@pytest.mark.parametrize("others", [0, 1, 2])
+def test_an_encoder_of_texts_sends_what_it_declares(others: int, faults: Faults) -> None:
+    columns: dict[str, list[Any]] = {
+        "note": [f"{word} on day {day}" for day in range(30) for word in ("fever", "fine")],
+        "age": list(range(20, 80)),
+        "constant": [3.0] * 60,
+    }
+    chosen = list(columns)[: others + 1]
+    frame = pd.DataFrame({**columns, "state": ["ill", "well"] * 30})
+    data = fl.from_frame(frame, label="state", columns=chosen)
+    run_small("random", "closed-form", data, encoder="hashed-text")
     assert faults == []

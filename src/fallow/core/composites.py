@@ -375,6 +375,51 @@ class Moments(Composite):
         }
 
 
+@final
+@dataclass(frozen=True)
+class Documents(Composite):
+    """Number of examples, of examples with each hashed n-gram, and moments of the other columns.
+
+    grams: number of hashed n-grams of an example; the other columns of a table come before them.
+    """
+
+    grams: int
+
+    def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
+        others = sizes.get("cells", 0) - self.grams
+        size: Dims = others if others >= 0 else "columns"
+        return {
+            "rows": Count(of="rows"),
+            "documents": Count(self.grams, of="rows"),
+            "columns": Real(size),
+            "squares": NonNegative(size),
+        }
+
+    def find_fault(self, parts: Parts, known: Known) -> str | None:
+        rows = float(parts["rows"])
+        most = float(parts["documents"].max())
+        if most > rows + 2 * known.room:
+            return f"documents is {most:g}, more texts than the {rows:g} rows have"
+        return Moments("columns", "squares", "columns").find_fault(parts, known)
+
+    def note(self, parts: Parts) -> dict[str, float]:
+        return {}
+
+    def valid(self, sizes: Mapping[str, int]) -> Answer:
+        return {name: kind.valid(sizes) for name, kind in self.fields(sizes).items()}
+
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
+        honest = self.valid(sizes)
+        documents = torch.as_tensor(honest["documents"])
+        faults: dict[str, Answer] = {
+            "more texts than rows": {**honest, "documents": documents + 2}
+        }
+        columns = torch.as_tensor(honest["columns"])
+        if columns.numel():
+            faults["sums without rows"] = {**honest, "columns": columns + 30}
+        return faults
+
+
 # -- cells of tables ------------------------------------------------------------------------------
 
 

@@ -13,8 +13,10 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
+from fallow.core.composites import Documents
 from fallow.core.contract import Contract
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
@@ -83,10 +85,6 @@ class HashedText:
         paper="Term-Weighting Approaches in Automatic Text Retrieval",
         year=1988,
         authors="Salton, Gerard and Buckley, Christopher",
-        sum={
-            "frequencies": "aggregates of numbers of examples, of examples with each hashed n-gram, "
-            "and of each other column and of its squares"
-        },
     )
 
     def __post_init__(self) -> None:
@@ -137,7 +135,18 @@ class HashedText:
 
     # -- client side --------------------------------------------------------------------------
 
+    @client.sum(
+        "aggregates of numbers of examples, of examples with each hashed n-gram, and of each other "
+        "column and of its squares",
+        returns=lambda encoder: Documents(encoder.columns * BUCKETS),
+        takes={},
+        weighted_by="rows",
+    )
     def frequencies(self, view: View) -> Answer:
+        """Return sums over all examples, labeled or not.
+
+        Without other columns, their sums are empty.
+        """
         rows = 0
         documents = torch.zeros((), dtype=torch.float64)
         columns = torch.zeros((), dtype=torch.float64)
@@ -148,10 +157,12 @@ class HashedText:
             documents = documents + (grams != 0).sum(0).double()
             columns = columns + others.sum(0)
             squares = squares + others.square().sum(0)
-        answer: Answer = {"rows": float(rows), "documents": documents}
-        if columns.numel():
-            answer = {**answer, "columns": columns, "squares": squares}
-        return answer
+        return {
+            "rows": float(rows),
+            "documents": documents,
+            "columns": columns,
+            "squares": squares,
+        }
 
     def check_state(self, shape: Shape, state: State) -> None:
         """Raise Refusal unless the state has positive weights, and spreads that are not negative."""
