@@ -61,7 +61,7 @@ def _write_evil_study(root: Path) -> Path:
         part = json.loads(file.read_text())
         part |= {"sites": sites, "classes": [f"{i}{EVIL}" for i in range(4)]}
         file.write_text(json.dumps(part))
-    named_by_others = {"notes": {EVIL: EVIL}, "versions": {EVIL: EVIL}}
+    named_by_others: dict[str, object] = {"notes": {EVIL: EVIL}, "versions": {EVIL: EVIL}}
     named_by_others |= {"training": EVIL, "executor": EVIL}
     rewrite(root, lambda record, _: {"recipe": EVIL, "cohort": sites} | named_by_others)
     return root
