@@ -132,7 +132,7 @@ def test_a_folder_on_a_full_disk_is_made_when_there_is_space(
         ),
     }[place]
     with full_disk(size):
-        refused(command(*words), "free some space, make it writable", code=1)
+        refused(command(*words), "free some space, make the folder writable", code=1)
     assert command(*words)[0] == 0
     done = command(place, "status", "new")
     assert (done[0], done[2]) == (0, "")
@@ -240,10 +240,14 @@ def test_a_damaged_page_of_the_ledger_has_a_way_out(command: Said) -> None:
 def test_a_folder_that_is_read_only_is_said(
     words: tuple[str, ...], said: str, command: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # modules that are imported late could not be read as nobody
     assert command(*words[:2], "--help")[0] == 0
+    assert command(*STATUS)[0] == 0
     command("coordinate", "admit", "study", "south/join.json")
     if words[:2] == ("coordinate", "start"):
         command("coordinate", "admit", "study", "north/join.json")
+        with only_one(Path("study/coordinator.lock")):
+            command(*words)
     with read_only(Path.cwd()) as copy:
         monkeypatch.chdir(copy)
         refused(command(*words), said, code=1)

@@ -54,8 +54,8 @@ def write_whole(path: Path, content: bytes, mode: int = 0o666) -> str:
 def unwritable(path: Path, error: OSError) -> Failed:
     """The error of a disk that is full or read-only, in one sentence."""
     return Unwritable(
-        f"{path} cannot be written ({error.strerror}): free some space, make it "
-        "writable, or choose another folder; earlier results are untouched"
+        f"{path} cannot be written ({error.strerror}): free some space, make the "
+        "folder writable, or choose another folder; earlier results are untouched"
     )
 
 

@@ -285,7 +285,7 @@ class SiteFolder:
             if not is_creating.exists():  # else a process was killed at the first start
                 check_not_lost(self.ledger_path)
             if not self.ledger_path.exists():
-                is_creating.touch()
+                write_whole(is_creating, b"")
             ledger = Ledger(
                 self.ledger_path,
                 self.name,
