@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.coordinator.live import seconds_of
-from fallow.deployment.coordinator.status import collect_status
+from fallow.deployment.coordinator.status import NOT_STARTED, collect_status
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.serve import has_ended, read_status
 from fallow.report.live import OPEN
@@ -218,6 +218,8 @@ class WatchedCoordinator:
                 yield GaugeMetricFamily(
                     f"fallow_{name}", f"The {name} that the run is in.", value=number
                 )
+        if status["state"] == NOT_STARTED:
+            return  # there is nothing to count
         yield GaugeMetricFamily(
             "fallow_waiting_sites", "Number of pending sites.", value=waiting
         )
