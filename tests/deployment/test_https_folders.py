@@ -110,8 +110,9 @@ def test_a_link_that_is_unknown_is_refused_with_those_that_are_known(
     tmp_path: Path,
 ) -> None:
     output = refuse(*init(tmp_path, link="htps"))
-    assert "federation.link is 'htps'" in output
-    assert "flower, https" in output
+    assert "federation.link is 'htps'; did you mean 'https'?" in output
+    output = refuse(*init(tmp_path, link="carrier pigeon"))
+    assert "federation.link is 'carrier pigeon'; it is one of flower, https" in output
 
 
 def test_a_site_that_gives_the_address_of_another_link_is_told(tmp_path: Path) -> None:
