@@ -18,7 +18,6 @@ from fallow.transport.envelope import open_reply, sign_message
 from tests.deployment.hosts import (
     ASK,
     CLOSE,
-    NUMBERS,
     ROWS,
     RUN,
     SECOND,
@@ -373,12 +372,13 @@ def test_people_who_are_asked_about_first_change_no_secret_draw(leader: Leader) 
 def test_a_ledger_that_cannot_be_written_is_a_refusal_and_the_site_goes_on(
     tmp_path: Path,
 ) -> None:
-    leader = Leader(folder(tmp_path, agreement("strategy=random", schema=NUMBERS)))
+    large = agreement("strategy=random", "model=mlp:hidden=[4000]")
+    leader = Leader(folder(tmp_path, large, brought=range(6)))
     tables = leader.ledger._tables
     pages = tables.read("PRAGMA page_count")[0][0]
     tables.read(f"PRAGMA max_page_count = {pages}")
-    big: dict[str, Value] = {"mean": torch.zeros(40_000), "std": torch.ones(40_000)}
-    request = Request("0/train/targets/0", "scaling", 0, 0, (Step("keep", "targets", big),))
+    model: dict[str, Value] = {**leader.first_model()}
+    request = Request("0/query/0", "query", 0, 0, (Step("fit", "global", model),))
     order = leader.order(request)
     assert "free some space" in str(leader.send(order).refused)
     tables.read("PRAGMA max_page_count = 1000000")
