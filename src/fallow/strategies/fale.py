@@ -337,7 +337,7 @@ class FALE:
     @client.sum(
         "aggregates of products of columns",
         returns={"products": Real(Triangle("directions"))},
-        takes={**AT, "basis": Optional(Real(("columns", "directions")))},
+        takes=AT | {"basis": Optional(Real(("columns", "directions")))},
         when=lambda self: self.mode == "gram",
         times=2,
     )
@@ -377,7 +377,7 @@ class FALE:
 
     @client.keep(
         "number of tensors kept",
-        takes={**AT, "basis": Real(("columns", "directions"))},
+        takes=AT | {"basis": Real(("columns", "directions"))},
         when=lambda self: self.mode != "fedsvd",
     )
     def score(
@@ -417,7 +417,7 @@ class FALE:
     @client.sum(
         "aggregates of numbers of examples, by time of the first draw",
         returns={"arrivals": Count(BINS, of="rows", is_together=True)},
-        takes={"low": Time(), "high": Time(), **DRAW},
+        takes={"low": Time(), "high": Time()} | DRAW,
         when=lambda self: self.allot == "federation",
         times=12,  # each histogram narrows the interval by a factor of 4096
     )
@@ -429,7 +429,7 @@ class FALE:
     @client.sum(
         "aggregates of numbers of draws",
         returns={"draws": Count()},
-        takes={"end": Time(), **DRAW},
+        takes={"end": Time()} | DRAW,
         when=lambda self: self.allot == "federation",
     )
     def draws(self, view: View, end: float, mass: float, rows: int) -> Answer:
@@ -438,7 +438,7 @@ class FALE:
 
     @client.keep(
         "number of selected examples",
-        takes={"n": LabelCount(), **DRAW},
+        takes={"n": LabelCount()} | DRAW,
         when=lambda self: self.allot == "site",
     )
     def select(self, view: View, n: int, mass: float, rows: int) -> Picks:
@@ -455,7 +455,7 @@ class FALE:
 
     @client.keep(
         "number of selected examples",
-        takes={"end": Time(), "draws": Whole(), **DRAW},
+        takes={"end": Time(), "draws": Whole()} | DRAW,
         when=lambda self: self.allot == "federation",
     )
     def take(self, view: View, end: float, draws: int, mass: float, rows: int) -> Picks:

@@ -273,7 +273,7 @@ class Pivotal:
     @client.sum(
         "aggregates of numbers of certain examples and of scores of the others",
         returns={"rows": Count(of="rows"), "mass": NonNegative()},
-        takes={"factor": NonNegative(), **SCALE},
+        takes={"factor": NonNegative()} | SCALE,
         when=is_of_federation,
         times=CLOSER,
     )
@@ -283,12 +283,9 @@ class Pivotal:
 
     @client.keep(
         "number of tensors kept",
-        takes={
-            "factor": NonNegative(),
-            **SCALE,
-            "seat": Whole(upto=("sites", -1)),
-            "seats": Whole(upto=("sites",)),
-        },
+        takes={"factor": NonNegative()}
+        | SCALE
+        | {"seat": Whole(upto=("sites", -1)), "seats": Whole(upto=("sites",))},
         when=is_of_federation,
     )
     def draw(
@@ -348,7 +345,7 @@ class Pivotal:
 
     @client.keep(
         "number of selected examples",
-        takes={"n": LabelCount(), **SCALE},
+        takes={"n": LabelCount()} | SCALE,
         when=lambda self: self.allot == "site",
     )
     def select(self, view: View, n: int, mass: float, rows: int) -> Picks:

@@ -598,8 +598,8 @@ class ClosedForm:
             "answers": NonNegative(("models", "classes")),
             "cross": Real(("models", "features", "classes")),
         },
-        takes={
-            **MODELS,
+        takes=MODELS
+        | {
             "temperature": NonNegative("models"),
             "center": Optional(Real("features")),
         },
@@ -622,8 +622,8 @@ class ClosedForm:
     @client.sum(
         "aggregates of numbers of held-out labeled examples that models predict",
         returns=Losses("kinds", temperatures=len(TEMPERATURES), has_changed=True),
-        takes={
-            **MODELS,
+        takes=MODELS
+        | {
             "folds": Real(("classes", BINS)),
             "draw": Whole(),
             "weights": Optional(NonNegative("classes")),
@@ -647,7 +647,7 @@ class ClosedForm:
     @client.sum(
         LEFT_OUT,
         returns=LOSSES,
-        takes={"weights": Optional(NonNegative("classes")), **path_kinds()},
+        takes={"weights": Optional(NonNegative("classes"))} | path_kinds(),
         when=lambda self: self.delta is None and self.reveal == "path",
         exact=True,
     )

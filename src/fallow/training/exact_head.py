@@ -160,11 +160,7 @@ class ExactHead:
     @client.sum(
         LEFT_OUT,
         returns=LOSSES,
-        takes={
-            "mean": Real("features"),
-            "unit": NonNegative("features"),
-            **path_kinds(),
-        },
+        takes={"mean": Real("features"), "unit": NonNegative("features")} | path_kinds(),
         exact=True,
     )
     def left_out(self, view: View, mean: Tensor, unit: Tensor, **path: Tensor) -> Answer:

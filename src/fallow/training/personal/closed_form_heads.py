@@ -184,7 +184,7 @@ class ClosedFormHeads:
 
     @client.keep(
         "nothing",
-        takes={"penalty": NonNegative(), "temperature": NonNegative(), **TOTALS_KINDS},
+        takes={"penalty": NonNegative(), "temperature": NonNegative()} | TOTALS_KINDS,
         exact=True,
     )
     def head(
