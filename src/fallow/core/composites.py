@@ -397,9 +397,9 @@ class Documents(Composite):
 
     def find_fault(self, parts: Parts, known: Known) -> str | None:
         rows = float(parts["rows"])
-        most = float(parts["documents"].max())
-        if most > rows + 2 * known.room:
-            return f"documents is {most:g}, more texts than the {rows:g} rows have"
+        largest = float(parts["documents"].max())
+        if largest > rows + 2 * known.room:
+            return f"documents is {largest:g}, more texts than the {rows:g} rows have"
         return Moments("columns", "squares", "columns").find_fault(parts, known)
 
     def note(self, parts: Parts) -> dict[str, float]:
