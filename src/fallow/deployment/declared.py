@@ -26,11 +26,10 @@ from pydantic.fields import FieldInfo
 from tomlkit import TOMLDocument
 from tomlkit.items import Table
 
-from fallow.core.kinds import UNIONS, describe_kind, describe_wrong_value
+from fallow.core.kinds import UNIONS, describe_wrong_value
 from fallow.core.terms import nearest
 from fallow.core.words import join_words
 from fallow.deployment.toml import toml_item
-from fallow.settings.listing import describe_value
 
 WIDTH = 90  # columns of a comment
 
@@ -87,15 +86,6 @@ class Declared:
     def adapter(self) -> TypeAdapter[Any]:
         """Return the validator."""
         return TypeAdapter(self.hint)
-
-    @property
-    def cells(self) -> tuple[str, str, str, str]:
-        """Return name, type, default and description for a table of the documentation."""
-        kind = describe_kind(self.hint).removeprefix("a ")
-        default = "required"
-        if self.default is not MISSING:
-            default = describe_value(self.default)
-        return (self.key, kind, default, self.description)
 
     def check(self, value: object) -> None:
         """Raise ValueError, naming the setting, for an invalid value."""
@@ -258,18 +248,3 @@ def _find(settings: Any, name: str) -> Declared:
     kind: Any = type(settings)
     known = {setting.field: setting for setting in list_declared(kind)}
     return known[name]
-
-
-def schema_of_settings(kind: type) -> dict[str, Any]:
-    """Return the JSON schema of a file."""
-    schema: dict[str, Any] = {"type": "object", "additionalProperties": False}
-    schema["properties"] = {}
-    for setting in list_declared(kind):
-        place = schema
-        if setting.section:
-            empty = {"type": "object", "additionalProperties": False, "properties": {}}
-            place = schema["properties"].setdefault(setting.section, empty)
-        place["properties"][setting.name] = setting.adapter.json_schema()
-        if setting.default is MISSING:
-            place.setdefault("required", []).append(setting.name)
-    return schema
