@@ -30,7 +30,7 @@ Faults = list[str]
 
 @pytest.fixture
 def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
-    """What is wrong with the arguments and replies of client functions, as they are called."""
+    """Faults in arguments and replies of client functions, collected as they are called."""
     found: Faults = []
 
     def check(site: LocalSite, step: Step, request: Request) -> Answer:

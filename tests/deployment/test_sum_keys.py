@@ -192,7 +192,7 @@ class Relay:
         return sign_seal_key(secret, study, site, self.seals[site]).hex()
 
     def refusal(self) -> str | None:
-        """What the site says to the order to pass on its model."""
+        """Return why the site rejects an instruction to relay its model."""
         config = replace(
             self.leader.site.agreement.recipe.training_config, stages=(TrainingStage(4),)
         )

@@ -35,13 +35,13 @@ class Composite(ABC):
     def find_fault(self, parts: Parts, known: Known) -> str | None:
         """Explain why values that are possible one by one are impossible together, or return None."""
 
-    @abstractmethod
     def note(self, parts: Parts) -> dict[str, float]:
         """Return numbers for the checks of later replies."""
+        return {}
 
-    @abstractmethod
     def valid(self, sizes: Mapping[str, int]) -> Answer:
         """Return a reply that passes every check."""
+        return {name: kind.valid(sizes) for name, kind in self.fields(sizes).items()}
 
     @abstractmethod
     def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
@@ -72,12 +72,6 @@ class Fields(Composite):
 
     def find_fault(self, parts: Parts, known: Known) -> str | None:
         return None
-
-    def note(self, parts: Parts) -> dict[str, float]:
-        return {}
-
-    def valid(self, sizes: Mapping[str, int]) -> Answer:
-        return {name: kind.valid(sizes) for name, kind in self.kinds.items()}
 
     def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
         return {}
@@ -159,9 +153,6 @@ class Products(Composite):
     def note(self, parts: Parts) -> dict[str, float]:
         return {MASS: float(parts["n"])}
 
-    def valid(self, sizes: Mapping[str, int]) -> Answer:
-        return {name: kind.valid(sizes) for name, kind in self.fields(sizes).items()}
-
     def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
         honest = self.valid(sizes)
         cross = torch.as_tensor(honest["cross"])
@@ -217,12 +208,6 @@ class PoolProducts(Composite):
         if is_semidefinite(border(parts["pool"], features, products), known.tolerance):
             return None
         return "products have a negative eigenvalue, which those of rows never have"
-
-    def note(self, parts: Parts) -> dict[str, float]:
-        return {}
-
-    def valid(self, sizes: Mapping[str, int]) -> Answer:
-        return {name: kind.valid(sizes) for name, kind in self.fields(sizes).items()}
 
     def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
         honest = self.valid(sizes)
@@ -284,12 +269,6 @@ class Losses(Composite):
                 f"lose {highest * mass:g} at most"
             )
         return None
-
-    def note(self, parts: Parts) -> dict[str, float]:
-        return {}
-
-    def valid(self, sizes: Mapping[str, int]) -> Answer:
-        return {name: kind.valid(sizes) for name, kind in self.fields(sizes).items()}
 
     def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
         honest = self.valid(sizes)
@@ -360,12 +339,6 @@ class Moments(Composite):
             )
         return None
 
-    def note(self, parts: Parts) -> dict[str, float]:
-        return {}
-
-    def valid(self, sizes: Mapping[str, int]) -> Answer:
-        return {name: kind.valid(sizes) for name, kind in self.fields(sizes).items()}
-
     def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
         honest = self.valid(sizes)
         first = torch.as_tensor(honest[self.first])
@@ -401,12 +374,6 @@ class Documents(Composite):
         if largest > rows + 2 * known.room:
             return f"documents is {largest:g}, more texts than the {rows:g} rows have"
         return Moments("columns", "squares", "columns").find_fault(parts, known)
-
-    def note(self, parts: Parts) -> dict[str, float]:
-        return {}
-
-    def valid(self, sizes: Mapping[str, int]) -> Answer:
-        return {name: kind.valid(sizes) for name, kind in self.fields(sizes).items()}
 
     def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
         honest = self.valid(sizes)
@@ -453,12 +420,6 @@ class Cells(Composite):
             if why is not None:
                 return why
         return None
-
-    def note(self, parts: Parts) -> dict[str, float]:
-        return {}
-
-    def valid(self, sizes: Mapping[str, int]) -> Answer:
-        return {name: kind.valid(sizes) for name, kind in self.fields(sizes).items()}
 
     def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
         honest = self.valid(sizes)
@@ -519,12 +480,6 @@ class Tally(Composite):
         if beyond > limit * (1 + 1e-6) + known.room * (1 + values["drawn"]):
             return "beyond is more than its squares allow"
         return None
-
-    def note(self, parts: Parts) -> dict[str, float]:
-        return {}
-
-    def valid(self, sizes: Mapping[str, int]) -> Answer:
-        return {name: kind.valid(sizes) for name, kind in self.fields(sizes).items()}
 
     def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
         honest = self.valid(sizes)

@@ -1,4 +1,4 @@
-"""What public codes ran where it is not what their papers say: for reproduction, never a default.
+"""Strategies as published code runs them where it differs from the paper, for reproduction only.
 
 A strategy is named with its module: ``--strategy ahfal,fallow_papers.ahfal.codes:RatioAHFAL``.
 """
