@@ -75,6 +75,26 @@ def test_an_encoder_is_digested_with_all_its_fields() -> None:
     assert replace(plain, encoder=Spec("fourier", {"gamma": 0.5})).digest != plain.digest
 
 
+def test_a_move_of_a_function_to_another_module_keeps_the_digest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The settings of a custom class may be functions and classes, such as an activation."""
+
+    @dataclass(frozen=True)
+    class WithFunction:
+        kernel: object = tiny
+        encoder: object = Path
+        nothing: object = object()
+
+    monkeypatch.setattr(sys.modules[__name__], "Mine", WithFunction)
+    recipe = replace(Recipe("a"), strategy=Spec(f"{__name__}:Mine"))
+    before = recipe.digest
+    monkeypatch.setattr(tiny, "__module__", "tests.other.module")
+    assert recipe.digest == before
+    monkeypatch.setattr(tiny, "__qualname__", "another")
+    assert recipe.digest != before
+
+
 def test_a_class_that_cannot_be_found_does_not_stop_the_digest() -> None:
     assert replace(Recipe("a"), strategy=Spec("nowhere:Class")).digest != Recipe("a").digest
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from typing import Any
 
 from fallow.core.build import Packages, find
 from fallow.core.names import NamePolicy, check_name
@@ -41,10 +42,20 @@ def _plain(value: object, policy: NamePolicy, part: str = "") -> object:
         return [_plain(entry, policy) for entry in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    # classes, functions and similar objects: their name, never their address
-    if hasattr(value, "__qualname__"):
-        return f"{value.__module__}.{value.__qualname__}"
-    return f"{type(value).__module__}.{type(value).__qualname__}"
+    # classes, functions and similar objects: their public name, never their address
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return _public_name(named)
+
+
+def _public_name(named: Any) -> str:  # a class or a function
+    """Return package and qualified name, without the module that defines it.
+
+    >>> from collections import Counter
+    >>> _public_name(Counter), _public_name(Mapping)
+    ('collections.Counter', 'collections.Mapping')
+    """
+    package = str(named.__module__).partition(".")[0]
+    return f"{package}.{named.__qualname__}"
 
 
 def _fields(spec: Spec, policy: NamePolicy, part: str) -> dict[str, object]:
