@@ -15,6 +15,8 @@ from fallow.core.composites import Fields
 from fallow.core.messages import Request, Step
 from fallow.core.missing import Missing
 from fallow.core.values import Fill, Known, LabelCount
+from fallow.deployment.coordinator.plausible_sums import PlausibleSums
+from fallow.deployment.coordinator.weights import SiteWeights
 from fallow.encoders.filling import Filling
 from fallow.experiment.audit import Audit
 from fallow.experiment.contribution import MinNewLabels
@@ -24,7 +26,6 @@ from fallow.training import ClosedForm, FedAvg, personal
 from fallow.training.retention import Retention
 from fallow.training.scaling import Scaling
 from fallow.transport.checks import ResponseCheck
-from fallow.transport.plausible_sums import PlausibleSums
 
 SIZES = {
     **{"classes": 3, "outputs": 3, "features": 4, "inputs": 5, "cells": 5, "sites": 3},
@@ -102,7 +103,7 @@ def test_no_hostile_aggregate_counts_behind_masks(name: str) -> None:
     """Of one contribution alone, what is far enough away to move an aggregate beyond its range."""
     item = REPLIES[name]
     assert item.returns is not None
-    sums = PlausibleSums(SecureSum(), make_check(item), lambda event: None)
+    sums = PlausibleSums(SecureSum(), SiteWeights(make_check(item)), lambda event: None)
     honest: dict[str, Any] = dict(item.returns.valid(SIZES))
     assert sums.find_fault(honest, SITES, "query", item.name, None) is None
     far = {"below", "more than there are"}

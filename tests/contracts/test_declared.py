@@ -17,11 +17,10 @@ from fallow.core.build import names
 from fallow.core.client import declared, find_fault, find_wrong_argument
 from fallow.core.messages import Request, Step
 from fallow.core.types import Answer
-from fallow.core.values import Known
+from fallow.core.values import Known, resolve_dims
 from fallow.sites.answering import answer_step
 from fallow.sites.site import LocalSite
 from fallow.training import personal
-from fallow.transport.checks import resolve_dims
 
 STRATEGIES = sorted(names(strategies).items())
 TRAINING = sorted({**names(training), **names(personal)}.items())

@@ -11,6 +11,8 @@ from fallow.core.ask import Ask
 from fallow.core.events import Event
 from fallow.core.methods import methods_by_owner
 from fallow.core.types import Answer
+from fallow.core.values import resolve_dims
+from fallow.deployment.coordinator.weights import SiteWeights
 from fallow.engine import Loop, row_loss
 from fallow.experiment.journal import Journal
 from fallow.privacy import Privacy, SecureSum
@@ -19,9 +21,9 @@ from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.sites import LocalSite
 from fallow.sites.in_process import perform
 from fallow.transport.checks import (
+    ResponseCheck,
     check_order,
     declared_by_owner,
-    resolve_dims,
     sizes_of_models,
 )
 from fallow.transport.envelope import Order, Reply, open_order, sign_message
@@ -117,6 +119,7 @@ class Federation:
     world: World
     signing: dict[str, Signing]
     remote: Remote
+    weights: SiteWeights
     link: Loopback
     journal: Journal
     said: list[Event]
@@ -170,6 +173,13 @@ def federation(
     )
     output: list[Event] = []
     journal = Journal()
+    parts = next(iter(made.members.values())).parts
+    border = ResponseCheck(
+        declared=declared_by_owner(parts.methods),
+        dims=resolve_dims(parts.layout, parts.classes, len(made.members)),
+        is_noisy=parts.privacy.epsilon is not None,
+    )
+    weights = SiteWeights(border)
     remote = Remote(
         loopback,
         journal,
@@ -178,10 +188,8 @@ def federation(
         RUN,
         waits or Waits(),
         output.append,
+        border,
+        weights,
         clock=loopback.clock,
     )
-    parts = next(iter(made.members.values())).parts
-    remote.border.declared = declared_by_owner(parts.methods)
-    remote.border.dims = resolve_dims(parts.layout, parts.classes, len(made.members))
-    remote.border.is_noisy = parts.privacy.epsilon is not None
-    return Federation(made, signing, remote, loopback, journal, output)
+    return Federation(made, signing, remote, weights, loopback, journal, output)

@@ -13,7 +13,13 @@ from fallow.core.client import declared
 from fallow.core.messages import Request, Step
 from fallow.core.types import Answer
 from fallow.core.weights import cap_weights
+from fallow.deployment.agreement import Bounds
 from fallow.deployment.agreement import Waits as AgreedWaits
+from fallow.deployment.coordinator.weights import (
+    SiteWeights,
+    cut_weights,
+    find_too_far,
+)
 from fallow.experiment.audit import Audit
 from fallow.settings.spec import Spec
 from fallow.strategies import AHFAL, FALE
@@ -21,7 +27,6 @@ from fallow.training import FedAvg, ServerSolve
 from fallow.training.scaling import Scaling
 from fallow.transport.checks import ResponseCheck
 from fallow.transport.envelope import Order
-from fallow.transport.plausible import Bounds, cut_weights, find_too_far
 from tests.deployment.hostile import turn
 from tests.deployment.hosts import agreement
 from tests.deployment.remotes import Federation, Waits, federation
@@ -98,8 +103,8 @@ def test_a_refusal_of_a_far_model_names_the_bound_and_the_setting() -> None:
 
 def test_a_study_may_allow_models_that_are_farther_away() -> None:
     there = federation(AHFAL(), FOUR, QUORUM)
-    there.remote.border.bounds = Bounds(farthest=float("inf"))
-    there.remote.border.dtype = torch.float64
+    there.weights.bounds = Bounds(farthest=float("inf"))
+    there.weights.dtype = torch.float64
     says(there, "d", w=model_of(there, 1e7))
     assert float(train_round(there)["w"].norm()) > 1e4
     assert there.refusals == {}
@@ -230,7 +235,7 @@ def test_units_and_least_squares_weigh_a_site_by_what_it_registered(
     answers: dict[str, Any] = {
         site: {name: torch.tensor(float(n)) for name in fields} for site, n in many.items()
     }
-    found, words = border.limit_weights(details, answers)
+    found, words = SiteWeights(border).limit(details, answers)
     counted = {name: float(torch.as_tensor(value)) for name, value in found["c"].items()}
     assert counted == dict.fromkeys(fields, pytest.approx(20.0))
     assert found["a"] is answers["a"]
@@ -367,7 +372,7 @@ def test_a_site_that_claims_far_more_rows_than_the_others_does_not_count() -> No
     about = dict.fromkeys("abc", people("hello"))
     answers: dict[str, Any] = {site: {**HELLO, "rows": 9} for site in "abc"}
     answers["b"] = {**HELLO, "rows": 10**9}
-    refused = KNOWN.refusals(about, answers)
+    refused = SiteWeights(KNOWN).find_outliers(about, answers)
     assert refused.keys() == {"b"}
     assert "rows is 1e+09, beyond 1000 times the median site" in refused["b"]
 
@@ -375,16 +380,16 @@ def test_a_site_that_claims_far_more_rows_than_the_others_does_not_count() -> No
 def test_a_shared_budget_is_never_asked_for_twice() -> None:
     about = dict.fromkeys("abc", people("ask"))
     answers: dict[str, Any] = {"a": {"asked": 3}, "b": {"asked": 10}, "c": {"asked": 4}}
-    shared = replace(KNOWN, shared=10)
-    assert shared.refusals(about, answers).keys() == {"b"}
-    assert KNOWN.refusals(about, answers) == {}
+    shared = SiteWeights(KNOWN, shared=10)
+    assert shared.find_outliers(about, answers).keys() == {"b"}
+    assert SiteWeights(KNOWN).find_outliers(about, answers) == {}
 
 
 def test_an_error_far_beyond_the_others_is_no_score() -> None:
     details = dict.fromkeys("abc", people("score"))
     answers: dict[str, Any] = {site: {"rows": 4.0, "squares": 2.0} for site in "abc"}
     answers["c"] = {"rows": 4.0, "squares": 1e300}
-    assert KNOWN.refusals(details, answers).keys() == {"c"}
+    assert SiteWeights(KNOWN).find_outliers(details, answers).keys() == {"c"}
 
 
 # -- the agreement -------------------------------------------------------------------------------

@@ -13,13 +13,14 @@ from fallow.core.ask import Ask
 from fallow.core.client import declared
 from fallow.core.messages import Masked
 from fallow.core.refusal import Halted
+from fallow.deployment.coordinator.plausible_sums import PlausibleSums
+from fallow.deployment.coordinator.weights import SiteWeights
 from fallow.privacy import Privacy, SecureSum
 from fallow.privacy.signing import sign
 from fallow.strategies import AHFAL
 from fallow.training import FedAvg
 from fallow.transport import sum_keys
 from fallow.transport.checks import ResponseCheck
-from fallow.transport.plausible_sums import PlausibleSums
 from fallow.transport.relays import bytes_to_tensor, read_request
 from fallow.transport.sum_keys import SIGNED, find_shown, sign_sum_key
 from tests.deployment.hostile import turn
@@ -34,7 +35,7 @@ FAR = 2**62  # added to a masked number: a quarter of all there are
 
 def asking(there: Federation) -> Ask:
     ask = there.ask("0/train/0", "training")
-    ask.masking = PlausibleSums(SecureSum(), there.remote.border, there.said.append)
+    ask.masking = PlausibleSums(SecureSum(), there.weights, there.said.append)
     return ask
 
 
@@ -164,8 +165,9 @@ def test_the_same_attempts_are_replayed_after_a_restart() -> None:
 )
 def test_what_totals_cannot_be(total: dict[str, Any], why: str) -> None:
     declarations = {"training": declared(FedAvg(bn="local"))}
-    border = ResponseCheck(labels={"a": 4, "b": 4}, last={"w": 2.0}, declared=declarations)
-    sums = PlausibleSums(SecureSum(), border, lambda event: None)
+    border = ResponseCheck(labels={"a": 4, "b": 4}, declared=declarations)
+    weights = SiteWeights(border, last={"w": 2.0})
+    sums = PlausibleSums(SecureSum(), weights, lambda event: None)
     bound = 3.0 if "x" in total else None
     owner = "training" if "n" in total else "people"
     fault = sums.find_fault(total, ["a", "b"], owner, "upload", bound)

@@ -26,10 +26,12 @@ from fallow.deployment.building import BuiltStudy, build_study
 from fallow.deployment.coordinator.labels import LabelWait
 from fallow.deployment.coordinator.live import Control
 from fallow.deployment.coordinator.sites import RealSites, greet_sites
+from fallow.deployment.coordinator.weights import SiteWeights
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
+from fallow.transport.checks import ResponseCheck
 from fallow.transport.envelope import open_order
 from fallow.transport.remote import Remote
 from tests.deployment.loopback import Faults, Handle, Loopback
@@ -137,13 +139,16 @@ class Coordinator:
         agreed = self.world.agreement
         details = (agreed.digest, RUN, agreed.waits, self.tell)
         link = Mortal(self.link, self.fate)
-        remote = Remote(link, journal, self.world.keys, *details, clock=self.link.clock)
+        border = ResponseCheck()
+        weights = SiteWeights(border)
+        remote = Remote(
+            link, journal, self.world.keys, *details, border, weights, clock=self.link.clock
+        )
         greeted = greet_sites(self.parts, remote, journal)
         clock, control = self.link.clock, Control(self.path.parent / "control")
         label_wait = LabelWait(remote, journal, control, 1e9, self.tell, clock, 0.0)
-        run = Run(
-            RealSites(agreed, self.parts, remote, journal, label_wait, greeted), journal
-        )
+        sites = RealSites(agreed, self.parts, remote, journal, label_wait, greeted, weights)
+        run = Run(sites, journal)
         run.go()
         return journal.load_step(f"{agreed.recipe.cycles}/train")
 

@@ -14,6 +14,8 @@ from fallow.core.composites import MASS, PoolProducts
 from fallow.core.messages import Request, Step
 from fallow.core.values import Known
 from fallow.deployment.building import build_study
+from fallow.deployment.coordinator.plausible_sums import PlausibleSums
+from fallow.deployment.coordinator.weights import SiteWeights
 from fallow.deployment.site.terms import describe_study, list_disclosures
 from fallow.privacy import Privacy, SecureSum
 from fallow.settings.recipe import Recipe
@@ -22,7 +24,6 @@ from fallow.training import ClosedForm
 from fallow.training.parts.ridge import TEMPERATURES
 from fallow.training.parts.self_training import FORMS
 from fallow.transport.checks import ResponseCheck
-from fallow.transport.plausible_sums import PlausibleSums
 from tests.deployment.test_closed_form import CLOSED, add_up, listen
 from tests.deployment.test_closed_form_killed import RECIPE, check
 from tests.deployment.worlds import NAMES, Federation, federation, rows
@@ -153,7 +154,7 @@ def test_a_site_with_products_of_no_examples_is_refused() -> None:
 
 
 def test_a_masked_total_of_no_examples_does_not_count() -> None:
-    sums = PlausibleSums(SecureSum(), BORDER, lambda event: None)
+    sums = PlausibleSums(SecureSum(), SiteWeights(BORDER), lambda event: None)
     sites = ["a", "b"]
     asked = ("training", "unlabeled_totals", None)
     assert sums.find_fault(pooled(), sites, *asked) is None

@@ -13,12 +13,13 @@ from fallow.core.messages import Request, Step
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.types import Answer, State
+from fallow.deployment.coordinator.plausible_sums import PlausibleSums
+from fallow.deployment.coordinator.weights import SiteWeights
 from fallow.encoders import Convolution, Fourier, Timm
 from fallow.encoders.base import encoder_digest
 from fallow.encoders.encoding import Encoding
 from fallow.privacy import SecureSum
 from fallow.transport.checks import ResponseCheck
-from fallow.transport.plausible_sums import PlausibleSums
 from tests.encoders.asks import draw_pictures, fit_encoder
 
 PHOTO = (3, 8, 8)
@@ -176,7 +177,7 @@ def test_moments_that_no_rows_have_are_refused_with_the_field(
     border = make_check(encoder)
     with pytest.raises(ValueError, match=why):
         border.check("a", ask_for(verb), wrong)
-    sums = PlausibleSums(SecureSum(), border, lambda event: None)
+    sums = PlausibleSums(SecureSum(), SiteWeights(border), lambda event: None)
     assert sums.find_fault(found, ["a", "b"], "encoder", verb, None) is None
     assert why in str(sums.find_fault(wrong, ["a", "b"], "encoder", verb, None))
 

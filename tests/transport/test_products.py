@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +15,9 @@ from fallow.core.methods import Encoder
 from fallow.core.streams import stream
 from fallow.core.types import Answer
 from fallow.data import load
+from fallow.deployment.agreement import Bounds
+from fallow.deployment.coordinator.plausible_sums import PlausibleSums
+from fallow.deployment.coordinator.weights import SiteWeights, find_longest
 from fallow.encoders import Convolution, Fourier, Identity
 from fallow.encoders.base import encode_rows
 from fallow.privacy import SecureSum
@@ -21,11 +25,11 @@ from fallow.training import ClosedForm
 from fallow.training.parts.heads import Labeled, totals_of
 from fallow.training.personal import ClosedFormHeads
 from fallow.transport.checks import ResponseCheck
-from fallow.transport.plausible_sums import PlausibleSums
 from tests.encoders.asks import fit_encoder
 
 ROWS = {"a": 20, "b": 20}
 LABELS = {"a": 9, "b": 9}
+LONGEST = partial(find_longest, bounds=Bounds())
 
 
 def make_check(method: Any = None, classes: int = 3, **settings: Any) -> ResponseCheck:
@@ -41,7 +45,7 @@ def make_check(method: Any = None, classes: int = 3, **settings: Any) -> Respons
 
 def find_total_fault(border: ResponseCheck, answer: Answer, verb: str) -> str | None:
     """Why the total of both sites cannot be."""
-    sums = PlausibleSums(SecureSum(), border, lambda event: None)
+    sums = PlausibleSums(SecureSum(), SiteWeights(border), lambda event: None)
     return sums.find_fault(answer, sorted(border.rows), "training", verb, None)
 
 
@@ -194,7 +198,9 @@ def make_border(**settings: Any) -> ResponseCheck:
     rows = {"a": 20, "b": 20, "c": 20}
     labels = dict.fromkeys(rows, 9)
     method = ClosedForm(weighted=False)
-    return make_check(method, rows=rows, labels=labels, sites=3, has_units=True, **settings)
+    return make_check(
+        method, rows=rows, labels=labels, sites=3, longest=LONGEST, **settings
+    )
 
 
 def test_where_no_row_weighs_more_than_another_a_site_weighs_as_much_as_its_labels() -> (
@@ -226,13 +232,8 @@ def test_rows_of_a_site_that_counts_for_less_in_units_may_be_longer() -> None:
     """Of 2, 2 and 20 rows units count 2, 2 and 4: a mean square length of 1 over these 8 leaves
     rows of the largest site 2 long at most, of the others 4."""
     rows = {"a": 2, "b": 2, "c": 20}
-    border = make_border()
-    border.rows = rows
-    assert border.find_longest(["c"]) == pytest.approx(2 * 8 * 20 / 4)
-    assert border.find_longest(["a"]) == pytest.approx(2 * 8)
-    plain = make_border()
-    plain.has_units = False
-    assert plain.find_longest(["a"]) == float("inf")
+    assert LONGEST(rows, ["c"]) == pytest.approx(2 * 8 * 20 / 4)
+    assert LONGEST(rows, ["a"]) == pytest.approx(2 * 8)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +276,7 @@ def test_honest_sites_are_within_what_units_say(encoder: Encoder) -> None:
         rows=rows,
         labels=rows,
         sites=4,
-        has_units=True,
+        longest=LONGEST,
     )
     y = torch.eye(10, dtype=torch.float64)[result.y[:1400].long()]
     for site, (start, end) in zip("abcd", pairwise(cuts), strict=True):

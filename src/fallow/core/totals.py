@@ -93,3 +93,25 @@ def check_addend(
         raise ValueError(
             f"site {site} answered {verb!r} with {name} beyond the bound {bound}; check the site's rows"
         )
+
+
+def does_fit(value: Tensor, dtype: torch.dtype) -> bool:
+    """Return whether numbers, their squares and the sum of squares are finite in a type.
+
+    >>> (
+    ...     does_fit(torch.tensor([1e18]), torch.float32),
+    ...     does_fit(torch.tensor([5e40], dtype=torch.float64), torch.float32),
+    ... )
+    (True, False)
+    """
+    used = value.to(dtype)
+    return bool(used.isfinite().all()) and bool(used.square().sum().isfinite())
+
+
+def number_of(value: object) -> float | None:
+    """Return a scalar number, or None for any other value."""
+    if isinstance(value, Tensor) and value.ndim == 0:
+        return float(value)
+    if isinstance(value, float | int):
+        return float(value)
+    return None

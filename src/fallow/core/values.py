@@ -16,6 +16,7 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor
 
+from fallow.core.banks import Layout
 from fallow.core.totals import are_finite
 from fallow.core.types import Value
 
@@ -232,6 +233,24 @@ def describe_dims(dims: Dims) -> str:
         else:
             names.append(str(dim))
     return f" ({', '.join(names)})" if names else ""
+
+
+def resolve_dims(layout: Layout, classes: int, sites: int) -> dict[str, int]:
+    """Return the dimensions of declared fields that follow from the model and the study."""
+    dims = {
+        "classes": classes,
+        "outputs": max(classes, 1),
+        "sites": sites,
+        "weights": layout.d,
+        "statistics": sum(layout.buffer_sizes),
+    }
+    body = layout.part("body")
+    if body is not None:
+        dims["body"] = int(body.sum())
+    shapes = dict(layout.params)
+    if "head.weight" in shapes:
+        dims["features"] = shapes["head.weight"][1]
+    return dims
 
 
 # -- numbers --------------------------------------------------------------------------------------

@@ -32,7 +32,6 @@ from fallow.settings.training_defaults import REGRESSION, complete_from
 from fallow.storage.plain import is_unfit
 from fallow.storage.received import check_no_pipe
 from fallow.transport.links import LINKS, USUAL
-from fallow.transport.plausible import Bounds
 
 KEY = 32  # size of an Ed25519 key in bytes
 MOST_OF_GUIDELINE = 4000  # characters; it is shown beside every example
@@ -61,6 +60,40 @@ class Waits:
                 raise ValueError(
                     f"federation.{name} is {getattr(self, name)}; it must be above 0 seconds"
                 )
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Limits on the deviation of one site from the others.
+
+    Parameters
+    ----------
+    farthest
+        Largest norm of a site's model, in units of the larger of the median over sites and the last
+        model. The limit for other numbers, which may be squares, is its square.
+    largest_share, largest_ratio
+        Largest weight of a site in an average of models: as a share of the total, and in units of
+        the median over sites. A larger weight is clipped. These limits apply from three sites on,
+        because with two sites neither is the outlier.
+    """
+
+    farthest: float = 1000.0
+    largest_share: float = 0.5
+    largest_ratio: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name, least in (("farthest", 1.0), ("largest_ratio", 1.0)):
+            value = getattr(self, name)
+            if not value >= least:  # infinite: no bound
+                raise ValueError(
+                    f"federation.{name} is {value}; it must be {least:g} or more, or inf for no "
+                    "bound"
+                )
+        if not 0 < self.largest_share <= 1:
+            raise ValueError(
+                f"federation.largest_share is {self.largest_share}; it must be above 0 and at "
+                "most 1, which is no bound"
+            )
 
 
 @dataclass(frozen=True)

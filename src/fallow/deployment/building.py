@@ -20,6 +20,7 @@ from fallow.core.client import declared
 from fallow.core.methods import Encoder, Method, Methods, Showing, methods_by_owner
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
+from fallow.core.values import resolve_dims
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.people import People
 from fallow.encoders.base import HasWeights
@@ -36,7 +37,6 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.study.opening import check_task
 from fallow.training.scaling import Scaling
-from fallow.transport.checks import resolve_dims
 
 LARGE = 1e9
 """Default bound on a site's contribution to an aggregate. Squares of measurements are large."""

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 from tomlkit.items import Table
 
 from fallow.core.names import BUILT_IN, NamePolicy
-from fallow.deployment.agreement import Agreement, Waits, at_sites
+from fallow.deployment.agreement import Agreement, Bounds, Waits, at_sites
 from fallow.deployment.declared import (
     Key,
     Text,
@@ -37,7 +37,6 @@ from fallow.recipes.find import find_recipe
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.storage.files import write_whole
 from fallow.transport.links import LINKS, USUAL
-from fallow.transport.plausible import Bounds
 
 SECURE_SUM = "privacy.secure_sum"
 """Setting that enables secure aggregation."""

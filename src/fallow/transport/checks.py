@@ -7,7 +7,7 @@ site.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -21,7 +21,7 @@ from fallow.core.messages import KEYS, Request, Step
 from fallow.core.methods import Methods, methods_by_owner
 from fallow.core.missing import Missing
 from fallow.core.refusal import Refusal
-from fallow.core.totals import are_finite
+from fallow.core.totals import are_finite, number_of
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId
 from fallow.core.values import (
@@ -31,21 +31,16 @@ from fallow.core.values import (
     describe_not_finite,
     find_unknown_type,
 )
-from fallow.core.weights import cap_weights, lower_median
 from fallow.privacy.masks import is_usable
 from fallow.privacy.secure_sum import CHECK
 from fallow.sites.site import Parts
-from fallow.transport.alike import find_odd, is_ragged
-from fallow.transport.plausible import (
-    TOGETHER,
-    Bounds,
-    cut_sums,
-    cut_weights,
-    find_too_far,
-    number_of,
-)
 from fallow.transport.wire import KEY
 
+TOGETHER = ""
+"""Place of a site's name for the aggregate of all sites."""
+LongestRows = Callable[[Mapping[SiteId, int], Sequence[SiteId]], float]
+"""Function of the registered rows of all sites that returns the largest sum of squared lengths of the
+labeled rows of some of them."""
 Received = Mapping[str, Any]
 """A reply before validation, with arbitrary content."""
 COUNTS = frozenset(
@@ -79,9 +74,6 @@ DONE = ("answered", "declined", "open", "conflicts")
 HITS = ("rows", "hits", "class_rows", "class_hits")
 # limits of a reply
 FIELDS = 1000
-LONGEST = 2.0
-"""Largest mean squared length of a row. It is 1 after standardization, except for later rows and
-rounding, and 2 before it, when candidates of an encoder are compared."""
 STATISTICS = "stats"
 """Field with batch-norm statistics beside these."""
 
@@ -126,24 +118,6 @@ def declared_by_owner(methods: Methods) -> dict[str, dict[str, Declaration]]:
     return {owner: declared(method) for owner, method in methods_by_owner(methods).items()}
 
 
-def resolve_dims(layout: Layout, classes: int, sites: int) -> dict[str, int]:
-    """Return the dimensions of declared fields that follow from the model and the study."""
-    dims = {
-        "classes": classes,
-        "outputs": max(classes, 1),
-        "sites": sites,
-        "weights": layout.d,
-        "statistics": sum(layout.buffer_sizes),
-    }
-    body = layout.part("body")
-    if body is not None:
-        dims["body"] = int(body.sum())
-    shapes = dict(layout.params)
-    if "head.weight" in shapes:
-        dims["features"] = shapes["head.weight"][1]
-    return dims
-
-
 @final
 @dataclass
 class ResponseCheck:
@@ -164,14 +138,10 @@ class ResponseCheck:
         Largest possible number of labels of each site: initial labels and requested labels.
     tests
         Test rows of each site.
-    allowed, shared
-        Labeling tasks permitted in the open step, for each site and for all sites with a shared budget.
+    allowed
+        Labeling tasks of each site that are permitted in the open step.
     schema
         Schema hash that a site must report.
-    dtype, bounds
-        Data type of models, and limits on unusual replies.
-    last
-        Norms of the parts of the model that was sent last.
     declared
         Declarations of client functions, by owner and name.
     dims
@@ -180,8 +150,9 @@ class ResponseCheck:
         Numbers from earlier replies of each site, and of their aggregates, for later checks.
     is_noisy
         Whether noise is added to releases.
-    has_units
-        Whether rows in products are scaled so that their mean squared length over all sites is 1.
+    longest
+        Limit on the lengths of rows in products, if they are scaled so that their mean squared length
+        over all sites is 1.
     missing
         Imputation of empty cells, if the study has any.
     """
@@ -195,16 +166,12 @@ class ResponseCheck:
     labels: dict[SiteId, int] = field(default_factory=dict)
     tests: dict[SiteId, int] = field(default_factory=dict)
     allowed: dict[SiteId, int] = field(default_factory=dict)
-    shared: int | None = None
     schema: str | None = None
-    dtype: torch.dtype = torch.float32
-    bounds: Bounds = Bounds()
-    last: dict[str, float] = field(default_factory=dict)
     declared: Mapping[str, Mapping[str, Declaration]] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     noted: dict[SiteId, dict[str, float]] = field(default_factory=dict)
     is_noisy: bool = False
-    has_units: bool = False
+    longest: LongestRows | None = None
     missing: Missing | None = None
 
     def find_declaration(self, owner: str, verb: str) -> Declaration | None:
@@ -236,7 +203,7 @@ class ResponseCheck:
             rows=total_known(self.rows, sites),
             labels=total_known(self.labels, sites),
             heaviest=float(sum(self.rows.values()) or WHOLE),
-            longest=self.find_longest(sites),
+            longest=self._find_longest(sites),
             is_noisy=self.is_noisy and declaration.release,
             room=room or 0.0,
             tolerance=1e-6 if room is None else 1e-3,
@@ -248,6 +215,12 @@ class ResponseCheck:
             parts = read_parts(answer, returns.fields(self.dims))
             self.noted.setdefault(place, {}).update(returns.note(parts))
         return why
+
+    def _find_longest(self, sites: Sequence[SiteId]) -> float:
+        """Return the largest possible Σ |z|² over the labeled rows; infinite if it is unknown."""
+        if self.longest is None or len(self.rows) < self.sites:
+            return math.inf
+        return self.longest(self.rows, sites)
 
     def largest_message(self, site: SiteId) -> int:
         """Return the largest plausible size of a site's message in bytes."""
@@ -302,61 +275,11 @@ class ResponseCheck:
                 raise ValueError(why)
         return checked
 
-    def refusals(
-        self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
-    ) -> dict[SiteId, str]:
-        """Return the replies that are inconsistent with the others, and why.
-
-        A reply may have another form, be too large for the server side, lie far beyond the others,
-        or exceed a total. The check runs before a reply is accepted, so that the event log has no
-        reply on which the server side would fail.
-        """
-        asked: dict[SiteId, Answer] = {}
-        for site, answer in answers.items():
-            if requests[site].steps[-1].kind != "fit":
-                asked[site] = answer
-        are_ragged = any(is_ragged(request) for request in requests.values())
-        are_masked = any(request.steps[-1].masked for request in requests.values())
-        are_of_people = any(request.owner == "people" for request in requests.values())
-        strange = find_odd(asked, are_ragged)
-        if strange or are_masked:
-            return strange
-        if are_of_people:
-            return (
-                self._find_over_budget(requests, asked)
-                | _find_far_scores(requests, asked, self.bounds)
-                | _find_far_rows(requests, asked, self.bounds)
-            )
-        declaration = self._find_common(requests)
-        return find_too_far(asked, requests, self.dtype, self.bounds, declaration)
-
-    def _find_common(self, requests: Mapping[SiteId, Request]) -> Declaration | None:
+    def find_common(self, requests: Mapping[SiteId, Request]) -> Declaration | None:
         """Return the declaration of the client function of an exchange."""
         for request in requests.values():
             return self.find_declaration(request.owner, request.steps[-1].verb)
         return None
-
-    def limit_weights(
-        self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
-    ) -> tuple[dict[SiteId, Answer], dict[SiteId, str]]:
-        """Return the replies with limited weights, and a sentence for each limited one.
-
-        Notes
-        -----
-        Weights are limited here, for remote sites, and not in the algorithms. In a simulation, a site
-        with most of the rows is not an attack.
-        """
-        if any(request.steps[-1].masked for request in requests.values()):
-            return dict(answers), {}
-        declaration = self._find_common(requests)
-        registered: dict[SiteId, int] = {}
-        if declaration is not None and declaration.weighted_by == "rows":
-            registered = self.rows
-        elif declaration is not None and declaration.weighted_by == "labels":
-            registered = self.labels
-        if registered and registered.keys() >= answers.keys():
-            return cut_sums(answers, registered, self.bounds)
-        return cut_weights(answers, declaration, self.bounds)
 
     def check_progress(self, site: SiteId, answer: Received) -> Answer:
         """Return a valid reply about labeling progress."""
@@ -408,46 +331,6 @@ class ResponseCheck:
             raise ValueError(
                 f"labeled, held and pool are {total} together, and the site has {rows} rows"
             )
-
-    def _find_over_budget(
-        self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
-    ) -> dict[SiteId, str]:
-        """Return the sites that exceed a shared label budget together.
-
-        The sites with the most labeling tasks are returned, until the others fit. The coordinator
-        does not wait for their tasks, but their labels still count.
-        """
-        asked: dict[SiteId, int] = {}
-        for site, answer in answers.items():
-            if requests[site].steps[-1].verb == "ask":
-                asked[site] = int(answer["asked"])  # type: ignore[arg-type]
-        refused: dict[SiteId, str] = {}
-        while self.shared is not None and sum(asked.values()) > self.shared:
-            site = max(sorted(asked), key=lambda name: asked[name])
-            refused[site] = (
-                f"asked is {asked.pop(site)}, and all sites together were to ask "
-                f"{self.shared} questions"
-            )
-        return refused
-
-    def find_longest(self, sites: Sequence[SiteId]) -> float:
-        """Return the largest possible Σ |z|² over the labeled rows of these sites.
-
-        The result is infinite without standardization. Standardization uses aggregates over all
-        rows, in which a site may be counted with fewer rows than it has (`limit_weights`). Its own
-        rows may then have a mean length above 1.
-        """
-        if not self.has_units or len(self.rows) < self.sites:
-            return math.inf
-        names = sorted(self.rows)
-        registered = [float(self.rows[name]) for name in names]
-        share = self.bounds.largest_share
-        counted = cap_weights(registered, share, self.bounds.largest_ratio)
-        together = 0.0
-        for name, rows, weight in zip(names, registered, counted, strict=True):
-            if name in sites and weight:
-                together = max(together, sum(counted) * rows / weight)
-        return LONGEST * together
 
     def _check_counts(self, site: SiteId, answer: Received, least: int = 0) -> None:
         """Raise Refusal for a count that is negative or above the number of rows of the site."""
@@ -577,39 +460,6 @@ def _check_squares(answer: Received) -> None:
 def _describe_numbers(value: Tensor) -> str:
     """Return a few numbers in words."""
     return f"{value.flatten()[:8].tolist()!s:.80}"
-
-
-def _find_far_scores(
-    requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer], bounds: Bounds
-) -> dict[SiteId, str]:
-    """Return sites with test errors far beyond the others, which would dominate the mean."""
-    errors: dict[SiteId, Answer] = {}
-    for site, answer in answers.items():
-        is_score = requests[site].steps[-1].verb == "score"
-        if is_score and "squares" in answer and answer["rows"]:
-            squares = float(answer["squares"])  # type: ignore[arg-type]  # addends by now
-            rows = float(answer["rows"])
-            errors[site] = {"squares": squares / rows}
-    return find_too_far(errors, requests, torch.float64, bounds)
-
-
-def _find_far_rows(
-    requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer], bounds: Bounds
-) -> dict[SiteId, str]:
-    """Return sites that register far more rows than others, because budgets depend on rows."""
-    rows: dict[SiteId, float] = {}
-    for site, answer in answers.items():
-        if requests[site].steps[-1].verb == "hello":
-            rows[site] = float(answer["rows"])  # type: ignore[arg-type]  # whole by now
-    most = bounds.farthest * lower_median(rows.values())
-    refused: dict[SiteId, str] = {}
-    for site, n in rows.items():
-        if n > most:
-            refused[site] = (
-                f"rows is {n:g}, beyond {bounds.farthest:g} times the median site "
-                "(federation.farthest in study.toml)"
-            )
-    return refused
 
 
 def _check_whole(answer: Received, names: Sequence[str]) -> None:

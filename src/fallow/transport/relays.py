@@ -16,6 +16,7 @@ from torch import Tensor
 from fallow.core.disclosure import payload
 from fallow.core.messages import Request
 from fallow.core.refusal import Refusal
+from fallow.core.totals import does_fit
 from fallow.core.types import Answer, SiteId, State, Tree, Value
 from fallow.core.weights import lower_median
 from fallow.privacy.sealed import HALF, TAG, decrypt, encrypt_for
@@ -23,7 +24,6 @@ from fallow.sites.store import RelayedMessage
 from fallow.storage.packing import pack, unpack_received
 from fallow.storage.plain import plain
 from fallow.transport.envelope import Order
-from fallow.transport.plausible import does_fit
 from fallow.transport.wire import pack_request, unpack_request
 
 LETTER = "letter/"  # prefix of the receiver's name, a field of a sender's reply

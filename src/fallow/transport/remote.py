@@ -19,6 +19,7 @@ from fallow.core.totals import sum_whole
 from fallow.core.types import Answer, SiteId
 from fallow.sites.in_process import Routes
 from fallow.storage.plain import plain
+from fallow.transport.alike import find_odd, is_ragged
 from fallow.transport.checks import ResponseCheck, check_plain
 from fallow.transport.envelope import Errand, Link, Order, sign_message
 from fallow.transport.gathering import (
@@ -29,7 +30,6 @@ from fallow.transport.gathering import (
     Waiting,
     find_none_odd,
 )
-from fallow.transport.plausible import find_last_norms
 from fallow.transport.relays import (
     ANEW,
     BYTES,
@@ -52,7 +52,6 @@ GLANCE = 120.0
 AGAIN = "again/"  # of a step: number of retries
 BEFORE = "before"  # exchanges that counted before the last one
 SIGNATURES = "signatures"  # signatures of the latest public keys of the sites
-NORMS = "norms"  # norms of the model that was sent last
 TOLD = "told/"  # of a site: acknowledged notifications
 
 
@@ -76,6 +75,23 @@ class Book(Protocol):
     def note(self, name: str, value: str) -> None: ...
 
 
+class Weights(Protocol):
+    """Comparison of the replies of an exchange, and limits on the weight of a site."""
+
+    def note_sent(self, requests: Iterable[Request], book: Book) -> None:
+        """Store what later replies are compared with."""
+
+    def find_outliers(
+        self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
+    ) -> dict[SiteId, str]:
+        """Return the sites whose reply does not count because of the other replies, and why."""
+
+    def limit(
+        self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
+    ) -> tuple[dict[SiteId, Answer], dict[SiteId, str]]:
+        """Return the replies with limited weights, and a sentence for each limited one."""
+
+
 @final
 @dataclass
 class Remote:
@@ -94,6 +110,8 @@ class Remote:
         and ``waiting`` and ``missing`` (with sites and key).
     border
         Validates replies. The coordinator's program sets ``border.rows`` and ``border.sizes``.
+    weights
+        Compares replies with each other, and limits the weight of a site.
     told
         Sites whose version was reported.
     left
@@ -115,7 +133,8 @@ class Remote:
     run: str
     waits: Waiting
     say: Say
-    border: ResponseCheck = field(default_factory=ResponseCheck)
+    border: ResponseCheck
+    weights: Weights
     clock: Callable[[], float] = time.monotonic
     absent: set[SiteId] = field(default_factory=set)
     reported: set[SiteId] = field(default_factory=set)  # sites whose version was reported
@@ -149,7 +168,7 @@ class Remote:
         self.asking = None
         if requests:
             self.asking = next(iter(requests.values())).key
-        self._note_norms(requests)
+        self.weights.note_sent(requests.values(), self.book)
         down = sum(payload_of(request) for request in requests.values())
         if routes is not None:
             result = self._relay(requests, routes, down)
@@ -177,7 +196,7 @@ class Remote:
             return checked
 
         def find_strange(replies: Mapping[SiteId, Answer]) -> dict[SiteId, str]:
-            return self.border.refusals(requests, replies)
+            return self._find_strange(requests, replies)
 
         needs_all = any(request.needs_all for request in requests.values())
         result = self._gather(
@@ -191,10 +210,29 @@ class Remote:
             counted = {site: signatures[site] for site in result.answers}
             self.book.note(SIGNATURES, json.dumps(counted))
         up = sum(payload(answer) for answer in result.answers.values())
-        answers, cut = self.border.limit_weights(requests, result.answers)
+        answers, cut = self.weights.limit(requests, result.answers)
         for site, why in cut.items():
             self.say({"event": "weighed", "site": site, "key": result.key, "why": why})
         return Delivered(answers, up, down, result.dearest)
+
+    def _find_strange(
+        self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
+    ) -> dict[SiteId, str]:
+        """Return the replies that are inconsistent with the others, and why.
+
+        The check runs before a reply is accepted, so that the event log has no reply on which the
+        server side would fail.
+        """
+        asked: dict[SiteId, Answer] = {}
+        for site, answer in answers.items():
+            if requests[site].steps[-1].kind != "fit":
+                asked[site] = answer
+        are_ragged = any(is_ragged(request) for request in requests.values())
+        are_masked = any(request.steps[-1].masked for request in requests.values())
+        strange = find_odd(asked, are_ragged)
+        if strange or are_masked:
+            return strange
+        return self.weights.find_outliers(requests, asked)
 
     # -- keys of secure sums ----------------------------------------------------------------
 
@@ -399,22 +437,6 @@ class Remote:
         fresh = self._choose_news(site)
         if fresh:
             self.book.note(f"{TOLD}{site}", json.dumps([*self._load_told(site), *fresh]))
-
-    def _note_norms(self, requests: Mapping[SiteId, Request]) -> None:
-        """Store the norms of the models that are sent to sites.
-
-        With secure aggregation, a model is sent in the exchange before the sum, and a restart may
-        be in between.
-        """
-        brought: dict[str, float] = {}
-        for name, norm in find_last_norms(requests.values()).items():
-            if norm:
-                brought[name] = norm
-        if brought:
-            self.border.last = brought
-            self.book.note(NORMS, json.dumps(brought))
-        elif not self.border.last:
-            self.border.last = json.loads(self.book.read_note(NORMS) or "{}")
 
     def _note_before(self, sites: Iterable[SiteId]) -> None:
         """Store which exchanges counted before an exchange, so that it can be rolled back."""

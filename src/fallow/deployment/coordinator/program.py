@@ -42,6 +42,7 @@ from fallow.deployment.coordinator.live import (
 from fallow.deployment.coordinator.news import describe_leaving, list_news
 from fallow.deployment.coordinator.sites import RealSites, greet_sites
 from fallow.deployment.coordinator.tell import Teller
+from fallow.deployment.coordinator.weights import SiteWeights, find_longest
 from fallow.deployment.folders import private_folder, tighten
 from fallow.experiment.journal import Journal
 from fallow.experiment.one_pass import is_one_pass
@@ -168,6 +169,7 @@ class Program:
         write_json(self.folder / "study.json", describe_study(self.agreement, self.cell))
         parts = build_study(self.agreement)
         border = self._make_check(parts)
+        weights = SiteWeights(border, self.agreement.bounds, parts.dtype)
         self.limit(border.largest_message)
         with open_journal(self.run_folder, self.agreement) as journal:
             left = load_left(journal)
@@ -185,6 +187,7 @@ class Program:
                 waits=self.agreement.waits,
                 say=tell,
                 border=border,
+                weights=weights,
                 clock=self.ticks,
                 left=partial(load_left, journal),
                 revoked=frozenset(link.removed & removed.keys()),
@@ -197,7 +200,7 @@ class Program:
                     message = carrier.sign_news(site, describe_leaving(since))
                     link.link.send({site: message})
             try:
-                self._run_all(carrier, journal, parts, border, tell, control)
+                self._run_all(carrier, journal, parts, weights, tell, control)
             except Advanced as advanced:
                 self._go_on_without(advanced.sites, carrier, journal, parts, tell)
                 return False
@@ -214,18 +217,19 @@ class Program:
     def _make_check(self, parts: BuiltStudy) -> ResponseCheck:
         """Return the reply check before any site has registered."""
         schema = self.agreement.schema
+        longest = None
+        if has_products_in_units(self.agreement, parts):
+            longest = partial(find_longest, bounds=self.agreement.bounds)
         return ResponseCheck(
             sizes=sizes_of_models(parts.layout),
             sites=len(self.agreement.sites),
             width=max(math.prod(schema.shape), parts.width),
             products=count_products(parts.methods, parts.width),
             schema=schema.digest,
-            dtype=parts.dtype,
-            bounds=self.agreement.bounds,
             declared=declared_by_owner(parts.methods),
             dims=parts.dims,
             is_noisy=self.agreement.recipe.privacy.epsilon is not None,
-            has_units=has_products_in_units(self.agreement, parts),
+            longest=longest,
             missing=schema.missing,
         )
 
@@ -304,7 +308,7 @@ class Program:
         carrier: Remote,
         journal: Journal,
         parts: BuiltStudy,
-        border: ResponseCheck,
+        weights: SiteWeights,
         tell: Teller,
         control: Control,
     ) -> None:
@@ -328,7 +332,7 @@ class Program:
             journal=journal,
             label_wait=label_wait,
             greeted=greeted,
-            border=border,
+            weights=weights,
         )
         self._run(Run(sites, journal, folder=self.run_folder, say=tell), parts, sites)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypedDict, final
 
@@ -24,7 +24,9 @@ from fallow.deployment.building import BuiltStudy
 from fallow.deployment.coordinator.absences import find_absent, load_revocations
 from fallow.deployment.coordinator.labels import LabelWait, read_count
 from fallow.deployment.coordinator.news import note_closed_without
+from fallow.deployment.coordinator.plausible_sums import PlausibleSums
 from fallow.deployment.coordinator.scores import score_counts, score_totals
+from fallow.deployment.coordinator.weights import SiteWeights
 from fallow.experiment.finished import ExampleSpec, FinishedQuery, TrainedPhase
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import is_shared
@@ -35,8 +37,6 @@ from fallow.experiment.steps import check_picked
 from fallow.privacy import SecureSum
 from fallow.settings.budgets import LabelBudget, allocate_budget
 from fallow.settings.recipe import Recipe
-from fallow.transport.checks import ResponseCheck
-from fallow.transport.plausible_sums import PlausibleSums
 
 if TYPE_CHECKING:
     from fallow.experiment.record import DisclosureEntry, Evaluation, Scores
@@ -61,8 +61,8 @@ class RealSites:
 
     Implements `experiment.environment.Environment`. ``greeted`` has the registration reply of each
     site. The number of labels of a site is stored at the end of a step, so that a resumed run has
-    the same counts. ``border`` checks replies against the registered numbers and the requested
-    labels.
+    the same counts. ``weights`` compares replies, which ``weights.border`` has checked against the
+    registered numbers and the requested labels.
     """
 
     agreement: Agreement
@@ -71,16 +71,17 @@ class RealSites:
     journal: Journal
     label_wait: LabelWait
     greeted: Greetings
+    weights: SiteWeights
     encoded_by: State | None = None
     scale: Scale | None = None
     targets: State | None = None
-    border: ResponseCheck = field(default_factory=ResponseCheck)
 
     def __post_init__(self) -> None:
-        self.border.rows |= find_rows(self.greeted["sites"])
+        border = self.weights.border
+        border.rows |= find_rows(self.greeted["sites"])
         for site, answer in self.greeted["sites"].items():
-            self.border.tests[site] = read_count(answer, "test")
-        self.border.labels |= self.most_labels
+            border.tests[site] = read_count(answer, "test")
+        border.labels |= self.most_labels
 
     # -- what is known ----------------------------------------------------------------------
 
@@ -131,7 +132,7 @@ class RealSites:
         privacy = self.recipe.privacy
         if not privacy.secure_sum:
             return None
-        return PlausibleSums(SecureSum(privacy.bound), self.border, self.label_wait.say)
+        return PlausibleSums(SecureSum(privacy.bound), self.weights, self.label_wait.say)
 
     @property
     def tree(self) -> None:
@@ -273,11 +274,11 @@ class RealSites:
             shown = shown.plus(Disclosure.of(self.greeted["revealed"]))
         allowed = self._find_limits(cycle, budget)
         limits = {site: n + allowed.get(site, 0) for site, n in self.most_labels.items()}
-        self.border.allowed = {site: allowed.get(site, 0) for site in limits}
-        self.border.labels |= limits
-        self.border.shared = None
+        self.weights.border.allowed = {site: allowed.get(site, 0) for site in limits}
+        self.weights.border.labels |= limits
+        self.weights.shared = None
         if self._is_shared_in(cycle):
-            self.border.shared = sum(budget.values())
+            self.weights.shared = sum(budget.values())
         asked = self._ask_people(cycle, step, budget, shown)
         done["ended"] = self.label_wait.wait(step, asked)
         ask = self._ask(f"{step}/close", cycle, shown)

@@ -13,14 +13,11 @@ import torch
 from torch import Tensor
 
 from fallow.core.ask import Masking
-from fallow.core.client import Declaration
 from fallow.core.events import Say
 from fallow.core.refusal import Halted
 from fallow.core.totals import Implausible
 from fallow.core.types import Answer, SiteId
-from fallow.core.values import Model
-from fallow.transport.checks import ResponseCheck
-from fallow.transport.plausible import does_fit, number_of
+from fallow.deployment.coordinator.weights import SiteWeights
 
 ATTEMPTS = 3
 """Number of implausible aggregates before a run stops."""
@@ -45,7 +42,7 @@ class PlausibleSums:
     """
 
     inner: Masking
-    border: ResponseCheck
+    weights: SiteWeights
     say: Say
     failed: list[str] = field(default_factory=list)
 
@@ -95,32 +92,12 @@ class PlausibleSums:
             for name, value in values.items():
                 if bool((value.abs() > most).any()):
                     return f"{name} is beyond {len(sites)} times the bound {bound:g}"
-        declaration = self.border.find_declaration(owner, verb)
+        declaration = self.weights.border.find_declaration(owner, verb)
         if declaration is None:
             return _find_fault_in_scores(values)
-        why = self.border.find_fault(declaration, values, sites, room=ROUNDED)
-        return why or self._find_fault_in_model(values, declaration)
-
-    def _find_fault_in_model(
-        self, total: Mapping[str, Tensor], declaration: Declaration
-    ) -> str | None:
-        if declaration.weight is None:
-            return None
-        n = max(number_of(total[declaration.weight]) or 0.0, 1.0)
-        farthest = self.border.bounds.farthest
-        for name, kind in sorted(declaration.models.items()):
-            mean = total[name] / n
-            if not does_fit(mean, self.border.dtype):
-                return f"{name} cannot be held squared in {self.border.dtype}"
-            last = self.border.last.get(name, 0.0)
-            usual = max(last, 1.0)
-            norm = float(mean.norm())
-            if kind == Model() and last and norm > farthest * usual:
-                return (
-                    f"{name} has the norm {norm:.3g}, beyond {farthest:g} times {usual:.3g}, the "
-                    "larger of that of the last model and 1 (federation.farthest in study.toml)"
-                )
-        return None
+        border = self.weights.border
+        why = border.find_fault(declaration, values, sites, room=ROUNDED)
+        return why or self.weights.find_far_mean(values, declaration)
 
 
 def _find_fault_in_scores(total: Mapping[str, Tensor]) -> str | None:

@@ -1,0 +1,412 @@
+"""Robust weighting: how far a site's reply may be from those of the others, and how much it weighs.
+
+A single finite number can end a study: 1e300 is infinite in float32, and a model with such numbers
+stops every later round, also after restarts. Replies are therefore compared with each other, in the
+data type in which they are used, before they count.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fallow.core.client import Declaration
+from fallow.core.messages import Request
+from fallow.core.totals import does_fit, number_of
+from fallow.core.types import Answer, SiteId
+from fallow.core.values import Kind, Model
+from fallow.core.weights import cap_weights, lower_median
+from fallow.deployment.agreement import Bounds
+from fallow.transport.checks import ResponseCheck
+from fallow.transport.remote import Book
+
+LONGEST = 2.0
+"""Largest mean squared length of a row. It is 1 after standardization, except for later rows and
+rounding, and 2 before it, when candidates of an encoder are compared."""
+NORMS = "norms"
+"""Event log: norms of the model that was sent last."""
+
+
+@final
+@dataclass
+class SiteWeights:
+    """Comparison of the replies of an exchange, and limits on the weight of a site.
+
+    Attributes
+    ----------
+    border
+        Registered rows and labels of the sites, and declarations of client functions.
+    bounds
+        Limits on unusual replies.
+    dtype
+        Data type of models.
+    last
+        Norms of the parts of the model that was sent last.
+    shared
+        Labeling tasks that all sites may create together in the open step.
+
+    Notes
+    -----
+    Weights are limited here, for remote sites, and not in the algorithms. In a simulation, a site
+    with most of the rows is not an attack.
+    """
+
+    border: ResponseCheck
+    bounds: Bounds = Bounds()
+    dtype: torch.dtype = torch.float32
+    last: dict[str, float] = field(default_factory=dict)
+    shared: int | None = None
+
+    def note_sent(self, requests: Iterable[Request], book: Book) -> None:
+        """Store the norms of the models that are sent to sites.
+
+        With secure aggregation, a model is sent in the exchange before the sum, and a restart may
+        be in between.
+        """
+        brought: dict[str, float] = {}
+        for name, norm in find_last_norms(requests).items():
+            if norm:
+                brought[name] = norm
+        if brought:
+            self.last = brought
+            book.note(NORMS, json.dumps(brought))
+        elif not self.last:
+            self.last = json.loads(book.read_note(NORMS) or "{}")
+
+    def find_outliers(
+        self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
+    ) -> dict[SiteId, str]:
+        """Return the sites whose reply does not count because of the other replies, and why.
+
+        Replies have the same form. A reply may be too large for the server side, lie far beyond the
+        others, or exceed a total.
+        """
+        if any(request.owner == "people" for request in requests.values()):
+            return (
+                self._find_over_budget(requests, answers)
+                | _find_far_scores(requests, answers, self.bounds)
+                | _find_far_rows(requests, answers, self.bounds)
+            )
+        declaration = self.border.find_common(requests)
+        return find_too_far(answers, requests, self.dtype, self.bounds, declaration)
+
+    def limit(
+        self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
+    ) -> tuple[dict[SiteId, Answer], dict[SiteId, str]]:
+        """Return the replies with limited weights, and a sentence for each limited one."""
+        if any(request.steps[-1].masked for request in requests.values()):
+            return dict(answers), {}
+        declaration = self.border.find_common(requests)
+        registered: dict[SiteId, int] = {}
+        if declaration is not None and declaration.weighted_by == "rows":
+            registered = self.border.rows
+        elif declaration is not None and declaration.weighted_by == "labels":
+            registered = self.border.labels
+        if registered and registered.keys() >= answers.keys():
+            return cut_sums(answers, registered, self.bounds)
+        return cut_weights(answers, declaration, self.bounds)
+
+    def find_far_mean(
+        self, total: Mapping[str, Tensor], declaration: Declaration
+    ) -> str | None:
+        """Explain why an aggregate of models has no plausible mean, or return None."""
+        if declaration.weight is None:
+            return None
+        n = max(number_of(total[declaration.weight]) or 0.0, 1.0)
+        farthest = self.bounds.farthest
+        for name, kind in sorted(declaration.models.items()):
+            mean = total[name] / n
+            if not does_fit(mean, self.dtype):
+                return f"{name} cannot be held squared in {self.dtype}"
+            last = self.last.get(name, 0.0)
+            usual = max(last, 1.0)
+            norm = float(mean.norm())
+            if kind == Model() and last and norm > farthest * usual:
+                return (
+                    f"{name} has the norm {norm:.3g}, beyond {farthest:g} times {usual:.3g}, the "
+                    "larger of that of the last model and 1 (federation.farthest in study.toml)"
+                )
+        return None
+
+    def _find_over_budget(
+        self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
+    ) -> dict[SiteId, str]:
+        """Return the sites that exceed a shared label budget together.
+
+        The sites with the most labeling tasks are returned, until the others fit. The coordinator
+        does not wait for their tasks, but their labels still count.
+        """
+        asked: dict[SiteId, int] = {}
+        for site, answer in answers.items():
+            if requests[site].steps[-1].verb == "ask":
+                asked[site] = int(answer["asked"])  # type: ignore[arg-type]
+        refused: dict[SiteId, str] = {}
+        while self.shared is not None and sum(asked.values()) > self.shared:
+            site = max(sorted(asked), key=lambda name: asked[name])
+            refused[site] = (
+                f"asked is {asked.pop(site)}, and all sites together were to ask "
+                f"{self.shared} questions"
+            )
+        return refused
+
+
+# -- how far ----------------------------------------------------------------------------------
+
+
+def find_too_far(
+    answers: Mapping[SiteId, Answer],
+    requests: Mapping[SiteId, Request],
+    dtype: torch.dtype,
+    bounds: Bounds,
+    declaration: Declaration | None = None,
+) -> dict[SiteId, str]:
+    """Return the sites whose numbers are unusable or far beyond those of the others.
+
+    ``dtype`` is the type of models. Replies have the same form (`alike.find_odd`) and finite
+    numbers.
+    """
+    refused: dict[SiteId, str] = {}
+    sizes: dict[str, dict[SiteId, float]] = {}
+    models: dict[str, Kind] = {}
+    if declaration is not None:
+        models = declaration.models
+    for site in sorted(answers):
+        try:
+            for name, value in _convert_used(answers[site], declaration).items():
+                measured = _measure(name, value, dtype if name in models else None)
+                sizes.setdefault(name, {})[site] = measured
+        except ValueError as error:
+            refused[site] = str(error)
+    for name, too_far in sizes.items():
+        last_norms = [_find_last_norm(requests[site], name) for site in too_far]
+        last = max(last_norms, default=0.0)
+        for site, why in _find_beyond(
+            name, models.get(name), too_far, last, bounds
+        ).items():
+            refused.setdefault(site, why)
+    return refused
+
+
+def _convert_used(answer: Answer, declaration: Declaration | None) -> dict[str, Tensor]:
+    """Return the numbers of a reply as the server side uses them.
+
+    A model that was multiplied by its number of rows is divided by that number.
+    """
+    numbers: dict[str, Tensor] = {}
+    for name, value in answer.items():
+        is_row = isinstance(value, Tensor) and value.is_floating_point() and value.numel()
+        if is_row or isinstance(value, float):
+            numbers[name] = torch.as_tensor(value, dtype=torch.float64)
+    # not multiplied by the number of rows
+    if declaration is None or declaration.operation != "sum" or not declaration.weight:
+        return numbers
+    weight = declaration.weight
+    n = number_of(answer[weight])
+    for name in declaration.models:
+        if name not in numbers or n is None:
+            continue
+        if n == 0 and bool((numbers[name] != 0).any()):
+            raise ValueError(
+                f"{name} is not 0 although {weight} is 0: a site without labels adds nothing"
+            )
+        numbers[name] = numbers[name] / max(n, 1.0)
+    return numbers
+
+
+def _measure(name: str, value: Tensor, dtype: torch.dtype | None) -> float:
+    """Return the norm of a model of this type, or the largest absolute value of other numbers.
+
+    Raises ValueError if it or its square is not finite in the type in which it is used.
+    """
+    if dtype is None:
+        if not does_fit(value, torch.float64):
+            raise ValueError(
+                f"{name} has values up to {float(value.abs().max()):.3g}, whose squares no number "
+                "can hold: check the site's rows"
+            )
+        return float(value.abs().max())
+    if not does_fit(value, dtype):
+        raise ValueError(
+            f"{name} has the norm {float(value.norm()):.3g}, which {dtype} cannot hold squared: "
+            "training diverged or the answer is wrong; lower the learning rate or check the site"
+        )
+    return float(value.norm())
+
+
+def _find_last_norm(request: Request, name: str) -> float:
+    """Return the norm of the model in an exchange's request, or 0 without a model."""
+    largest = 0.0
+    for step in request.steps:
+        part = step.args.get(name)
+        if step.kind == "fit" and isinstance(part, Tensor):
+            largest = max(largest, float(part.double().norm()))
+    return largest
+
+
+def find_last_norms(requests: Iterable[Request]) -> dict[str, float]:
+    """Return the norms of the models in an exchange's requests, as maximum over sites."""
+    largest: dict[str, float] = {}
+    for request in requests:
+        for step in request.steps:
+            for name in step.args:
+                norm = _find_last_norm(request, name)
+                largest[name] = max(norm, largest.get(name, 0.0))
+    return largest
+
+
+def _find_beyond(
+    name: str,
+    kind: Kind | None,
+    sizes: Mapping[SiteId, float],
+    last: float,
+    bounds: Bounds,
+) -> dict[SiteId, str]:
+    """Return the sites beyond the limit that follows from all sites and the last model."""
+    usual = max(lower_median(sizes.values()), last, 1.0)
+    factor = bounds.farthest**2
+    if isinstance(kind, Model):  # statistics include variances
+        factor = bounds.farthest
+    what = "values up to" if kind is None else "the norm"
+    refused: dict[SiteId, str] = {}
+    for site, size in sizes.items():
+        if size > factor * usual:
+            refused[site] = (
+                f"{name} has {what} {size:.3g}, beyond {factor:g} times {usual:.3g}, the largest "
+                "of the median over sites, the last model and 1: its training diverged, its rows "
+                "have other units, or the answer is wrong (federation.farthest in study.toml says "
+                "how far it may be)"
+            )
+    return refused
+
+
+# -- how much ---------------------------------------------------------------------------------
+
+
+def cut_weights(
+    answers: Mapping[SiteId, Answer], declaration: Declaration | None, bounds: Bounds
+) -> tuple[dict[SiteId, Answer], dict[SiteId, str]]:
+    """Clip the weights of sites to the limits, and describe each clipped one.
+
+    Only replies with models and their weight are affected. All fields of a sum are scaled by the
+    same factor, so that the site's model does not change.
+    """
+    if declaration is None or declaration.weight is None:
+        return dict(answers), {}
+    weights: dict[SiteId, float] = {}
+    for site, answer in answers.items():
+        n = number_of(answer[declaration.weight])
+        if n is not None:
+            weights[site] = n
+    limits = cap_weights(list(weights.values()), bounds.largest_share, bounds.largest_ratio)
+
+    result: dict[SiteId, Answer] = dict(answers)
+    words: dict[SiteId, str] = {}
+    for (site, n), most in zip(weights.items(), limits, strict=True):
+        if most >= n:
+            continue
+        names = {declaration.weight}
+        if declaration.operation == "sum":
+            names = set(answers[site])
+        result[site] = _scale(answers[site], names, most / n)
+        words[site] = _describe_cut(site, n, most, bounds)
+    return result, words
+
+
+def cut_sums(
+    answers: Mapping[SiteId, Answer], registered: Mapping[SiteId, int], bounds: Bounds
+) -> tuple[dict[SiteId, Answer], dict[SiteId, str]]:
+    """Clip contributions that grow with a site's rows to the limits.
+
+    ``registered`` is the registered number of rows or labels of each site. Different sums over the
+    same rows are scaled by the same factor, because that number does not change.
+    """
+    weights = {site: float(registered[site]) for site in answers}
+    limits = cap_weights(list(weights.values()), bounds.largest_share, bounds.largest_ratio)
+
+    result: dict[SiteId, Answer] = dict(answers)
+    words: dict[SiteId, str] = {}
+    for (site, n), most in zip(weights.items(), limits, strict=True):
+        if most >= n:
+            continue
+        result[site] = _scale(answers[site], set(answers[site]), most / n)
+        words[site] = _describe_cut(site, n, most, bounds)
+    return result, words
+
+
+def _scale(answer: Answer, names: set[str], factor: float) -> Answer:
+    """Multiply the named numeric fields of a reply by a factor."""
+    scaled = dict(answer)
+    for name in names:
+        scaled[name] = answer[name] * factor  # type: ignore[operator]
+    return scaled
+
+
+def _describe_cut(site: SiteId, n: float, allowed: float, bounds: Bounds) -> str:
+    return (
+        f"site {site} weighs by {n:g} rows and counts as {allowed:g}: more than "
+        f"{bounds.largest_share:g} of all or {bounds.largest_ratio:g} times the median site "
+        "(federation.largest_share and largest_ratio in study.toml)"
+    )
+
+
+# -- labeling tasks and test scores -----------------------------------------------------------
+
+
+def _find_far_scores(
+    requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer], bounds: Bounds
+) -> dict[SiteId, str]:
+    """Return sites with test errors far beyond the others, which would dominate the mean."""
+    errors: dict[SiteId, Answer] = {}
+    for site, answer in answers.items():
+        is_score = requests[site].steps[-1].verb == "score"
+        if is_score and "squares" in answer and answer["rows"]:
+            squares = float(answer["squares"])  # type: ignore[arg-type]  # addends by now
+            rows = float(answer["rows"])
+            errors[site] = {"squares": squares / rows}
+    return find_too_far(errors, requests, torch.float64, bounds)
+
+
+def _find_far_rows(
+    requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer], bounds: Bounds
+) -> dict[SiteId, str]:
+    """Return sites that register far more rows than others, because budgets depend on rows."""
+    rows: dict[SiteId, float] = {}
+    for site, answer in answers.items():
+        if requests[site].steps[-1].verb == "hello":
+            rows[site] = float(answer["rows"])  # type: ignore[arg-type]  # whole by now
+    most = bounds.farthest * lower_median(rows.values())
+    refused: dict[SiteId, str] = {}
+    for site, n in rows.items():
+        if n > most:
+            refused[site] = (
+                f"rows is {n:g}, beyond {bounds.farthest:g} times the median site "
+                "(federation.farthest in study.toml)"
+            )
+    return refused
+
+
+# -- length of rows -----------------------------------------------------------------------------
+
+
+def find_longest(
+    rows: Mapping[SiteId, int], sites: Sequence[SiteId], bounds: Bounds
+) -> float:
+    """Return the largest possible Σ |z|² over the labeled rows of these sites.
+
+    ``rows`` are the registered rows of all sites. Standardization uses aggregates over all rows, in
+    which a site may be counted with fewer rows than it has (`SiteWeights.limit`). Its own rows may
+    then have a mean length above 1.
+    """
+    names = sorted(rows)
+    registered = [float(rows[name]) for name in names]
+    counted = cap_weights(registered, bounds.largest_share, bounds.largest_ratio)
+    together = 0.0
+    for name, own, weight in zip(names, registered, counted, strict=True):
+        if name in sites and weight:
+            together = max(together, sum(counted) * own / weight)
+    return LONGEST * together
