@@ -279,14 +279,38 @@ def test_class_names_that_steer_a_screen_are_refused_before_a_folder_is_made(
     assert not (tmp_path / "study").exists()
 
 
-@pytest.mark.parametrize("option", ["--guideline", "--recipe", "--clients"])
-def test_a_pipe_is_not_waited_for(option: str, fallow: Said, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--guideline", "FILE"),
+        ("--recipe", "FILE"),
+        ("--clients", "FILE"),
+        ("--certificate", "FILE", "--certificate-key", "FILE"),
+        ("--certificate", "FILE", "--certificate-key", "FILE", "--ca", "FILE"),
+    ],
+    ids=["guideline", "recipe", "clients", "certificate", "authority"],
+)
+def test_no_option_waits_for_a_pipe_or_reads_a_file_of_any_size(
+    options: tuple[str, ...], fallow: Said, tmp_path: Path
+) -> None:
     table(tmp_path / "example.csv")
     os.mkfifo(tmp_path / "pipe.toml")
-    about = ("--example", "example.csv", *INIT, option, "pipe.toml")
-    code, _, err = fallow("coordinate", "init", "study", *about)
-    assert code == 2
-    assert "is no file but a pipe or a device" in err
+    (tmp_path / "endless.toml").symlink_to("/dev/zero")
+    with (tmp_path / "sparse.toml").open("wb") as sparse:
+        sparse.truncate(64 << 20)
+    sentences = {
+        "pipe.toml": "pipe.toml is no file but a pipe or a device; give a file",
+        "endless.toml": "endless.toml is no file but a pipe or a device; give a file",
+        "sparse.toml": "sparse.toml has more than 4 MiB, the limit for such a file; give a "
+        "smaller one",
+    }
+    for name, sentence in sentences.items():
+        named = [name if word == "FILE" else word for word in options]
+        about = ("--example", "example.csv", "--link", "https", *INIT, *named)
+        code, _, err = fallow("coordinate", "init", "study", *about)
+        assert code == 2
+        assert sentence in " ".join(err.split())
+        assert not (tmp_path / "study").exists()
 
 
 def test_other_keys_of_a_site_are_taken_only_where_that_is_meant(

@@ -41,6 +41,7 @@ from fallow.storage.errors import sentence
 from fallow.storage.files import write_whole
 from fallow.storage.packing import UNREADABLE
 from fallow.storage.plain import markdown_text, one_line
+from fallow.storage.received import MOST_BYTES, parse_json, read_named
 from fallow.study.export_model import export_model
 from fallow.study.predict import outputs_of
 from fallow.study.trained import Trained, read_trained
@@ -505,14 +506,14 @@ def _try_a_row(folder: Path, shared: LoadedModel) -> None:
 
 def _read_config(path: Path) -> Mapping[str, Any]:  # any value of JSON
     try:
-        if path.stat().st_size > LARGEST:
-            raise ValueError(f"{path} is larger than a description of a model")
-        config = json.loads(path.read_bytes())
+        content = read_named(path, LARGEST)
     except OSError as error:
         raise ValueError(
             f"{path} cannot be read ({error.strerror}); give a folder that Run.save wrote"
         ) from error
-    except (UnicodeDecodeError, RecursionError, json.JSONDecodeError) as error:
+    try:
+        config = parse_json(content)
+    except ValueError as error:  # also a number with thousands of digits
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise ValueError(
@@ -540,7 +541,7 @@ def _read_about(saved: Mapping[str, Any]) -> ExampleSpec:
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
     try:
-        tensors: dict[str, Tensor] = load(path.read_bytes())
+        tensors: dict[str, Tensor] = load(read_named(path, MOST_BYTES))
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror})") from error
     except UNREADABLE as error:

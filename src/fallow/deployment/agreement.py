@@ -30,7 +30,7 @@ from fallow.settings.recipe import Recipe, named_classes
 from fallow.settings.spec import Spec
 from fallow.settings.training_defaults import REGRESSION, complete_from
 from fallow.storage.plain import is_unfit
-from fallow.storage.received import check_no_pipe
+from fallow.storage.received import read_named
 from fallow.transport.links import LINKS, USUAL
 
 KEY = 32  # size of an Ed25519 key in bytes
@@ -243,9 +243,8 @@ def read_guideline(file: Path) -> str:
 
     Raises ValueError, naming the file, if it cannot be read or is not safe to display.
     """
-    check_no_pipe(file)
     try:
-        text = file.read_text(encoding="utf-8-sig").strip()
+        text = read_named(file).decode("utf-8-sig").strip()
     except OSError as error:
         raise ValueError(
             f"the guideline {file} cannot be read ({error.strerror}); give a text file"

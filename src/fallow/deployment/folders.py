@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fallow.storage import private
 from fallow.storage.files import unwritable
-from fallow.storage.received import check_no_pipe
+from fallow.storage.received import read_named
 
 KINDS = {"site.toml": "a site", "coordinator.json": "a coordinator"}
 
@@ -84,9 +84,8 @@ def _count_files(count: int) -> str:
 def read_authority(file: Path) -> bytes:
     """Return the certificates in a file. Raises ValueError if none is an authority."""
     way_out = "give the file with the authority's certificate (PEM)"
-    check_no_pipe(file)
     try:
-        content = file.read_bytes()
+        content = read_named(file)
     except OSError as error:
         raise ValueError(f"{file} cannot be read ({error.strerror}): {way_out}") from error
     check_authority(content, str(file), way_out)

@@ -5,18 +5,14 @@ Files are parsed only. Nothing that they name is imported, built or evaluated.
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
 from fallow.storage.plain import is_unfit
+from fallow.storage.received import parse_toml, read_named
 
-MOST_BYTES = 4 << 20  # largest size of a file
 MOST_LETTERS = 10_000  # longest text in a file
 DEPTH = 12  # deepest nesting of tables and lists
-DOTTED_KEY = re.compile(r"""(?<![\w"'-])(?:[\w"'-]++[ \t]*+\.[ \t]*+){64}""")
-"""A key with too many parts. Parsing time grows with the square of their number."""
 CERTIFICATE = "federation.authority"
 """The only setting that may exceed the length limit."""
 WITH_LINES = {CERTIFICATE: "\r\n", "federation.guideline": "\n"}
@@ -30,17 +26,11 @@ def read_bytes(file: Path, otherwise: str) -> bytes:
     the message with the fix.
     """
     try:
-        if file.exists() and not (file.is_file() or file.is_dir()):
-            raise ValueError(f"{file} is no file: {otherwise}")
-        with file.open("rb") as opened:
-            content = opened.read(MOST_BYTES + 1)
+        return read_named(file)
     except OSError as error:
         raise ValueError(
             f"{file} cannot be read ({error.strerror}): {otherwise}"
         ) from error
-    if len(content) > MOST_BYTES:
-        raise ValueError(f"{file} has more than {MOST_BYTES >> 20} MiB: {otherwise}")
-    return content
 
 
 def read_toml(file: Path, otherwise: str) -> dict[str, object]:
@@ -50,14 +40,7 @@ def read_toml(file: Path, otherwise: str) -> dict[str, object]:
         text = content.decode()
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} is not valid TOML: {error}") from error
-    if DOTTED_KEY.search(text):
-        raise ValueError(f"{file} has a key of more than 64 parts: {otherwise}")
-    try:
-        return tomllib.loads(text)
-    except ValueError as error:  # for example an integer with thousands of digits
-        raise ValueError(f"{file} is not valid TOML: {error}") from error
-    except RecursionError as error:
-        raise ValueError(f"{file} has lists in lists in lists: {otherwise}") from error
+    return parse_toml(text, file)
 
 
 def check_texts(tree: Mapping[str, object]) -> None:

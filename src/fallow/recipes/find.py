@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from fallow.core.kinds import show_value
 from fallow.core.terms import explain_recipe
 from fallow.data import CATALOG
 from fallow.recipes.default_training import default_training
 from fallow.recipes.papers import find_named_recipe, load_recipes
 from fallow.settings.recipe import Recipe, recipe_from
-from fallow.storage.received import check_no_pipe
+from fallow.storage.received import parse_toml, read_named
 
 STRATEGIES = ("random", "entropy", "ahfal")
 """Strategies that are compared if a file names none."""
@@ -45,13 +45,24 @@ def find_recipe(
     >>> demo.data, demo.sites, demo.strategies[:2]
     ('digits', 10, ('random', 'margin'))
     """
+    return _find_recipe(name, changes or {}, list(strategies), ())
+
+
+def _find_recipe(
+    name: str,
+    changes: Mapping[str, object],
+    strategies: Sequence[str],
+    extending: tuple[Path, ...],
+) -> Recipe:
+    """Return an experiment configuration. ``extending``: the files whose base it is."""
     if not name.endswith(".toml"):
         return _find_by_name(name)
     path = Path(name)
-    check_no_pipe(path)
+    if path.resolve() in extending:
+        raise ValueError(f"{path} extends itself by its base; name another base")
     try:
         # editors of Windows begin a file with a mark of its encoding
-        settings = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        text = read_named(path).decode("utf-8-sig")
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -59,20 +70,21 @@ def find_recipe(
             f"{path} is not UTF-8, as TOML is; save it with that encoding (byte "
             f"{error.start + 1:,} is none)"
         ) from error
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path} is not valid TOML: {error}") from error
-    base = settings.pop("base", None)
-    output = {**settings, **(changes or {})}
-    named = list(strategies)
+    settings = parse_toml(text, path)
+    base = settings.pop("base", "")
+    if not isinstance(base, str):
+        raise ValueError(f"{path}: base is {show_value(base)}; it must be a text")
+    output = {**settings, **changes}
     if base:
         recipe = _beside(path, base, is_file=base.endswith(".toml"))
-        start = find_recipe(recipe, output, named)
+        files = (*extending, path.resolve())
+        start = _find_recipe(recipe, output, strategies, files)
         usual: dict[str, object] = {"name": path.stem}
     else:
         start = None
         usual = {"name": path.stem, "strategies": STRATEGIES}
         if "training" not in output:
-            usual["training"] = default_training(output, named)
+            usual["training"] = default_training(output, strategies)
         usual["training_config"] = {}  # of the model family
     data = settings.get("data")
     if isinstance(data, str):

@@ -1,11 +1,18 @@
-"""Files of a folder that somebody else may have sent: no links, no pipes, and bounded."""
+"""Bounded reading of files that a user names or that somebody else may have sent."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import stat
+import tomllib
 from pathlib import Path
+
+TEXT_LIMIT = 4 << 20
+"""Maximum size in bytes of settings, a guideline, a certificate or another text that a user names."""
+DOTTED_KEY = re.compile(r"""(?<![\w"'-])(?:[\w"'-]++[ \t]*+\.[ \t]*+){64}""")
+"""A key with too many parts. Parsing time grows with the square of their number."""
 
 MOST_BYTES = 2**30
 """Maximum size of a file that is read as a whole; records of a long run have tens of MB."""
@@ -32,6 +39,39 @@ def read_regular(path: Path, limit: int = MOST_BYTES) -> bytes:
     if len(content) > limit:
         raise ValueError(f"{path} has more than {limit:,} bytes: it is not read")
     return content
+
+
+def read_named(path: Path, limit: int = TEXT_LIMIT) -> bytes:
+    """Return the content of a file that the user named, which may be a link.
+
+    Raises ValueError for a pipe, a device and a file of more than ``limit`` bytes, and OSError for a
+    file that is missing or unreadable.
+    """
+    check_no_pipe(path)
+    with path.open("rb") as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(
+            f"{path} has more than {limit >> 20} MiB, the limit for such a file; give a smaller one"
+        )
+    return content
+
+
+def parse_toml(text: str, path: Path) -> dict[str, object]:
+    """Return the settings in the text of a TOML file. Raises ValueError, naming the file, if it is
+    invalid."""
+    if DOTTED_KEY.search(text):
+        raise ValueError(
+            f"{path} has a key of more than 64 parts; nest its settings less deeply"
+        )
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:  # also an integer with thousands of digits
+        raise ValueError(f"{path} is not valid TOML: {error}") from error
+    except RecursionError as error:
+        raise ValueError(
+            f"{path} is not valid TOML: {NESTED}; nest its settings less deeply"
+        ) from error
 
 
 def check_no_pipe(path: Path) -> None:

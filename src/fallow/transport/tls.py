@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from fallow.privacy.extra import need
 from fallow.storage.private import FILE, make_folder
+from fallow.storage.received import read_named
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -131,6 +133,7 @@ def _restrict(context: ssl.SSLContext) -> None:
 
 
 def _load_authority(context: ssl.SSLContext, authority: Path) -> None:
+    _check_readable(authority)
     try:
         context.load_verify_locations(authority)
     except (OSError, ssl.SSLError) as error:
@@ -140,6 +143,8 @@ def _load_authority(context: ssl.SSLContext, authority: Path) -> None:
 
 
 def _load_pair(context: ssl.SSLContext, pair: Pair) -> None:
+    for file in (pair.certificate, pair.key):
+        _check_readable(file)
     try:
         context.load_cert_chain(pair.certificate, pair.key, _ask_nobody)
     except (OSError, ssl.SSLError, ValueError) as error:
@@ -147,6 +152,12 @@ def _load_pair(context: ssl.SSLContext, pair: Pair) -> None:
             f"{pair.certificate} and {pair.key} are no certificate with its key ({error}): give "
             "two PEM files that belong together, the key without a password"
         ) from error
+
+
+def _check_readable(file: Path) -> None:
+    """Raise ValueError for a file that OpenSSL, which reads without a limit, should not read."""
+    with suppress(OSError):  # OpenSSL reports it
+        read_named(file)
 
 
 def _ask_nobody() -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +14,7 @@ from fallow.deployment.agreement import Agreement
 from fallow.deployment.folders import check_free, private_folder, read_authority
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.tables import copy_of
+from fallow.deployment.received import read_toml
 from fallow.deployment.site.budget import Proposal, propose_limit
 from fallow.deployment.site.keys import NODE, SiteKeys, find_key, make_keys, read_keys
 from fallow.deployment.site.rows import SiteRows, read_rows, read_tests
@@ -54,10 +54,9 @@ class SiteFolder:
             raise ValueError(
                 f"{path} is not the folder of a site; make one with: fallow site init {path}"
             )
+        tree = read_toml(file, "restore it from a backup")
         try:
-            settings = settings_from(tomllib.loads(file.read_text(encoding="utf-8")))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{file} is not valid TOML: {error}") from error
+            settings = settings_from(tree)
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from error
         return SiteFolder(Path(path), settings)

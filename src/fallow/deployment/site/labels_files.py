@@ -15,7 +15,7 @@ from fallow.deployment.site.label_studio import Cells, JsonObject, is_task, read
 from fallow.storage.files import write_whole
 from fallow.storage.plain import cell, cell_text
 from fallow.storage.private import FILE
-from fallow.storage.received import check_no_pipe
+from fallow.storage.received import read_named
 
 Key = Literal["id", "row"]
 """Column with the examples: their names or their row numbers."""
@@ -104,19 +104,12 @@ def read_lines(
 
 def _read_bytes(path: Path) -> bytes:
     """Return the content of a file, which a labeling tool or somebody else may have written."""
-    check_no_pipe(path)
     try:
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
+        return read_named(path, MOST_BYTES)
     except OSError as error:
         raise ValueError(
             f"{path} cannot be read ({error.strerror}); check the path"
         ) from error
-    if len(content) > MOST_BYTES:
-        raise ValueError(
-            f"{path.name} has more than {MOST_BYTES >> 20} MiB; split it into several files"
-        )
-    return content
 
 
 def _read_images(path: Path) -> list[tuple[str, dict[str, str]]]:
