@@ -222,7 +222,7 @@ def test_texts_that_grow_from_one_to_the_next_are_not_read(tmp_path: Path) -> No
         use_dictionary=plain,
         column_encoding={"strategy": "DELTA_BYTE_ARRAY"},
     )
-    with pytest.raises(ValueError, match="encoded in another way than Fallow writes"):
+    with pytest.raises(ValueError, match="encoding that Fallow does not write"):
         _read_scores(file)
 
 

@@ -49,13 +49,13 @@ def test_zeros_beyond_the_memory_there_is_are_not_unpacked(tmp_path: Path) -> No
     path = tmp_path / "zeros.npz"
     np.savez_compressed(path, x=np.zeros((1000, 100)), y=np.zeros(1000))
     assert path.stat().st_size < 4000
-    with pytest.raises(ValueError, match=r"unpacks to 808\.0 kB, and 800\.0 kB of memory"):
+    with pytest.raises(ValueError, match=r"unpacks to 808\.0 kB, but 800\.0 kB of memory"):
         read_arrays(path, limit=800_000)
     n = 10**13
     header = write_header((n,))
     write_archive(path, "x.npy", header, claimed=8 * n + len(header))
     with pytest.raises(
-        ValueError, match=r"zeros\.npz unpacks to 80\.0 TB, and .* available"
+        ValueError, match=r"zeros\.npz unpacks to 80\.0 TB, but .* available"
     ):
         from_npz(path)
 
@@ -124,7 +124,7 @@ def test_a_header_that_is_no_literal_is_refused_in_a_sentence(
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "mine.npz"
     path.symlink_to(os.devnull)  # a pipe would hang a test of the fault
-    with pytest.raises(ValueError, match="is no file but a pipe or a device"):
+    with pytest.raises(ValueError, match="is not a file but a pipe or a device"):
         read_arrays(path)
 
 

@@ -307,5 +307,5 @@ def test_two_columns_of_one_name_are_named_in_a_typed_file_too(tmp_path: Path) -
 @pytest.mark.parametrize("ending", ["csv", "xlsx", "parquet", "feather"])
 def test_a_pipe_is_no_table(ending: str, tmp_path: Path) -> None:
     (tmp_path / f"t.{ending}").symlink_to(os.devnull)  # a pipe would hang
-    with pytest.raises(ValueError, match="is no file but a pipe or a device"):
+    with pytest.raises(ValueError, match="is not a file but a pipe or a device"):
         read_file(tmp_path / f"t.{ending}")

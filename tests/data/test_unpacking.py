@@ -16,7 +16,7 @@ from fallow.data.own.workbook import check_workbook_fits
 from tests.data.test_own_archive import write_header
 
 HUGE = 10**13  # numbers of 4 bytes
-LACK = "unpacks to .* TB, and .* of memory are available; give fewer rows"
+LACK = "unpacks to .* TB, but .* of memory are available; provide fewer examples"
 
 
 def test_named_arrays_beyond_the_memory_there_is_are_not_unpacked(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_sheet_of_few_letters_and_many_cells_is_not_read(
 ) -> None:
     path = write_book(tmp_path / "rows.xlsx", rows)
     most = 2**33  # whatever the machine has
-    with pytest.raises(ValueError, match=r"rows\.xlsx unpacks to .*, and .* of memory are"):
+    with pytest.raises(ValueError, match=r"rows\.xlsx unpacks to .*, but .* of memory are"):
         check_workbook_fits(path, most)
 
 
@@ -90,7 +90,7 @@ def test_a_sheet_beyond_the_memory_there_is_is_not_read(
     allowed = tmp_path / "memory.max"
     allowed.write_text("1000")
     monkeypatch.setattr("fallow.storage.memory.CONTAINER", allowed)
-    with pytest.raises(ValueError, match=r"rows\.xlsx unpacks to .*, and .* of memory are"):
+    with pytest.raises(ValueError, match=r"rows\.xlsx unpacks to .*, but .* of memory are"):
         read_file(path)
 
 
@@ -119,7 +119,7 @@ def test_a_parquet_file_beyond_the_memory_there_is_is_not_read(tmp_path: Path) -
     pq.write_table(pa.table({"age": np.ones(500_000), "ill": ["no"] * 500_000}), path)
     assert path.stat().st_size < 10_000
     with pytest.raises(
-        ValueError, match=r"rows\.parquet unpacks to .*, and 4\.0 MB of memory"
+        ValueError, match=r"rows\.parquet unpacks to .*, but 4\.0 MB of memory"
     ):
         read_file(path)
     pq.write_table(pa.table({"age": np.ones(100), "ill": ["no"] * 100}), path)
@@ -140,11 +140,11 @@ def write_images(folder: Path, n: int, size: tuple[int, int]) -> Path:
 def test_images_beyond_the_memory_there_is_are_not_read(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "scans", 20, (250, 200))
     with pytest.raises(
-        ValueError, match=r"scans unpacks to 5\.0 MB, and 4\.0 MB of memory"
+        ValueError, match=r"scans unpacks to 5\.0 MB, but 4\.0 MB of memory"
     ):
         read_folder(folder)
     files = sorted(folder.rglob("*.png"))
-    with pytest.raises(ValueError, match=r"ill unpacks to 5\.0 MB, and 4\.0 MB of memory"):
+    with pytest.raises(ValueError, match=r"ill unpacks to 5\.0 MB, but 4\.0 MB of memory"):
         read_images(files)
     # resized one by one
     assert read_images(files, size=(20, 25)).shape == (20, 1, 20, 25)

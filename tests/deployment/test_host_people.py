@@ -169,7 +169,7 @@ def test_under_secure_sums_a_score_leaves_masked_or_not_at_all(tmp_path: Path) -
     bare = replace(single, steps=(replace(single.steps[0], kind="sum"),))
     for request, why in (
         (single, "allows it by sum alone"),
-        (bare, "only masked parts of sums"),
+        (bare, "only masked contributions"),
     ):
         assert why in str(leader.send(leader.order(request)).refused)
     leader.ledger.close()

@@ -110,8 +110,8 @@ def test_noise_that_was_drawn_is_spent_also_where_its_order_fails(tmp_path: Path
             why.append(str(leader.send(order).refused))
         spent.append(leader.ledger.store.sum_spent())
     assert spent == [0.5, 1.0, 1.0], why
-    assert "adds nothing to a secure sum" in why[0]
-    assert "releases nothing more" in why[-1]
+    assert "adds nothing to an aggregation" in why[0]
+    assert "rejects another one, which would cost" in why[-1]
     leader.again()
     assert leader.ledger.store.sum_spent() == 1.0
     leader.ledger.close()
@@ -146,7 +146,7 @@ def test_what_a_site_passes_on_is_for_its_receiver_alone(tmp_path: Path) -> None
     letter = tensor_to_bytes(answer["letter/south"], "a letter")
     model = unpack(decrypt(secret, letter, repr((RUN, order.key, "north", "south"))))
     assert torch.equal(model["w"], leader.ledger.store.load_states("north")["local"]["w"])
-    with pytest.raises(ValueError, match="seal does not open"):
+    with pytest.raises(ValueError, match="it cannot be decrypted"):
         decrypt(leader.site.keys.seal, letter, repr((RUN, order.key, "north", "south")))
     leader.ledger.close()
 

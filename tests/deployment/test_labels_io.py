@@ -485,7 +485,7 @@ def test_labels_are_read_from_no_pipe_and_no_endless_file(
 ) -> None:
     desk = make_desk(tmp_path)
     (tmp_path / f"pipe.{kind}").symlink_to(os.devnull)  # a pipe would hang
-    with pytest.raises(ValueError, match="is no file but a pipe or a device"):
+    with pytest.raises(ValueError, match="is not a file but a pipe or a device"):
         import_labels(*about(desk), tmp_path / f"pipe.{kind}", "Ann")
     monkeypatch.setattr(labels_files, "MOST_BYTES", 1 << 20)
     with (tmp_path / f"long.{kind}").open("wb") as file:

@@ -131,7 +131,7 @@ def test_where_nobody_knows_what_was_released_all_that_was_left_is_spent(
     assert "raise the limit under [privacy] in site.toml" in output
     second = Leader(leader.site, run=SECOND)
     refused = str(second.send(second.order(share(0))).refused)
-    assert "(2.5 of it because its ledger was put back from a copy)" in refused
+    assert "(2.5 of it because its ledger was restored from a backup)" in refused
     for one in (leader, second):
         one.ledger.close()
 

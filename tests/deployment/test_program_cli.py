@@ -113,7 +113,7 @@ def test_init_refuses_what_needs_single_replies_and_says_how_to_turn_sums_off(
     about += ["--sites", "east,north,south", "--set", "training=robust"]
     code, _, err = fallow("coordinate", "init", "study", *about)
     assert code == 2
-    assert "robust does not work under secure sums" in err
+    assert "robust does not support secure aggregation" in err
     assert "set privacy.secure_sum=false" in err
     assert not (tmp_path / "study").exists()
     code, out, _ = fallow(
@@ -299,8 +299,8 @@ def test_no_option_waits_for_a_pipe_or_reads_a_file_of_any_size(
     with (tmp_path / "sparse.toml").open("wb") as sparse:
         sparse.truncate(64 << 20)
     sentences = {
-        "pipe.toml": "pipe.toml is no file but a pipe or a device; give a file",
-        "endless.toml": "endless.toml is no file but a pipe or a device; give a file",
+        "pipe.toml": "pipe.toml is not a file but a pipe or a device; give a file",
+        "endless.toml": "endless.toml is not a file but a pipe or a device; give a file",
         "sparse.toml": "sparse.toml has more than 4 MiB, the limit for such a file; give a "
         "smaller one",
     }

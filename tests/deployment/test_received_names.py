@@ -267,7 +267,7 @@ HEAD = "cycles = 1\n"
         (HEAD, 'base = "study.toml"\n', "starts from an included experiment configuration"),
         (HEAD, "base = 3\n", "starts from an included experiment configuration"),
         (HEAD, "cycles = 1000000000000\n", "cycles is 1000000000000"),
-        (HEAD, f"title = {'[' * 5000}{']' * 5000}\n", "lists in lists"),
+        (HEAD, f"title = {'[' * 5000}{']' * 5000}\n", "too many nested lists"),
         (HEAD, f"{'a.' * 100_000}a = 1\n", "a key of more than 64 parts"),
         (HEAD, f"title = {'9' * 5000}\n", "is not valid TOML"),
         (HEAD, f"x = {'[' * 50}{']' * 50}\n", "a list in a list"),
@@ -295,7 +295,7 @@ def test_a_file_that_is_too_much_is_one_sentence(
 
 
 def test_a_device_is_no_agreement() -> None:
-    with pytest.raises(ValueError, match="is no file"):
+    with pytest.raises(ValueError, match="is not a file"):
         read_agreement("/dev/zero")
 
 

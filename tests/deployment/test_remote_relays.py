@@ -174,10 +174,10 @@ GOOD = torch.tensor([1.0, 2.0, 3.0])
             "w is NaN or infinite",
         ),
         (letter("a", w=GOOD[:2], labels=1.0), r"w has the shape \(2,\) and not \(3,\)"),
-        (letter("c", w=GOOD, labels=1.0), "its seal does not open"),
-        (letter("a", key="0/1", w=GOOD, labels=1.0), "its seal does not open"),
-        (bytes_to_tensor(b"short"), "its seal does not open"),
-        (3.0, "its seal does not open"),
+        (letter("c", w=GOOD, labels=1.0), "it cannot be decrypted"),
+        (letter("a", key="0/1", w=GOOD, labels=1.0), "it cannot be decrypted"),
+        (bytes_to_tensor(b"short"), "it cannot be decrypted"),
+        (3.0, "it cannot be decrypted"),
     ],
 )
 def test_a_bad_letter_is_refused_by_name_and_no_average_uses_what_stands_for_it(
@@ -200,7 +200,7 @@ def test_a_bad_letter_is_refused_by_name_and_no_average_uses_what_stands_for_it(
 
 def test_a_delivery_of_nothing_that_can_be_read_is_refused() -> None:
     with pytest.raises(
-        ValueError, match="site a passed on in 'model': its seal does not open"
+        ValueError, match="site a passed on in 'model': it cannot be decrypted"
     ):
         read_delivery(order_to_b(a=bytes_to_tensor(b"short")), SECRET, SIZES)
 

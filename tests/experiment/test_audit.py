@@ -378,5 +378,5 @@ def test_what_does_not_go_together_is_refused_in_a_sentence() -> None:
         Recipe("a", audit=0.1, queries_per_cycle=2)
     with pytest.raises(ValueError, match="fale chooses each budget from nothing"):
         is_one_pass(Recipe("a", strategy=Spec("fale"), audit=0.1))
-    with pytest.raises(ValueError, match=r"audit=0.1 does not work under local privacy"):
+    with pytest.raises(ValueError, match=r"audit=0.1 does not support local privacy"):
         records_of(replace(RECIPE, audit=0.1, privacy=Privacy(epsilon=1.0)))

@@ -185,7 +185,7 @@ def test_after_its_last_word_a_method_is_scored_as_it_deploys() -> None:
 
 
 def test_a_method_that_starts_at_the_best_model_needs_labels_held_back() -> None:
-    with pytest.raises(ValueError, match="has no model 'best' for training to start at"):
+    with pytest.raises(ValueError, match="has no model 'best' to start training from"):
         run_recipe(training="tests.experiment.alone:Tuned", validation=0.0)
 
 

@@ -207,7 +207,7 @@ def test_a_second_process_on_the_same_run_is_refused(
 ) -> None:
     setup = Setup(recipe, tmp_path)
     folder = CELL.folder(tmp_path)
-    refused = pytest.raises(Failed, match="another process is working on")
+    refused = pytest.raises(Failed, match="another process uses")
     with only_one(folder / "run.lock"), refused:
         run_cell(setup, CELL)
     assert not (folder / "journal.sqlite").exists()

@@ -133,7 +133,7 @@ def test_a_bound_of_the_coordinators_choice_tells_nothing_of_one_part(bound: flo
 
 
 def test_a_bound_that_rounds_single_parts_away_is_refused_whatever_they_are() -> None:
-    with pytest.raises(ValueError, match="secure sum with the bound 1e\\+15"):
+    with pytest.raises(ValueError, match="aggregation with the bound 1e\\+15"):
         asking(protected(SECURE)).sum("plain", 1e15)
 
 
@@ -150,7 +150,7 @@ def test_a_public_key_that_gives_no_secret_is_refused_with_its_owner(key: bytes)
 def test_an_owner_that_a_site_does_not_know_is_refused_in_words() -> None:
     site = protected(ONE).members["a"]
     sent = replace(request("each", "share"), owner="boss")
-    with pytest.raises(ValueError, match="site a has no method of 'boss'"):
+    with pytest.raises(ValueError, match="site a has no algorithm for 'boss'"):
         answer_step(site, sent.steps[0], sent)
 
 

@@ -72,7 +72,7 @@ def test_asking_again_under_the_same_key_gives_the_stored_answer() -> None:
 def test_the_same_key_with_another_question_is_refused() -> None:
     federation = protected(ONE)
     asking(federation).sum("share")
-    with pytest.raises(ValueError, match="site a has answered 0/query/0 before"):
+    with pytest.raises(ValueError, match="site a has replied to 0/query/0 before"):
         asking(federation).each("share", to={"a": {"times": 2.0}})
 
 

@@ -70,5 +70,5 @@ def test_a_strategy_picks_the_same_behind_masks_unless_its_contract_says_no(
     if strategy.contract.secure_sum:
         assert count_asked(strategy, SECURE) == count_asked(strategy, Privacy())
     else:
-        with pytest.raises(ValueError, match="with secure sums"):
+        with pytest.raises(ValueError, match="with secure aggregation"):
             count_asked(strategy, SECURE)

@@ -10,7 +10,7 @@ from fallow.privacy.sealed import HALF, TAG, decrypt, encrypt_for
 SECRET = new_secret()
 PUBLIC = public_half(SECRET)
 LETTER = encrypt_for(PUBLIC, b"weights", "a to b")
-CLOSED = "its seal does not open"
+CLOSED = "it cannot be decrypted"
 
 
 def test_a_letter_is_48_bytes_longer_and_opens_as_what_was_closed() -> None:

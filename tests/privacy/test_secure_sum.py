@@ -114,7 +114,7 @@ def test_a_spread_of_zero_stays_within_its_error() -> None:
 
 def test_two_sites_are_refused_with_the_reason() -> None:
     with pytest.raises(
-        RuntimeError, match=r"'plain' has 2 sites left \(a, b\) and needs 3"
+        RuntimeError, match=r"'plain' has 2 sites left \(a, b\) but needs 3"
     ):
         asking(protected(SECURE, sites=tables(sites=2))).sum("plain")
 
@@ -173,7 +173,7 @@ def test_when_more_sites_are_there_again_a_resume_ends_what_had_too_few(
     federation = protected(SECURE)
     journal = Journal()
     with pytest.raises(
-        RuntimeError, match="run again with --resume when more sites are there"
+        RuntimeError, match="run again with --resume when more sites are connected"
     ):
         asking(federation, Losing(federation.carrier, {exchange: ["b"]}), journal).sum(
             "plain"
@@ -219,7 +219,7 @@ def test_a_missing_share_is_noticed_in_the_arithmetic_too() -> None:
     parts = carrier.seen[1][1]
     whole = SecureSum().total(parts, "query", "plain", None)
     assert float(torch.as_tensor(whole["sites"])) == 4
-    with pytest.raises(RuntimeError, match="a part is missing"):
+    with pytest.raises(RuntimeError, match="a contribution is missing"):
         SecureSum().total({s: parts[s] for s in "abc"}, "query", "plain", None)
 
 
@@ -255,7 +255,7 @@ def test_one_key_masks_one_part_for_one_cohort() -> None:
     fewer = {s: k for s, k in step.masked.keys.items() if s != "d"}
     other = replace(step, masked=replace(step.masked, keys=fewer))
     with pytest.raises(
-        ValueError, match="two sums under one key would show the difference"
+        ValueError, match="two aggregates with one key would reveal the difference"
     ):
         answer_step(federation.members["a"], other, carrier.seen[1][0])
 
@@ -273,7 +273,7 @@ def test_a_site_masks_nothing_without_its_own_key_or_for_two_sites() -> None:
         public = public_half(new_secret())
         keys[other] = torch.tensor(list(public), dtype=torch.uint8)
     for bad in ({"a": keys["b"], **keys}, {"a": own, "b": keys["b"]}, keys):
-        with pytest.raises(ValueError, match="site a adds nothing to a secure sum"):
+        with pytest.raises(ValueError, match="site a adds nothing to an aggregation"):
             request(ask, replace(masked, keys=bad))
 
 
@@ -290,7 +290,9 @@ def test_the_secret_is_gone_once_it_was_used() -> None:
 
 
 def test_a_value_beyond_what_the_ring_can_hold_is_refused_and_names_the_sites() -> None:
-    with pytest.raises(ValueError, match=r"site a .* x beyond .* each of 3 sites"):
+    with pytest.raises(
+        ValueError, match=r"site a: x for .* exceeds .* each of 3 contributions"
+    ):
         asking(protected(SECURE)).sum("big")
 
 
@@ -300,7 +302,9 @@ def test_a_bound_makes_room_and_a_value_beyond_it_is_refused(declared: bool) -> 
     bound = 4e6 if declared else None
     total = asking(protected(privacy)).sum("big", bound)["x"]
     assert total.tolist() == pytest.approx([9e6, -4.5], abs=1e-5)
-    with pytest.raises(ValueError, match=r"x beyond the 2e\+06 .* raise privacy\.bound"):
+    with pytest.raises(
+        ValueError, match=r"x for .* exceeds 2e\+06, .* raise privacy\.bound"
+    ):
         asking(protected(replace(SECURE, bound=2e6))).sum("big")
 
 

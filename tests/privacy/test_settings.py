@@ -68,11 +68,11 @@ def test_upper_bounds_have_no_privacy_to_pay_for() -> None:
 def test_a_method_that_reads_single_answers_is_refused_with_the_reason() -> None:
     methods = {"open": OPEN}
     with pytest.raises(
-        ValueError, match=r"open does not work under secure sums .* every model"
+        ValueError, match=r"open does not support secure aggregation .* every model"
     ):
         check_fit(Privacy(secure_sum=True), methods, 10)
     with pytest.raises(
-        ValueError, match=r"open does not work under local privacy .* every model"
+        ValueError, match=r"open does not support local privacy .* every model"
     ):
         check_fit(Privacy(epsilon=1), methods, 10)
     check_fit(Privacy(), methods, 1)

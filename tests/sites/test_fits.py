@@ -216,7 +216,7 @@ def test_a_training_method_without_a_step_is_ordered_no_local_training() -> None
     for site in carrier.members.values():
         site.parts.methods["training"] = ServerSolve()
     with pytest.raises(
-        Refusal, match="site a was ordered to train, and its method of training"
+        Refusal, match="site a received an instruction to train, but its training algorithm"
     ):
         order_fit(carrier, "local", CONFIG, "training", **initial_model())
     assert all(not site.memory for site in carrier.members.values())
@@ -266,7 +266,7 @@ def test_training_may_start_at_a_model_that_the_site_remembers(kind: type) -> No
 
 def test_training_cannot_start_at_a_model_that_the_site_has_not() -> None:
     with pytest.raises(
-        ValueError, match=r"site a has no model 'best' .* it remembers nothing"
+        ValueError, match=r"site a has no model 'best' .* stored models and states: none"
     ):
         order_fit(world(Choosing()), "local", replace(CONFIG, start="best"), "training")
 

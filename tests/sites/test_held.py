@@ -78,7 +78,7 @@ def test_a_row_is_in_the_pool_or_trains_or_validates() -> None:
 
 def test_a_row_is_never_bought_twice() -> None:
     made = site_with_labels()
-    with pytest.raises(ValueError, match="site a has a label for row 3 already"):
+    with pytest.raises(ValueError, match="site a already has a label for example 3"):
         made.buy([Label(9, 0, 1), Label(3, 1, 1)])
     assert made.pool.tolist() == [8, 9, 10, 11]
 

@@ -22,7 +22,7 @@ def test_it_counts_and_keeps_the_budget() -> None:
     oracle.submit({"a": torch.tensor([0, 1])})
     assert oracle.spent == {"a": 2}
     with pytest.raises(
-        ValueError, match="site a asks for 1 labels with 0 of its budget left"
+        ValueError, match="site a requests 1 labels, but its label budget has 0 left"
     ):
         oracle.submit({"a": torch.tensor([2])})
     assert oracle.spent == {"a": 2}

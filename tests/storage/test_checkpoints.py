@@ -47,7 +47,7 @@ def test_a_checkpoint_that_the_journal_does_not_name_is_refused(tmp_path: Path) 
     file = tmp_path / "model.safetensors"
     newest = save_tree(file, TREE)
     save_tree(file, {**TREE, "round": 1})
-    with pytest.raises(Failed, match="not the file the journal names"):
+    with pytest.raises(Failed, match="not the file named in the event log"):
         load_tree(file, tmp_path, newest)
 
 
@@ -56,14 +56,14 @@ def test_a_checkpoint_whose_values_are_not_those_that_were_written_is_refused(
 ) -> None:
     file = tmp_path / "model.safetensors"
     file.write_bytes(pack({"tree": TREE, "digest": "0" * 64}))
-    with pytest.raises(Failed, match="another checksum"):
+    with pytest.raises(Failed, match="wrong checksum"):
         load_tree(file, tmp_path)
 
 
 def test_a_lock_is_had_once(tmp_path: Path) -> None:
     with (
         only_one(tmp_path / "lock", wait=False),
-        pytest.raises(Failed, match="another process is working on"),
+        pytest.raises(Failed, match="another process uses"),
         only_one(tmp_path / "lock", wait=False),
     ):
         pass

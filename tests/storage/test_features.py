@@ -167,7 +167,7 @@ def test_rows_that_were_changed_are_not_taken_for_added_ones(tmp_path: Path) -> 
 
 
 def test_an_encoder_of_another_width_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="5 for each were promised"):
+    with pytest.raises(ValueError, match="the encoder declares 5 features per example"):
         store(tmp_path).features(KEY, rows(3), 5, Doubled())
 
 
@@ -178,7 +178,7 @@ def test_a_file_that_was_cut_while_it_was_in_use_is_no_row_of_zeros(
     assert isinstance(result, FeatureFile)
     os.truncate(result.path, 39 * 16)
     assert torch.equal(result.take(torch.tensor([38])), Doubled()(rows(40)[38:39]))
-    with pytest.raises(Damaged, match="ends before row 39"):
+    with pytest.raises(Damaged, match="ends before example 39"):
         result.take(torch.tensor([3, 39]))
 
 
@@ -199,7 +199,7 @@ def test_a_link_in_the_place_of_a_file_leads_to_no_other_file(
     precious.write_text("labels of a year")
     (place_of(folder) / name).unlink()
     (place_of(folder) / name).symlink_to(precious)
-    with pytest.raises(Failed, match="is a link: nothing is read from it") as refused:
+    with pytest.raises(Failed, match="is a link, so it is not used") as refused:
         store(folder).features(KEY, rows(3), 4, Doubled())
     assert str(place_of(folder)) in str(refused.value)
     assert precious.read_text() == "labels of a year"

@@ -72,11 +72,11 @@ def test_a_page_without_an_end_or_with_two_sizes_is_refused() -> None:
     size = [0x15, 4, 0x15, 6]
     assert read_fields(bytes([*size, 0])) == ({1: 2, 2: 3}, 5)
     for wrong, why in (
-        (size, "has no end"),
-        ([*size, 0x05, 4, 8, 0], "stands twice"),
+        (size, "is incomplete"),
+        ([*size, 0x05, 4, 8, 0], "repeats a field"),
         ([0x15, *[255] * 9, 1, 0], "more than 32 bits"),
-        ([0x1C] * 9, "parts in parts"),
-        ([0x19, 0], "unknown kind"),
+        ([0x1C] * 9, "nested structures"),
+        ([0x19, 0], "unknown type"),
     ):
         with pytest.raises(ValueError, match=why):
             read_fields(bytes(wrong))

@@ -138,7 +138,7 @@ class Curious:
 
 def test_a_strategy_that_does_not_say_so_cannot_read_hidden_labels() -> None:
     with pytest.raises(
-        RuntimeError, match="site a shows hidden labels only to a strategy whose"
+        RuntimeError, match="site a provides hidden labels only to a strategy with"
     ):
         world(tables(), Curious()).query(3)
 
@@ -147,7 +147,7 @@ def test_a_site_that_does_not_know_the_hidden_labels_says_so() -> None:
     federation = world(tables(), OracleHistogram())
     member = federation.members["a"]
     member.parts = replace(member.parts, hidden={})
-    with pytest.raises(RuntimeError, match="site a does not know the labels of its pool"):
+    with pytest.raises(RuntimeError, match="site a has no labels of its unlabeled pool"):
         federation.query(3)
 
 

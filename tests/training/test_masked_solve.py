@@ -314,7 +314,7 @@ def test_secure_sums_stop_masked_rows_at_the_site() -> None:
     ask = asking(world)
     ask.owner = "training"
     with pytest.raises(
-        ValueError, match="does not answer 'masked' by each: with secure sums"
+        ValueError, match="does not answer 'masked' by each: with secure aggregation"
     ):
         MaskedSolve().round(world.members["a"].parts.fresh(torch.Generator()), ask)
 

@@ -367,7 +367,7 @@ def test_a_delta_without_epsilon_is_refused() -> None:
 def test_personal_and_exact_heads_are_refused_under_epsilon(training: str) -> None:
     """Their choices leave rows out, which reads rows."""
     settings = {"head": "exact", "model": "linear"} if training == "fedavg" else {}
-    with pytest.raises(ValueError, match="does not work under local privacy"):
+    with pytest.raises(ValueError, match="does not support local privacy"):
         run(training, 1.0, **settings)
 
 

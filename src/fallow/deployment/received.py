@@ -54,7 +54,7 @@ def check_texts(tree: Mapping[str, object]) -> None:
     while waiting:
         where, value, depth = waiting.pop()
         if depth > DEPTH:
-            raise ValueError(f"{where:.80} is a list in a list in a list; write it plainly")
+            raise ValueError(f"{where:.80} is nested too deeply; use fewer nested lists and tables")
         if isinstance(value, str):
             _check_text(where, value)
         elif isinstance(value, Mapping):

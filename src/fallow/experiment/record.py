@@ -223,9 +223,7 @@ def is_shallow(value: object) -> bool:
     return False
 
 
-Notes = Annotated[
-    dict[str, Any], Rule(is_shallow, "a table without lists in lists in lists")
-]
+Notes = Annotated[dict[str, Any], Rule(is_shallow, "a table without deeply nested lists")]
 
 
 @with_config(STRICT)

@@ -12,6 +12,6 @@ def need(module: str, purpose: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         raise ValueError(
-            f"{purpose} needs the package {module.partition('.')[0]}, which is not installed; "
-            "install it with: pip install 'fallow[privacy]'"
+            f"{purpose} needs the package {module.partition('.')[0]}, which is not "
+            "installed; install it with: pip install 'fallow[privacy]'"
         ) from error

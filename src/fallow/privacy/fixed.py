@@ -60,9 +60,11 @@ def encode(
     top = limit(bound, sites)
     if largest > top:
         raise Refusal(
-            f"site {site} has for {verb!r} a {name} beyond the {top:.6g} that each of {sites} sites "
-            "may add to a masked sum: bring rows in smaller units, or raise privacy.bound, to 1000 "
-            "times that for instance, in a new study; sums are the coarser the larger it is"
+            f"site {site}: {name} for {verb!r} exceeds {top:.6g}, the limit of each "
+            f"of {sites} contributions in secure aggregation: provide features in "
+            "smaller units, or raise privacy.bound, for instance to 1000 times "
+            "that, in a new study; a larger bound reduces the precision of "
+            "aggregates"
         )
     return (value * 2.0 ** bits(bound, sites)).round().long()
 

@@ -144,7 +144,7 @@ def draw_gaussian_from_os(numbers: Tensor, *, sensitivity: float, rho: float) ->
     Raises RuntimeError unless OpenDP proves that an L2 change of ``sensitivity`` costs at most
     ``rho``.
     """
-    dp = need("opendp.prelude", "noise at a real site")
+    dp = need("opendp.prelude", "noise at a site")
     dp.enable_features("contrib")
     domain = dp.vector_domain(dp.atom_domain(T=float, nan=False))
     metric = dp.l2_distance(T=float)
@@ -158,7 +158,5 @@ def draw_gaussian_from_os(numbers: Tensor, *, sensitivity: float, rho: float) ->
         release = dp.m.make_gaussian(domain, metric, scale=scale)
     cost = release.map(sensitivity)
     if cost > rho:
-        raise RuntimeError(
-            f"noise of scale {scale} costs rho {cost}, more than was allowed"
-        )
+        raise RuntimeError(f"noise of scale {scale} costs rho {cost}, more than permitted")
     return torch.tensor(release(numbers.double().tolist()), dtype=torch.float64)

@@ -69,8 +69,9 @@ class ReleaseGuard:
         is_shown = step.kind not in ("keep", "relay") and not is_masked
         if self.privacy.secure_sum and is_shown:
             raise Refusal(
-                f"site {self.site} does not answer {step.verb!r} by {step.kind}: with secure sums "
-                "(privacy.secure_sum) only masked parts of sums leave it"
+                f"site {self.site} does not answer {step.verb!r} by {step.kind}: "
+                "with secure aggregation (privacy.secure_sum), it sends only masked "
+                "contributions"
             )
 
     def public_key(self, cohort: Masked) -> Answer:
@@ -101,8 +102,8 @@ class ReleaseGuard:
         if self.privacy.epsilon is not None and request.owner == "query":
             raise Refusal(
                 f"site {self.site} does not answer {step.verb!r} under local privacy "
-                "(privacy.epsilon): the verb returns plain numbers, to which no noise is added; a "
-                "verb that counts rows must return Release"
+                "(privacy.epsilon): the client function returns plain numbers "
+                "without noise; a function that counts examples must return Release"
             )
 
     def _release(self, step: Step, request: Request, release: Release) -> Answer:
@@ -114,8 +115,8 @@ class ReleaseGuard:
         if epsilon is None:
             if release.delta:
                 raise Refusal(
-                    f"site {self.site} does not answer {step.verb!r} without noise: set "
-                    "privacy.epsilon, what one release may spend"
+                    f"site {self.site} does not answer {step.verb!r} without noise: "
+                    "set privacy.epsilon, the budget of one release"
                 )
             return release.post(release.counts)
         key = step.masked.exchange if step.masked else request.key
@@ -125,11 +126,11 @@ class ReleaseGuard:
         if key in book:
             if book[key].digest != digest:
                 raise Refusal(
-                    f"site {self.site} has answered {key} before, to another question; noise is "
-                    "drawn once for each key"
+                    f"site {self.site} has replied to {key} before, for another "
+                    "request; noise is drawn only once for each key"
                 )
             return book[key].answer
-        total = self.privacy.over(1).total  # one release, if the number is unknown
+        total = self.privacy.over(1).total  # one release if the number is unknown
         cost = epsilon
         rho = 0.0
         delta = 0.0
@@ -181,15 +182,16 @@ class ReleaseGuard:
         secrets = self.ledger.load_secret(self.site)
         if secrets is None or secrets["name"] != _name_key(cohort):
             raise Refusal(
-                f"site {self.site} has no key for attempt {cohort.attempt} at {cohort.exchange}; "
-                "keys are shown before a sum"
+                f"site {self.site} has no key for attempt {cohort.attempt} at "
+                f"{cohort.exchange}; sites send their keys before an aggregation"
             )
         digest = digest_exchange([(step, None)], [self.site])
         if "answer" in secrets:
             if secrets["digest"] != digest:
                 raise Refusal(
-                    f"site {self.site} has masked its part of {cohort.exchange} for another "
-                    "cohort; two sums under one key would show the difference"
+                    f"site {self.site} has masked its contribution to "
+                    f"{cohort.exchange} for another group of sites; two aggregates "
+                    "with one key would reveal the difference"
                 )
             return secrets["answer"]
         own = cohort.keys.get(self.site)
@@ -199,15 +201,17 @@ class ReleaseGuard:
             or not torch.equal(own, secrets["public"])
         ):
             raise Refusal(
-                f"site {self.site} adds nothing to a secure sum of {len(cohort.keys)} sites that "
-                f"has not its own key or fewer than {SMALLEST} sites"
+                f"site {self.site} adds nothing to an aggregation over "
+                f"{len(cohort.keys)} sites, because its own key is missing or there "
+                f"are fewer than {SMALLEST} sites"
             )
         bound = self.privacy.bound
         coarsest = max(COARSEST, bound or 0.0)
         if cohort.bound is not None and cohort.bound > coarsest:
             raise Refusal(
-                f"site {self.site} adds nothing to a secure sum with the bound {cohort.bound:g}, "
-                f"which is above {coarsest:g}: rounded so much, the total would tell single parts"
+                f"site {self.site} adds nothing to an aggregation with the bound "
+                f"{cohort.bound:g}, which is above {coarsest:g}: with such coarse "
+                "rounding, the aggregate could reveal single contributions"
             )
         part = mask_answer(
             answer,

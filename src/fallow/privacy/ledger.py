@@ -67,8 +67,9 @@ def check_delta(site: SiteId, delta: float, examples: int) -> None:
     """
     if delta * examples > 1:
         raise Refusal(
-            f"delta is {delta:g}, above 1/{examples} = {1 / examples:.3g}, 1 divided by the examples "
-            f"of site {site}: it allows to publish one of them; agree on one well below, such as 1e-5"
+            f"delta is {delta:g}, above 1/{examples} = {1 / examples:.3g}, one "
+            f"divided by the number of examples of site {site}: it would permit "
+            "publishing one of them; agree on a much smaller one, such as 1e-5"
         )
 
 
@@ -84,9 +85,10 @@ def check_budget(
     spent = add_up(line.epsilon for line in book.values())
     if spent + as_written(epsilon) > as_written(total):
         raise Refusal(
-            f"site {site} has spent epsilon {float(spent):g} of {total:g} in {len(book)} releases "
-            f"{doubtful(book.values())}and releases nothing more: another would cost {epsilon:g}; "
-            "raise privacy.total, lower privacy.epsilon or ask fewer queries, in a new run"
+            f"site {site} has spent epsilon {float(spent):g} of {total:g} in "
+            f"{len(book)} releases {doubtful(book.values())}and rejects another one, "
+            f"which would cost {epsilon:g}; raise privacy.total, lower "
+            "privacy.epsilon or reduce the number of queries, in a new run"
         )
 
 
@@ -113,4 +115,4 @@ def doubtful(lines: Iterable[Released]) -> str:
     cost = add_up(line.epsilon for line in lines if not line.digest)
     if not cost:
         return ""
-    return f"({float(cost):g} of it because its ledger was put back from a copy) "
+    return f"({float(cost):g} of it because its ledger was restored from a backup) "

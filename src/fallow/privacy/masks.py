@@ -57,7 +57,7 @@ def is_usable(public: bytes) -> bool:
     (True, False)
     """
     try:
-        pair_key(new_secret(), public, "a look at a public half")
+        pair_key(new_secret(), public, "checking a public key")
     except ValueError:
         return False
     return True
@@ -87,8 +87,8 @@ def mask(
             key = pair_key(secret, publics[other], f"{purpose}|{pair}")
         except ValueError as error:
             raise ValueError(
-                f"site {site} cannot use the public key of site {other} ({error}): it was damaged "
-                "or changed on its way; start the run in a new folder"
+                f"site {site} cannot use the public key of site {other} ({error}): "
+                "it was damaged or changed in transit; start the run in a new folder"
             ) from error
         words = key_stream(key, length)
         if site < other:  # one of the two adds and the other subtracts

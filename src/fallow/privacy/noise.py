@@ -52,7 +52,7 @@ def draw_from_os(
     nothing about the exact one (see the attack of Mironov, 2012).  Raises RuntimeError unless
     OpenDP proves that an L1 change of ``sensitivity`` costs at most ``epsilon``.
     """
-    dp = need("opendp.prelude", "noise at a real site")
+    dp = need("opendp.prelude", "noise at a site")
     dp.enable_features("contrib")
     atom: Any  # untyped in OpenDP
     change: float
@@ -77,7 +77,7 @@ def draw_from_os(
     cost = release.map(change)
     if cost > epsilon:
         raise RuntimeError(
-            f"noise of scale {scale} costs epsilon {cost}, more than was allowed"
+            f"noise of scale {scale} costs epsilon {cost}, more than permitted"
         )
     return torch.tensor(release(values), dtype=torch.float64)
 
@@ -87,7 +87,7 @@ def whole_counts(counts: Tensor) -> Tensor:
     counts = counts.double()
     if not bool((counts == counts.round()).all()):
         raise ValueError(
-            "privacy.mechanism='discrete_laplace' adds noise to whole numbers, and the method "
-            "releases fractions; use privacy.mechanism='laplace'"
+            "privacy.mechanism='discrete_laplace' adds noise to whole numbers, but "
+            "the algorithm releases fractions; use privacy.mechanism='laplace'"
         )
     return counts

@@ -11,7 +11,7 @@ from fallow.privacy.extra import need
 from fallow.privacy.masks import new_secret, pair_key, public_half
 
 AEAD = "cryptography.hazmat.primitives.ciphers.aead"
-PURPOSE = "a sealed letter"
+PURPOSE = "an encrypted peer message"
 HALF = 32  # bytes of a public key
 TAG = 16  # bytes of the authentication tag
 NONCE = bytes(12)  # every message has its own key, which is used once
@@ -45,11 +45,11 @@ def decrypt(secret: bytes, letter: bytes, context: str) -> bytes:
         content: bytes = cipher.decrypt(NONCE, closed, context.encode())
     except need("cryptography.exceptions", PURPOSE).InvalidTag as error:
         raise ValueError(
-            "its seal does not open: it was changed on its way, or is for another site or another "
-            "exchange"
+            "it cannot be decrypted: it was changed in transit, or is for another "
+            "site or another exchange"
         ) from error
     except ValueError as error:  # invalid key
-        raise ValueError(f"its seal does not open: {error}") from error
+        raise ValueError(f"it cannot be decrypted: {error}") from error
     return content
 
 

@@ -23,31 +23,32 @@ from fallow.privacy.masks import mask
 from fallow.privacy.settings import SMALLEST
 
 CHECK = "mask/check"
-"""Every site adds 1 here; another total than their number means that masks did not cancel."""
+"""Name of a field to which every site adds 1; an aggregate other than their number shows that masks
+did not cancel."""
 
 
 @final
 @dataclass(frozen=True)
 class SecureSum:
-    """The server's part of a secure sum; `mask_answer` is the site's."""
+    """Server side of secure aggregation; `mask_answer` is the client side."""
 
-    bound: float | None = None  # where a method declares none
+    bound: float | None = None  # if an algorithm declares none
 
     def check(self, sites: Sequence[SiteId], verb: str) -> None:
-        """Raise Halted when too few sites are left."""
+        """Raise Halted if too few sites are left."""
         if len(sites) < SMALLEST:
             raise Halted(
-                f"the secure sum of {verb!r} has {len(sites)} sites left ({', '.join(sites)}) and "
-                f"needs {SMALLEST}; nothing was unmasked: run again with --resume when more sites "
-                "are there"
+                f"the aggregation of {verb!r} has {len(sites)} sites left "
+                f"({', '.join(sites)}) but needs {SMALLEST}; nothing was unmasked: "
+                "run again with --resume when more sites are connected"
             )
 
     def total(
         self, answers: Mapping[SiteId, Answer], owner: str, verb: str, bound: float | None
     ) -> Answer:
-        """The totals in float64, unmasked, and how many sites contributed.
+        """Return the unmasked aggregates in float64 and the number of contributing sites.
 
-        Raises Halted when the masks do not cancel: a part is missing or of another exchange.
+        Raises Halted if the masks do not cancel: a contribution is missing or of another exchange.
         """
         largest = bound or self.bound
         totals: Answer = {}
@@ -58,9 +59,9 @@ class SecureSum:
 
 
 def add_masked(answers: Mapping[SiteId, Answer], verb: str) -> dict[str, Tensor]:
-    """The masked parts of all sites under common masks, added up: totals in fixed point, int64.
+    """Return the sum of all masked contributions under common masks: int64 in fixed point.
 
-    Raises Halted when the masks do not cancel.
+    Raises Halted if the masks do not cancel.
     """
     parts = align_answers(answers, verb, torch.int64)
     names = list(next(iter(parts.values()), {}))
@@ -69,8 +70,9 @@ def add_masked(answers: Mapping[SiteId, Answer], verb: str) -> dict[str, Tensor]
     }
     if int(sums.pop(CHECK, torch.tensor(0))) != len(parts):
         raise Halted(
-            f"the masks of {verb!r} over {', '.join(parts)} do not cancel: a part is missing, "
-            "damaged or of another exchange; nothing was unmasked: run again with --resume"
+            f"the masks of {verb!r} over {', '.join(parts)} do not cancel: a "
+            "contribution is missing, damaged or of another exchange; nothing was "
+            "unmasked: run again with --resume"
         )
     return sums
 
@@ -84,17 +86,16 @@ def mask_answer(
     cohort: Masked,
     bound: float | None,
 ) -> Answer:
-    """A site's part of a sum: every field in fixed point under the masks of the cohort, int64.
+    """Return a site's masked contribution: every field as int64 in fixed point.
 
-    answer: what the site adds; its fields keep their shapes.  secret: the private half of the
-    site's key for this sum.  about: the exchange, the attempt and the public keys of the cohort.
-    bound: the largest absolute value of a field that the study declares, or None for what fixed
-    point can hold.
+    ``answer``: the unmasked contribution, whose shapes are kept. ``secret``: private key of the
+    site for this aggregation. ``about``: exchange, attempt and public keys of all sites. ``bound``:
+    the largest absolute value that the study declares, or None for the range of fixed point.
 
-    A bound that the server half names in ``about`` sets how fine the numbers are, and no more: were
-    a part refused by it, bounds of its choice would tell bit by bit how large that part is.
+    A bound from the server side in ``about`` only sets the precision. If a contribution could be
+    rejected for it, chosen bounds would reveal its size bit by bit.
 
-    Raises ValueError for a number that is not finite or, where ``about`` names no bound, beyond the
+    Raises ValueError for a number that is not finite or, if ``about`` has no bound, exceeds the
     declared one.
     """
     sites = len(cohort.keys)

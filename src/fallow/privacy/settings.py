@@ -66,8 +66,8 @@ class Privacy:
     def __post_init__(self) -> None:
         if self.min_new_labels is not None and self.min_new_labels < 1:
             raise ValueError(
-                f"privacy.min_new_labels is {self.min_new_labels}; it must be 1 or more, and 1 is "
-                "no minimum"
+                f"privacy.min_new_labels is {self.min_new_labels}; it must be 1 or "
+                "more (1: no minimum)"
             )
         for name in ("epsilon", "total", "bound"):
             value = getattr(self, name)
@@ -88,8 +88,9 @@ class Privacy:
             )
         if self.total is not None and self.epsilon is None:
             raise ValueError(
-                f"privacy.total is {self.total} but privacy.epsilon is not set, so nothing would "
-                "be spent; set privacy.epsilon, what one release may spend"
+                f"privacy.total is {self.total} but privacy.epsilon is not set, so "
+                "nothing would be spent; set privacy.epsilon, the budget of one "
+                "release"
             )
         if (
             self.epsilon is not None
@@ -97,8 +98,8 @@ class Privacy:
             and self.total < self.epsilon
         ):
             raise ValueError(
-                f"privacy.total is {self.total}, less than the {self.epsilon} that one release "
-                "spends; raise it or lower privacy.epsilon"
+                f"privacy.total is {self.total}, less than the {self.epsilon} of one "
+                "release; raise it or lower privacy.epsilon"
             )
 
     @property
@@ -134,14 +135,16 @@ def noise_refusal(name: str, contract: Contract) -> str | None:
         return None
     if contract.delta_field:
         return (
-            f"{name} sends exact totals, which local privacy (privacy.epsilon) rules out: set its "
-            f"{contract.delta_field}, such as {name.partition(':')[0]}:{contract.delta_field}=1e-5, "
-            "and they leave with noise; or leave privacy.epsilon out"
+            f"{name} sends exact aggregates, which local privacy (privacy.epsilon) "
+            f"does not permit: set its {contract.delta_field}, such as "
+            f"{name.partition(':')[0]}:{contract.delta_field}=1e-5, to add noise to "
+            "them, or leave privacy.epsilon out"
         )
     output = "; ".join(dict.fromkeys(contract.verbs.values()))
     return (
-        f"{name} does not work under local privacy (privacy.epsilon), because noise would change "
-        f"or miss what its sites send: {output}; choose another method or leave privacy.epsilon out"
+        f"{name} does not support local privacy (privacy.epsilon), because noise "
+        f"would change or miss the content of its replies: {output}; choose another "
+        "algorithm or leave privacy.epsilon out"
     )
 
 
@@ -151,22 +154,24 @@ def masks_refusal(name: str, contract: Contract) -> str | None:
         return None
     aggregates = "; ".join(dict.fromkeys(contract.verbs.values()))
     return (
-        f"{name} does not work under secure sums (privacy.secure_sum): choose another method, "
-        "`fallow algorithms` says which ones work, or set privacy.secure_sum=false; its server half "
-        f"reads single answers: {aggregates}"
+        f"{name} does not support secure aggregation (privacy.secure_sum), because "
+        f"its server side reads replies of single sites: {aggregates}; choose "
+        "another algorithm ('fallow algorithms' lists those that support it), or "
+        "set privacy.secure_sum=false"
     )
 
 
 def check_fit(privacy: Privacy, methods: dict[str, Contract], cohort: int) -> None:
     """Raise ValueError unless all algorithms, by name, support ``privacy``.
 
-    ``cohort``: number of sites per round (0: unknown).  It is called before anything starts.
+    ``cohort``: number of sites per round (0: unknown). The check runs before a study starts.
     """
     for name, contract in methods.items():
         if contract.always_noisy and privacy.epsilon is None:
             raise ValueError(
-                f"{name} adds noise to its totals, and privacy.epsilon is not set: set it, to what "
-                f"one release may spend, or leave out {contract.delta_field}"
+                f"{name} adds noise to its aggregates, but privacy.epsilon is not "
+                "set: set it to the budget of one release, or leave out "
+                f"{contract.delta_field}"
             )
         reasons = (
             noise_refusal(name, contract) if privacy.epsilon is not None else None,
@@ -178,7 +183,7 @@ def check_fit(privacy: Privacy, methods: dict[str, Contract], cohort: int) -> No
         need("cryptography", "a secure sum")
         if 0 < cohort < SMALLEST:
             raise ValueError(
-                f"secure sums need at least {SMALLEST} sites in every round, because of two each "
-                f"could subtract its own part; this run has {cohort}; use more sites or a larger "
-                "participation"
+                f"secure aggregation needs at least {SMALLEST} sites in every round, "
+                "because one of two sites could subtract its own contribution; this "
+                f"run has {cohort}; use more sites or a larger participation"
             )

@@ -52,7 +52,7 @@ def open_signed(public: bytes, signed: bytes, whose: str) -> bytes:
         key.verify(signed[:SIGNATURE], content)
     except Exception as error:  # from `cryptography`, which may not be installed
         raise Refusal(
-            f"a message that says it is from {whose} was not signed with its key: it was changed "
-            "on its way, or somebody else sent it"
+            f"a message in the name of {whose} was not signed with its key: it was "
+            "changed in transit or sent by somebody else"
         ) from error
     return content

@@ -1,4 +1,4 @@
-"""A site in this process: its examples, its view for client functions, and its memory."""
+"""One site in this process: its examples, its view for client functions, and its memory."""
 
 from fallow.sites.in_process import InProcess
 from fallow.sites.oracle import Simulated

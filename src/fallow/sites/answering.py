@@ -1,4 +1,4 @@
-"""Replies of a site: a client function runs on a view of it, and its operation decides what leaves."""
+"""Replies of a site: run client functions on a view and return what their operations permit."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from fallow.sites.view import SiteView
 SAID = ("weight", "probability", "score")
 """Optional values of each selected example."""
 UNSAID = {"weight": 1.0}
-"""Defaults of these values; NaN for the others."""
+"""Defaults for missing values; NaN for the others."""
 
 
 def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
-    """Run a client function and return exactly what its operation allows, with noise and masks."""
+    """Run a client function and return exactly what its operation permits, with noise and masks."""
     if step.masked is not None and step.kind == "each":
         return site.guard.public_key(step.masked)
     method = site.method(request.owner)
@@ -31,7 +31,7 @@ def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
     if why:
         raise Refusal(f"site {site.id} does not answer {step.verb!r} by {step.kind}: {why}")
     if step.kind == "keep" and "n" in step.args and len(site.pool) == 0:
-        return {"count": 0}  # nothing to pick from, once for all strategies
+        return {"count": 0}  # an empty pool: no strategy can select
     site.guard.check(step)
     build_view = site.parts.view or SiteView
     seen = site
@@ -52,7 +52,7 @@ def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
     is_selection = step.kind == "keep" and "n" in step.args
     try:
         if is_selection and isinstance(result, list | tuple | np.ndarray | torch.Tensor):
-            result = Picks(result)  # type: ignore[arg-type]  # which makes them a tensor
+            result = Picks(result)  # type: ignore[arg-type] # it converts to a tensor
         if isinstance(result, Picks):
             return _keep_picks(site, step, result)
     except ValueError as error:
@@ -63,7 +63,8 @@ def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
         expected = "a dictionary of tensors"
         if is_selection:
             expected = (
-                "n positions in the pool: a list, an array, a tensor, or Picks(positions)"
+                "n positions in the unlabeled pool: a list, an array, a tensor, or "
+                "Picks(positions)"
             )
         raise TypeError(
             f"{type(method).__name__}.{step.verb} returned a {type(result).__name__}; return "
@@ -84,8 +85,10 @@ def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
 def reads_contribution(
     site: LocalSite, method: Method, step: Step, request: Request
 ) -> bool:
-    """Whether a client function reads the labels of the last contribution: its statistics are exact,
-    and the study has a minimum number of new labels."""
+    """Return whether a client function reads the labels of the last contribution.
+
+    This is the case if its statistics are exact and the study has a minimum number of new labels.
+    """
     privacy = site.parts.privacy
     if privacy.waits_for == 1 or step.verb not in method.contract.waits:
         return False
@@ -94,7 +97,7 @@ def reads_contribution(
 
 
 def _describe(error: Exception) -> str:
-    """The message of an error, and its type where the message alone is no sentence.
+    """Return the message of an error, preceded by its type if the message is not a sentence.
 
     >>> _describe(KeyError("age")), _describe(ValueError("give one"))
     ("KeyError: 'age'", 'give one')
@@ -106,7 +109,9 @@ def _describe(error: Exception) -> str:
 
 def _keep_picks(site: LocalSite, step: Step, picks: Picks) -> Answer:
     if step.kind != "keep":
-        raise ValueError(f"{step.verb!r} picks rows, so it must be asked with keep")
+        raise ValueError(
+            f"{step.verb!r} selects examples, so it must be called with ask.keep"
+        )
     wanted = int(step.args.get("n", len(picks.rows)))  # type: ignore[arg-type]
     pool = site.pool
     before = site.memory.get("picks")
@@ -128,15 +133,16 @@ def _keep_picks(site: LocalSite, step: Step, picks: Picks) -> Answer:
 
 
 def _join_picks(before: State | None, more: State) -> State:
-    """Picks and those beside them, which ``beside`` marks; NaN is what nobody has said of a row.
+    """Join two selections of examples; ``beside`` marks the examples of the second one.
 
-    Raises ValueError where a row is picked twice.
+    Optional values that a selection does not provide are NaN. Raises ValueError if an example is
+    selected twice.
     """
     if before is None:
         before = {"rows": more["rows"][:0]}
     joined = {"rows": torch.cat([before["rows"], more["rows"]])}
     if len(set(joined["rows"].tolist())) < len(joined["rows"]):
-        raise ValueError("a row was picked beside others that is one of them")
+        raise ValueError("an additional example was already selected")
     for name in SAID:
         if name not in before and name not in more:
             continue

@@ -12,10 +12,11 @@ from fallow.core.types import SiteId
 def named_stream(
     seed: int, site: SiteId, name: tuple[str | int, ...], purpose: str, *more: int
 ) -> torch.Generator:
-    """The draws of one purpose in a fit; a plain function, so that it goes to other processes."""
+    """Return the random stream of one purpose in a fit; a plain function, so that it can be
+    pickled."""
     return stream(seed, purpose, *name, *more, site)
 
 
 def is_main(step: Step, request: Request) -> bool:
-    """Whether a fit makes the model that the training method trains by its own step."""
+    """Return whether a fit trains the main model of the training algorithm."""
     return request.owner == "training" and step.verb == "local"

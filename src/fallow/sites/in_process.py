@@ -29,27 +29,28 @@ Routes = Mapping[SiteId, Sequence[SiteId]]
 @final
 @dataclass
 class InProcess:
-    """Calls sites directly; fits of one exchange go to the executor together."""
+    """Transport that calls sites in this process and trains the fits of one exchange together."""
 
     members: dict[SiteId, LocalSite]
     executor: Executor
 
     @property
     def sites(self) -> tuple[SiteId, ...]:
-        """Their names, in the order of the alphabet."""
+        """Return the names of the sites, sorted."""
         return tuple(sorted(self.members))
 
     def exchange(
         self, requests: Mapping[SiteId, Request], routes: Routes | None = None
     ) -> Delivered:
-        """Ask each site its request, and bring relayed answers to their receivers."""
+        """Send each site its request and deliver relayed replies to their receivers."""
         before = collect_costs(self.members)
         answers = perform(self.members, self.executor, requests)
         cost = find_largest_cost(before, collect_costs(self.members))
         down = sum(payload_of(request) for request in requests.values())
         if is_relay(requests):
             sizes = deliver(self.members, requests, answers, routes or {})
-            passed = sum_whole(sizes, "bytes")  # from site to site: up and down
+            # sent from site to site, so it counts in both directions
+            passed = sum_whole(sizes, "bytes")
             return Delivered(
                 answers=sizes, bytes_up=passed, bytes_down=down + passed, epsilon=cost
             )
@@ -72,11 +73,11 @@ def find_largest_cost(
     before: Mapping[SiteId, Mapping[str, float]],
     after: Mapping[SiteId, Mapping[str, float]],
 ) -> float:
-    """The most that any site spent in between."""
+    """Return the largest privacy budget that one site spent between two states."""
     largest = 0.0
     for site, book in after.items():
         new = book.keys() - before[site].keys()
-        added = math.fsum(book[key] for key in new)  # exact, so in any order
+        added = math.fsum(book[key] for key in new)  # exact, so the order does not matter
         largest = max(largest, added)
     return largest
 
@@ -86,7 +87,7 @@ def perform(
     executor: Executor,
     requests: Mapping[SiteId, Request],
 ) -> dict[SiteId, Answer]:
-    """Do what the requests ask, position by position, so that equal fits are trained together."""
+    """Perform the requests position by position, so that equal fits are trained together."""
     answers: dict[SiteId, Answer] = {site: {} for site in requests}
     n_steps = max((len(request.steps) for request in requests.values()), default=0)
     for position in range(n_steps):
@@ -116,7 +117,7 @@ def _train(
     requests: Mapping[SiteId, Request],
     position: int,
 ) -> None:
-    """Train the sites of a group together: their steps at this position are the same fit."""
+    """Train the sites of a group together; their steps at this position are the same fit."""
     steps = {site.id: requests[site.id].steps[position] for site in group}
     first = group[0]
     request = requests[first.id]
@@ -140,7 +141,7 @@ def deliver(
     for sender in n_receivers:
         state = {name: torch.as_tensor(v) for name, v in answers[sender].items()}
         messages[sender] = RelayedMessage(state)
-    verbs = {requests[sender].steps[-1].verb for sender in n_receivers}  # there is one
+    verbs = {requests[sender].steps[-1].verb for sender in n_receivers}  # exactly one
     for verb in verbs:
         for to, senders in routes.items():
             members[to].receive(verb, {sender: messages[sender] for sender in senders})

@@ -1,4 +1,4 @@
-"""An oracle that knows every label, answers at once, and counts."""
+"""Oracle that has every label, answers immediately, and counts the labels."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fallow.core.types import SiteId
 @final
 @dataclass
 class Simulated:
-    """Held-back labels behind a counter; the only holder of hidden labels in a simulation.
+    """Hidden labels of a simulation, with a counter.
 
-    ``hidden``: per site (n,) labels of all its rows.  ``limit``: how many labels may be bought in
-    all, per site or (a number) by all sites together; None for no limit.
+    ``hidden``: labels of all examples of each site, (n,). ``limit``: maximum number of labels, per
+    site or (as a number) for all sites together; None for no limit.
     """
 
     hidden: Mapping[SiteId, Tensor]
@@ -27,12 +27,16 @@ class Simulated:
     _answers: dict[SiteId, dict[int, float]] = field(default_factory=dict)
 
     def submit(self, queries: Mapping[SiteId, Tensor]) -> None:
-        """Ask for the labels of rows.  Raises when a site would exceed its budget."""
+        """Request the labels of examples.
+
+        Raises ValueError if a site would exceed its label budget.
+        """
         for site, rows in queries.items():
             left = self._count_left(site)
             if left is not None and len(rows) > left:
                 raise ValueError(
-                    f"site {site} asks for {len(rows)} labels with {left} of its budget left"
+                    f"site {site} requests {len(rows)} labels, but its label budget "
+                    f"has {left} left"
                 )
             self.spent[site] = self.spent.get(site, 0) + len(rows)
             answers = self._answers.setdefault(site, {})
@@ -41,7 +45,7 @@ class Simulated:
                 answers[row] = float(value)
 
     def _count_left(self, site: SiteId) -> int | None:
-        """How many labels a site may still buy; None: as many as it has rows."""
+        """Return how many labels a site may still request; None for no limit."""
         if self.limit is None:
             return None
         if isinstance(self.limit, int):
@@ -49,17 +53,18 @@ class Simulated:
         return self.limit[site] - self.spent.get(site, 0)
 
     def poll(self) -> dict[SiteId, dict[int, float]]:
-        """Answers since the last poll: site -> row -> label."""
+        """Return the labels since the last call: site -> position -> label."""
         answers = self._answers
         self._answers = {}
         return answers
 
     def cancel(self, site: SiteId) -> int:
-        """Withdraw a site's open questions; returns how many, and gives their budget back."""
+        """Cancel a site's open labeling tasks, refund their budget, and return their number."""
         count = len(self._answers.pop(site, {}))
         self.spent[site] = self.spent.get(site, 0) - count
         return count
 
     def totals(self, site: SiteId, classes: int) -> Tensor:
-        """All labels of a site per class (C,): for reports and oracle studies, never a method."""
+        """Return the number of labels of each class at a site, (C,), for reports and upper bounds
+        only."""
         return torch.bincount(self.hidden[site].long().clamp_min(0), minlength=classes)

@@ -1,4 +1,4 @@
-"""The rows of a site as models see them: encoded, and in the units that were agreed on."""
+"""Examples of a site in model form: encoded and scaled with the agreed units."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fallow.core.types import State
 
 
 class Features(Protocol):
-    """Features of rows that are not all in memory."""
+    """Features of examples that are not all in memory."""
 
     def __len__(self) -> int: ...
     def take(self, at: Tensor) -> Tensor: ...  # (k,) positions -> (k, d) float32
@@ -26,9 +26,9 @@ Source = Tensor | Features
 @final
 @dataclass(frozen=True)
 class SeenRows:
-    """Rows whose features stand in a file; ``seen[rows]`` reads those that are asked for.
+    """Examples with features in a file; ``seen[rows]`` reads only the requested ones.
 
-    at: (n,) positions of the rows in the file.  unit: mean (d,) and std (d,), or None.
+    at: (n,) positions of the examples in the file. unit: mean (d,) and std (d,), or None.
     """
 
     source: Features
@@ -40,7 +40,7 @@ class SeenRows:
         return len(self.at)
 
     def __getitem__(self, rows: Tensor | slice) -> Tensor:
-        """(k, d): rows by their positions, by a mask, or a slice of them."""
+        """Return examples (k, d), selected by positions, a Boolean mask or a slice."""
         z = self.source.take(self.at[rows])
         return in_unit(z, self.unit, self.dtype)
 
@@ -48,7 +48,10 @@ class SeenRows:
 def seen_rows(
     source: Source, at: Tensor | None, unit: State | None, dtype: torch.dtype
 ) -> Tensor | SeenRows:
-    """The rows ``at`` (all: None) of features, in units of ``unit``; in memory where these are."""
+    """Return the features at positions ``at`` (None: all), scaled with ``unit``.
+
+    Features in memory are returned as a tensor.
+    """
     if isinstance(source, Tensor):
         if at is not None:
             source = source[at]
@@ -59,8 +62,10 @@ def seen_rows(
 
 
 def in_unit(x: Tensor, unit: State | None, dtype: torch.dtype) -> Tensor:
-    """Rows (n, *shape) about their mean in units of their deviation; constant columns are 0, and
-    empty cells what fills them."""
+    """Standardize examples (n, *shape) with the agreed mean and standard deviation.
+
+    Constant columns become 0, and empty cells are imputed.
+    """
     if unit is None:
         return x.to(dtype)
     varies = unit["std"] > 0

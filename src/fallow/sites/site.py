@@ -1,4 +1,4 @@
-"""One site: its rows, its labels, its memory, and the only code that a server can make it run."""
+"""One site: its examples, labels and memory, and the only code that a coordinator can run there."""
 
 from __future__ import annotations
 
@@ -47,14 +47,16 @@ FILL = "fill"
 SCALES = (ENCODE, FILL, "features", "targets")
 """Keys of values that are fixed for the rest of the run: imputation, encoding and scaling."""
 CONTRIBUTE = "contribute"
-"""The client function by which a site replaces the labels whose exact statistics leave it."""
+"""Client function that updates the labels whose exact statistics leave a site."""
 Encoded = Callable[[SiteId, Tensor, State], tuple[Source, Tensor | None]]
-"""From a site, its rows (n, *shape) and what the encoder was fitted to: features, and which of them
-are those of the rows (None: all, in their order)."""
+"""Function that encodes the examples (n, *shape) of a site with the fitted state of the encoder.
+
+It returns features and the positions of the examples in them (None: all, in their order).
+"""
 
 
 class Gathered(NamedTuple):
-    """Rows that a job had before: at these positions, of these rows of the site."""
+    """Examples gathered for an earlier job: at these positions in these examples of the site."""
 
     at: Tensor
     of: Tensor | SeenRows
@@ -66,10 +68,10 @@ class Parts:
     """Common components of all sites of one run.
 
     ``methods``: "plain" fits the additional models of a query strategy without its own step, and
-    has no client functions.  ``encode``: computes features, if there is an encoder.  ``hidden``:
-    true labels of all examples of each site, only in a simulation of a strategy that reads them.
-    ``secret``: seed of private draws of a site; None in a simulation, where noise is "seeded" from
-    ``seed``.
+    has no client functions. ``encode``: computes features, if there is an encoder. ``hidden``: true
+    labels of all examples of each site, only in the simulation of a strategy that reads them.
+    ``secret``: seed of a site's private random streams; None in a simulation, where noise is
+    "seeded" from ``seed``.
     """
 
     model: torch.nn.Module
@@ -78,28 +80,30 @@ class Parts:
     classes: int
     seed: int
     fresh: Callable[[torch.Generator], State]  # newly initialized weights
-    # labels of all rows (n,) of each site, for strategies that a contract calls simulator_only
+    # labels of all examples (n,) of each site, for strategies whose contract has simulator_only
     hidden: Mapping[SiteId, Tensor] = field(default_factory=dict)
     privacy: Privacy = Privacy()
-    noise: Noise = "os"  # "seeded": from the run's seed, in simulations; all can repeat it
+    noise: Noise = "os"  # "seeded": from the run's seed, in simulations
     view: ViewOf | None = None  # view of a site in a cycle; None: `SiteView`
     secret: int | None = None
     encode: Encoded | None = None
-    passes: Passes | None = None  # where predictions are computed; None: by this process
-    selection: SelectionDevice | None = None  # where a query's products are; None: as above
+    passes: Passes | None = None  # computes predictions; None: this process
+    selection: SelectionDevice | None = (
+        None  # device for the products of a query; None: as above
+    )
 
     @property
     def asked(self) -> dict[str, Method]:
-        """The methods that a request may name."""
+        """Return the algorithms that a request may name."""
         return methods_by_owner(self.methods)
 
 
 @final
 @dataclass
 class LocalSite:
-    """A site of the simulator and, with a durable store, of a real federation.
+    """Site of the simulator or, with a durable store, of a federation.
 
-    x: (n, *shape) all rows.  The hidden labels are not here: they come one by one through `buy`.
+    x: (n, *shape) all examples. Hidden labels are not included: `buy` adds one after another.
     """
 
     id: SiteId
@@ -109,12 +113,12 @@ class LocalSite:
     memory: dict[str, State] = field(default_factory=dict)
     values: Tensor = field(init=False)
     weight: Tensor = field(init=False)
-    chance: Tensor = field(init=False)  # NaN where none is known
+    chance: Tensor = field(init=False)  # NaN if unknown
 
     def __post_init__(self) -> None:
         if len(self.x) == 0:
             raise ValueError(
-                f"site {self.id} has no rows; use fewer sites or another partition"
+                f"site {self.id} has no examples; use fewer sites or another partition"
             )
         self._seen: Tensor | SeenRows | None = None
         self._gathered: dict[str, Gathered] = {}
@@ -124,7 +128,7 @@ class LocalSite:
 
     @property
     def seen(self) -> Tensor | SeenRows:
-        """The rows as models see them, encoded and scaled when they are first looked at."""
+        """Return the examples in model form, encoded and scaled on first access."""
         if self._seen is None:
             self._seen = self.see(self.x)
         return self._seen
@@ -134,21 +138,24 @@ class LocalSite:
         self._seen = rows
 
     def see(self, x: Tensor) -> Tensor | SeenRows:
-        """Rows (m, *shape), given as they are measured, as models see them: in memory, or read when
-        they are asked for (``[:]`` for all of them)."""
+        """Return measured examples (m, *shape) in model form.
+
+        They are in memory, or read on access (``[:]`` for all of them).
+        """
         state = self.memory.get(ENCODE)
         unit = self.memory.get("features")
         if state is None:
             return self._measured(x, unit)
         if self.parts.encode is None:
             raise ValueError(
-                f"site {self.id} remembers an encoder, and this run has none: begin it anew"
+                f"site {self.id} has the state of an encoder, but this run has no "
+                "encoder: start a new run"
             )
         source, at = self.parts.encode(self.id, x, state)
         return seen_rows(source, at, unit, x.dtype)
 
     def _measured(self, x: Tensor, unit: State | None) -> Tensor:
-        """Rows (m, *shape) of which no encoder makes features, or not yet."""
+        """Return examples (m, *shape) without encoding: standardized or imputed as fitted so far."""
         if unit is not None:
             return in_unit(x, unit, x.dtype)
         fill = self.memory.get(FILL)
@@ -158,26 +165,26 @@ class LocalSite:
 
     @property
     def pool(self) -> Tensor:
-        """Rows without a label, ascending."""
+        """Return the positions of the unlabeled examples, ascending."""
         return (~self.bought & ~self.gone).nonzero().squeeze(1)
 
     @property
     def labeled(self) -> Tensor:
-        """Rows with a label that trains, ascending."""
+        """Return the positions of the training examples, ascending."""
         return (self.bought & ~self.held & ~self.gone).nonzero().squeeze(1)
 
     @property
     def validation(self) -> Tensor:
-        """Rows with a label that is held back, ascending."""
+        """Return the positions of the validation examples, ascending."""
         return (self.held & ~self.gone).nonzero().squeeze(1)
 
     @property
     def labels(self) -> Tensor:
-        """Labels of the labeled examples, as models see them."""
+        """Return the labels of the training examples in model form."""
         return self.targets(self.labeled)
 
     def targets(self, rows: Tensor) -> Tensor:
-        """Labels as models see them: class ids, or numbers in the units that were agreed on."""
+        """Return labels in model form: class IDs, or numbers scaled with the agreed units."""
         y = self.values[rows]
         if self.parts.classes:
             return y.long()
@@ -188,7 +195,7 @@ class LocalSite:
 
     @property
     def counts(self) -> Tensor:
-        """Labeled rows of each class, (C,); (0,) where there are numbers to predict."""
+        """Return the number of training labels of each class, (C,); (0,) for regression."""
         if not self.parts.classes:
             return self.x.new_zeros(0)
         return torch.bincount(self.labels, minlength=self.parts.classes).to(self.x.dtype)
@@ -203,15 +210,18 @@ class LocalSite:
                 self.chance[label.row] = label.probability
 
     def buy(self, labels: Sequence[Label]) -> None:
-        """Write labels that the oracle gave into the ledger; a row is never bought twice."""
+        """Add labels from the oracle to the ledger.
+
+        Raises ValueError for an example that has one.
+        """
         twice = [label.row for label in labels if self.bought[label.row]]
         if twice:
-            raise ValueError(f"site {self.id} has a label for row {twice[0]} already")
+            raise ValueError(f"site {self.id} already has a label for example {twice[0]}")
         self.store.write(self.id, labels)
         self._enter(labels)
 
     def reread(self, labels: Sequence[Label]) -> None:
-        """These are all labels now: some may have been corrected or taken away."""
+        """Replace all labels, after some were corrected or withdrawn."""
         self.values = torch.full((len(self.x),), EMPTY, dtype=torch.float64)
         self.weight = torch.ones(len(self.x), dtype=self.x.dtype)
         self.chance = torch.full((len(self.x),), torch.nan, dtype=torch.float64)
@@ -219,19 +229,18 @@ class LocalSite:
         self.held = torch.zeros(len(self.x), dtype=torch.bool)
         self._enter(labels)
 
-    # -- labels whose exact statistics leave ------------------------------------------------
+    # -- labels with exact statistics --------------------------------------------------------
 
     def count_new_labels(self) -> int:
-        """Labels that train and are in no contribution yet."""
+        """Return the number of training labels since the last contribution."""
         known = self.store.load_contribution(self.id).labels
         before = {label.row for label in known if not label.is_validation}
         return sum(row not in before for row in self.labeled.tolist())
 
     def contribute(self, turn: str, new: int) -> None:
-        """Contribute the labels as they stand from now on, where ``new`` are enough; else the
-        former contribution stands.
+        """Update the contribution to the present labels if there are ``new`` or more new labels.
 
-        A ``turn`` that has decided decides no more: what changed since waits for the next one.
+        A step with the name ``turn`` decides once; later changes wait for the next step.
         """
         known = self.store.load_contribution(self.id)
         if known.turn == turn or new < self.parts.privacy.waits_for:
@@ -242,9 +251,12 @@ class LocalSite:
         self.store.contribute(self.id, Contribution(turn, kept, gone))
 
     def as_contributed(self) -> LocalSite:
-        """The site as of its last contribution: newer labels are examples of the unlabeled pool,
-        withdrawn ones are labeled still, and rows that left the pool since are in it."""
-        rows = self.seen  # which both share
+        """Return the site as of its last contribution.
+
+        Newer labels are part of the unlabeled pool, and examples withdrawn since are still
+        included.
+        """
+        rows = self.seen  # shared by both
         known = self.store.load_contribution(self.id)
         former = copy.copy(self)
         former.reread(known.labels)
@@ -253,12 +265,12 @@ class LocalSite:
         return former
 
     def leave(self, rows: Sequence[int]) -> None:
-        """From now on exactly these rows are in no pool, train nothing and validate nothing."""
+        """Exclude exactly these examples from the unlabeled pool, training and validation."""
         self.gone = torch.zeros_like(self.gone)
         self.gone[list(rows)] = True
 
     def remember(self, name: str, state: State | None) -> None:
-        """Keep (or with None forget) something until the cycle ends."""
+        """Store a state until the cycle ends; None deletes it."""
         if state is None:
             self.memory.pop(name, None)
         else:
@@ -269,7 +281,7 @@ class LocalSite:
             self._gathered.clear()
 
     def receive(self, verb: str, messages: RelayedMessages) -> None:
-        """Store the messages of a relay instead of earlier ones of the same client function."""
+        """Store relayed messages and delete earlier ones of the same client function."""
         for name in names_from_relay(verb, self.memory):
             del self.memory[name]
         for sender, letter in messages.items():
@@ -277,22 +289,22 @@ class LocalSite:
         self.store.receive(self.id, verb, messages)
 
     def forget(self, keep: tuple[str, ...] = ()) -> None:
-        """End a cycle: forget everything but what begins with one of ``keep``, and scales."""
+        """End a cycle: delete all states except scales and names that start with one of ``keep``."""
         lasting = SCALES + keep
         for name in list(self.memory):
             if not name.startswith(lasting):
                 self.remember(name, None)
 
     def streams(self, *name: str | int) -> torch.Generator:
-        """Random numbers of this site by their name, the same in every process."""
+        """Return the site's random stream of a name, which is the same in every process."""
         return stream(self.parts.seed, *name, self.id)
 
     # -- local training ---------------------------------------------------------------------
 
     def job(self, step: Step, request: Request) -> Job:
-        """The engine's work order for a "fit" step: rows, starting model, own state, streams.
+        """Return the engine's job for a "fit" step: examples, initial model, own state, streams.
 
-        Where training starts at another model than the one that was sent, that one is a teacher.
+        If training does not start from the received model, that model becomes the teacher.
         """
         rows = self.labeled
         name = (step.verb, request.cycle, request.round)
@@ -302,7 +314,9 @@ class LocalSite:
         sent = _tensors(step)
         if request.owner == "query" and sent:
             sent = self._deploy(sent)
-        elif request.owner == "query":  # it was handed the global model before it began
+        elif (
+            request.owner == "query"
+        ):  # the site received the global model before the query
             sent = self.memory.get("global", {})
         start, teacher = self._find_start(training_config, sent, streams)
 
@@ -314,7 +328,7 @@ class LocalSite:
 
         weight = self.weight[rows]
         if len(rows):
-            weight = weight / weight.mean()  # 1 on average, whatever the query drew with
+            weight = weight / weight.mean()  # mean 1, whatever the weights of the query
         pool_rows = NONE
         if training_config.mix:
             pool_rows = self._gather("pool", self.pool)
@@ -332,8 +346,11 @@ class LocalSite:
         )
 
     def _gather(self, what: str, at: Tensor) -> Tensor:
-        """Rows at these positions as models see them, (n, *shape).  They are the same tensor as the
-        last time as long as anybody still has that, such as an executor with a copy on a device."""
+        """Return the examples at these positions in model form, (n, *shape).
+
+        The same tensor is returned while another object still references it, such as an executor
+        with a copy on a device.
+        """
         known = self._gathered.get(what)
         if known is not None and known.of is self.seen and torch.equal(known.at, at):
             before = known.rows()
@@ -346,32 +363,34 @@ class LocalSite:
     def _find_start(
         self, training_config: TrainingConfig, sent: State, streams: Streams
     ) -> tuple[State, State | None]:
-        """Where training starts, and the model that was sent if that is another one."""
+        """Return the initial model, and the received model if that is another one."""
         if training_config.start == "given":
             return sent, None
         if training_config.start == "scratch":
             return self.parts.fresh(streams("init")), sent or None
         if training_config.start not in self.memory:
             raise ValueError(
-                f"site {self.id} has no model {training_config.start!r} for training to start at; "
-                f"it remembers {sorted(self.memory) or 'nothing'}"
+                f"site {self.id} has no model {training_config.start!r} to start "
+                "training from; stored models and states: "
+                f"{sorted(self.memory) or 'none'}"
             )
         start = self.memory[training_config.start]
         return {"w": start["w"], "stats": start["stats"]}, sent or None
 
     def remember_fit(self, step: Step, request: Request, result: Fitted) -> None:
-        """Remember what the engine made."""
+        """Store the result of a fit."""
         self.remember(step.verb, result.sent)
         if is_main(step, request):
             for name, own in result.own.items():
                 self.remember(f"own/{name}", own._asdict())
 
     def method(self, owner: str) -> Method:
-        """The method that plays a part in this run; `Refusal` for a part that nobody plays."""
+        """Return the algorithm of an owner. Raises Refusal if the run has none."""
         asked = self.parts.asked
         if owner not in asked:
             raise Refusal(
-                f"site {self.id} has no method of {owner!r}; it has those of {sorted(asked)}"
+                f"site {self.id} has no algorithm for {owner!r}; it has algorithms "
+                f"for {sorted(asked)}"
             )
         return asked[owner]
 
@@ -387,8 +406,8 @@ class LocalSite:
             training = self.parts.methods["training"]
             if not isinstance(training, LocalTraining):
                 raise Refusal(
-                    f"site {self.id} was ordered to train, and its method of training, "
-                    f"{training.contract.title}, has no local step"
+                    f"site {self.id} received an instruction to train, but its "
+                    f"training algorithm {training.contract.title} has no local step"
                 )
             return training
         is_beside = request.owner == "query" and step.verb != "local"
@@ -397,10 +416,11 @@ class LocalSite:
         return self.parts.methods["plain"]
 
     def accept_fit(self, step: Step, request: Request) -> TrainingConfig | None:
-        """The training configuration that a "fit" orders training by.  One without a training
-        configuration hands a model over, None: it
-        is remembered as the training method uses it, or, where that method hands over one that is
-        not "local", as it is."""
+        """Return the training configuration of a "fit".
+
+        A "fit" without one (None) delivers a model. The site stores it as the training algorithm
+        deploys it; an additional model of the training algorithm is stored unchanged.
+        """
         if step.training_config is None:
             model = _tensors(step)
             is_beside = request.owner == "training" and not is_main(step, request)
@@ -429,7 +449,7 @@ class LocalSite:
 
     @property
     def spent(self) -> dict[str, float]:
-        """ε of each release so far, by exchange."""
+        """Return the ε of each release, by exchange."""
         if self.parts.privacy.epsilon is None:
             return {}
         return {
@@ -438,5 +458,5 @@ class LocalSite:
 
 
 def _tensors(step: Step) -> State:
-    """The model that a step brings; plain values beside it are not part of it."""
+    """Return the model in a step, without its plain values."""
     return {name: value for name, value in step.args.items() if isinstance(value, Tensor)}

@@ -1,4 +1,4 @@
-"""Where a site's state is kept between exchanges."""
+"""Storage of a site's state between exchanges."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fallow.storage.packing import pack
 
 
 class Label(NamedTuple):
-    """One line of a site's ledger: a label that was bought, and what the query attached to it.
+    """Entry of a site's ledger: a label, and the weight and probability from the query.
 
-    ``held``: it is held back for validation and trains nothing.
+    ``is_validation``: the label is held out for validation and not used for training.
     """
 
     row: int
@@ -29,10 +29,10 @@ class Label(NamedTuple):
 
 
 class Contribution(NamedTuple):
-    """The labels whose exact statistics a site contributes.
+    """Labels whose exact statistics a site contributes.
 
-    ``turn``: the step that decided on them last; "" where none of this run did.
-    ``gone``: rows that were in no pool then.
+    ``turn``: the step that last decided on them; "" if no step of this run did. ``gone``: examples
+    outside the unlabeled pool at that time.
     """
 
     turn: str = ""
@@ -48,12 +48,12 @@ class RelayedMessage:
 
     @cached_property
     def content(self) -> bytes:
-        """The answer as bytes."""
+        """Return the reply as bytes."""
         return pack(self.state)
 
     @cached_property
     def mark(self) -> bytes:
-        """Checksum, by which equal contents are recognized."""
+        """Return the checksum that identifies equal contents."""
         return checksum(self.content)
 
 
@@ -62,38 +62,36 @@ RelayedMessages = Mapping[SiteId, RelayedMessage]
 
 
 class Store(ReleaseLedger, Protocol):
-    """Keeps what sites remember, released and hide.  All changes of one exchange are one
-    transaction."""
+    """Storage of states, releases and secrets. The changes of an exchange are one transaction."""
 
     def keep(self, site: SiteId, name: str, state: State | None) -> None:
-        """Remember a state under a name, or with None forget it."""
+        """Store a state under a name; None deletes it."""
 
     def receive(self, site: SiteId, verb: str, messages: RelayedMessages) -> None:
-        """Remember what a relay brought, under ``verb/sender``, and forget what an earlier one of
-        the verb did."""
+        """Store relayed messages under ``verb/sender``, and delete earlier ones of the function."""
 
     def load_states(self, site: SiteId) -> dict[str, State]:
-        """All that a site remembers, by name: a new dictionary."""
+        """Return all states of a site by name, as a new dictionary."""
         ...
 
     def write(self, site: SiteId, labels: Sequence[Label]) -> None:
-        """Add labels that were bought."""
+        """Add labels."""
 
     def load_labels(self, site: SiteId) -> list[Label]:
-        """All labels that were bought: a new list."""
+        """Return all labels, as a new list."""
         ...
 
     def contribute(self, site: SiteId, contribution: Contribution) -> None:
-        """Replace the labels whose statistics leave; never undone."""
+        """Replace the labels whose statistics leave the site; this is never undone."""
 
     def load_contribution(self, site: SiteId) -> Contribution:
-        """The labels whose statistics leave."""
+        """Return the labels whose statistics leave the site."""
         ...
 
 
 @dataclass
 class MemoryStore:
-    """A store that ends with the process."""
+    """Store in memory."""
 
     states: dict[SiteId, dict[str, State]] = field(default_factory=dict)
     labels: dict[SiteId, list[Label]] = field(default_factory=dict)
@@ -102,14 +100,14 @@ class MemoryStore:
     contributions: dict[SiteId, Contribution] = field(default_factory=dict)
 
     def keep(self, site: SiteId, name: str, state: State | None) -> None:
-        """Remember a state under a name, or with None forget it."""
+        """Store a state under a name; None deletes it."""
         if state is None:
             self.states.get(site, {}).pop(name, None)
         else:
             self.states.setdefault(site, {})[name] = state
 
     def receive(self, site: SiteId, verb: str, messages: RelayedMessages) -> None:
-        """Remember what a relay brought instead of what an earlier one did."""
+        """Store relayed messages and delete earlier ones of the same client function."""
         states = self.states.setdefault(site, {})
         for name in names_from_relay(verb, states):
             del states[name]
@@ -117,39 +115,39 @@ class MemoryStore:
             states[f"{verb}/{sender}"] = letter.state
 
     def load_states(self, site: SiteId) -> dict[str, State]:
-        """All that a site remembers, by name."""
+        """Return all states of a site by name."""
         return dict(self.states.get(site, {}))
 
     def write(self, site: SiteId, labels: Sequence[Label]) -> None:
-        """Add labels that were bought."""
+        """Add labels."""
         self.labels.setdefault(site, []).extend(labels)
 
     def load_labels(self, site: SiteId) -> list[Label]:
-        """All labels in the order of buying."""
+        """Return all labels in the order in which they were added."""
         return list(self.labels.get(site, []))
 
     def contribute(self, site: SiteId, contribution: Contribution) -> None:
-        """Replace the labels whose statistics leave."""
+        """Replace the labels whose statistics leave the site."""
         self.contributions[site] = contribution
 
     def load_contribution(self, site: SiteId) -> Contribution:
-        """The labels whose statistics leave; none before the first contribution."""
+        """Return the labels whose statistics leave the site; none before the first contribution."""
         return self.contributions.get(site, Contribution())
 
     def spend(self, site: SiteId, key: str, released: Released) -> None:
-        """Note a release and what it cost."""
+        """Record a release and its privacy cost."""
         self.book.setdefault(site, {})[key] = released
 
     def load_releases(self, site: SiteId) -> dict[str, Released]:
-        """The releases of a site, by key, in the order of spending."""
+        """Return the releases of a site by key, in the order of spending."""
         return dict(self.book.get(site, {}))
 
     def hide(self, site: SiteId, secret: SumKey) -> None:
-        """Keep a secret of a site; it replaces the one before."""
+        """Store a secret of a site, which replaces the previous one."""
         self.secrets[site] = secret
 
     def load_secret(self, site: SiteId) -> SumKey | None:
-        """The secret that was hidden last; None where there is none."""
+        """Return the current secret of a site, or None."""
         return self.secrets.get(site)
 
 

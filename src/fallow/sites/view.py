@@ -17,7 +17,7 @@ from fallow.engine.loop import look
 from fallow.models.networks import Linear
 from fallow.sites.site import LocalSite
 
-CHUNK = 4096  # rows at a time
+CHUNK = 4096  # examples per batch
 
 
 @final
@@ -28,8 +28,10 @@ class SiteView:
         self._site = site
         self._sees_hidden = simulator_only
         self._cache: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
-        self._outputs: dict[tuple[str, str], Tensor] = {}  # of rows that stand in a file
-        self._flat: dict[str, Tensor] = {}  # rows, where a model's features are they
+        self._outputs: dict[
+            tuple[str, str], Tensor
+        ] = {}  # of examples with features in a file
+        self._flat: dict[str, Tensor] = {}  # examples as features of a linear model
         self.site: SiteId = site.id
         self.cycle = cycle
         self.classes = site.parts.classes
@@ -37,79 +39,81 @@ class SiteView:
         self.layout = site.parts.layout
         self.draws = has_dropout(site.parts.model)
 
-    if not TYPE_CHECKING:  # where a misspelled attribute is refused anyway
+    if not TYPE_CHECKING:  # type checkers report misspelled attributes themselves
 
         def __getattr__(self, name: str) -> Any:
             refuse_attribute(self, name)
 
     @property
     def pool(self) -> int:
-        """How many rows have no label."""
+        """Return the number of unlabeled examples."""
         return len(self._site.pool)
 
     @property
     def places(self) -> Tensor:
-        """Where the rows of the pool stand among all rows of the site, (m,)."""
+        """Return the positions of the unlabeled examples among all examples of the site, (m,)."""
         return self._site.pool
 
     def answers(self, places: Tensor) -> Tensor:
-        """Labels of rows by where they stand, (k,) float64; NaN where none was bought."""
+        """Return the labels of examples by position, (k,) float64; NaN for unlabeled ones."""
         outcome = self._site.targets(places).double()
         is_known = self._site.bought[places] & ~self._site.gone[places]
         return outcome.masked_fill(~is_known, float("nan"))
 
     @property
     def labels(self) -> Tensor:
-        """Labels of the training examples, (n,)."""
+        """Return the labels of the training examples, (n,)."""
         return self._site.labels
 
     @property
     def held(self) -> Tensor:
-        """Labels of the rows that are held back, (v,)."""
+        """Return the labels of the validation examples, (v,)."""
         return self._site.targets(self._site.validation)
 
     @property
     def held_weights(self) -> Tensor:
-        """Weights of the rows that are held back, (v,)."""
+        """Return the weights of the validation examples, (v,)."""
         return self._site.weight[self._site.validation]
 
     @property
     def weights(self) -> Tensor:
-        """Weights of the labeled rows that train, (n,), as the query attached them."""
+        """Return the weights of the training examples from the query, (n,)."""
         return self._site.weight[self._site.labeled]
 
     @property
     def chances(self) -> Tensor:
-        """Selection probabilities of the training examples, (n,) float64; NaN if unknown."""
+        """Return the selection probabilities of the training examples, (n,) float64; NaN if
+        unknown."""
         return self._site.chance[self._site.labeled]
 
     @property
     def counts(self) -> Tensor:
-        """Labeled rows of each class, (C,) float64."""
+        """Return the number of training examples of each class, (C,) float64."""
         return torch.bincount(self.labels, minlength=self.classes).double()
 
     @property
     def new_labels(self) -> int:
-        """Labels that train and are in no contribution yet."""
+        """Return the number of training labels since the last contribution."""
         return self._site.count_new_labels()
 
     @property
     def hidden(self) -> Tensor:
-        """True labels of the pool, (m,), where a simulator gives them to a method that says so."""
+        """Return the true labels of the unlabeled pool, (m,), for strategies with simulator_only."""
         if not self._sees_hidden:
             raise ValueError(
-                f"site {self.site} shows hidden labels only to a strategy whose contract has "
-                "simulator_only=True; add it, or select by view.labels and predictions"
+                f"site {self.site} provides hidden labels only to a strategy with "
+                "simulator_only=True in its contract; add it, or select by "
+                "view.labels and predictions"
             )
         if self.site not in self._site.parts.hidden:
             raise ValueError(
-                f"site {self.site} does not know the labels of its pool: strategies that read them "
-                "are upper bounds for simulations; choose another one"
+                f"site {self.site} has no labels of its unlabeled pool: strategies "
+                "that read them are upper bounds for simulations; choose another one"
             )
         return self._site.parts.hidden[self.site][self._site.pool]
 
     def rows(self, which: Rows = "pool") -> Tensor:
-        """Rows of a kind as models see them, (n, *shape)."""
+        """Return examples of a kind in model form, (n, *shape)."""
         return self._site.seen[self._positions(which)]
 
     def blocks(self, which: Rows = "pool", size: int = CHUNK) -> Iterator[Tensor]:
@@ -127,20 +131,23 @@ class SiteView:
         return kinds[which]
 
     def model(self, name: str) -> State:
-        """A remembered model.  A site without a local one uses the global: it has no labels, or its
-        round did not count."""
+        """Return a stored model.
+
+        A site without a "local" model uses the global one. It has none if it has no labels or its
+        round was rejected.
+        """
         is_without = len(self._site.labeled) == 0 or "local" not in self.memory
         if name == "local" and is_without:
             name = "global"
         if name not in self.memory:
             raise ValueError(
-                f"site {self.site} has no model {name!r}; it remembers "
-                f"{sorted(self.memory) or 'nothing'}"
+                f"site {self.site} has no model {name!r}; stored models and states: "
+                f"{sorted(self.memory) or 'none'}"
             )
         return self.memory[name]
 
     def logits(self, model: str, which: Rows = "pool") -> Tensor:
-        """Outputs of a remembered model for rows of a kind, (n, c)."""
+        """Return the outputs of a stored model for examples of a kind, (n, c)."""
         is_in_memory = isinstance(self._site.seen, Tensor)
         if is_in_memory or (model, which) in self._cache:
             return self._run_model(model, which)[1]
@@ -151,14 +158,15 @@ class SiteView:
         return self._outputs[model, which]
 
     def embed(self, model: str, which: Rows = "pool") -> Tensor:
-        """Features of rows of a kind before the head of a remembered model, (n, h)."""
+        """Return the features before the last layer of a stored model for examples of a kind, (n,
+        h)."""
         state = self.model(model)
         if (model, which) not in self._cache and self._sees_rows(state):
             return self._flat_rows(which)
         return self._run_model(model, which)[0]
 
     def _run_model(self, model: str, which: Rows) -> tuple[Tensor, Tensor]:
-        """Features and outputs: one pass gives both."""
+        """Return features and outputs from one forward pass."""
         if (model, which) not in self._cache:
             state = self.model(model)
             if self._sees_rows(state):
@@ -169,7 +177,7 @@ class SiteView:
         return self._cache[model, which]
 
     def _sees_rows(self, state: State) -> bool:
-        """Whether features are the rows themselves, so that no pass is needed to find them."""
+        """Return whether the features are the examples themselves, so that no pass is necessary."""
         is_linear = isinstance(self._site.parts.model, Linear)
         return is_linear and state["w"].dtype == self._site.x.dtype
 
@@ -179,7 +187,7 @@ class SiteView:
         return self._flat[which]
 
     def look(self, state: State, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Features (n, h) and outputs (n, c) of the model at ``state``, without a graph."""
+        """Return features (n, h) and outputs (n, c) of the model ``state``, without gradients."""
         passes = self._site.parts.passes
         if passes is not None:
             return passes.look(state, rows)
@@ -188,7 +196,10 @@ class SiteView:
     def forward(
         self, state: State, rows: Tensor, draw: torch.Generator | None = None
     ) -> Tensor:
-        """Outputs of the model at ``state``, (n, c); draw: of dropout, None: in evaluation mode."""
+        """Return outputs of the model ``state``, (n, c).
+
+        ``draw``: random stream of dropout; None for evaluation mode.
+        """
         passes = self._site.parts.passes
         if passes is not None:
             return passes.forward(state, rows, draw)
@@ -202,12 +213,12 @@ class SiteView:
         return self.forward(state, rows)
 
     def stream(self, purpose: str) -> torch.Generator:
-        """Random numbers by their purpose, of this site and cycle."""
+        """Return the site's random stream of a purpose in this cycle."""
         return self._site.streams(purpose, self.cycle)
 
     def secret(self, purpose: str) -> torch.Generator:
-        """Return a private generator of the site; in a simulation it comes from the seed of the
-        run.
+        """Return a private random stream of the site; in a simulation it derives from the run's
+        seed.
 
         Raises RuntimeError at a site of a federation without a secret.
         """
@@ -216,7 +227,8 @@ class SiteView:
             return stream(parts.secret, purpose, self.cycle, self.site)
         if parts.noise != "seeded":
             raise RuntimeError(
-                f"site {self.site} has no secret to draw {purpose!r} from, and the seed of the run "
-                'is known to all; in a simulation say Parts(noise="seeded")'
+                f"site {self.site} has no secret for the random stream {purpose!r}, "
+                "and the seed of the run is public; in a simulation, set "
+                'Parts(noise="seeded")'
             )
         return stream(parts.seed, purpose, self.cycle, self.site)

@@ -1,2 +1,1 @@
-"""Everything that touches a disk: files, databases, locks, checksums, what goes wrong there, and how
-words from outside are written down and shown."""
+"""Storage: files, databases, locks, checksums, their errors, and safe display of untrusted text."""

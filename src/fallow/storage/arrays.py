@@ -1,4 +1,4 @@
-"""Arrays in plain .npy files that are either whole or not there, and are mapped into memory."""
+"""Arrays in memory-mapped .npy files, written atomically."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from fallow.storage.files import DRAFT, unwritable
 from fallow.storage.private import make_folder, rights_in
 
 Array = npt.NDArray[Any]
-BLOCK = 1 << 24  # bytes whose checksum is taken at a time
+BLOCK = 1 << 24  # bytes per checksum update
 
 
 def save_array(path: Path, array: Array, mode: int = 0o666) -> str:
-    """Write an array through a temporary name, fsync, rename; the checksum of its values.
+    """Write an array atomically (temporary name, fsync, rename) and return the checksum of its
+    values.
 
-    mode: rights of the file, as `fallow.storage.files.write_whole` takes them.
-    What stood there is replaced, also where it was a link.  Raises Failed when the disk is full or
-    read-only.
+    ``mode``: permissions of the file, as in `fallow.storage.files.write_whole`. An existing file or
+    link is replaced. Raises Failed if the disk is full or read-only.
     """
     whole = np.ascontiguousarray(array)
     draft = path.with_name(f"{path.name}.{os.getpid()}{DRAFT}")
@@ -47,11 +47,10 @@ def save_array(path: Path, array: Array, mode: int = 0o666) -> str:
 
 
 def map_array(path: Path, mark: str) -> Array | None:
-    """The array of a file whose values have the checksum ``mark``, mapped into memory: processes that
-    map it share its pages, and none of them can change the file.
+    """Memory-map the array of a file whose values have the checksum ``mark``.
 
-    None where there is no such file, or one that is damaged, or of something else, or a link, or of
-    another owner.
+    Processes that map the file share its pages and cannot change it. Returns None for a missing or
+    damaged file, for another array, for a link, and for a file of another owner.
     """
     if not is_own_file(path):
         return None
@@ -65,8 +64,10 @@ def map_array(path: Path, mark: str) -> Array | None:
 
 
 def is_own_file(path: Path) -> bool:
-    """Whether a path is a file of this process's owner, and no link: whoever put another one there
-    would decide what is read."""
+    """Return whether a path is a regular file of this process's owner.
+
+    Otherwise another user could determine the content.
+    """
     try:
         status = path.lstat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Checksums by which damage on a disk is noticed."""
+"""Checksums that detect damage on a disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One SQLite file: transactions that join, errors as sentences, and rights of its owner alone."""
+"""SQLite file with nested transactions, readable errors and private permissions."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, final
 
-BUSY = 30.0  # seconds one process waits while another one writes
-WRITE_VERSION = 18  # the byte of a file's header that says whether it has a log
-NO_LOG = 1  # what it says where there is none
+BUSY = 30.0  # seconds that a process waits for the write lock
+WRITE_VERSION = 18  # position of the header byte that declares a write-ahead log
+NO_LOG = 1  # its value without a log
 NOWHERE = (-1, -1)
-"""The device and number of a database in memory."""
+"""Device and inode of a database in memory."""
 COUNTING = threading.Lock()
 OPEN: Counter[tuple[int, int]] = Counter()
-"""How often this process has a file open, by its device and number."""
+"""Number of open connections of this process by device and inode."""
 Durability = Literal["FULL", "NORMAL", "OFF"]
 """Possible loss at a power failure: nothing; the last transactions; with OFF the file (for tests)."""
 
 
 @dataclass(frozen=True)
 class Words:
-    """Errors in the words of whose file it is, made of SQLite's own: a file that is ``damaged``,
-    and one that cannot be read or written now."""
+    """Exceptions for SQLite's errors, with messages of the application.
+
+    ``damaged`` is raised for a damaged file, ``unwritable`` for one that cannot be read or written.
+    """
 
     damaged: Callable[[str], Exception]
     unwritable: Callable[[str], Exception]
@@ -36,11 +38,11 @@ class Words:
 
 @final
 class Database:
-    """One connection to the file, shared by the threads of a process.
+    """Connection to a database file, shared by the threads of a process.
 
-    Several processes may have it open: each write is a short transaction and waits its turn.
-    path: None keeps everything in memory; ``is_private``: nobody but its owner may read the file.
-    Raises what ``words`` make of SQLite's errors.
+    Several processes may open the file; each write is a short transaction that waits for the lock.
+    ``path``: None for a database in memory. ``is_private``: only the owner may read the file.
+    SQLite's errors are raised as the exceptions of ``words``.
     """
 
     def __init__(
@@ -61,9 +63,9 @@ class Database:
                 put_strange_log_aside(path)
             self._db = sqlite3.connect(
                 path or ":memory:",
-                check_same_thread=False,  # `_turn` lets in one thread at a time
+                check_same_thread=False,  # used by one thread at a time
                 timeout=BUSY,
-                isolation_level=None,  # transactions begin and end where `transaction` says
+                isolation_level=None,  # only `transaction` begins and ends transactions
             )
             self._db.execute("PRAGMA journal_mode=WAL")
             self._place = _place(path)
@@ -77,8 +79,7 @@ class Database:
 
     @contextmanager
     def _plain(self) -> Iterator[None]:
-        """SQLite's errors in words.  A broken rule of the tables is none of them: whoever wrote
-        says what it means."""
+        """Raise SQLite's errors as application errors, except violations of table constraints."""
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -88,24 +89,23 @@ class Database:
         except (
             sqlite3.DatabaseError,
             UnicodeDecodeError,
-        ) as error:  # the latter: of its schema
+        ) as error:  # a corrupt schema raises the latter
             raise self._words.damaged(str(error)) from error
 
     def teach(self, name: str, function: Callable[..., Any]) -> None:
-        """A function of plain values that triggers and statements may call by a name; equal values
-        give equal results."""
+        """Register a pure function of plain values, which triggers and statements may call by name."""
         with self._turn:
             self._db.create_function(name, -1, function, deterministic=True)
 
     def create(self, script: str) -> None:
-        """Make tables, all or none."""
+        """Create tables, all or none."""
         with self.transaction():
             for statement in _statements(script):
                 self.write(statement)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing; an inner transaction joins the outer one."""
+        """Run a transaction; an inner transaction is part of the outer one."""
         with self._turn:
             if self._depth:
                 yield
@@ -124,41 +124,41 @@ class Database:
                 self._depth -= 1
 
     def commit(self) -> None:
-        """End a transaction; from now on it stands."""
+        """Commit the present transaction."""
         with self._plain():
             self._db.execute("COMMIT")
 
     def write(self, sql: str, *values: Any) -> int:
-        """Change something; the id of the line that was added, if one was."""
+        """Execute a statement and return the ID of the inserted row, if any."""
         with self._turn, self._plain():
             return self._db.execute(sql, values).lastrowid or 0
 
     def write_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        """The same change for each row of values: all or none."""
+        """Execute a statement for each row of values, in one transaction."""
         with self.transaction(), self._plain():
             self._db.executemany(sql, rows)
 
     def read(self, sql: str, *values: Any) -> list[Any]:
-        """All lines of an answer, each a tuple whose types the statement decides."""
+        """Return all rows of a query as tuples, with the types of the statement."""
         with self._turn, self._plain():
             outcome: list[Any] = self._db.execute(sql, values).fetchall()
             return outcome
 
     def copy_to(self, path: Path) -> None:
-        """All that is committed, into another file: by SQLite's backup API, which waits for no writer
-        and holds none up."""
+        """Copy the committed content into another file with SQLite's backup API, without blocking
+        writers."""
         with self._turn, self._plain(), closing(sqlite3.connect(path)) as target:
             self._db.backup(target)
 
     def is_in_place(self) -> bool:
-        """Whether the file at the path is still the one that was opened."""
+        """Return whether the file at the path is still the opened one."""
         try:
             return _place(self.path) == self._place
         except OSError:
             return False
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         with self._turn:
             self._db.close()
             with COUNTING:
@@ -167,14 +167,14 @@ class Database:
 
 
 def make_private(path: Path) -> None:
-    """A file, new or not, that others cannot read; SQLite gives those beside it the same rights."""
-    with suppress(OSError):  # which SQLite says better
+    """Create a file with private permissions, which SQLite copies to its additional files."""
+    with suppress(OSError):  # SQLite reports it better
         path.touch(mode=0o600)
         path.chmod(0o600)
 
 
 def has_no_table(path: Path) -> bool:
-    """Whether a file has neither a table nor a log with one: SQLite would begin a new database."""
+    """Return whether a file and its log have no tables, so that SQLite would create a new database."""
     log = path.with_name(f"{path.name}-wal")
     if OPEN[_place(path)] or (log.exists() and log.stat().st_size):
         return False
@@ -184,21 +184,20 @@ def has_no_table(path: Path) -> bool:
     try:
         with closing(sqlite3.connect(source, uri=True)) as db:
             return not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    except sqlite3.Error:  # a damaged file, which is said when it is opened
+    except sqlite3.Error:  # a damaged file, which is reported on opening
         return False
 
 
 def put_strange_log_aside(path: Path) -> None:
     """Rename a write-ahead log that belongs to another file.
 
-    A file with such a log says so in its header.  Where one that does not was put in its place, a
-    backup for instance, SQLite would write the changes of the old file into the new one.  Of
-    several processes that find such a log one renames it, and no other goes on before that: by a
-    lock on the log.
+    If a database file is replaced, for example by a backup, SQLite would apply the log of the old
+    file to the new one. The header of the new file then declares no log. A lock on the log ensures
+    that one process renames it while others wait.
     """
     log = path.with_name(f"{path.name}-wal")
     index = path.with_name(f"{path.name}-shm")
-    with suppress(OSError), log.open("rb") as file:  # which SQLite says better
+    with suppress(OSError), log.open("rb") as file:  # SQLite reports it better
         fcntl.flock(file, fcntl.LOCK_EX)
         is_there = os.path.samestat(os.fstat(file.fileno()), log.stat())
         if is_there and _has_no_log(path):
@@ -216,8 +215,8 @@ def _place(path: Path | None) -> tuple[int, int]:
 def _has_no_log(path: Path) -> bool:
     """Return whether the header of a file declares no log.
 
-    A file that is open in this process has one: opening and closing it again would release the
-    locks of SQLite.
+    A file that is open in this process declares one. It is not read here, because closing it would
+    release SQLite's locks.
     """
     if OPEN[_place(path)]:
         return False
@@ -227,7 +226,7 @@ def _has_no_log(path: Path) -> bool:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """The statements of a script, so that they can be part of a transaction."""
+    """Yield the statements of a script, so that they can be part of a transaction."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

@@ -6,29 +6,33 @@ from fallow.core.refusal import Halted
 
 
 class Failed(Halted):
-    """A run could not go on, and nobody used it wrongly: a full disk, a damaged file, training
-    that diverged.  The command ends with exit code 1, not 2."""
+    """A run failed without incorrect use: a full disk, a damaged file, or diverged training.
+
+    The command ends with exit code 1, not 2.
+    """
 
 
 class Damaged(Failed):
-    """A file is not what was written."""
+    """The content of a file differs from the written one."""
 
 
 class Replaced(Failed):
-    """A file was moved away, or another took its place, while it was open."""
+    """A file was moved or replaced while it was open."""
 
 
 class Unwritable(Failed):
-    """A file cannot be read or written: a full disk, a folder of somebody else."""
+    """A file cannot be read or written, for example because of a full disk or its permissions."""
 
 
 class Stopped(Failed):
-    """Somebody pressed Ctrl-C; the words say what is kept and how to go on.  The command ends with
-    exit code 130, as shells expect."""
+    """The user pressed Ctrl-C; the message describes the saved state and how to resume.
+
+    The command ends with exit code 130, as shells expect.
+    """
 
 
 def sentence(error: BaseException) -> str:
-    """An error on one line.
+    """Return an error message on one line.
 
     >>> sentence(FileNotFoundError(2, "No such file or directory", "a.csv"))
     'a.csv: No such file or directory; check that it is there and may be read and written'

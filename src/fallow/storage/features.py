@@ -1,4 +1,4 @@
-"""Features of rows, computed once and kept in a file from which some are read at a time."""
+"""Features of examples, computed once and stored in a file that can be read in parts."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from fallow.storage.errors import Damaged, Failed
 from fallow.storage.files import only_one, unwritable, write_whole
 from fallow.storage.private import FILE, make_folder, rights_in
 
-BLOCK = 8192  # rows that are encoded, written and checked together
+BLOCK = 8192  # examples that are encoded, written and verified together
 FORMAT = 1  # of the journal of a file
 DATA = "features.bin"
 JOURNAL = "blocks.jsonl"
 LOCK = "features.lock"
-DIGITS = 32  # of a digest of rows, hexadecimal
-SLOW = 2.0  # seconds after which it is said how far the work is
+DIGITS = 32  # hexadecimal digits in a hash of examples
+SLOW = 2.0  # seconds between progress reports
 MEMORY = 2**28  # bytes of features that are kept in memory
-MOST_KEPT = 4  # sets of rows whose features are kept in memory
+MOST_KEPT = 4  # sets of examples whose features are kept in memory
 
 Encode = Callable[[Tensor], Tensor]
-"""Rows (b, *shape) -> features (b, D) float32."""
+"""Function from examples (b, *shape) to features (b, D) float32."""
 Array = npt.NDArray[Any]
 
 
 class Block(NamedTuple):
-    """A whole block of a file: rows ``start`` to ``stop``, and the checksum of their features."""
+    """Complete block of a file: positions ``start`` to ``stop``, and the checksum of the features."""
 
     start: int
     stop: int
@@ -51,10 +51,10 @@ class Block(NamedTuple):
 @final
 @dataclass(frozen=True)
 class FeatureFile:
-    """Features (rows, width) in a file, of which those that are asked for are read.
+    """Features (rows, width) in a file, read on demand.
 
-    It may be larger than memory.  Rows are read and not mapped: of a mapped file the system counts
-    all that it has at hand around the rows that were touched, which soon is the whole file.
+    The file may be larger than memory. It is not memory-mapped, because the system would count all
+    cached pages around the accessed rows, soon the whole file, as memory of the process.
     """
 
     path: Path
@@ -76,7 +76,7 @@ class FeatureFile:
         return self.width * self.dtype.itemsize
 
     def take(self, at: Tensor) -> Tensor:
-        """The features of rows by their positions, (k,) -> (k, width) float32."""
+        """Return the features at these positions, (k,) -> (k, width) float32."""
         values = torch.empty(len(at), self.width)
         with open(self.path, "rb", buffering=0, opener=_open_no_link) as file:
             for start in range(0, len(at), BLOCK):
@@ -86,7 +86,7 @@ class FeatureFile:
         return values
 
     def _read(self, file: int, at: Array) -> Array:
-        """Features (k, width) float32, by one read for all rows that stand behind one another."""
+        """Return features (k, width) float32, with one read for each consecutive range."""
         wanted, places = np.unique(at, return_inverse=True)
         breaks = (np.diff(wanted) != 1).nonzero()[0] + 1
         parts = []
@@ -95,27 +95,27 @@ class FeatureFile:
             content = os.pread(file, size, int(run[0]) * self.row_bytes)
             if len(content) != size:
                 raise Damaged(
-                    f"{self.path} ends before row {int(run[-1])}: it was changed while it was in "
-                    "use; delete it, it is made again"
+                    f"{self.path} ends before example {int(run[-1])}: it was changed "
+                    "while it was in use; delete it, and it is computed again"
                 )
             parts.append(np.frombuffer(content, self.dtype).reshape(len(run), self.width))
         rows: Array = np.concatenate(parts).astype(np.float32)
         return rows[places]
 
     def whole(self) -> Tensor:
-        """All features, (rows, width) float32."""
+        """Return all features, (rows, width) float32."""
         return self.take(torch.arange(self.rows))
 
 
 @final
 @dataclass
 class FeatureStore:
-    """Where features are kept: in memory where they are few, in files of ``folder`` else.
+    """Storage of features: in memory if small, otherwise in files of ``folder``.
 
-    folder: None keeps all in memory.  always: few features are kept in a file, too, so that they
-    are there after a restart.  grows: rows may be added behind those of a file, whose features are
-    then added to it.  memory: bytes above which features are not kept in memory.  say: is told of
-    the progress of what takes over two seconds.
+    ``folder``: None keeps all features in memory. ``always``: small features are also kept in a
+    file, to be available after a restart. ``grows``: features of appended examples are appended to
+    the existing file. ``memory``: largest number of bytes of features in memory. ``say``: receives
+    the progress of computations that take more than two seconds.
     """
 
     folder: Path | None = None
@@ -129,9 +129,10 @@ class FeatureStore:
     def features(
         self, key: str, x: Tensor, width: int, encode: Encode, is_half: bool = False
     ) -> Tensor | FeatureFile:
-        """The features of rows x (n, *shape): as a tensor (n, width) where they are few.
+        """Return the features of examples x (n, *shape), as a tensor (n, width) if small.
 
-        key: the digest of the encoder, of which and of the rows the file has its name.
+        ``key``: hash of the encoder. The name of the file consists of it and the hash of the
+        examples.
         """
         numbers = len(x) * width
         is_large = 4 * numbers > self.memory
@@ -140,7 +141,7 @@ class FeatureStore:
         name = f"{key}-{digest_of_rows(x)}"
         if name in self._kept:
             return self._kept[name]
-        if name in self._files:  # it was looked at when this process opened it
+        if name in self._files:  # verified when this process opened it
             return self._files[name]
         kept = _Keeping(self.folder, key, x, width, encode, is_half, self.say, self.grows)
         with only_one(self.folder / LOCK):
@@ -173,7 +174,7 @@ class FeatureStore:
 
 @dataclass
 class Telling:
-    """Says how far the encoding of rows is, once it takes a while."""
+    """Progress reports of an encoding that takes more than `SLOW` seconds."""
 
     rows: int
     say: Say
@@ -190,7 +191,7 @@ class Telling:
 
 
 def digest_of_rows(x: Tensor) -> str:
-    """32 hexadecimal digits of rows, their order and their shape."""
+    """Return a hash of the examples, their order and their shape, in 32 hexadecimal digits."""
     h = _begin_digest(x)
     for start in range(0, len(x), BLOCK):
         h.update(_bytes_of(x[start : start + BLOCK]))
@@ -210,8 +211,9 @@ def _bytes_of(x: Tensor) -> bytes:
 @final
 @dataclass(frozen=True)
 class _Keeping:
-    """The making of one file: a folder of its own, with the features and a journal of its whole
-    blocks.  A process that is killed leaves whole blocks, which the next one does not make anew.
+    """Creation of one file: a folder with the features and a journal of complete blocks.
+
+    After a killed process, the next one keeps the complete blocks.
     """
 
     folder: Path
@@ -225,14 +227,14 @@ class _Keeping:
 
     @property
     def header(self) -> dict[str, object]:
-        """The first line of the journal: what the features in the file are."""
+        """Return the first line of the journal, which describes the features in the file."""
         kind = "float32"
         if self.is_half:
             kind = "float16"
         return {"format": FORMAT, "encoder": self.key, "width": self.width, "type": kind}
 
     def file(self, name: str) -> FeatureFile:
-        """The file, complete; what is missing or damaged is made."""
+        """Return the complete file; missing or damaged blocks are computed."""
         entry = self.folder / name
         for path in (self.folder, entry, entry / DATA, entry / JOURNAL):
             check_own(path)
@@ -248,7 +250,7 @@ class _Keeping:
         return file
 
     def _begin(self, path: Path) -> None:
-        """A new folder; where rows were added behind others, the folder of these."""
+        """Create the folder, or rename that of the first examples if others were appended."""
         earlier = None
         if self.grows:
             earlier = self._find_earlier()
@@ -258,11 +260,11 @@ class _Keeping:
             os.replace(earlier, path)
 
     def _find_earlier(self) -> Path | None:
-        """The folder with the features of the most of the first rows; None where there is none."""
+        """Return the folder with features of the largest number of first examples, or None."""
         sizes = dict(self._sizes())
         digests: dict[
             int, str
-        ] = {}  # of so many first rows; several folders may have as many
+        ] = {}  # hash of the first n examples; several folders may have the same n
         earlier = []
         for path, n in sizes.items():
             if n >= len(self.x):
@@ -277,7 +279,7 @@ class _Keeping:
         return path
 
     def _sizes(self) -> Iterator[tuple[Path, int]]:
-        """Folders of the same encoder, and of how many rows each has features."""
+        """Yield the folders of the same encoder and their number of examples."""
         for path in sorted(self.folder.glob(f"{self.key}-*")):
             blocks = self._read_journal(path / JOURNAL)
             if blocks:
@@ -286,7 +288,7 @@ class _Keeping:
     # -- the journal ------------------------------------------------------------------------
 
     def _read_journal(self, path: Path) -> list[Block]:
-        """The blocks that are noted, from the first row on; none where the journal is no such."""
+        """Return the recorded blocks from the first example on; none for an invalid journal."""
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
             if not lines or json.loads(lines[0]) != self.header:
@@ -302,7 +304,7 @@ class _Keeping:
         return blocks
 
     def _write_journal(self, path: Path, blocks: Sequence[Block]) -> None:
-        """The journal anew where it says anything else: its last line may be torn."""
+        """Rewrite the journal if its content differs: its last line may be incomplete."""
         lines = [json.dumps(self.header)]
         lines += [json.dumps(list(block)) for block in blocks]
         content = ("\n".join(lines) + "\n").encode()
@@ -310,7 +312,7 @@ class _Keeping:
             write_whole(path, content)
 
     def _whole_blocks(self, path: Path, file: FeatureFile) -> Iterator[Block]:
-        """The noted blocks whose features are as they were written, up to the first that is not."""
+        """Yield the recorded blocks whose features are undamaged, up to the first damaged one."""
         for block in self._read_journal(path / JOURNAL):
             if block.stop > len(self.x):
                 return
@@ -327,8 +329,7 @@ class _Keeping:
     # -- the features -----------------------------------------------------------------------
 
     def _go_on(self, path: Path, file: FeatureFile, begin: int) -> None:
-        """Encode what is missing, block by block; a block counts once it is on the disk and
-        noted."""
+        """Encode the missing examples block by block; a block is recorded once it is on the disk."""
         if begin == len(self.x) and file.path.exists():
             return
         telling = Telling(len(self.x), self.say)
@@ -344,8 +345,9 @@ class _Keeping:
                 z = self.encode(some).numpy().astype(file.dtype)
                 if z.shape != (len(some), self.width):
                     raise ValueError(
-                        f"{len(some)} rows have features of shape {z.shape}, and {self.width} "
-                        "for each were promised"
+                        f"the features of {len(some)} examples have the shape "
+                        f"{z.shape}, but the encoder declares {self.width} features "
+                        "per example"
                     )
                 content = z.tobytes()
                 _write_at(data, content, start * file.row_bytes)
@@ -357,12 +359,14 @@ class _Keeping:
 
 
 def check_own(path: Path) -> None:
-    """Raise Failed for a link and for what belongs to another owner: whoever put it there decides
-    what features are read, and where they are written.  What is not there is made."""
+    """Raise Failed for a link or a file of another owner, who could determine the features.
+
+    Missing files are created later.
+    """
     try:
         details = path.lstat()
     except OSError:
-        return  # missing, or nothing that can be looked at: said where it is opened
+        return  # missing or inaccessible: reported on opening
     why = ""
     if stat.S_ISLNK(details.st_mode):
         why = "is a link"
@@ -370,13 +374,13 @@ def check_own(path: Path) -> None:
         why = "belongs to another owner"
     if why:
         raise Failed(
-            f"{path}, of the features of rows, {why}: nothing is read from it or written to it; "
-            "look who put it there, delete it, and start again: it is made anew"
+            f"{path} (features of examples) {why}, so it is not used: find out who "
+            "created it, delete it, and start again to compute it"
         )
 
 
 def _block_of(line: str) -> Block | None:
-    """The block that a line notes; None where it is no whole line."""
+    """Return the block of a line, or None for an incomplete line."""
     try:
         start, stop, mark = json.loads(line)
     except (ValueError, TypeError):
@@ -388,20 +392,20 @@ def _block_of(line: str) -> Block | None:
 
 
 def _end_of(blocks: Sequence[Block]) -> int:
-    """Up to which row the blocks go that stand behind one another from the first row on."""
+    """Return the end of consecutive blocks from the first example on."""
     if not blocks:
         return 0
     return blocks[-1].stop
 
 
 def _open_no_link(name: str, flags: int) -> int:
-    """An opener for `open` that follows no link."""
+    """Opener for `open` that does not follow links."""
     return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0))
 
 
 @contextmanager
 def _open_for_writing(path: Path) -> Iterator[int]:
-    """A file to write into, made where it is missing; a link is not followed."""
+    """Open a file for writing, create it if missing, and do not follow links."""
     how = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
     file = os.open(path, how, rights_in(path.parent, FILE))
     try:
@@ -411,7 +415,7 @@ def _open_for_writing(path: Path) -> Iterator[int]:
 
 
 def _write_at(file: int, content: bytes, at: int) -> None:
-    """Write all of it; the system may take less at a time."""
+    """Write all bytes; one system call may write fewer."""
     left = memoryview(content)
     while left:
         written = os.pwrite(file, left, at)

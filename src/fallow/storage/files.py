@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Files that are written atomically."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ DRAFT = ".part"
 
 
 def write_whole(path: Path, content: bytes, mode: int = 0o666) -> str:
-    """Write a file through a temporary name, fsync, rename, fsync of the folder; its sha256.
+    """Write a file atomically (temporary name, fsync, rename, fsync of the folder); return its
+    sha256.
 
-    mode: rights of the file, less those that the umask takes and, in a folder of its owner alone,
-    those of others; 0o600 for a secret.  Raises Failed when the disk is full or read-only; an older
-    file of that name stays.
+    ``mode``: permissions of the file before the umask; in a private folder, those of other users
+    are removed. Use 0o600 for a secret. Raises Failed if the disk is full or read-only; an earlier
+    file of that name is kept.
     """
     draft = path.with_name(f"{path.name}.{os.getpid()}{DRAFT}")
     try:
@@ -33,7 +34,7 @@ def write_whole(path: Path, content: bytes, mode: int = 0o666) -> str:
         mode = rights_in(path.parent, mode)
         draft.unlink(missing_ok=True)
         try:
-            # "x": a link that somebody puts there meanwhile leads to no other file
+            # "x": does not follow a link that another user creates meanwhile
             with open(draft, "xb", opener=for_owner_alone(mode)) as file:
                 file.write(content)
                 file.flush()
@@ -52,28 +53,28 @@ def write_whole(path: Path, content: bytes, mode: int = 0o666) -> str:
 
 
 def unwritable(path: Path, error: OSError) -> Failed:
-    """The error of a disk that is full or read-only, in one sentence."""
+    """Return the error for a full or read-only disk, with a message of one sentence."""
     return Unwritable(
         f"{path} cannot be written ({error.strerror}): free some space, make the "
-        "folder writable, or choose another folder; earlier results are untouched"
+        "folder writable, or choose another folder; earlier results are unchanged"
     )
 
 
 def sweep(folder: Path, name: str = "*") -> None:
-    """Remove the drafts that a killed process left; the caller holds the folder's lock."""
+    """Remove the temporary files of a killed process; the caller has the lock of the folder."""
     for draft in folder.rglob(f"{name}{DRAFT}"):
         draft.unlink(missing_ok=True)
 
 
 @contextmanager
 def only_one(path: Path, wait: bool = True) -> Iterator[None]:
-    """One process at a time; the lock ends with its process, also after a crash.
+    """Lock a folder for one process; the lock ends with its process, also after a crash.
 
-    Raises Failed when another process has the lock and ``wait`` is off.
+    Raises Failed if another process has the lock and ``wait`` is off.
     """
     try:
         make_folder(path.parent)
-        # a link that somebody put there makes no file elsewhere
+        # does not create a file through a link of another user
         how = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         file = os.open(path, how, rights_in(path.parent, 0o666))
     except OSError as error:
@@ -93,31 +94,31 @@ def _lock(file: int, path: Path, wait: bool) -> None:
         fcntl.flock(file, how)
     except BlockingIOError as error:
         raise Failed(
-            f"another process is working on {path.parent}: wait until it has ended, or choose "
+            f"another process uses {path.parent}: wait until it ends, or choose "
             "another folder"
         ) from error
 
 
 def write_json(path: Path, tree: Any) -> None:
-    """Write what JSON can hold, indented; Failed where the disk is full or read-only."""
+    """Write a JSON value, indented; raise Failed if the disk is full or read-only."""
     write_whole(path, (json.dumps(tree, indent=1) + "\n").encode())
 
 
 def write_lines(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
-    """One JSON object per line."""
+    """Append one JSON object per line."""
     lines = [json.dumps(row) + "\n" for row in rows]
     write_whole(path, "".join(lines).encode())
 
 
 def save_tree(path: Path, tree: Any, mode: int = 0o666) -> str:
-    """A checkpoint: tensors and plain values as safetensors; returns the file's sha256."""
+    """Write tensors and plain values as a safetensors checkpoint; return the file's sha256."""
     return write_whole(path, pack({"tree": tree, "digest": digest_of(tree)}), mode)
 
 
 def load_tree(path: Path, folder: Path, sha256: str | None = None) -> Any:
-    """A checkpoint back; Failed when it is not what was written.
+    """Read a checkpoint; raise Failed if it differs from the written one.
 
-    folder: of the run, the way out of a damaged file.
+    ``folder``: folder of the run, named in the message about a damaged file.
     """
     way_out = f"delete the folder {folder} and run again with --resume (coordinate start: without)"
     try:
@@ -128,7 +129,8 @@ def load_tree(path: Path, folder: Path, sha256: str | None = None) -> Any:
         ) from error
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         raise Failed(
-            f"checkpoint {path} is damaged (not the file the journal names): {way_out}"
+            f"checkpoint {path} is damaged (it is not the file named in the event "
+            f"log): {way_out}"
         )
     try:
         saved = unpack(content)
@@ -137,17 +139,17 @@ def load_tree(path: Path, folder: Path, sha256: str | None = None) -> Any:
     except (ValueError, KeyError, TypeError) as error:
         raise Failed(f"checkpoint {path} is damaged: {way_out}") from error
     if digest_of(tree) != digest:
-        raise Failed(f"checkpoint {path} is damaged (another checksum): {way_out}")
+        raise Failed(f"checkpoint {path} is damaged (wrong checksum): {way_out}")
     return tree
 
 
 def raw(tensor: Tensor) -> memoryview:
-    """The bytes of a tensor, in the order of its elements."""
+    """Return the bytes of a tensor, in the order of its elements."""
     return tensor.detach().reshape(-1).contiguous().numpy().data
 
 
 def digest_of(tree: Any) -> str:
-    """A digest of a nested structure's values, the same before and after a trip through a file.
+    """Return a hash of a nested structure's values, which writing and reading do not change.
 
     >>> digest_of({"a": (1, 2.5)}) == digest_of({"a": [1, 2.5]})
     True

@@ -1,4 +1,4 @@
-"""One process at a time works on a folder, and a second one is told which one does."""
+"""Lock of a folder for one process at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fallow.storage.files import only_one
 
 @contextmanager
 def alone(lock: Path, otherwise: str) -> Iterator[None]:
-    """Hold a lock; Failed, with the sentence ``otherwise``, where another process holds it."""
+    """Acquire a lock; raise Failed with the message ``otherwise`` if another process has it."""
     with ExitStack() as stack:
         try:
             stack.enter_context(only_one(lock, wait=False))
@@ -24,7 +24,7 @@ def alone(lock: Path, otherwise: str) -> Iterator[None]:
 
 
 def is_held(lock: Path) -> bool:
-    """Whether a process holds a lock now."""
+    """Return whether a process has a lock now."""
     if not lock.exists():
         return False
     try:

@@ -1,4 +1,4 @@
-"""How much memory there is for what a file unpacks to."""
+"""Available memory for the content of a compressed file."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from pathlib import Path
 
 from fallow.core.words import size
 
-AVAILABLE = Path("/proc/meminfo")  # of Linux
-CONTAINER = Path("/sys/fs/cgroup/memory.max")  # of a container, which may have less
+AVAILABLE = Path("/proc/meminfo")  # Linux
+CONTAINER = Path("/sys/fs/cgroup/memory.max")  # a container with a limit
 UNKNOWN = 2**34
-"""Bytes that are taken to be there where a system does not say."""
+"""Assumed available bytes if the system does not report them."""
 
 
 def count_available_bytes() -> int:
-    """Bytes that can be filled without putting others out of memory: those that Linux calls
-    available, elsewhere all of the machine's; no more than a container may have."""
+    """Return the number of bytes that can be allocated.
+
+    On Linux this is the available memory, elsewhere all memory of the machine; the limit of a
+    container applies.
+    """
     available_bytes = _read_available() or _count_physical() or UNKNOWN
     try:
         limit = int(CONTAINER.read_text())
-    except (OSError, ValueError):  # no container, or one without a limit
+    except (OSError, ValueError):  # no container, or no limit
         return available_bytes
     return min(available_bytes, limit)
 
@@ -35,8 +38,8 @@ def describe_lack(n_bytes: int, limit: int | None = None) -> str | None:
     if n_bytes <= room:
         return None
     return (
-        f"unpacks to {size(n_bytes)}, and {size(room)} of memory are available; give fewer rows, "
-        "or read it where there is more"
+        f"unpacks to {size(n_bytes)}, but {size(room)} of memory are available; "
+        "provide fewer examples, or use a machine with more memory"
     )
 
 
@@ -53,7 +56,7 @@ def _read_available() -> int:
 
 
 def _count_physical() -> int:
-    """All memory of the machine; 0 where nothing says it."""
+    """Return the memory of the machine; 0 if unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):

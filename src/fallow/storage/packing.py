@@ -1,4 +1,4 @@
-"""Nested structures as bytes: safetensors with a JSON header.  Nothing that is read is executed."""
+"""Nested structures as bytes (safetensors with a JSON header), without executing received code."""
 
 from __future__ import annotations
 
@@ -21,20 +21,25 @@ UNREADABLE = (
 
 
 MOST_HEADER = 2**20
-"""Bytes of the header of a message.  Names and plain values stand there, which take 20 times their
-bytes in memory; honest headers have some thousands."""
+"""Maximum size of the header of a message.
+
+The header contains names and plain values, which take 20 times their size in memory. Regular
+headers have some thousand bytes.
+"""
 
 MOST_EMPTY = 2**24
-"""The longest side of a tensor without numbers.  Any other is as long as what was sent; this one
-costs nothing to send, and what is made of it can fill the memory."""
+"""Maximum dimension of an empty tensor.
+
+The size of other tensors is limited by the message. An empty tensor takes no space in a message,
+but tensors derived from it can fill the memory.
+"""
 
 
 def pack(tree: object) -> bytes:
-    """A nested structure of dicts, lists, tensors and plain values as bytes.  A tensor that stands
-    in several places is written once, and is one tensor again when it is read.
+    """Encode a nested structure of dicts, lists, tensors and plain values as bytes.
 
-    Each node is an object of JSON with one key: "#" the name of a tensor, "d" a dict, "l" a list,
-    "v" a plain value.
+    A tensor that occurs several times is written once and decoded as one tensor. Each node is a
+    JSON object with one key: "#" the name of a tensor, "d" a dict, "l" a list, "v" a plain value.
 
     >>> import torch
     >>> unpack(pack({"a": torch.arange(3), "b": [1, None, "x"]}))
@@ -59,10 +64,10 @@ def pack(tree: object) -> bytes:
     return save(tensors, {"tree": json.dumps(walk(tree), allow_nan=True)})
 
 
-def unpack(blob: bytes) -> Any:  # whoever packed it knows what it is
+def unpack(blob: bytes) -> Any:  # the caller knows the type
     """Return the structure that `pack` packed.  Raises ValueError for anything else."""
     try:
-        size = int.from_bytes(blob[:8], "little")  # of the header, as safetensors has it
+        size = int.from_bytes(blob[:8], "little")  # length of the header in safetensors
         header = json.loads(blob[8 : 8 + size])
         tree = json.loads(header["__metadata__"]["tree"])
         tensors = load(blob)
@@ -75,7 +80,7 @@ def unpack(blob: bytes) -> Any:  # whoever packed it knows what it is
         ) from error
 
 
-def unpack_received(blob: bytes) -> Any:  # whoever packed it knows what it is
+def unpack_received(blob: bytes) -> Any:  # the caller knows the type
     """Return a structure that another party packed with `pack`.
 
     Raises ValueError for anything else, and for a header above `MOST_HEADER` before reading it.
@@ -90,11 +95,9 @@ def unpack_received(blob: bytes) -> Any:  # whoever packed it knows what it is
 
 
 def _check_empty(name: str, tensor: Tensor) -> None:
-    """Raise ValueError for a tensor that has no numbers and a side longer than any of ours."""
+    """Raise ValueError for an empty tensor with a dimension above `MOST_SIDE`."""
     if not tensor.numel() and max(tensor.shape) > MOST_EMPTY:
-        raise ValueError(
-            f"tensor {name} has no numbers and the shape {tuple(tensor.shape)}"
-        )
+        raise ValueError(f"tensor {name} is empty and has the shape {tuple(tensor.shape)}")
 
 
 def _rebuild(node: Any, tensors: Mapping[str, Tensor]) -> Any:  # any value of JSON

@@ -1,7 +1,7 @@
-"""How large the columns of a Parquet file are once they are unpacked, by their pages.
+"""Unpacked size of the columns of a Parquet file, from its page headers.
 
-The end of such a file says how many rows and bytes it has, and nothing there has to be true.  What
-is unpacked is decided by the head of each page alone, in Thrift's compact form: parquet.apache.org,
+The metadata at the end of the file declares numbers of rows and bytes, which may be wrong. Only the
+page headers determine how much is unpacked. They use Thrift's compact format: parquet.apache.org,
 "Data Pages"; github.com/apache/thrift, "Thrift Compact protocol encoding".
 """
 
@@ -19,29 +19,31 @@ Fields = dict[int, "int | Fields"]
 """Fields of a page header: number -> a 32-bit integer, or nested fields."""
 
 CELL = 8
-"""Bytes of a number in memory, and at least of a reference to a text."""
+"""Bytes of a number in memory, and the minimum for a reference to a text."""
 MOST_PAGES = 20_000
-LONGEST = 1 << 14  # bytes of the head of a page
-DEEPEST = 4  # parts of parts of a head
-# of a page: its kind -> the field that tells of such a page, and where its encoding stands there
+LONGEST = 1 << 14  # maximum bytes of a page header
+DEEPEST = 4  # maximum nesting of a page header
+# page kind -> field with the header of that kind, and its field with the encoding
 KINDS = {0: (5, 2), 2: (7, 2), 3: (8, 4)}
 SIZE = 2
 PACKED_SIZE = 3
-# plain, or numbers of a list of values: of the others, some grow by rules of their own
+# plain, or numbers of a dictionary; some of the others can expand
 ENCODINGS = (0, 2, 8)
 
 
 @dataclass(frozen=True)
 class Extent:
-    """Rows of the longest column, and bytes of all columns together when they are unpacked."""
+    """Number of rows of the longest column, and unpacked bytes of all columns."""
 
     rows: int
     n_bytes: int
 
 
 def estimate_bytes(metadata: FileMetaData) -> int:
-    """How many bytes a file has in memory, as its end has it: one value that stands in many rows takes
-    a few bytes there, and as many cells as rows in memory.  For files of one's own."""
+    """Estimate the size of a file in memory from its metadata; only for trusted files.
+
+    A repeated value takes a few bytes in the file but one cell per row in memory.
+    """
     unpacked = sum(
         metadata.row_group(group).total_byte_size
         for group in range(metadata.num_row_groups)
@@ -51,14 +53,15 @@ def estimate_bytes(metadata: FileMetaData) -> int:
 
 
 def measure_columns(file: Path, metadata: FileMetaData, columns: Sequence[str]) -> Extent:
-    """How large some columns of a file are; nothing is unpacked for it.
+    """Measure the unpacked size of some columns without unpacking them.
 
-    metadata: what the end of the file says.  Raises ValueError for a file with more pages than
-    anybody needs, and one that is damaged or packed in a way that bounds nothing.
+    ``metadata``: the metadata at the end of the file. Raises ValueError for a file with too many
+    pages, and for one that is damaged or encoded without a bound on its size.
     """
     if metadata.num_row_groups > MOST_PAGES:
-        raise ValueError(f"it has more than {MOST_PAGES:,} groups of rows")
-    # behind a column of old versions of that program pyarrow reads on, where nobody has looked
+        raise ValueError(f"it has more than {MOST_PAGES:,} row groups")
+    # after columns of old versions of that program, pyarrow reads further bytes that are not
+    # checked
     if "parquet-mr" in str(metadata.created_by).lower():
         raise ValueError("it was written by another program")
     rows = dict.fromkeys(columns, 0)
@@ -82,7 +85,7 @@ def measure_columns(file: Path, metadata: FileMetaData, columns: Sequence[str]) 
 
 
 def _sizes_of_pages(stream: IO[bytes], column: ColumnChunkMetaData) -> Iterator[int]:
-    """The bytes of each page of a column when it is unpacked; at least those that it takes as it is."""
+    """Yield the unpacked bytes of each page of a column, at least its packed bytes."""
     start = column.data_page_offset
     if column.has_dictionary_page and 0 < column.dictionary_page_offset < start:
         start = column.dictionary_page_offset
@@ -94,7 +97,7 @@ def _sizes_of_pages(stream: IO[bytes], column: ColumnChunkMetaData) -> Iterator[
         size = head.get(SIZE)
         packed = head.get(PACKED_SIZE)
         if not isinstance(size, int) or not isinstance(packed, int) or packed < 0:
-            raise ValueError("a page of it has no size")
+            raise ValueError("it has a page without a size")
         _check_encoding(kind, head)
         start += length + packed
         yield max(size, packed)
@@ -107,13 +110,13 @@ def _check_encoding(kind: object, head: Fields) -> None:
     details, at = KINDS[kind]
     value = head.get(details)
     if not isinstance(value, dict) or value.get(at) not in ENCODINGS:
-        raise ValueError("a page of it is encoded in another way than Fallow writes")
+        raise ValueError("it has a page with an encoding that Fallow does not write")
 
 
 def read_fields(head: bytes) -> tuple[Fields, int]:
-    """The fields at the start of some bytes, and how many bytes they take.
+    """Return the fields at the start of some bytes, and the number of bytes read.
 
-    Raises ValueError for what is no head of a page, and for a field that stands there twice.
+    Raises ValueError for an invalid page header, and for a repeated field.
 
     >>> read_fields(bytes([0x15, 4, 0x15, 6, 0x2C, 0x15, 8, 0, 0]))
     ({1: 2, 2: 3, 4: {1: 4}}, 9)
@@ -121,13 +124,13 @@ def read_fields(head: bytes) -> tuple[Fields, int]:
     try:
         return _read_part(head, 0, DEEPEST)
     except IndexError as error:
-        raise ValueError("the head of a page has no end") from error
+        raise ValueError("a page header is incomplete") from error
 
 
-# kinds of fields
-TRUTH = (1, 2)  # the value is the kind
+# types of fields
+TRUTH = (1, 2)  # the type is the value
 BYTE = 3
-NUMBERS = (4, 5, 6)  # of 16, 32 and 64 bits
+NUMBERS = (4, 5, 6)  # 16, 32 and 64 bits
 NUMBER = 5
 DOUBLE = 7
 TEXT = 8
@@ -135,9 +138,9 @@ PART = 12
 
 
 def _read_part(head: bytes, at: int, deepest: int) -> tuple[Fields, int]:
-    """The fields of a part from a place on, and the place behind them."""
+    """Return the fields of a nested structure from a position on, and the position after them."""
     if not deepest:
-        raise ValueError("the head of a page has parts in parts in parts")
+        raise ValueError("a page header has too many nested structures")
     part: Fields = {}
     seen: set[int] = set()
     field = 0
@@ -152,9 +155,9 @@ def _read_part(head: bytes, at: int, deepest: int) -> tuple[Fields, int]:
             field += step
         else:
             field, at = _read_number(head, at)
-        # readers differ in which of two they take
+        # readers differ in which of two they use
         if field in seen:
-            raise ValueError("a field stands twice in the head of a page")
+            raise ValueError("a page header repeats a field")
         seen.add(field)
         if kind == PART:
             part[field], at = _read_part(head, at, deepest - 1)
@@ -170,17 +173,17 @@ def _read_part(head: bytes, at: int, deepest: int) -> tuple[Fields, int]:
         elif kind == BYTE:
             at += 1
         elif kind not in TRUTH:
-            raise ValueError("the head of a page has a field of an unknown kind")
+            raise ValueError("a page header has a field of an unknown type")
 
 
 def _read_number(head: bytes, at: int) -> tuple[int, int]:
-    """A whole number of 32 bits at most, whose sign is its last bit, and the place behind it."""
+    """Decode a zigzag integer of at most 32 bits; return it and the position after it."""
     value, at = _read_varint(head, at)
     return (value >> 1) ^ -(value & 1), at
 
 
 def _read_varint(head: bytes, at: int) -> tuple[int, int]:
-    """Seven bits a byte, the lowest first, until a byte has no eighth; and the place behind it."""
+    """Decode a variable-length integer; return it and the position after it."""
     value = 0
     for shift in range(0, 35, 7):
         byte = head[at]
@@ -190,4 +193,4 @@ def _read_varint(head: bytes, at: int) -> tuple[int, int]:
             if value >= 1 << 32:
                 break
             return value, at
-    raise ValueError("a number in the head of a page has more than 32 bits")
+    raise ValueError("a number in a page header has more than 32 bits")

@@ -1,4 +1,4 @@
-"""Words from outside, made fit to be shown: bounded, printable, on one line."""
+"""Safe display of untrusted text: limited, printable, on one line."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import re
 import unicodedata
 
 SENTENCE = 500
-"""Characters of a refusal that leaves a site, or that is taken from one."""
+"""Maximum number of characters of an error message that a site sends or accepts."""
 
 TURNING = frozenset(
     "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 )
-"""Characters that change the direction of the text behind them, and so what a reader takes it for."""
+"""Characters that change the direction of the following text, which can disguise it."""
 
 
 def is_unfit(character: str) -> bool:
-    """Whether a character could steer a terminal, break a line or turn a text around.
+    """Return whether a character could control a terminal, break a line or reverse a text.
 
     >>> is_unfit("\\x1b"), is_unfit("\\u202e"), is_unfit("ü"), is_unfit(" ")
     (True, True, False, False)
@@ -25,13 +25,13 @@ def is_unfit(character: str) -> bool:
 
 
 def plain(text: object, limit: int = SENTENCE) -> str:
-    """``text`` on one line of at most ``most`` characters, without any that is unfit to be shown.
+    """Return ``text`` on one line of at most ``limit`` characters, without unprintable ones.
 
     >>> plain("a\\n b\\x1b[31mc", 99), plain("x" * 99, 9)
     ('a b[31mc', 'xxxxxx...')
     """
     whole = str(text)
-    start = whole[: 4 * limit + 4]  # what comes behind is cut off in any case
+    start = whole[: 4 * limit + 4]  # the rest is cut off in any case
     one_line = " ".join(start.split())
     shown = "".join(character for character in one_line if not is_unfit(character))
     is_cut = len(shown) > limit or len(whole) > len(start)
@@ -41,36 +41,36 @@ def plain(text: object, limit: int = SENTENCE) -> str:
 
 
 def printable(text: str) -> str:
-    """``text`` as it is, lines and all, without the characters that are unfit to be shown."""
+    """Return ``text`` with its lines, without unprintable characters."""
     return "".join(
         character for character in text if character in "\n\t" or not is_unfit(character)
     )
 
 
 def one_line(text: str) -> str:
-    """``text`` without a character that is unfit to be shown, its lines and tabs joined by spaces:
-    so that a name is one cell of a table, or one heading.
+    """Return ``text`` on one line, as a table cell or a heading, without unprintable characters.
 
-    >>> one_line("a\\n\\n# b\\x1b[31m")
+    >>> one_line("a\n\n# b\x1b[31m")
     'a # b[31m'
     """
     shown = printable(text)
-    if shown.isprintable():  # nothing to join: spaces in a row stay
+    if shown.isprintable():  # nothing to join: consecutive spaces remain
         return shown
     return " ".join(shown.split())
 
 
 TAG = re.compile("<(?=[A-Za-z/!?])")
-"""How a tag of HTML begins, or a link in brackets; a number may be below another one."""
+"""Start of an HTML tag or of a link in brackets; a comparison of numbers is not one."""
 
 
 def markdown_text(text: str) -> str:
-    """``text`` in Markdown, headings and lists and all, without what others' words in it could do: a
-    tag of HTML, a link, a formula (which may be a link, too), or an image that is loaded from
-    elsewhere when somebody opens the page.
+    """Escape ``text`` for Markdown, so that untrusted parts have no effect.
+
+    Headings and lists are kept. HTML tags, links, formulas (which may contain links) and images,
+    which would be loaded when the page is opened, are escaped.
 
     >>> markdown_text("# ![x](http://x.example/) <b> $y$")
-    '# ![x]\\\\(http://x.example/) &lt;b> \\\\$y\\\\$'
+    '# ![x]\\(http://x.example/) &lt;b> \\$y\\$'
     """
     no_tags = TAG.sub("&lt;", text)
     no_links = no_tags.replace("](", "]\\(").replace("]:", "]\\:")
@@ -78,24 +78,26 @@ def markdown_text(text: str) -> str:
 
 
 def markdown_cell(text: str) -> str:
-    """``text`` as a cell of a table in Markdown, in which it ends neither its cell nor its line."""
+    """Escape ``text`` as one cell of a Markdown table."""
     escaped = one_line(text).replace("\\", "\\\\").replace("|", "\\|")
     return markdown_text(escaped)
 
 
 FORMULA = "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
-"""With what a cell begins that a spreadsheet computes instead of showing it; the last four are the
-first ones in full width, which some take for the same."""
+"""Start of a cell that a spreadsheet evaluates as a formula; the last four are full-width
+characters, which some programs treat alike."""
 
 BEHIND = re.compile(r"(?<=[;\t\r\n])[^;\t\r\n]+")
-"""Separators of a spreadsheet that reads a comma-separated file with semicolons or tabs, as in some
-locales, and ignores quotes."""
+"""Separators of spreadsheets that read a comma-separated file with semicolons or tabs and ignore
+quotes."""
 
 
 def cell(value: object) -> object:
-    r"""A value as a cell of a CSV file: a text that a spreadsheet would run as a formula is led by an
-    apostrophe, which `cell_text` takes away again; so is what stands behind a semicolon in it, where
-    some spreadsheets begin another cell.  Numbers stay as they are.
+    r"""Escape a value as a cell of a CSV file; numbers are unchanged.
+
+    A text that a spreadsheet would evaluate as a formula is preceded by an apostrophe, which
+    `cell_text` removes. The same applies after a semicolon in the text, where some spreadsheets
+    start a new cell.
 
     >>> (
     ...     cell('=HYPERLINK("http://x")'),
@@ -115,7 +117,7 @@ def cell(value: object) -> object:
 
 
 def cell_text(text: str) -> str:
-    """The text that `cell` wrote.
+    """Return the original text of a cell that `cell` wrote.
 
     >>> texts = ("=1+1", "'=1", "'quoted'", "-2", "a;=1", "a;'=1", "a;-2")
     >>> [cell_text(str(cell(text))) for text in texts] == list(texts)
@@ -144,7 +146,8 @@ def _unlead_behind(match: re.Match[str]) -> str:
 
 
 def _is_formula(text: str, before: str = "'") -> bool:
-    """Whether a spreadsheet might compute a text; ``before``: what may stand in front of it."""
+    """Return whether a spreadsheet might evaluate a text; ``before``: characters that may precede
+    it."""
     if text.lstrip(before)[:1] not in tuple(FORMULA):
         return False
     try:

@@ -1,8 +1,8 @@
 """Permissions of files: files in a private folder are private.
 
-A federation keeps its folder at 0700, and every file below it inherits permissions from its folder.
-Code that writes checkpoints, records and pages therefore does not depend on the umask, or on
-whether a study is simulated.
+A federation sets its folder to 0700, and every file below it inherits its permissions. Code that
+writes checkpoints, records and pages therefore does not depend on the umask, or on whether a study
+is simulated.
 """
 
 from __future__ import annotations
@@ -19,24 +19,26 @@ FILE = 0o600
 
 
 def private_folder(folder: Path) -> None:
-    """A folder for its owner alone, made where it is missing.  Raises OSError."""
+    """Create a private folder if it is missing. Raises OSError."""
     folder.mkdir(mode=FOLDER, parents=True, exist_ok=True)
     folder.chmod(FOLDER)
 
 
 def make_folder(folder: Path) -> None:
-    """A folder with its parents, private where it is made in a private one.  Raises OSError."""
+    """Create a folder with its parents, private if it is inside a private one. Raises OSError."""
     way = [folder, *folder.absolute().parents]
     missing = [path for path in way if not path.exists()]
     for path in reversed(missing):
         path.mkdir(mode=rights_in(path.parent, 0o777), exist_ok=True)
     if not missing:
-        folder.mkdir(exist_ok=True)  # FileExistsError where it is a file
+        folder.mkdir(exist_ok=True)  # FileExistsError for a file
 
 
 def rights_in(folder: Path, wished: int) -> int:
-    """The rights of a new file in ``folder``, before the umask: ``wished``, less those of others
-    where they have none to the folder."""
+    """Return the permissions of a new file in ``folder``, before the umask.
+
+    These are ``wished``, without those of other users if the folder is private.
+    """
     is_private = not stat.S_IMODE(folder.stat().st_mode) & OTHERS
     if is_private:
         return wished & ~OTHERS
@@ -44,7 +46,7 @@ def rights_in(folder: Path, wished: int) -> int:
 
 
 def for_owner_alone(mode: int = FILE) -> Callable[[str, int], int]:
-    """An opener for `open`: a new file has these rights from its first moment on."""
+    """Return an opener for `open` that creates files with these permissions."""
 
     def open_with_rights(name: str, flags: int) -> int:
         return os.open(name, flags, mode)
@@ -53,7 +55,7 @@ def for_owner_alone(mode: int = FILE) -> Callable[[str, int], int]:
 
 
 def write_private(path: Path, text: str, mode: int = FILE) -> None:
-    """Write a text file of its owner alone, also where it was there with other rights."""
+    """Write a private text file, and make an existing one private."""
     with open(path, "w", encoding="utf-8", opener=for_owner_alone(mode)) as file:
         os.fchmod(file.fileno(), mode)
         file.write(text)

@@ -15,10 +15,10 @@ DOTTED_KEY = re.compile(r"""(?<![\w"'-])(?:[\w"'-]++[ \t]*+\.[ \t]*+){64}""")
 """A key with too many parts. Parsing time grows with the square of their number."""
 
 MOST_BYTES = 2**30
-"""Maximum size of a file that is read as a whole; records of a long run have tens of MB."""
+"""Maximum size of a file that is read as a whole; the records of a long run take tens of MB."""
 
-DEEPEST = 50  # lists and tables in one another
-NESTED = "it has lists in lists in lists"
+DEEPEST = 50  # maximum nesting of lists and tables
+NESTED = "it has too many nested lists"
 
 
 def read_regular(path: Path, limit: int = MOST_BYTES) -> bytes:
@@ -33,11 +33,11 @@ def read_regular(path: Path, limit: int = MOST_BYTES) -> bytes:
     regular = os.open(path, flags)
     if not stat.S_ISREG(os.fstat(regular).st_mode):
         os.close(regular)
-        raise ValueError(f"{path} is no file: ask whoever sent it for the file itself")
+        raise ValueError(f"{path} is not a file: ask its sender for the file itself")
     with open(regular, "rb") as file:
         content = file.read(limit + 1)
     if len(content) > limit:
-        raise ValueError(f"{path} has more than {limit:,} bytes: it is not read")
+        raise ValueError(f"{path} is not read, because it has more than {limit:,} bytes")
     return content
 
 
@@ -77,20 +77,17 @@ def parse_toml(text: str, path: Path) -> dict[str, object]:
 def check_no_pipe(path: Path) -> None:
     """Raise ValueError for a pipe or a device, from which reading may never end."""
     if path.exists() and not (path.is_file() or path.is_dir()):
-        raise ValueError(f"{path} is no file but a pipe or a device; give a file")
+        raise ValueError(f"{path} is not a file but a pipe or a device; give a file")
 
 
 def check_no_link(path: Path) -> None:
-    """Raise ValueError for a link: what it leads to is no part of what was sent."""
+    """Raise ValueError for a link, because its target was not received."""
     if path.is_symlink():
-        raise ValueError(
-            f"{path} is a link: put what it leads to in its place, if that is yours"
-        )
+        raise ValueError(f"{path} is a link: replace it by its target if you trust it")
 
 
 def check_no_links_below(folder: Path) -> None:
-    """Raise ValueError for a link anywhere in a folder, and for the folder as one: what is written
-    through it would be written somewhere else."""
+    """Raise ValueError for a link in a folder or to it, which would redirect writes."""
     check_no_link(folder)
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
@@ -98,7 +95,7 @@ def check_no_links_below(folder: Path) -> None:
 
 
 def parse_json(content: bytes) -> object:
-    """A value of JSON; ValueError for anything else, also for lists in lists in lists."""
+    """Parse a JSON value; raise ValueError for invalid or deeply nested JSON."""
     try:
         result: object = json.loads(content)
     except RecursionError as error:
@@ -108,7 +105,7 @@ def parse_json(content: bytes) -> object:
 
 
 def check_depth(value: object) -> None:
-    """Raise ValueError for lists in lists in lists: whoever goes into each would not come back."""
+    """Raise ValueError for deeply nested lists, which would exceed the recursion limit."""
     level = [value]
     for _ in range(DEEPEST):
         below: list[object] = []

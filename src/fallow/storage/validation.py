@@ -24,9 +24,9 @@ from pydantic import (
 from fallow.core.kinds import LARGEST, BrokenRule, describe_wrong_value
 
 HUGE = 1e100
-"""Largest number whose square is finite. Beyond are NaN and infinity, of a model that diverged."""
+"""Largest number whose square is finite. NaN and infinity of a diverged model are larger."""
 STRICT = ConfigDict(strict=True, extra="forbid")
-"""Configuration of models: no conversions, and no fields that are not declared."""
+"""Configuration of models: no conversions, and no undeclared fields."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Rule:
         Description of a valid value, with its article.
     """
 
-    is_kept: Callable[[Any], bool]  # Any: the type that it annotates
+    is_kept: Callable[[Any], bool]  # Any: the annotated type
     words: str
 
     def __get_pydantic_core_schema__(
@@ -78,7 +78,7 @@ def find_error(kind: Any, value: object, name: str = "") -> str | None:
 
 
 def find_error_in_json(kind: Any, value: object, name: str = "") -> str | None:
-    """Return the same for types that only JSON describes as lists and tables: tuples, dataclasses."""
+    """Validate like `find_error`, for types that only JSON represents as lists and tables."""
     try:
         adapter_of(kind).validate_json(json.dumps(value), strict=True)
     except ValidationError as error:

@@ -275,7 +275,7 @@ def test_methods_that_need_single_models_are_refused_under_secure_sums(
 ) -> None:
     recipe = replace(RECIPE, training=Spec(training), privacy=Privacy(secure_sum=True))
     with pytest.raises(
-        ValueError, match=f"{training} does not work under secure sums .*model"
+        ValueError, match=f"{training} does not support secure aggregation .*model"
     ):
         methods_of(recipe)
 
