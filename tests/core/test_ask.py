@@ -184,7 +184,7 @@ def test_picks_are_rows_of_the_site_and_only_through_keep() -> None:
     assert ask.keep("pick", to={"a": {"n": 1}, "b": {"n": 1}}) == 2
     assert sites["a"].memory["picks"]["rows"].tolist() == [0]
     with pytest.raises(
-        ValueError, match="'pick' selects examples, so it must be called with ask.keep"
+        ValueError, match=r"'pick' selects examples, so it must be called with ask\.keep"
     ):
         ask.each("pick", n=1)
 
