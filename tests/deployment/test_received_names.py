@@ -270,7 +270,7 @@ HEAD = "cycles = 1\n"
         (HEAD, f"title = {'[' * 5000}{']' * 5000}\n", "too many nested lists"),
         (HEAD, f"{'a.' * 100_000}a = 1\n", "a key of more than 64 parts"),
         (HEAD, f"title = {'9' * 5000}\n", "is not valid TOML"),
-        (HEAD, f"x = {'[' * 50}{']' * 50}\n", "a list in a list"),
+        (HEAD, f"x = {'[' * 50}{']' * 50}\n", "nested too deeply"),
         (HEAD, f"title = '{'x' * 20_000}'\n", "20000 characters"),
         (HEAD, 'title = "\\u001b[2J"\n', "changes how other text is shown"),
         (HEAD, 'title = "\\u202ecod"\n', "changes how other text is shown"),

@@ -54,7 +54,9 @@ def check_texts(tree: Mapping[str, object]) -> None:
     while waiting:
         where, value, depth = waiting.pop()
         if depth > DEPTH:
-            raise ValueError(f"{where:.80} is nested too deeply; use fewer nested lists and tables")
+            raise ValueError(
+                f"{where:.80} is nested too deeply; use fewer nested lists and tables"
+            )
         if isinstance(value, str):
             _check_text(where, value)
         elif isinstance(value, Mapping):
