@@ -78,4 +78,4 @@ def test_fields_of_the_state_of_a_run(part: str, sentence: str, tmp_path: Path) 
     (tmp_path / "live.json").write_text(json.dumps(state))
     with pytest.raises(ValueError) as error:
         read_live(tmp_path)
-    assert f"is not the state of a run ({sentence}): a coordinator" in str(error.value)
+    assert f"is not the state of a run ({sentence}). Start" in str(error.value)

@@ -58,7 +58,7 @@ def test_a_forecast_in_words_as_an_object_and_as_a_picture(
     assert (study.parent / "a.svg").read_text().startswith("<?xml")
     page = (study / "report.html").read_text()
     assert "Forecast for more labels" in page
-    assert "Audits: accuracy on rows without a label, %" in page
+    assert "Evaluation sets: accuracy on unlabeled examples, %" in page
 
 
 def test_what_cannot_be_forecast_is_said_in_a_sentence(

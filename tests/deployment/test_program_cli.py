@@ -422,7 +422,7 @@ def test_the_status_of_labels_that_are_being_cut_short(begun: Said, tmp_path: Pa
         begun("coordinate", "advance", "study")
         _, out, _ = begun("coordinate", "status", "study")
         assert "labels of cycle 0 are being closed at the coordinator's request" in out
-        assert "People have until" not in out
+        assert "Annotators have until" not in out
         write_json(tmp_path / "study" / "live.json", {**LIVE, "phase": "training"})
         assert "closed" not in begun("coordinate", "status", "study")[1]
 
@@ -476,9 +476,9 @@ def test_status_and_advance_speak_of_sites_that_are_waited_for(
     write_json(tmp_path / "study" / "live.json", live)
     with only_one(tmp_path / "study" / "coordinator.lock"):
         _, out, _ = begun("coordinate", "status", "study")
-        assert "Waiting for south since 5 Dec 2026, 21:49 UTC, at the latest until" in out
-        assert "'fallow coordinate advance' goes on without them for the rest" in out
-        assert "Round 1 of cycle 0 goes on without north since 5 Dec 2026" in out
+        assert "Waiting for south since 5 Dec 2026, 21:49 UTC, until" in out
+        assert "'fallow coordinate advance' proceeds without them for the rest" in out
+        assert "Round 1 of cycle 0 proceeds without north since 5 Dec 2026" in out
         code, out, _ = begun("coordinate", "advance", "study")
         assert (code, out) == (0, "the study proceeds without south within seconds\n")
     assert Control(tmp_path / "study" / "control").take("advance")

@@ -90,7 +90,7 @@ def test_what_no_site_has_told_has_no_column(tmp_path: Path) -> None:
         ({"awaited": THEN}, "running", "busy since 22 Nov 02:44"),
         ({"online": False}, "running", "away since 22 Nov 02:44"),
         ({"online": False, "seen": None}, "running", "not there yet"),
-        ({}, "finished", "heard 22 Nov 02:44"),
+        ({}, "finished", "last seen 22 Nov 02:44"),
     ],
 )
 def test_whether_a_site_is_there_is_one_column(
@@ -111,9 +111,9 @@ def test_labels_that_are_no_longer_waited_for_are_not_called_open() -> None:
         "cycles": 2,
         "deadline": THEN,
     }
-    assert "People have until" in describe_standing(asking)
+    assert "Annotators have until" in describe_standing(asking)
     closing = describe_standing({**asking, "closing": True})
-    assert "People have until" not in closing
+    assert "Annotators have until" not in closing
     assert (
         "are being closed at the coordinator's request ('fallow coordinate advance')"
         in closing
@@ -122,7 +122,7 @@ def test_labels_that_are_no_longer_waited_for_are_not_called_open() -> None:
     over = {**asking, "phase": "entering labels", "deadline": None}
     closed = describe_standing({**over, "ended": ended})
     assert "The labels of cycle 0 were closed at the coordinator's request" in closed
-    assert "7 open questions were given back" in closed
+    assert "7 open labeling tasks were withdrawn" in closed
     late = describe_standing({**over, "ended": {**ended, "why": "deadline"}})
     assert "were closed when their time was up" in late
     assert "closed" not in describe_standing({**over, "step": "1/query", "ended": ended})

@@ -98,7 +98,7 @@ def test_a_study_goes_on_without_a_revoked_site_from_any_moment_on(
     assert there.keys_after() == set()
     assert GONE in there.ended
     (line,) = without(read_live(there.world.place) or {})
-    assert line.startswith(f"The study goes on without {GONE} since")
+    assert line.startswith(f"The study proceeds without {GONE} since")
     last = there.world.records()[-1]
     assert sorted(last["per_site"]) == ["basel", "chur"]
     assert there.world.link.seconds < WAITS.deadline

@@ -102,4 +102,4 @@ def test_the_command_writes_a_notebook_beside_the_page(
     assert Path(about["notebook"]).is_file()
     assert Path(about["report"]).is_file()
     refused = fallow("report", str(study.folder), "--notebook", "a.html")
-    assert refused.says() == "a.html does not end in .ipynb, as notebooks do"
+    assert refused.says() == "a.html does not end in .ipynb; rename it"

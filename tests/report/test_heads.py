@@ -54,8 +54,8 @@ def test_a_penalty_at_an_end_of_the_grid_is_a_warning(tmp_path: Path) -> None:
     assert find_at_end(study) == {"random": AtEnd(2, 0, 6), "entropy": AtEnd(0, 2, 6)}
     shown = piece(heads(study, "a"))
     assert "λ is at an end of its grid of 1e-06 to 1" in shown
-    assert "random (the low end in 2 of 6 heads)" in shown
-    assert "entropy (the high end in 2 of 6 heads)" in shown
+    assert "random (the low end in 2 of 6 classifiers)" in shown
+    assert "entropy (the high end in 2 of 6 classifiers)" in shown
 
 
 def test_a_penalty_that_was_given_is_no_warning(tmp_path: Path) -> None:

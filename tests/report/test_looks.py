@@ -93,7 +93,7 @@ def test_the_contents_lead_to_every_section(page: str) -> None:
 
 def test_settings_are_folded(page: str) -> None:
     folded = page[page.index("<details>") : page.index("</details>")]
-    assert "Settings, as --set takes them" in folded
+    assert "Settings, in the form of --set" in folded
     assert "open" not in folded[:12]
 
 
@@ -140,8 +140,8 @@ def test_who_cannot_see_a_figure_is_told_who_is_ahead(page: str, errors: str) ->
     assert re.search(r"random \(-\d\.\d\d\)( and \S+ \S+)? below zero", gaps) or (
         "below zero" in gaps and "random (-" in gaps
     )
-    assert any("is held most unevenly" in s for s in labels)
-    assert any("The worst learned is" in s for s in labels)
+    assert any("is distributed most unevenly" in s for s in labels)
+    assert any("The lowest mean over strategies is" in s for s in labels)
     assert "FALE ends best at 0.7369" in errors
 
 

@@ -68,7 +68,7 @@ def test_a_study_of_training_methods_has_sections_of_its_own(page: Path) -> None
         "Reproduce this study",
     ]
     assert "The 1 sites with flipped labels" not in text
-    assert "One site with flipped labels is left out of all scores" in text
+    assert "One site with flipped labels is excluded from all scores" in text
 
 
 def test_a_site_that_told_no_score_is_named_and_not_accused(
@@ -77,8 +77,8 @@ def test_a_site_that_told_no_score_is_named_and_not_accused(
     root = make_study(strategies=STRATEGIES, recipe={"data": "digits", "cycles": 0})
     rewrite(root, by_site)
     text = write_report([root]).read_text()
-    assert f"Not in the last scores, to which they told none: {NAMES[2]}." in text
-    assert f"Last scores are without {NAMES[2]}, which reported none." in text
+    assert f"The last scores exclude {NAMES[2]}, which reported none." in text
+    assert f"The last scores exclude {NAMES[2]}, which reported none." in text
     assert "flipped labels" not in text
 
 
@@ -148,7 +148,7 @@ def test_redundancy_has_a_section_where_picks_were_measured(
     rewrite(root, tell_redundancy)
     text = write_report([root]).read_text()
     parse_page(text)
-    shown = text.partition("Redundancy of what was picked")[2].partition("</table>")[0]
+    shown = text.partition("Redundancy of selected examples")[2].partition("</table>")[0]
     assert "0.500 ± 0.000" in shown
     assert shown.count("<tr") == 2  # its head and DPFL
 
@@ -161,5 +161,5 @@ def test_one_method_alone_is_not_drawn_as_a_dot_without_another(
         rewrite(root, by_site)
         text = write_report([root]).read_text()
         assert ("Variance between sites" in text) == ("-trade" in text) == is_drawn
-        assert "Each site's model on its own test rows" in text.replace("&#39;", "'")
+        assert "Model of each site on its own test examples" in text.replace("&#39;", "'")
         shutil.rmtree(root)

@@ -79,7 +79,7 @@ def test_lower_is_better_in_words_and_order(study: StudyRecords) -> None:
     assert comparison.difference < 0
     assert comparison.wins == 4
     notes = " ".join(tables.footnotes(table))
-    assert "below zero the strategy is better" in notes
+    assert "a negative difference favors the strategy" in notes
     assert "variance of the training targets" in notes
 
 

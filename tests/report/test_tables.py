@@ -76,11 +76,8 @@ def test_runs_that_stopped_early_are_left_out_and_said_with_their_labels(
     scores = [100 * study.curve("entropy")[1][seed] for seed in (1, 4)]
     mean, sd = mean_sd(scores)
     (output,) = table.stopped
-    assert (
-        "2 runs stopped before the last cycle and are not in its row, by seed 1, 4"
-        in output
-    )
-    assert f"with 80 labels on average, score {mean:.2f} ± {sd:.2f}." in output
+    assert "2 runs stopped early and are excluded from the row, by seed 1, 4" in output
+    assert f"mean labels at the end 80, score {mean:.2f} ± {sd:.2f}." in output
     assert output in footnotes(table)
     assert output in tables.to_markdown(table)
 
@@ -126,7 +123,7 @@ def test_one_seed_gives_a_table_without_tests_and_the_reason(
 ) -> None:
     table = tables.final_table(read_study(make_study(seeds=1)))
     assert not any(row.comparison for row in table.rows)
-    assert "at least 2 seeds" in table.untested
+    assert "at least 2 common seeds" in table.untested
     assert "±" not in tables.columns(table)["Final accuracy, %"][0]
 
 
@@ -172,7 +169,7 @@ def test_published_numbers_stand_beside_and_their_signs_are_compared(
 
 def test_a_setting_that_holds_no_query_is_named(study: StudyRecords) -> None:
     table = tables.beside(tables.final_table(study), [], "x", "table 3, x")
-    assert "holds none" in tables.footnotes(table)[-1]
+    assert "has none of these" in tables.footnotes(table)[-1]
 
 
 def test_markdown_has_one_line_per_query_and_escapes_bars(
@@ -234,7 +231,7 @@ def test_strategies_are_called_by_what_they_differ_in(
     assert next(iter(tables.columns(made))) == word
     assert f"\n\n| {word} | Final" in tables.to_markdown(made)
     assert (
-        "A strategy here is a query strategy with its training algorithm."
+        "Each strategy is a query strategy with its training algorithm."
         in tables.footnotes(made)
     ) == (
         word == "Strategy"

@@ -1,1 +1,1 @@
-"""Tables, figures and pages about studies, made from their records alone."""
+"""Tables, figures and pages about studies, created from their records."""

@@ -1,4 +1,4 @@
-"""The article over all studies of a page: what they show together."""
+"""Section of a page that compares all its studies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GENERAL = (Across(side_by_side), Across(excess_across))
 def across(
     studies: Sequence[StudyRecords], key: str, sections: Sequence[Across] = ()
 ) -> Article | None:
-    """The article over all studies; nothing when no two of them belong together."""
+    """Return the article about all studies, or None if no two of them are comparable."""
     outcome: list[tuple[str, Blocks]] = []
     for section in (*GENERAL, *sections):
         outcome += section.render(studies, key)

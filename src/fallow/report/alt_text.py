@@ -22,7 +22,7 @@ MOST = 4
 
 
 def _value(study: StudyRecords, strategy: str) -> float:
-    """The mean final score, accuracies in per cent."""
+    """Return the mean final score, accuracies in per cent."""
     return study.scale * fmean(study.final(strategy).values())
 
 
@@ -59,7 +59,7 @@ def curves(study: StudyRecords) -> str:
     if gaps:
         text += f", ahead of {join_words(gaps)}"
     if len(rest) > MOST:
-        text += f"; {len(rest) - MOST} more end behind"
+        text += f"; {len(rest) - MOST} more strategies have lower scores"
 
     bounds = []
     for strategy in study.bounds:
@@ -72,7 +72,9 @@ def curves(study: StudyRecords) -> str:
 
 
 def differences(final: FinalTable) -> str:
-    """Which strategies are above, below or across zero."""
+    """Describe which strategies are better or worse than the reference, and which intervals
+    contain zero.
+    """
     sides: dict[str, list[str]] = {"above zero": [], "below zero": [], "across zero": []}
     for row in final.rows:
         c = row.comparison
@@ -94,7 +96,7 @@ def differences(final: FinalTable) -> str:
 
 
 def classes(study: StudyRecords) -> str:
-    """The class that is learned worst, and who learns it best."""
+    """Describe the class with the lowest accuracy, and the best strategy for it."""
     scores = class_scores(study)
     means = class_means([of_strategy.mean for of_strategy in scores])
     known = [(mean, which) for which, mean in enumerate(means) if mean is not None]
@@ -109,26 +111,28 @@ def classes(study: StudyRecords) -> str:
     ]
     ahead, leader = max(at_worst)
     return (
-        f"Test accuracy of each class. The worst learned is {names[worst]} with "
-        f"{100 * low:.1f} % over all strategies ({label_of(leader, study.study)} is best "
-        f"there with {100 * ahead:.1f} %), the best learned {names[best]} with "
-        f"{100 * high:.1f} %."
+        f"Test accuracy of each class. The lowest mean over strategies is {100 * low:.1f} "
+        f"% for class {names[worst]} ({label_of(leader, study.study)} is best there with "
+        f"{100 * ahead:.1f} %), the highest {100 * high:.1f} % for class {names[best]}."
     )
 
 
 def partition(part: ClassCounts) -> str:
-    """Which site holds most rows, and which class is held most unevenly."""
+    """Describe the site with the most examples, and the class that is distributed most
+    unevenly.
+    """
     rows = {site: sum(counts) for site, counts in zip(part.sites, part.matrix, strict=True)}
     largest = max(rows, key=rows.__getitem__)
     text = (
-        f"Rows of {len(part.classes)} classes at {len(part.sites)} sites. {largest} holds most "
-        f"rows, {rows[largest]:,}; the smallest site holds {min(rows.values()):,}"
+        f"Examples of {len(part.classes)} classes at {len(part.sites)} sites. {largest} "
+        f"has most examples, {rows[largest]:,}; the smallest site has "
+        f"{min(rows.values()):,}"
     )
     if part.sigma:
         uneven = max(range(len(part.classes)), key=part.sigma.__getitem__)
         holders = sum(1 for row in part.matrix if row[uneven])
         text += (
-            f". Class {part.classes[uneven]} is held most unevenly: {holders} of "
+            f". Class {part.classes[uneven]} is distributed most unevenly: {holders} of "
             f"{len(part.sites)} sites have it"
         )
     return f"{text}."
@@ -142,16 +146,16 @@ def balance(study: StudyRecords) -> str:
         if last:
             shares[label_of(strategy, study.study)] = fmean(last[max(last)])
     if not shares:
-        return "How even the labels are over cycles."
+        return "Balance of the labels over cycles."
     ordered = sorted(shares, key=lambda name: -shares[name])
     return (
-        "How even the labels are over cycles. At the end the rarer half of the classes has "
-        f"{_shares(ordered, shares)} of the labels."
+        "Balance of the labels over cycles. At the end, the rarer half of the classes "
+        f"has {_shares(ordered, shares)} of the labels."
     )
 
 
 def _shares(names: Sequence[str], shares: Mapping[str, float]) -> str:
-    """``45.0 % (a), 40.1 % (b)``, the first and the last of many."""
+    """Return the first and the last of the shares, such as ``45.0 % (a), 40.1 % (b)``."""
     if len(names) > MOST:
         names = [*names[: MOST - 1], names[-1]]
     return join_words([f"{shares[name]:.1f} % ({name})" for name in names])

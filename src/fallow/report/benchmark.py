@@ -1,4 +1,4 @@
-"""A benchmark in words: a table for each task, and what the seeds can show of a strategy."""
+"""Benchmark as text: a table for each task, and verdicts on a strategy."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ OUTCOMES = {
     "better": "better",
     "worse": "worse",
     "not worse": f"at most {100 * MARGIN:.1f} points worse",
-    "open": "open: these seeds cannot tell",
+    "open": "undecided with these seeds",
 }
 ABOUT = (
-    "Area: mean accuracy over the logarithm of the labels. Holm p: the exact signed-rank test over "
-    "seeds, corrected for all strategies of a table."
+    "Area: mean accuracy over the logarithm of the number of labels. Holm p: the exact "
+    "signed-rank test over seeds, corrected for all strategies of a table."
 )
 
 
@@ -36,7 +36,7 @@ def heads(reference: str) -> list[str]:
 
 
 def line_cells(line: TaskLine) -> list[str]:
-    """A strategy as cells of a table; accuracies in per cent."""
+    """Return a strategy as cells of a table, with accuracies in per cent."""
     area = f"{100 * line.area:.2f}"
     if line.area_sd is not None:
         area = f"{area} ± {100 * line.area_sd:.2f}"
@@ -61,7 +61,7 @@ def line_cells(line: TaskLine) -> list[str]:
 
 
 def describe_verdict(verdict: Verdict) -> str:
-    """A strategy against the best rival of a task, in a sentence.
+    """Describe a strategy against the best other strategy of a task, in one sentence.
 
     >>> from fallow.study.statistics import Interval
     >>> at = Interval(0.01, 0.03, 0.95)
@@ -91,7 +91,7 @@ def to_markdown(
     verdicts: Sequence[Verdict],
     reference: str,
 ) -> str:
-    """The whole benchmark as Markdown."""
+    """Return the whole benchmark as Markdown."""
     lines = ["# Benchmark", "", ABOUT]
     for title, of_task in tables:
         lines += ["", f"## {markdown_text(one_line(title))}", ""]

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 class Table:
     """A captioned table.
 
-    The first ``words`` columns are text (left), the others numbers (right).  ``classes`` gives a
-    CSS class per row, ``swatches`` a color per row.  ``numbers`` is what the file behind the table
-    holds where that is more than what is shown: the text of a CSV file.
+    The first ``words`` columns are text (left), the others are numbers (right).
+    ``classes`` is a CSS class per row, and ``swatches`` is a color per row.  ``numbers`` is
+    the text of the CSV file behind the table, if it has more columns than the table.
     """
 
     caption: str
@@ -37,14 +37,14 @@ class Table:
     kind: ClassVar[str] = "table"
 
     def frame(self) -> pd.DataFrame:
-        """The table as it is shown."""
+        """Return the cells as a data frame, as they are displayed."""
         import pandas as pd
 
         return pd.DataFrame([list(row) for row in self.rows], columns=list(self.header))
 
     @property
     def csv(self) -> str:
-        """The text of the file behind the table."""
+        """Return the content of the CSV file behind the table."""
         if self.numbers:
             return self.numbers
         cells = self.frame().map(harmless).rename(columns=harmless)
@@ -52,8 +52,8 @@ class Table:
 
     @property
     def link(self) -> str:
-        """The file as an address that loads nothing from elsewhere."""
-        # A byte-order mark, without which spreadsheets misread dashes and letters of other scripts.
+        """Return the file as a data URL."""
+        # Without a byte-order mark, spreadsheets misread dashes and non-Latin letters.
         content = base64.b64encode(self.csv.encode("utf-8-sig")).decode("ascii")
         return f"data:text/csv;charset=utf-8;base64,{content}"
 
@@ -65,7 +65,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing with the sentence that says how to read it."""
+    """A drawing with a caption that explains how to read it."""
 
     svg: str
     caption: str
@@ -106,7 +106,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Fold:
-    """Blocks that are folded away behind a title."""
+    """Blocks that are collapsed below a title."""
 
     title: str
     blocks: Sequence[Block] = field(default_factory=tuple)
@@ -118,16 +118,15 @@ Blocks = Sequence[Block]
 
 
 def show_figure(figure: Drawing, key: str, caption: str, *, alt: str = "") -> Figure:
-    """A figure with its caption.  ``key`` starts every id in it.
+    """Return a figure with its caption.  ``key`` is the prefix of all its ids.
 
-    ``alt`` says in words what the figure shows, to those who cannot see it; without it they are
-    told the caption.
+    ``alt`` is the text alternative for screen readers.  The default is the caption.
     """
     return Figure(to_svg(figure, key, alt or caption), caption)
 
 
 def slug(text: str) -> str:
-    """A text as part of an address.
+    """Return a text as part of a URL.
 
     >>> slug("Final score, %"), slug("±")
     ('final-score', 'part')
@@ -137,12 +136,14 @@ def slug(text: str) -> str:
 
 
 NUMBER = re.compile(r"[+-]\d[^(|!=@'\";\t\r\n]*")
-"""A cell that begins with a sign and is a number, with its interval or unit: nothing in it calls a
-function or a program."""
+"""Cell that begins with a sign and contains a number, with its interval or unit, and
+therefore no
+formula.
+"""
 
 
 def harmless(cell: str) -> str:
-    """A cell that no spreadsheet computes: what sites tell stands in tables too.
+    """Return a cell that no spreadsheet evaluates, because tables contain texts from sites.
 
     >>> (
     ...     harmless("=1+1"),
@@ -158,5 +159,5 @@ def harmless(cell: str) -> str:
 
 
 def present(blocks: Iterable[Block | None]) -> list[Block]:
-    """The blocks that there are."""
+    """Return the blocks that are not None."""
     return [block for block in blocks if block is not None]

@@ -1,4 +1,4 @@
-"""The columns of a final table as a reader sees them, and the notes below it."""
+"""Columns of a final table as they are displayed, and the notes below it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTHING = "–"
 
 
 def p_text(p: float) -> str:
-    """A p-value to three digits, never as 0.
+    """Return a p-value with three digits, never as 0.
 
     >>> p_text(0.03125), p_text(1e-7)
     ('0.031', '<0.001')
@@ -26,7 +26,7 @@ def p_text(p: float) -> str:
 
 
 def with_interval(value: float, interval: Interval | None, digits: int) -> str:
-    """A difference with its interval, where it has one."""
+    """Return a difference with its interval, if it has one."""
     text = number(value, digits, "+")
     if interval is None:
         return text
@@ -46,7 +46,9 @@ ONE_CLASS = " (one class)"
 
 
 def score_columns(table: FinalTable) -> Columns:
-    """Name, final score, seeds, and (where there are any) labels, published, area, labels saved."""
+    """Return name, final score and seeds, and if available labels, published, area and
+    labels saved.
+    """
     rows = table.rows
     always = {
         table.heading: [_row_name(row) for row in rows],
@@ -101,7 +103,9 @@ def _labels_text(labels: float | None) -> str:
 
 
 def _labels_column(table: FinalTable) -> list[str]:
-    """Labels bought by the end; nothing where all strategies bought as many."""
+    """Return the final number of labels, or no column if all strategies have the same
+    number.
+    """
     bought = set()
     for row in table.rows:
         if row.labels is not None and not row.is_bound:
@@ -112,7 +116,7 @@ def _labels_column(table: FinalTable) -> list[str]:
 
 
 def comparison_columns(table: FinalTable) -> Columns:
-    """Differences to the reference and their tests; no column when nothing was tested."""
+    """Return differences to the reference and their tests, or no column without tests."""
     digits = table.digits
     name = "reference"
     reference = table.row(table.reference or "")
@@ -151,8 +155,7 @@ def _column(
 
 
 def columns(table: FinalTable) -> Columns:
-    """Every column that a readable form shows: accuracies with two decimals, errors with four
-    digits."""
+    """Return all displayed columns: accuracies with two decimals, errors with four digits."""
     return score_columns(table) | comparison_columns(table)
 
 
@@ -163,7 +166,7 @@ def footnotes(table: FinalTable, left_out: Collection[str] = ()) -> list[str]:
     """
     notes = [*table.training, "Mean ± standard deviation over seeds (ddof = 1)."]
     if table.heading == "Strategy" and table.trainings_differ:
-        notes.append("A strategy here is a query strategy with its training algorithm.")
+        notes.append("Each strategy is a query strategy with its training algorithm.")
     notes += _about_tests(table, left_out)
     notes += _about_errors(table)
     notes += _about_degenerate(table)
@@ -172,8 +175,9 @@ def footnotes(table: FinalTable, left_out: Collection[str] = ()) -> list[str]:
     notes += table.stopped
     if any(row.saved is not None for row in table.rows):
         notes.append(
-            "Labels saved: labels needed to reach the final score of random, against "
-            "what random itself needed, on mean curves joined linearly; – if never."
+            "Labels saved: labels that the strategy needs to reach the final score of "
+            "random, compared with those that random needs. Mean curves are interpolated "
+            "linearly. – means that the score is never reached."
         )
     if table.published_in:
         notes.append(f"Published: {table.published_in}.")
@@ -186,14 +190,17 @@ def _about_tests(table: FinalTable, left_out: Collection[str]) -> list[str]:
     if not tests:
         return []
     what = table.heading.lower()
-    differences = f"Differences are {what} minus reference, seed by seed, with a 95 % Student interval"
+    differences = (
+        f"Differences are {what} minus reference, paired by seed, with a 95 % Student "
+        "interval"
+    )
     if table.measure != "accuracy":
-        differences += f"; below zero the {what} is better"
+        differences += f"; a negative difference favors the {what}"
     notes = [f"{differences}."]
     if "Hodges-Lehmann" not in left_out:
         notes.append(
-            "Hodges-Lehmann is the median of the Walsh averages with its exact interval of at "
-            "least 95 %, where the seeds allow one."
+            "Hodges-Lehmann is the median of the Walsh averages, with its exact interval "
+            "of at least 95 % if the number of seeds allows one."
         )
     notes.append(
         "Wilcoxon is the exact two-sided signed-rank test; Holm adjusts it over the "
@@ -201,7 +208,7 @@ def _about_tests(table: FinalTable, left_out: Collection[str]) -> list[str]:
     )
     if any(row.area_comparison for row in table.rows) and AREA_P not in left_out:
         notes.append(
-            "The last two columns test areas under the learning curve the same way."
+            "The last two columns test the areas under the learning curve in the same way."
         )
     reasons = dict.fromkeys(test.note for test in tests)
     notes += [f"{reason}." for reason in reasons if reason]
@@ -213,14 +220,15 @@ def _about_degenerate(table: FinalTable) -> list[str]:
     notes = []
     if any(row.one_class for row in table.rows):
         notes.append(
-            "One class: at least one seed ends with a model that gives every test row the same "
-            "class. It has learned nothing yet: train longer (rounds, epochs), change the "
-            "learning rate (lr), or buy more labels."
+            "One class: for at least one seed, the final model predicts the same class "
+            "for every test example. Train longer (rounds, epochs), change the learning "
+            "rate (lr), or buy more labels."
         )
     if any(row.same_as for row in table.rows):
         notes.append(
-            "Same as: all scores of both agree to the last digit, cycle by cycle and seed by seed. "
-            "They bought the same rows, or what they bought changed nothing."
+            "Same as: both strategies have identical scores in every cycle and for every "
+            "seed. They selected the same examples, or their selections did not change "
+            "the model."
         )
     return notes
 
@@ -230,15 +238,15 @@ def _about_errors(table: FinalTable) -> list[str]:
     notes = []
     if table.is_scaled:
         notes.append(
-            "Errors are in units of the variance of the training targets: predicting their mean "
-            "has an error of about 1."
+            "Errors are divided by the variance of the training targets: predicting "
+            "their mean has an error of about 1."
         )
     if "Labels" in score_columns(table):
         notes.append(
-            "Labels: bought by the end, first labels among them. Strategies that start without "
-            "first labels end with fewer: scores are compared cycle by cycle, areas where all "
-            "curves have labels."
+            "Labels: final number, including the initial labeled set. Strategies without "
+            "an initial labeled set end with fewer labels: scores are compared by cycle, "
+            "areas over the range of labels that all curves cover."
         )
     if any(r.has_diverged for r in table.rows):
-        notes.append("Diverged: at least one seed has no usable model at the end.")
+        notes.append("Diverged: for at least one seed, the final model is not usable.")
     return notes

@@ -1,6 +1,6 @@
-"""Sections about pairs of strategies that differ in one thing, and what such sections share.
+"""Report sections on pairs of strategies that differ in one setting.
 
-Each returns nothing where the study has no such pair with two seeds in common.
+Each function returns no blocks if the study has no such pair with two common seeds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def unit_of(study: StudyRecords) -> str:
 
 
 def score_text(study: StudyRecords, strategy: str) -> str:
-    """The final score of a strategy, mean ± standard deviation."""
+    """Return the final score of a strategy, mean ± standard deviation."""
     final = study.final(strategy)
     if not final:
         return NOTHING
@@ -38,7 +38,9 @@ def score_text(study: StudyRecords, strategy: str) -> str:
 
 
 def tested_cells(study: StudyRecords, c: Comparison) -> list[str]:
-    """Mean difference, adjusted p of the exact test, pairs."""
+    """Return the cells for mean difference, adjusted p of the exact test and number of
+    pairs.
+    """
     difference = with_interval(c.difference, c.interval, digits_of(study))
     return [difference, p_text(c.holm), str(c.pairs)]
 
@@ -47,7 +49,7 @@ TESTS = ["Difference [95 %]", "Holm p", "Seeds"]
 
 
 def few(tests: Tested) -> list[Block]:
-    """Why no difference can be called distinguishable, if the seeds are too few."""
+    """Explain that no difference can be significant if there are too few seeds."""
     reasons = dict.fromkeys(comparison.note for _, comparison in tests)
     return [Note(f"{reason}.") for reason in reasons if reason]
 
@@ -55,12 +57,12 @@ def few(tests: Tested) -> list[Block]:
 def tested_pairs(
     study: StudyRecords, rule: Callable[[Sequence[str]], list[find.Pair]]
 ) -> Tested:
-    """The pairs that a rule finds among the strategies, tested."""
+    """Return the tested pairs that a rule finds among the strategies."""
     return find.compare_final_scores(study, rule(study.strategies))
 
 
 def settings(study: StudyRecords, key: str) -> Blocks:
-    """A strategy with and without a setting of its own."""
+    """Compare a strategy with and without one of its settings."""
     tests = tested_pairs(study, find.setting_pairs)
     if not tests:
         return []
@@ -90,7 +92,7 @@ def codes(study: StudyRecords, key: str) -> Blocks:
         names = [pair.what, label_of(pair.against, study.study)]
         scores = [score_text(study, pair.strategy), score_text(study, pair.against)]
         rows.append([*names, *scores, *tested_cells(study, comparison)])
-    text = "Differences are code minus paper, seed by seed."
+    text = "Differences are code minus paper, paired by seed."
 
     nan = [_nan_sites(study, pair.strategy) for pair, _ in tests]
     if any(nan):
@@ -98,15 +100,17 @@ def codes(study: StudyRecords, key: str) -> Blocks:
         for row, sites in zip(rows, nan, strict=True):
             row.append(sites or NOTHING)
         text += (
-            " NaN sites: where scores were NaN, so that the code labels rows in arbitrary order; "
-            "mean over cycles and seeds."
+            " NaN sites: sites whose scores were NaN, so that the code labels their "
+            "examples in arbitrary order; mean over cycles and seeds."
         )
     table = Table("Published code and paper", header=header, rows=rows, words=2)
     return [table, Note(text), *few(tests)]
 
 
 def _nan_sites(study: StudyRecords, strategy: str) -> str:
-    """``9.3 of 10``: sites with NaN scores, mean over cycles and seeds; empty if not noted."""
+    """Return the mean number of sites with NaN scores, such as ``9.3 of 10``, or "" if it
+    is not recorded.
+    """
 
     def count_nan_sites(row: Record) -> float | None:
         return read_number(row, "nan_sites")

@@ -30,37 +30,40 @@ SEEN_BY = {
     "relay": "the receiving site; the coordinator sees ciphertext only",
     "fit": "nobody: local training",
 }
-"""Recipients of disclosed values, by the kind of the exchange."""
+"""Recipients of disclosed values, by the kind of exchange."""
 
 MOST_NAMED = 12
 """Maximum number of incomplete runs that are named."""
 
 MASKED = "the coordinator: the aggregate only (secure aggregation)"
 NOISE = (
-    "ε is the most that one site spent on noise in a run; releases add up. It covers what leaves "
-    "with noise, where one labeled row is replaced by another: the class counts that a query "
-    "releases, and totals with Gaussian noise, for which it holds but for the δ of their training "
-    "method, with the model that is made of them. It does not cover the weights of any other model "
-    "(which tell much about class counts), totals to which units of columns or an encoder are "
-    "fitted, scores on test rows, the number of labeled rows of a site (which weights its model), "
-    "who took part, or which rows a label made a site buy later. "
+    "ε is the largest privacy cost that one site had in a run; the costs of all its "
+    "releases add up. It covers every release with noise, under replacement of one "
+    "labeled example: the class counts that a query releases, and aggregates with "
+    "Gaussian noise together with the model trained on them. For those, the guarantee "
+    "also has the δ of their training algorithm. ε does not cover the weights of any "
+    "other model (which reveal much about class counts), aggregates for feature scaling "
+    "or for fitting an encoder, scores on test examples, the number of labeled examples "
+    "of a site (the weight of its model), the participating sites, or effects of a label "
+    "on later selections. "
 )
 SOURCE = {
     True: "The noise came from the operating systems of the sites.",
-    False: "This was a simulation: its noise comes from the seed, and a real site's from its "
-    "operating system.",
+    False: "This was a simulation: its noise comes from the seed. At a real site it "
+    "comes from the operating system.",
 }
-"""Where noise came from, by whether the sites were real."""
+"""Source of the noise, by whether the sites were real."""
 MASKS = (
-    "Secure aggregation hides the contribution of each site from a coordinator that follows the "
-    "protocol and does not collude with all but one of the sites. The aggregates are visible, and "
-    "the difference of two aggregates over cohorts that differ by one site is its contribution."
+    "Secure aggregation hides the contribution of each site from a coordinator that "
+    "follows the protocol and does not collude with all but one of the sites. The "
+    "coordinator sees the aggregates. If the cohorts of two aggregates differ by one "
+    "site, their difference is the contribution of that site."
 )
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """Values that one client function disclosed in a whole run, mean over seeds."""
+    """Values that one client function disclosed in a run, mean over seeds."""
 
     strategy: str
     kind: str
@@ -69,12 +72,12 @@ class Exchange:
     sites: int
     exchanges: float
     amount: float
-    epsilon: float = 0.0  # what a site spent on noise
+    epsilon: float = 0.0  # privacy cost of a site
     masked: bool = False
 
 
 def _count_sites(sites: object) -> int:
-    """A number of sites, given as one or as their names."""
+    """Return the number of sites, from a number or a list of names."""
     if isinstance(sites, list):
         return len(sites)
     if isinstance(sites, int):
@@ -113,7 +116,7 @@ def _total(entries: Iterable[DisclosureEntry], key: Literal["exchanges", "bytes"
 
 
 def _entries(cell: RunRecords) -> Iterable[DisclosureEntry]:
-    """Yield the disclosures up to the last record. The counts of a run only grow."""
+    """Yield the disclosures up to the last record. The counts of a run are cumulative."""
     if not cell.records:
         return ()
     return cell.records[-1].get("revealed") or ()
@@ -123,7 +126,7 @@ def disclosure(study: StudyRecords, key: str) -> Blocks:
     """Return the section on what left each site."""
     outcome = exchanges(study)
     if not outcome:
-        return [Note("The records name no exchange.")]
+        return [Note("The records contain no exchange.")]
     header = [
         heading(study.study),
         "Kind",
@@ -161,7 +164,7 @@ def disclosure(study: StudyRecords, key: str) -> Blocks:
 
 
 def _lines_between_strategies(strategies: Sequence[str]) -> list[str]:
-    """The CSS class of each row: a line stands above the first one of every query but the first."""
+    """Return the CSS class of each row: a line separates strategies."""
     classes = [""] * len(strategies)
     for at, (before, strategy) in enumerate(pairwise(strategies), start=1):
         if strategy != before:
@@ -190,7 +193,7 @@ def last_counts(
     strategy: str,
     key: Literal["labeled", "seconds", "bytes_up", "bytes_down"],
 ) -> list[float]:
-    """The last value of a cumulative count, one per seed that has it."""
+    """Return the last value of a cumulative count for each seed that has it."""
     counts = []
     for cell in study.of(strategy):
         if not cell.records:
@@ -202,14 +205,14 @@ def last_counts(
 
 
 def mean_text(values: list[float], show: Callable[[float], str]) -> str:
-    """The mean in words; a dash for none."""
+    """Return the mean as text, or a dash for no values."""
     if not values:
         return NOTHING
     return show(fmean(values))
 
 
 def _values_of(study: StudyRecords, key: str) -> list[str]:
-    """The different values that records have under a name, in the order of their appearance."""
+    """Return the distinct values that records have under a name, in order of appearance."""
     values: dict[str, None] = {}  # a set that keeps its order
     for cell in study.cells:
         for record in cell.records:
@@ -252,11 +255,12 @@ def _settings(study: StudyRecords) -> Table:
     for key, value in study.study.recipe.items():
         for name, text in set_words(key, value):
             rows.append([name, text])
-    return Table("Settings, as --set takes them", ["Name", "Value"], rows, words=2)
+    return Table("Settings, in the form of --set", ["Name", "Value"], rows, words=2)
 
 
 def set_words(name: str, value: object) -> Iterator[tuple[str, str]]:
-    """A setting in the words of ``--set``, its parts one by one; nothing where it is not set.
+    """Yield a setting in the form of ``--set``, one pair per field; nothing if it is not
+    set.
 
     >>> list(set_words("model", {"name": "mlp", "fields": {"width": 8}}))
     [('model', 'mlp:width=8')]
@@ -293,10 +297,11 @@ def _gaps(study: StudyRecords) -> list[Note]:
 
 
 def run_details(study: StudyRecords, key: str) -> Blocks:
-    """How it was run: the command, what it cost, what is missing, and the settings."""
+    """Return the section on the run: command, cost, incomplete runs and settings."""
     blocks: list[Block] = []
     if study.study.command:
-        # one line: a second one would run as soon as somebody pastes what is here into a shell
+        # one line: a second line would be executed as soon as a reader pastes the text into
+        # a shell
         blocks.append(Command(one_line(study.study.command)))
     blocks.append(_costs(study))
     blocks += _gaps(study)

@@ -1,4 +1,4 @@
-"""Errors of numbers to predict, as what they are above the fit with all labels of the same seed."""
+"""Errors of regression models relative to the fit with all labels of the same seed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from fallow.study.records import StudyRecords
 from fallow.study.statistics import LEVEL, differences, holm, wilcoxon_exact
 
 MOST = 10
-"""Checkpoints of a study in the table over several."""
+"""Number of checkpoints per study in the table over several studies."""
 
 Excesses = Mapping[tuple[int, int], Mapping[int, float]]
-"""(Number of a study, cycle) -> seed -> excess."""
+"""(Index of a study, cycle) -> seed -> excess."""
 
 
 @dataclass(frozen=True)
 class Tally:
-    """At how many checkpoints a strategy is better than the reference, neither, or worse."""
+    """Number of checkpoints at which a strategy is better than the reference, not
+    different, or worse.
+    """
 
     better: int = 0
     same: int = 0
@@ -35,7 +37,7 @@ class Tally:
 
 
 def excess(study: StudyRecords, key: str) -> Blocks:
-    """The median over seeds at a few checkpoints, and tests against the reference."""
+    """Return the median over seeds at a few checkpoints, and tests against the reference."""
     cycles = checkpoints(study, COLUMNS)
     shown = [strategy for strategy in rank_strategies(study) if study.excess(strategy)]
     if not cycles or not shown:
@@ -64,19 +66,21 @@ def excess(study: StudyRecords, key: str) -> Blocks:
             row.append(str(tallies.get(strategy, NOTHING)))
         rows.append(row)
     text = (
-        "Median over seeds of the error above that of the fit with all labels under the same seed "
-        "and training, in per cent of it: what the choice of rows and their number cost."
+        "Median over seeds of the error in excess of the fit with all labels under the "
+        "same seed and training, in per cent of the latter. It measures the cost of "
+        "selecting few examples."
     )
     if tallies:
         text += (
-            " Against: cycles in which it is better, no different, and worse; exact signed-rank test "
-            f"of pairs by seed, Holm over all cycles and strategies, {LEVEL:g}."
+            " Against: number of cycles in which the strategy is better, not different, "
+            "and worse; exact signed-rank test of pairs by seed, Holm over all cycles "
+            f"and strategies, {LEVEL:g}."
         )
     return [Table("Excess error", header, rows), Note(text)]
 
 
 def percent(excesses: Mapping[int, float]) -> str:
-    """Seed -> excess, as a text.
+    """Return the median excess of seeds as text.
 
     >>> percent({0: 0.01, 1: 0.03, 2: 0.5})
     '3.00 %'
@@ -87,9 +91,10 @@ def percent(excesses: Mapping[int, float]) -> str:
 
 
 def tally(excesses: Mapping[str, Excesses], reference: str) -> dict[str, Tally]:
-    """Each strategy against the reference at every checkpoint that both have, Holm over all of them.
+    """Compare each strategy with the reference at every common checkpoint, with Holm over
+    all tests.
 
-    Smaller is better.
+    A smaller excess is better.
 
     >>> base = {(0, 1): {seed: 0.5 + seed / 100 for seed in range(7)}}
     >>> less = {(0, 1): {seed: 0.3 for seed in range(7)}}
@@ -120,7 +125,7 @@ def tally(excesses: Mapping[str, Excesses], reference: str) -> dict[str, Tally]:
 
 
 def number_cycles(studies: Sequence[StudyRecords], strategy: str) -> Excesses:
-    """The excesses of a strategy over several studies."""
+    """Return the excesses of a strategy over several studies."""
     result: dict[tuple[int, int], Mapping[int, float]] = {}
     for number, study in enumerate(studies):
         for cycle, by_seed in study.excess(strategy).items():
@@ -131,8 +136,11 @@ def number_cycles(studies: Sequence[StudyRecords], strategy: str) -> Excesses:
 def excess_across(
     studies: Sequence[StudyRecords], key: str
 ) -> Sequence[tuple[str, Blocks]]:
-    """Strategies that several studies have in common: the median at every checkpoint, and each one
-    against each other over all checkpoints."""
+    """Return the section on strategies that several studies share.
+
+    It has the median at every checkpoint, and tests of all pairs of strategies over all
+    checkpoints.
+    """
     with_excess = []
     for study in studies:
         if any(study.excess(strategy) for strategy in study.strategies):
@@ -169,9 +177,10 @@ def excess_across(
         Table("Median excess error", ["Study", "Labels", "Seeds", *names], rows),
         Table("Checkpoints: better/no different/worse than", ["Strategy", *names], against),
         Note(
-            "Excess: the error above that of the fit with all labels under the same seed, in per cent "
-            "of it. Exact signed-rank test of pairs by seed; for each pair of strategies Holm over "
-            f"all checkpoints of all studies, {LEVEL:g}."
+            "Excess: the error in excess of the fit with all labels under the same seed, "
+            "in per cent of the latter. Exact signed-rank test of pairs by seed, with "
+            "Holm over all checkpoints of all studies for each pair of strategies, "
+            f"{LEVEL:g}."
         ),
     ]
     return [("Excess errors over studies", blocks)]

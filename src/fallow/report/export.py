@@ -25,7 +25,7 @@ FILE = {
 """Names of the exported files in the study's folder, by format."""
 
 Row = dict[str, object]
-"""A record whose values are texts, numbers or nothing."""
+"""A record whose values are strings, numbers or None."""
 
 
 def export_study(
@@ -84,14 +84,17 @@ def _csv(rows: Sequence[Row]) -> bytes:
 
 
 def _shown(value: object) -> object:
-    """Return a value without control characters, since a file may be shown in a terminal."""
+    """Return a value without control characters, because a file may be displayed in a
+    terminal.
+    """
     if isinstance(value, str):
         return printable(value)
     return value
 
 
 def _parquet(rows: Sequence[Row]) -> bytes:
-    # as objects: pyarrow sees the values themselves, so whole numbers with a gap stay whole
+    # Object columns let pyarrow infer the types, so integers with missing values stay
+    # integers.
     table = pd.DataFrame(list(rows), columns=_names(rows), dtype=object)
     try:
         content: bytes = table.to_parquet(engine="pyarrow", index=False)

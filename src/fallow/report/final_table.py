@@ -1,6 +1,7 @@
-"""The final table of a study: who ended where, tested against whom, beside what was printed.
+"""Final table of a study: final scores, tests against the reference, and published results.
 
-A table is made from records alone.  Accuracies are in per cent and their differences in points;
+A table is created from records.  Accuracies are in per cent and their differences in
+points;
 errors stay in their own unit.
 """
 
@@ -29,7 +30,7 @@ from fallow.study.trainers import describe_trained
 
 
 class PublishedCell(Protocol):
-    """A printed number: what `fallow.study.published.PublishedResult` offers."""
+    """Published number, as in `fallow.study.published.PublishedResult`."""
 
     @property
     def method(self) -> str: ...
@@ -50,7 +51,7 @@ class Spread:
     seeds: int | None = None
 
     def text(self, digits: int = 2) -> str:
-        """``71.20 ± 1.05``, or the mean alone when there is no spread."""
+        """Return ``71.20 ± 1.05``, or only the mean if there is no spread."""
         mean = number(self.mean, digits)
         if self.sd is None:
             return mean
@@ -58,13 +59,13 @@ class Spread:
 
 
 def spread_of(values: Sequence[float]) -> Spread:
-    """The mean and the standard deviation of numbers, at least one."""
+    """Return the mean and the standard deviation of one or more numbers."""
     mean, sd = stats.mean_sd(values)
     return Spread(mean, sd, len(values))
 
 
 def number(value: float, digits: int, sign: str = "") -> str:
-    """A number with so many decimals; a huge one, such as a diverged error, to three digits.
+    """Return a number with fixed decimals, or with three digits if it is very large.
 
     >>> number(0.72, 4), number(0.5, 2, "+"), number(123_456_789.0, 4)
     ('0.7200', '+0.50', '1.23e+08')
@@ -131,12 +132,14 @@ class FinalTable:
 
     @property
     def title(self) -> str:
-        """Its name, and what its strategies are trained by."""
+        """Return the name of the table, with the training algorithm of its strategies."""
         return f"{self.name}: {self.trained}" if self.trained else self.name
 
     @property
     def digits(self) -> int:
-        """Decimals of its scores: two of an accuracy, four digits of the best error in all."""
+        """Return the decimals of the scores: two for accuracies, four digits of the best
+        error.
+        """
         if self.measure == "accuracy":
             return 2
         return decimals(row.score.mean for row in self.rows if row.score)
@@ -174,13 +177,15 @@ def label_of(strategy: str, study: StudyManifest) -> str:
         and trainings_differ
         and not ParsedStrategy.parse(strategy).settings
     ):
-        # whose bound it is: strategies with another training may well lie above it
+        # Name the training of the bound, because strategies with another training can
+        # exceed it.
         words += f", {names.usual_training(study)}"
     return words
 
 
 def decimals(errors: Iterable[float]) -> int:
-    """As many decimals as show four digits of the smallest error, six at most.
+    """Return the number of decimals that shows four digits of the smallest error, at most
+    six.
 
     >>> decimals([0.72, 11.0]), decimals([0.0284]), decimals([7855.0]), decimals([])
     (4, 5, 0, 4)
@@ -191,7 +196,7 @@ def decimals(errors: Iterable[float]) -> int:
 
 
 def digits_of(study: StudyRecords) -> int:
-    """Decimals of the study's scores, as `FinalTable.digits` has them."""
+    """Return the decimals of the study's scores, as in `FinalTable.digits`."""
     if study.measure == "accuracy":
         return 2
     finals = [study.final(strategy) for strategy in study.study.strategies]
@@ -205,7 +210,9 @@ def _spread(by_seed: Mapping[int, float], scale: float) -> Spread | None:
 
 
 def mean_curve(study: StudyRecords, strategy: str) -> dict[float, float]:
-    """Labeled fraction -> mean score over seeds; higher is better (errors are negated)."""
+    """Return labeled fraction -> mean score over seeds; higher is better (errors are
+    negated).
+    """
     sign = -1
     if study.higher_is_better:
         sign = 1
@@ -235,7 +242,9 @@ def rank_strategies(study: StudyRecords) -> tuple[str, ...]:
 def _labels_saved(
     study: StudyRecords, strategy: str, baseline: str = "random"
 ) -> float | None:
-    """Labels saved against random on the mean curves, per cent; ``None`` without a random."""
+    """Return labels saved relative to random on the mean curves, in per cent; None without
+    random.
+    """
     if is_bound(strategy) or strategy == baseline or baseline not in study.strategies:
         return None
     ours = mean_curve(study, strategy)
@@ -265,12 +274,12 @@ def comparisons(study: StudyRecords, of: Scores) -> tuple[list[stats.Comparison]
     if len(study.strategies) == 1:
         return [], ""
     if reference is None:
-        return [], "No reference was named, so nothing was tested."
+        return [], "No reference is set, so there are no tests."
     if reference not in scores:
-        why = f"The reference {reference!r} has no final score yet, so nothing was tested."
+        why = f"The reference {reference!r} has no final score yet, so there are no tests."
         return [], why
     if len(scores) < 2:
-        return [], f"There is nothing to compare {reference!r} with."
+        return [], f"There is no strategy to compare with {reference!r}."
     testable = {}
     short = []
     for strategy, by_seed in scores.items():
@@ -281,12 +290,12 @@ def comparisons(study: StudyRecords, of: Scores) -> tuple[list[stats.Comparison]
             short.append(f"{strategy} ({pairs})")
     if len(testable) < 2:
         return [], (
-            f"A paired test needs at least 2 seeds in common with {reference!r}; no strategy has "
-            "them."
+            f"A paired test needs at least 2 common seeds with {reference!r}; no strategy "
+            "has them."
         )
     reason = ""
     if short:
-        reason = f"Not tested, for fewer than 2 common seeds: {', '.join(short)}."
+        reason = f"Not tested, because fewer than 2 seeds are common: {', '.join(short)}."
     tests = stats.compare(testable, reference, higher_is_better=study.higher_is_better)
     return tests, reason
 
@@ -323,7 +332,9 @@ def final_table(study: StudyRecords) -> FinalTable:
         return replace(
             table, published_in=f"{where['table']} (no paper here has this table)"
         )
-    if tables.source(where["table"]).kind != "cells":  # tallies stand beside tallies
+    if (
+        tables.source(where["table"]).kind != "cells"
+    ):  # these strategies are in the order of the tallies
         return table
     named = where["table"]
     if where["setting"]:
@@ -332,8 +343,11 @@ def final_table(study: StudyRecords) -> FinalTable:
 
 
 def list_left_out(study: StudyRecords) -> list[str]:
-    """Runs that a rule has stopped before the last cycle, and where they ended: scores at other
-    numbers of labels are no part of a mean of final ones."""
+    """Describe the runs that a stopping rule ended before the last cycle.
+
+    Their scores are at other numbers of labels, so they are not part of a mean of final
+    scores.
+    """
     sentences = []
     for strategy in study.strategies:
         last = study.last_cycle(strategy)
@@ -352,17 +366,16 @@ def list_left_out(study: StudyRecords) -> list[str]:
                 scores.append(study.scale * score)
         if seeds:
             sentences.append(
-                f"{label_of(strategy, study.study)}: {count_noun(len(seeds), 'run')} stopped before "
-                f"the last cycle and {is_or_are(len(seeds))} not in its row, by seed "
-                f"{', '.join(map(str, sorted(seeds)))}; they ended with "
-                f"{fmean(labels):,.0f} labels on average, score "
-                f"{spread_of(scores).text(digits_of(study))}."
+                f"{label_of(strategy, study.study)}: {count_noun(len(seeds), 'run')} "
+                f"stopped early and {is_or_are(len(seeds))} excluded from the row, by "
+                f"seed {', '.join(map(str, sorted(seeds)))}; mean labels at the end "
+                f"{fmean(labels):,.0f}, score {spread_of(scores).text(digits_of(study))}."
             )
     return sentences
 
 
 def is_or_are(n: int) -> str:
-    """The verb for ``n`` things."""
+    """Return "is" or "are", for ``n`` things."""
     if n == 1:
         return "is"
     return "are"
@@ -374,7 +387,7 @@ def _row(
     comparison: stats.Comparison | None,
     of_area: stats.Comparison | None,
 ) -> Row:
-    """The row of one strategy or bound."""
+    """Return the row of one strategy or bound."""
     final = study.final(strategy)
     same_as = ""
     equal = find_equals(study).get(strategy)
@@ -402,8 +415,11 @@ def _row(
 def beside(
     table: FinalTable, cells: Iterable[PublishedCell], setting: str, source: str
 ) -> FinalTable:
-    """The table with the printed numbers of one setting beside the measured ones; without a
-    setting, of all of them: a row is then called by its method and its setting."""
+    """Return the table with the published numbers of one setting.
+
+    Without a setting, it has the numbers of all settings, and rows are named by method and
+    setting.
+    """
     printed = {}
     for cell in cells:
         if setting not in ("", cell.setting) or cell.mean is None:
@@ -414,18 +430,18 @@ def beside(
         printed[label] = Spread(cell.mean, cell.sd)
     rows = tuple(replace(row, published=printed.get(row.label)) for row in table.rows)
     if not any(row.published for row in rows):
-        source += " (holds none of these queries)"
+        source += " (has none of these strategies)"
     return replace(table, rows=rows, published_in=source)
 
 
 def _sign(value: float) -> int:
-    """1, 0 or -1."""
+    """Return 1, 0 or -1."""
     return (value > 0) - (value < 0)
 
 
 @dataclass(frozen=True)
 class Sign:
-    """Measured and published difference of one query to the reference, in points."""
+    """Measured and published difference of one strategy to the reference, in points."""
 
     label: str
     measured: float
@@ -433,7 +449,7 @@ class Sign:
 
     @property
     def agrees(self) -> bool:
-        """Whether both have the same sign (a zero agrees with a zero only)."""
+        """Return whether both have the same sign (zero agrees only with zero)."""
         return _sign(self.measured) == _sign(self.printed)
 
 

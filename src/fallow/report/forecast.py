@@ -15,20 +15,20 @@ from fallow.study.records import StudyRecords
 FIGURES = 1
 """Number of strategies that are drawn, the best first. A table lists all."""
 HOW = (
-    "The error is taken to fall as a power of the number of labels to a floor. Every such curve "
-    "counts by how likely it makes the scores, so few or scattered scores give wide intervals (95 %). "
-    "Beyond the labels that there are nothing is certain: other rows, or other people, may come."
+    "The error is modeled as a power of the number of labels plus a constant. Curves are "
+    "weighted by their likelihood, so few or scattered scores give wide intervals (95 "
+    "%). Extrapolation assumes that examples and annotators stay the same."
 )
 AUDITED = (
-    "Score on the rows without a label, estimated by rows that were drawn by chance; with the 95 % "
-    "interval, a mean over seeds of both ends."
+    "Score on unlabeled examples, estimated from randomly drawn examples; with the 95 % "
+    "interval, whose bounds are means over seeds."
 )
 Ends = tuple[float, float | None, float | None]
-"""The score of an audit, and the ends of its interval."""
+"""Score of an evaluation set, and the ends of its interval."""
 
 
 def has_forecast(study: StudyRecords) -> bool:
-    """Whether a strategy bought labels, so that there is something to forecast or to stop."""
+    """Return whether a strategy bought labels, so that a forecast is possible."""
     return any(len(cell.cycles) > 1 for cell in study.cells)
 
 
@@ -45,7 +45,7 @@ def forecast(study: StudyRecords, key: str) -> Blocks:
             name = label_of(one.strategy, study.study)
             if figure is not None:
                 output = " ".join(one.sentences())
-                caption = f"{name}: scores, and the curves that they are likely on"
+                caption = f"{name}: scores, and likely learning curves"
                 blocks.append(
                     show_figure(
                         figure, f"{key}-forecast", caption, alt=f"{caption}. {output}"
@@ -61,7 +61,7 @@ def forecast(study: StudyRecords, key: str) -> Blocks:
 
 
 def list_stops(study: StudyRecords) -> list[str]:
-    """Which runs have ended before their last cycle, and why, a sentence each."""
+    """Describe which runs ended before their last cycle, and why, in one sentence each."""
     lines = []
     for cell in study.cells:
         for record in cell.records:
@@ -85,7 +85,7 @@ def _table(study: StudyRecords, forecasts: list[Forecast]) -> Table:
         output = " ".join(item.sentences(MORE))
         rows.append([name, output.removeprefix(f"Another {MORE:,.0f} labels: ")])
     return Table(
-        f"What another {MORE:.0f} labels would bring",
+        f"Expected scores with {MORE:.0f} more labels",
         header=[heading(study.study), "Forecast"],
         rows=rows,
         words=2,
@@ -93,7 +93,7 @@ def _table(study: StudyRecords, forecasts: list[Forecast]) -> Table:
 
 
 def _audits(study: StudyRecords) -> Table | None:
-    """A row for each strategy with audits, a column for each cycle."""
+    """Return the table of evaluation sets: a row per strategy, a column per cycle."""
     by_strategy: dict[str, dict[int, list[Ends]]] = {}
     for cell in study.cells:
         for record in cell.records:
@@ -113,14 +113,14 @@ def _audits(study: StudyRecords) -> Table | None:
             row.append(_describe_audits(study, result.get(cycle, [])))
         rows.append(row)
     names = [f"Cycle {cycle}" for cycle in cycles]
-    caption = "Audits: accuracy on rows without a label, %"
+    caption = "Evaluation sets: accuracy on unlabeled examples, %"
     if not study.higher_is_better:
-        caption = "Audits: mean squared error on rows without a label"
+        caption = "Evaluation sets: mean squared error on unlabeled examples"
     return Table(caption, header=[heading(study.study), *names], rows=rows)
 
 
 def _describe_audits(study: StudyRecords, ends: list[Ends]) -> str:
-    """Means over seeds of scores, and of the ends that all of them have."""
+    """Return means over seeds of scores, and of interval bounds that all seeds have."""
     if not ends:
         return NOTHING
     digits = 1 if study.higher_is_better else 3
@@ -135,7 +135,7 @@ def _describe_audits(study: StudyRecords, ends: list[Ends]) -> str:
 
 
 def describe_forecasts(study: StudyRecords) -> list[str]:
-    """Every forecast in a line, for a terminal."""
+    """Describe every forecast in one line, for a terminal."""
     lines = []
     for item in forecast_study(study):
         name = label_of(item.strategy, study.study)

@@ -1,4 +1,4 @@
-"""The sections that every study is offered, whatever its papers are."""
+"""Report sections for all studies."""
 
 from __future__ import annotations
 
@@ -36,14 +36,17 @@ GENERAL = (
     Section("Sites", Place.SITES, personal.sites, has_sites),
     Section("Site by site", Place.SITES, personal.pairs, has_sites),
     Section(
-        "Labels that collaborators already had",
+        "Selected examples similar to labels of collaborators",
         Place.SITES,
         personal.redundancy,
         has_sites,
     ),
     Section("Errors over cycles", Place.ERRORS, regression.errors, has_numbers),
     Section(
-        "Errors above the fit with all labels", Place.ERRORS, excess.excess, has_numbers
+        "Errors relative to the fit with all labels",
+        Place.ERRORS,
+        excess.excess,
+        has_numbers,
     ),
     Section("Cost of errors", Place.COSTS, regression.costs, has_numbers),
     Section("Accuracy by class", Place.CLASSES, results.classes, has_classes),

@@ -1,4 +1,4 @@
-"""The section of a report about heads in closed form."""
+"""Report section on closed-form classifiers."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ COLUMNS = 5
 """Maximum number of cycles with a column."""
 
 LEFT_OUT = (
-    "Each labeled example is predicted by a classifier that is trained on all others, so no test "
-    "example is needed. The score is below that on all examples if a strategy prefers hard ones. "
-    "Mean ± standard deviation over seeds. D is the number of features; λ (penalty) and T "
-    "(temperature) are the values in the last cycle. D matters more than λ."
+    "Each labeled example is predicted by a classifier that is trained on all others, so "
+    "no test example is needed. The score is lower than on all examples if a strategy "
+    "prefers hard examples. Mean ± standard deviation over seeds. D is the number of "
+    "features; λ (penalty) and T (temperature) are the values in the last cycle. D "
+    "matters more than λ."
 )
 
 
@@ -46,7 +47,7 @@ def heads(study: StudyRecords, key: str) -> Blocks:
 
 
 def _chosen(study: StudyRecords) -> Table | None:
-    """λ and T at the end, and the score on left-out rows in a few cycles."""
+    """Return λ and T at the end, and the leave-one-out score in a few cycles."""
     cycles = checkpoints(study, COLUMNS)
     rows = []
     for strategy in rank_strategies(study):
@@ -79,7 +80,9 @@ def _spread(study: StudyRecords, scores: list[float]) -> str:
 
 
 def _range(study: StudyRecords, strategy: str, name: str, digits: int = 2) -> str:
-    """The smallest and the largest value over seeds at the end, or the one that all have."""
+    """Return the smallest and the largest value over seeds at the end, or one value if all
+    are equal.
+    """
     values: list[float] = []
     for cell in study.of(strategy):
         if not cell.records:
@@ -97,7 +100,7 @@ def _range(study: StudyRecords, strategy: str, name: str, digits: int = 2) -> st
 
 
 def _at_ends(study: StudyRecords) -> list[str]:
-    """A warning where λ is at an end of its grid: the best one may lie beyond."""
+    """Warn if λ is at an end of its grid, because the best value may lie beyond it."""
     outcome = find_at_end(study)
     if not outcome:
         return []
@@ -107,23 +110,23 @@ def _at_ends(study: StudyRecords) -> list[str]:
     ]
     return [
         f"λ is at an end of its grid of {PENALTIES[0]:g} to {PENALTIES[-1]:g}: "
-        f"{join_words(named)}. The best may lie beyond it. At the low end other or more features "
-        "may fit better, at the high end fewer features or more labels."
+        f"{join_words(named)}. The best value may lie beyond it. At the low end, other or "
+        "more features may fit better; at the high end, fewer features or more labels."
     ]
 
 
 def _ends(ends: AtEnd) -> str:
-    """``the low end in 2 of 9 heads``."""
+    """Return text such as ``the low end in 2 of 9 classifiers``."""
     output = []
     if ends.lowest:
         output.append(f"the low end in {ends.lowest}")
     if ends.highest:
         output.append(f"the high end in {ends.highest}")
-    return f"{join_words(output)} of {ends.heads} heads"
+    return f"{join_words(output)} of {ends.heads} classifiers"
 
 
 def _about_self_training(study: StudyRecords) -> list[str]:
-    """Which form of self-training was selected in the last cycle, and why."""
+    """Describe which form of self-training was selected in the last cycle, and why."""
     named = []
     for strategy, forms in find_self_training(study).items():
         listed = join_words([_describe_form(form) for form in forms])
@@ -137,7 +140,7 @@ def _about_self_training(study: StudyRecords) -> list[str]:
 
 
 def _describe_form(found: SelfTraining) -> str:
-    """``sharp in 8 seeds (+3.2 points in held-out accuracy)``."""
+    """Return text such as ``sharp in 8 seeds (+3.2 points in held-out accuracy)``."""
     seeds = count_noun(found.seeds, "seed")
     if found.gain is None:
         return (
@@ -150,7 +153,7 @@ def _describe_form(found: SelfTraining) -> str:
 
 
 def _about_unlabeled(study: StudyRecords) -> list[str]:
-    """Which classes have no label, so that no head predicts them."""
+    """Describe which classes have no label, so that no classifier predicts them."""
     output = []
     for strategy, by_seed in find_unlabeled(study).items():
         cases = []
@@ -167,7 +170,7 @@ def _about_unlabeled(study: StudyRecords) -> list[str]:
 
 
 def _class_names(study: StudyRecords, seed: int, classes: list[int]) -> list[str]:
-    """Their names where the partition tells them, else their numbers."""
+    """Return the names of the classes, or their numbers if the partition has no names."""
     part = study.partitions.get(seed)
     if part is None:
         return [str(label) for label in classes]

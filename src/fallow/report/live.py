@@ -14,13 +14,13 @@ from fallow.storage.received import parse_json, read_regular
 from fallow.storage.validation import find_error
 from fallow.study.records import StudyRecords
 
-REFRESH = 30  # seconds after which a page about an open run looks again
+REFRESH = 30  # interval in seconds at which a page about an open run reloads
 OPEN = "running"
 STATES = {
     OPEN: "The run is going on.",
-    "stopped": "The coordinator was stopped; started again, the run goes on.",
+    "stopped": "The coordinator was stopped. The run continues when it is started again.",
     "finished": "The run is finished.",
-    "failed": "The coordinator ended with an error; started again, the run goes on.",
+    "failed": "The coordinator ended with an error. The run continues when it is started again.",
 }
 FILE = "live.json"
 MOST_BYTES = 2**24
@@ -31,12 +31,12 @@ Live = Mapping[str, Any]
 WORDS = 2
 """Number of columns of a site that are text. The others are numbers."""
 SCORED = (
-    "Score: the newest model at each site, on its own test rows; a dash where the site has told "
-    "none, as over too few test rows."
+    "Score: the latest model at each site, evaluated on its own test examples; a dash if "
+    "the site reported none, for example because it has too few test examples."
 )
 REQUEST = "at the coordinator's request ('fallow coordinate advance')"
 CLOSED = {"advance": REQUEST, "deadline": "when their time was up"}
-"""Why labels are not waited for any more, though people had more to answer."""
+"""Reason why labeling ended although labeling tasks were open."""
 
 
 def read_live(folder: Path) -> LiveState | None:
@@ -56,8 +56,9 @@ def read_live(folder: Path) -> LiveState | None:
         wrong = str(error)
     if wrong is not None:
         raise ValueError(
-            f"{path} is not the state of a run ({wrong}): a coordinator that is started writes it "
-            "anew; of a study that was sent, ask for the one that was written, or delete it"
+            f"{path} is not the state of a run ({wrong}). Start the coordinator to write "
+            "it again; for a received study, ask the sender for the original file, or "
+            "delete it"
         )
     return cast(LiveState, json)
 
@@ -110,20 +111,8 @@ def refresh(folders: Sequence[Path]) -> int | None:
 
 
 def describe_standing(live: Live) -> str:
-    """The state of a run in a sentence or two.
-
-    >>> describe_standing(
-    ...     {"state": "running", "phase": "training", "cycle": 1, "cycles": 2}
-    ... )
-    'The run is going on. Now: training, cycle 1 of 2.'
-    >>> describe_standing(
-    ...     {"state": "running", "phase": "people label", "cycle": 0, "step": "0/initial"}
-    ... )
-    'The run is going on. Now: people label, first labels.'
-    >>> describe_standing({"state": "stopped", "why": "its process has ended"})
-    'The coordinator was stopped; started again, the run goes on. Its process has ended.'
-    """
-    sentences = [STATES.get(str(live.get("state")), "Nobody knows how the run stands.")]
+    """Describe the state of a run in one or two sentences."""
+    sentences = [STATES.get(str(live.get("state")), "The state of the run is unknown.")]
     if live.get("why"):
         why = str(live["why"])
         sentences.append(f"{why[:1].upper()}{why[1:]}.")
@@ -166,9 +155,9 @@ def without(live: Live) -> list[str]:
         what = line["what"]
         what = what[:1].upper() + what[1:]
         since = format_moment(line["at"])
-        lines.append(f"{what} goes on without {line['site']} since {since}.")
+        lines.append(f"{what} proceeds without {line['site']} since {since}.")
     for site, since in (live.get("left") or {}).items():
-        lines.append(f"The study goes on without {site} since {format_moment(since)}.")
+        lines.append(f"The study proceeds without {site} since {format_moment(since)}.")
     return lines
 
 
@@ -187,8 +176,8 @@ def silent_sites(silent: Mapping[str, str | None]) -> str:
             since = f"since {format_moment(seen)}"
         names.append(f"{site} ({since})")
     return (
-        f"No word from {', '.join(names)}: 'fallow coordinate advance' goes on with the labels "
-        "that there are"
+        f"No progress reported by {', '.join(names)}: 'fallow coordinate advance' "
+        "proceeds with the available labels"
     )
 
 
@@ -196,14 +185,15 @@ def describe_wait(live: Live) -> str:
     """Describe the pending sites of an exchange, its deadline, and whether it can proceed."""
     names = ", ".join(live["sites"])
     if not live["can_advance"]:
-        way = "nothing goes on without them but the quorum"
+        way = "it cannot proceed without them below the quorum"
     elif live["is_of_all"]:
-        way = "'fallow coordinate advance' goes on without them for the rest of the study"
+        way = "'fallow coordinate advance' proceeds without them for the rest of the study"
     else:
-        way = "'fallow coordinate advance' goes on without them this time"
+        way = "'fallow coordinate advance' proceeds without them this time"
     return (
-        f"Waiting for {names} since {format_moment(live['since'])}, at the latest until "
-        f"{format_moment(live['until'])} ({live['key']} needs {live['needed']} answers): {way}."
+        f"Waiting for {names} since {format_moment(live['since'])}, until "
+        f"{format_moment(live['until'])} at the latest ({live['key']} needs "
+        f"{live['needed']} replies): {way}."
     )
 
 
@@ -211,11 +201,11 @@ def _about_labels(live: Live) -> list[str]:
     """Describe the deadline of labeling, or the reason why labeling has ended."""
     if live.get("closing"):
         return [
-            f"The {name_questions(live['step'])} are being closed {REQUEST}; open questions are "
-            "given back."
+            f"The {name_questions(live['step'])} are being closed {REQUEST}; open "
+            "labeling tasks are withdrawn."
         ]
     if live.get("deadline"):
-        sentences = [f"People have until {format_moment(live['deadline'])}."]
+        sentences = [f"Annotators have until {format_moment(live['deadline'])}."]
         silent = silent_sites(live.get("silent") or {})
         if silent:
             sentences.append(f"{silent}.")
@@ -226,8 +216,8 @@ def _about_labels(live: Live) -> list[str]:
     many = ended.get("open") or 0
     back = ""
     if many:
-        questions = count_noun(many, "open question")
-        back = f"; {questions} {was_or_were(many)} given back"
+        questions = count_noun(many, "open labeling task")
+        back = f"; {questions} {was_or_were(many)} withdrawn"
     return [
         f"The {name_questions(ended['step'])} were closed {CLOSED[ended['why']]}{back}."
     ]
@@ -292,11 +282,11 @@ def _count_answers(counts: Mapping[str, int]) -> str:
 
 
 def _contact(site: Live, is_open: bool) -> str:
-    """Whether a site is there, and since when it is not or has an order to perform."""
+    """Return whether a site is connected, and since when it is away or busy."""
     seen = site.get("seen")
     awaited = site.get("awaited")
     if not is_open and seen:
-        return f"heard {_short_moment(seen)}"
+        return f"last seen {_short_moment(seen)}"
     if not is_open:
         return NOTHING
     if not site.get("online") and seen:
@@ -309,11 +299,7 @@ def _contact(site: Live, is_open: bool) -> str:
 
 
 def format_moment(iso: str | None) -> str:
-    """A moment as people write it, to the minute; whoever reads it may be in another time zone.
-
-    >>> format_moment("2026-12-05T21:49:24+00:00"), format_moment(None)
-    ('5 Dec 2026, 21:49 UTC', '–')
-    """
+    """Return a moment to the minute, with its time zone."""
     if iso is None:
         return NOTHING
     then = datetime.fromisoformat(iso).astimezone(UTC)
@@ -321,11 +307,7 @@ def format_moment(iso: str | None) -> str:
 
 
 def _short_moment(iso: str | None) -> str:
-    """The same in UTC for a narrow column; its spaces break no line.
-
-    >>> _short_moment("2026-12-05T21:49:24+00:00").split("\\N{NO-BREAK SPACE}")
-    ['5', 'Dec', '21:49']
-    """
+    """Return the same in UTC for a narrow column, with non-breaking spaces."""
     if iso is None:
         return NOTHING
     then = datetime.fromisoformat(iso).astimezone(UTC)

@@ -13,7 +13,7 @@ from fallow.storage.validation import STRICT, Count, Rule
 
 STEP = re.compile(r"[0-9]{1,9}/(initial|query(-[0-9]{1,9})?)")
 YEARS = (1970, 9998)
-"""A moment lies in them in any time zone."""
+"""First and last year of a moment, in any time zone."""
 
 
 def is_moment(text: str) -> bool:
@@ -46,7 +46,7 @@ class LabelCounts(TypedDict):
     asked: Annotated[Count, Field(description="labeling tasks of the step")]
     answered: Annotated[Count, Field(description="labeled examples")]
     declined: NotRequired[
-        Annotated[Count, Field(description="examples that annotators cannot tell")]
+        Annotated[Count, Field(description="number of skipped labeling tasks")]
     ]
     open: NotRequired[Annotated[Count, Field(description="open labeling tasks")]]
     conflicts: NotRequired[
@@ -124,7 +124,7 @@ class LiveState(TypedDict):
         Field(description="`running`, `stopped`, `finished`, `failed` or `not started`"),
     ]
     why: NotRequired[
-        Annotated[str | None, Field(description="why the run is not going on")]
+        Annotated[str | None, Field(description="reason why the run does not proceed")]
     ]
     name: NotRequired[Annotated[str, Field(description="name of the study")]]
     pid: NotRequired[Annotated[Count, Field(description="process of the coordinator")]]

@@ -1,4 +1,4 @@
-"""Which studies a section is for."""
+"""Conditions of report sections on a study."""
 
 from __future__ import annotations
 
@@ -8,36 +8,39 @@ from fallow.study.records import StudyRecords
 
 
 def is_live(study: StudyRecords) -> bool:
-    """Whether the study is of real sites."""
+    """Return whether the study is of real sites."""
     return read_live(study.path) is not None
 
 
 def has_classes(study: StudyRecords) -> bool:
-    """Whether there are classes to predict."""
+    """Return whether the task is classification."""
     return study.higher_is_better
 
 
 def has_numbers(study: StudyRecords) -> bool:
-    """Whether there are numbers to predict."""
+    """Return whether the task is regression."""
     return not study.higher_is_better
 
 
 def has_sites(study: StudyRecords) -> bool:
-    """Whether the study has scores of each site alone."""
+    """Return whether the study has scores of each site."""
     return study.higher_is_better and personal.has_sites(study)
 
 
 def chooses(study: StudyRecords) -> bool:
-    """Whether strategies choose rows; where all labels are bought before the first round they
-    differ by how they train alone."""
+    """Return whether strategies select examples.
+
+    If all labels are bought before the first round, strategies differ only in their
+    training.
+    """
     return study.study.recipe.get("cycles") != 0
 
 
 def tells_classes(study: StudyRecords) -> bool:
-    """Whether sites tell of which classes their rows are: real ones do not."""
+    """Return whether sites report the classes of their examples; real sites do not."""
     return has_classes(study) and not is_live(study)
 
 
 def buys_classes(study: StudyRecords) -> bool:
-    """Whether the classes of what strategies buy are told."""
+    """Return whether the classes of selected examples are recorded."""
     return tells_classes(study) and chooses(study)

@@ -17,7 +17,7 @@ from fallow.study.reading import read_study
 from fallow.study.records import StudyRecords
 
 Cell = dict[str, object]
-"""A cell as the format of notebooks has it."""
+"""A cell in the notebook format."""
 
 FIRST = """\
 %matplotlib inline
@@ -41,9 +41,9 @@ SECTIONS = (
     ("Learning curves", "study.plot()"),
     ("Every evaluation", EVALUATIONS),
     ("What it cost", COSTS),
-    ("What left each site in the last run", REVEALED),
+    ("Disclosures of each site in the last run", REVEALED),
 )
-"""Each with the code that shows it."""
+"""Each section has the code that creates it."""
 
 
 def write_notebook(
@@ -55,7 +55,7 @@ def write_notebook(
     .ipynb, or a folder has no study or no record.
     """
     if out.suffix.lower() != ".ipynb":
-        raise ValueError(f"{out.name} does not end in .ipynb, as notebooks do")
+        raise ValueError(f"{out.name} does not end in .ipynb; rename it")
     known = known_of(papers)
     notebook = [read_study(path, known) for path in studies]
     cells = [_code(FIRST)]
@@ -97,7 +97,7 @@ def _describe_study(study: StudyRecords, name: str, out: Path) -> list[Cell]:
 
 
 def _text(text: str) -> Cell:
-    source = markdown_text(text)  # names in a study are others' words
+    source = markdown_text(text)  # names in a study are untrusted text
     return {"cell_type": "markdown", "metadata": {}, "source": source}
 
 

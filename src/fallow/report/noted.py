@@ -12,13 +12,7 @@ from fallow.experiment.record import Record
 
 
 def read_number(row: Record, name: str) -> float | None:
-    """The finite number noted as ``name`` in a record; None where something else or nothing is.
-
-    >>> read_number({"notes": {"nan_sites": 3}}, "nan_sites")
-    3.0
-    >>> read_number({"notes": {"nan_sites": "three"}}, "nan_sites") is None
-    True
-    """
+    """Return the finite number noted as ``name`` in a record, or None."""
     value = (row.get("notes") or {}).get(name)
     if isinstance(value, (bool, int, float)) and math.isfinite(value):
         return float(value)
@@ -26,13 +20,7 @@ def read_number(row: Record, name: str) -> float | None:
 
 
 def read_numbers(row: Record, name: str) -> list[float] | None:
-    """The finite numbers, one for each class, noted as ``name``; None where something else is.
-
-    >>> read_numbers({"notes": {"sigma": [1, 2]}, "per_class": [0.5, 0.9]}, "sigma")
-    [1.0, 2.0]
-    >>> read_numbers({"notes": {"sigma": [1, 2]}, "per_class": [0.5]}, "sigma") is None
-    True
-    """
+    """Return the finite numbers, one per class, noted as ``name``, or None."""
     value = (row.get("notes") or {}).get(name)
     of_classes = row.get("per_class") or ()
     if not isinstance(value, list) or not value or len(value) != len(of_classes):

@@ -1,4 +1,4 @@
-"""The section about a person's own data: rows, sites, columns, and what was left out."""
+"""Report section on the user's data: examples, sites, columns and excluded rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read_facts(study: StudyRecords) -> DataFacts | None:
 
 
 def has_facts(study: StudyRecords) -> bool:
-    """Whether the study is about a person's own data."""
+    """Return whether the study is about the user's own data."""
     return read_facts(study) is not None
 
 
@@ -42,12 +42,12 @@ def own_data(study: StudyRecords, key: str) -> Blocks:
         )
     blocks.append(_sites(facts))
     if facts["columns"]:
-        blocks.append(Fold("Columns, and how each was read", [_columns(facts)]))
+        blocks.append(Fold("Columns, and their interpretation", [_columns(facts)]))
     return blocks
 
 
 def summarize_data(facts: DataFacts) -> str:
-    """Rows read, kept and left out, and duplicates, in a few sentences."""
+    """Describe the numbers of rows that were read, kept and excluded, and duplicates."""
     verb = "holds"
     if " and " in facts["source"]:  # two files
         verb = "hold"
@@ -55,19 +55,19 @@ def summarize_data(facts: DataFacts) -> str:
     parts.append(f"{facts['kept']:,} of them are in this study")
     for item in facts["left_out"]:
         n = sum(item["rows"].values())
-        parts.append(f"{n:,} were left out: {item['why']}")
+        parts.append(f"{n:,} were excluded: {item['why']}")
     sentences = [f"{'; '.join(parts)}."]
     if facts["lost"]:
-        sentences.append(f"No row is left of {join_some(facts['lost'])}.")
+        sentences.append(f"No row remains of {join_some(facts['lost'])}.")
     if facts["crossing"]:
-        output = f"{facts['crossing']:,} test rows are also training rows."
+        output = f"{facts['crossing']:,} test examples are also training examples."
         if facts["crossing"] == 1:
-            output = "1 test row is also a training row."
+            output = "1 test example is also a training example."
         sentences.append(output)
     else:
         sentences.append(
-            f"{facts['duplicates']:,} rows equal one above them, and none of those is both a "
-            "training and a test row."
+            f"{facts['duplicates']:,} rows are duplicates of earlier rows, and none of "
+            "them is in both training and test data."
         )
     return " ".join(sentences)
 
@@ -83,7 +83,7 @@ def _sites(facts: DataFacts) -> Table:
         numbers = [site["read"], site["kept"], site["train"], site["test"]]
         shown = [f"{number:,}" for number in numbers]
         rows.append([site["site"] or "all rows", *shown, *removed, *counts])
-    return Table("Rows of each site, and of each class among those kept", header, rows)
+    return Table("Examples of each site, and of each class after exclusions", header, rows)
 
 
 def _columns(facts: DataFacts) -> Table:

@@ -1,4 +1,4 @@
-"""The sections of a report about studies with one model per site: rounds, sites, pairs."""
+"""Report sections on personalized models: rounds, sites, pairs."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from fallow.study.names import heading
 from fallow.study.records import StudyRecords
 
 ENOUGH_SEEDS = 5
-"""With fewer the bootstrap over seeds is said to be too narrow."""
+"""Minimum number of seeds without a warning about the bootstrap over seeds."""
 
 
 def over_rounds(study: StudyRecords, key: str) -> Blocks:
-    """Accuracy after every round, where every round was scored."""
+    """Return the figure of accuracy after every round, if every round was scored."""
     figure = draw.rounds(study)
     if figure is None:
         return []
     caption = (
-        "Higher up is better after as many rounds. Where labels are held back, the model of each "
-        "site is the one that validated best so far. A method with a last word, such as fine "
-        "tuning, is scored after it in the last round."
+        "Higher is better for equal numbers of rounds. If labels are held back for "
+        "validation, each site uses its best model so far by validation. Algorithms with "
+        "a final step, such as fine-tuning, are scored after it in the last round."
     )
     return [show_figure(figure, f"{key}-rounds", caption, alt=_describe_rounds(study))]
 
 
 def _describe_rounds(study: StudyRecords) -> str:
-    """Where every method ends, in words."""
+    """Describe the final score of every algorithm."""
     last_scores = []
     for strategy in rank_strategies(study):
         by_round = find.over_rounds(study, strategy)
@@ -45,7 +45,7 @@ def _describe_rounds(study: StudyRecords) -> str:
 
 
 def sites(study: StudyRecords, key: str) -> Blocks:
-    """How sites fared, and what they received."""
+    """Return the section on the accuracy of sites and the bytes received."""
     result = find.outcomes(study)
     rows = []
     for outcome in result:
@@ -81,21 +81,23 @@ def sites(study: StudyRecords, key: str) -> Blocks:
         "In models",
     ]
     text = (
-        "Means over seeds. By rows: every test row counts the same. Variance: between sites, of "
-        "the population. Worst tenth: mean of the lowest tenth of the sites. Below local: share "
-        "of sites that local training alone serves better, by seed and site. Received: from the "
-        "server and from other sites in a whole run, mean over sites; most: the site with most."
+        "Means over seeds. By examples: every test example has the same weight. "
+        "Variance: population variance between sites. Worst tenth: mean of the lowest "
+        "tenth of the sites. Below local: share of sites for which local training is "
+        "better, by seed and site. Received: from the coordinator and from other sites "
+        "in a whole run, mean over sites; most: the site with the most."
         + _left_out(find.left_out(study), bool(study.study.recipe.get("flip")))
     )
     caption = (
-        "Left: up is more accurate, left more alike for all sites. Right: left is cheaper; what a "
-        "site receives from the server and from others. Bars are one standard deviation over seeds."
+        "Left: higher is more accurate, further left is more even across sites. Right: "
+        "further left is cheaper, in bytes received from the coordinator and from other "
+        "sites. Bars are one standard deviation over seeds."
     )
     blocks: list[Block] = [
-        Table("Each site's model on its own test rows", header, rows),
+        Table("Model of each site on its own test examples", header, rows),
         Note(text),
     ]
-    if len(result) > 1:  # one dot alone compares nothing
+    if len(result) > 1:  # a single dot has nothing to compare with
         figure = draw.trade(study, result)
         words = _describe_trade(study, result)
         blocks.append(show_figure(figure, f"{key}-trade", caption, alt=words))
@@ -112,11 +114,10 @@ def _describe_trade(study: StudyRecords, outcomes: Sequence[find.SiteOutcome]) -
     even = min(outcomes, key=lambda outcome: outcome.variance)
     cheap = min(outcomes, key=lambda outcome: outcome.received)
     return (
-        f"Accuracy against variance between sites, and against what a site receives. "
-        f"{name(best)} is most accurate with {fmean(best.accuracy):.2f} %; "
-        f"{name(even)} is most alike for all sites with a variance of "
-        f"{even.variance:.1f} percent²; {name(cheap)} receives least, "
-        f"{size(cheap.received)} a site."
+        "Accuracy against variance between sites, and against bytes received by a site. "
+        f"{name(best)} is most accurate with {fmean(best.accuracy):.2f} %; {name(even)} "
+        f"is most even across sites with a variance of {even.variance:.1f} percent²; "
+        f"{name(cheap)} receives least, {size(cheap.received)} per site."
     )
 
 
@@ -125,14 +126,14 @@ def _left_out(sites: list[str], is_flipped: bool) -> str:
     if not sites:
         return ""
     if not is_flipped:
-        return f" Not in the last scores, to which they told none: {join_some(sites)}."
+        return f" The last scores exclude {join_some(sites)}, which reported none."
     if len(sites) == 1:
-        return " One site with flipped labels is left out of all scores."
-    return f" The {len(sites)} sites with flipped labels are left out of all scores."
+        return " One site with flipped labels is excluded from all scores."
+    return f" The {len(sites)} sites with flipped labels are excluded from all scores."
 
 
 def pairs(study: StudyRecords, key: str) -> Blocks:
-    """Every method against the reference, site by site."""
+    """Return the section that compares every algorithm with the reference, site by site."""
     outcome = find.compare_sites(study)
     if not outcome:
         return []
@@ -161,20 +162,22 @@ def pairs(study: StudyRecords, key: str) -> Blocks:
         rows=rows,
     )
     text = (
-        "The same seed gives all methods the same sites, rows and first weights. Intervals are "
-        "percentiles of means over seeds and, within them, sites drawn again with replacement "
-        f"({find.DRAWS:,} draws)."
+        "Equal seeds give all algorithms the same sites, examples and initial weights. "
+        "Intervals are percentiles of means over seeds and sites, both resampled with "
+        f"replacement ({find.DRAWS:,} draws)."
     )
     if min(pair.seeds for pair in outcome) < ENOUGH_SEEDS:
         text += (
-            " So few seeds leave the spread between seeds badly known: the intervals are too "
-            "narrow."
+            " With few seeds, the variance between seeds is poorly estimated: the "
+            "intervals are too narrow."
         )
     return [table, Note(text)]
 
 
 def redundancy(study: StudyRecords, key: str) -> Blocks:
-    """How much of what sites asked for their collaborators had labeled already."""
+    """Return the section on similarity of selected examples to those that collaborators had
+    labeled.
+    """
     value = find.mean_redundancy(study)
     if not value:
         return []
@@ -183,13 +186,14 @@ def redundancy(study: StudyRecords, key: str) -> Blocks:
         cosine = spread_of(by_seed).text(3)
         rows.append([label_of(strategy, study.study), cosine, str(len(by_seed))])
     table = Table(
-        "Redundancy of what was picked",
+        "Redundancy of selected examples",
         header=[heading(study.study), "Cosine", "Seeds"],
         rows=rows,
     )
     text = (
-        "Mean over picks of the largest cosine to a labeled row of a collaborator, in the "
-        "features of the site's own average; lower is less alike. Only a simulation can look into "
-        "several sites at once."
+        "Mean over selected examples of the largest cosine similarity to a labeled "
+        "example of a collaborator, in the features of the site's own averaged model; "
+        "lower is less similar. This is only measured in simulations, which have access "
+        "to several sites at once."
     )
     return [table, Note(text)]

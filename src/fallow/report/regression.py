@@ -1,4 +1,4 @@
-"""The sections of a report about numbers to predict: errors by labels, costs, divergence."""
+"""Report sections on regression: errors by labels, costs, divergence."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MARK = " †"
 
 
 def warnings(study: StudyRecords) -> list[str]:
-    """Which runs diverged, and what to do about it; nothing when none did."""
+    """Return a warning about diverged runs with a remedy, or nothing."""
     diverged = find_diverged(study)
     solved = {
         strategy: diverged[strategy] for strategy in diverged if is_solved(study, strategy)
@@ -43,19 +43,19 @@ def warnings(study: StudyRecords) -> list[str]:
         penalized = {penalized_training(study.study, strategy) for strategy in solved}
         cures = join_words([f"training={cure}" for cure in sorted(penalized)], last="or")
         output.append(
-            f"Diverged: {_who(study, solved)}. Least squares on few labels leave directions of the "
-            f"features to chance. Buy more labels, or use {cures}."
+            f"Diverged: {_who(study, solved)}. With few labels, least squares leaves "
+            f"directions of the features undetermined. Buy more labels, or use {cures}."
         )
     return output
 
 
 def is_solved(study: StudyRecords, strategy: str) -> bool:
-    """Whether the models of a strategy are solved for and not trained step by step."""
+    """Return whether the models of a strategy are closed-form."""
     return "least-squares" in training_tags(study.study, strategy)
 
 
 def _who(study: StudyRecords, counts: Mapping[str, Mapping[int, int]]) -> str:
-    """``random (seeds 0 and 2, first in cycle 1)``, for each strategy."""
+    """Return text such as ``random (seeds 0 and 2, first in cycle 1)``, for each strategy."""
     output = []
     for strategy, cycle_of_seed in counts.items():
         word = "seeds"
@@ -72,7 +72,7 @@ def _who(study: StudyRecords, counts: Mapping[str, Mapping[int, int]]) -> str:
 
 
 def errors(study: StudyRecords, key: str) -> Blocks:
-    """Errors at a few checkpoints: cycle by cycle, and at equal numbers of labels."""
+    """Return errors at a few checkpoints: by cycle, and at equal numbers of labels."""
     cycles = checkpoints(study, COLUMNS)
     if not cycles:
         return []
@@ -83,13 +83,15 @@ def errors(study: StudyRecords, key: str) -> Blocks:
     text = "Mean ± standard deviation over seeds; lower is better."
     cells = [cell for row in tables[0].rows for cell in row]
     if any(cell.endswith(MARK) for cell in cells):
-        text += f"{MARK}: a seed has diverged there."
+        text += f"{MARK}: a seed has diverged at this point."
     return [*tables, Note(text)]
 
 
 def _by_cycle(study: StudyRecords, cycles: Sequence[int]) -> Table:
-    """All strategies at the same cycles; these are called by their labels where all strategies have
-    bought as many."""
+    """Return the errors of all strategies at the same cycles.
+
+    Columns are named by numbers of labels if all strategies have equal numbers.
+    """
     ranked = rank_strategies(study)
     rows = []
     for strategy in ranked:
@@ -120,7 +122,7 @@ def _spread(study: StudyRecords, scores: Mapping[int, float]) -> str:
 
 
 def _at_equal_labels(study: StudyRecords, cycles: Sequence[int]) -> Table:
-    """All strategies at the labels of the one that bought the fewest."""
+    """Return all strategies at the numbers of labels of the strategy with the fewest."""
     last = cycles[-1]
     by_strategy = [study.labels(strategy) for strategy in study.strategies]
     least = min(
@@ -136,7 +138,8 @@ def _at_equal_labels(study: StudyRecords, cycles: Sequence[int]) -> Table:
         rows.append([label_of(strategy, study.study), *errors_of_strategy])
     names = [f"{n:,.0f} labels" for n in columns]
     return Table(
-        "Error by labels bought, first labels among them (curves joined linearly)",
+        "Error by number of labels, including the initial labeled set (curves "
+        "interpolated linearly)",
         header=[heading(study.study), *names],
         rows=rows,
     )
@@ -146,7 +149,9 @@ def _at_equal_labels(study: StudyRecords, cycles: Sequence[int]) -> Table:
 
 
 def costs(study: StudyRecords, key: str) -> Blocks:
-    """The error at the end beside what crossed between server and sites to get there."""
+    """Return the final error and the communication between coordinator and sites until
+    then.
+    """
     shown = [q for q in rank_strategies(study) if study.final(q)]
     if not shown:
         return []
@@ -172,14 +177,15 @@ def costs(study: StudyRecords, key: str) -> Blocks:
     return [
         Table("At the last checkpoint, mean over seeds", header, rows),
         Note(
-            "Exchanges are round trips between the server and all sites: models, totals and orders "
-            "together. Bytes are of all sites. Over a network the exchanges cost seconds each."
+            "Exchanges are round trips between the coordinator and all sites: models, "
+            "aggregates and instructions together. Bytes are of all sites. Over a "
+            "network, each exchange costs seconds."
         ),
     ]
 
 
 def _exchanges(study: StudyRecords, strategy: str) -> list[float]:
-    """Round trips of a whole run, one number per seed whose records count them."""
+    """Return the number of round trips of a run for each seed whose records count them."""
     counts = []
     for cell in study.of(strategy):
         if not cell.records:

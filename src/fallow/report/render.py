@@ -15,10 +15,10 @@ from fallow.storage.plain import printable
 
 TEMPLATES = Path(__file__).parent / "templates"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""The page loads nothing: its style, figures and files stand in it."""
+"""The page loads no external resources: styles, figures and files are embedded."""
 
 LONG = 24
-"""Cells of more characters may break."""
+"""Cells with more characters may wrap."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Article:
-    """Article about one study or several; ``id`` is the prefix of all its ids."""
+    """Article about one or several studies; ``id`` is the prefix of all its ids."""
 
     id: str
     name: str

@@ -45,7 +45,7 @@ def _faint(study: StudyRecords) -> str:
     rest = len(study.strategies) - len(named_in_figures(study))
     if not rest:
         return ""
-    return f" The {rest} other strategies are gray; the table names them."
+    return f" The {rest} other strategies are gray; the table has their names."
 
 
 def curves(study: StudyRecords, key: str) -> Blocks:
@@ -57,23 +57,23 @@ def curves(study: StudyRecords, key: str) -> Blocks:
     if study.higher_is_better:
         better = "higher up"
     lines = (
-        "Lines are means over seeds, bands one standard deviation to each side"
-        f"{_whose_bands(study)}"
+        "Lines are means over seeds, bands are one standard deviation to each "
+        f"side{_whose_bands(study)}"
     )
     if study.bounds:
         lines += "; dashed lines are upper bounds"
-        # another training may well lie above them
+        # strategies with another training can exceed the bound
         if heading(study.study) == "Strategy" and trainings_differ(study.study):
             lines += f" of {usual_training(study.study)}"
     caption = (
-        f"A line {better} is better: it needs fewer labels for the same score. {lines}. Hover "
-        f"over a mark to read its value.{_faint(study)}"
+        f"Lines {better} are better: they need fewer labels for the same score. {lines}. "
+        f"Hover over a mark to read its value.{_faint(study)}"
     )
     return [show_figure(figure, f"{key}-curves", caption, alt=alt_text.curves(study))]
 
 
 def _whose_bands(study: StudyRecords) -> str:
-    """Which strategies have a band, where not all have one."""
+    """Describe which strategies have a band, if not all have one."""
     strategies = with_band(study)
     if strategies == study.strategies:
         return ""
@@ -84,7 +84,7 @@ def _whose_bands(study: StudyRecords) -> str:
 
 
 def _mark(row: Row, final: FinalTable) -> str:
-    """The CSS class of a row: the reference stands out, bounds stand apart."""
+    """Return the CSS class of a row, different for the reference and for bounds."""
     bounds = [item.strategy for item in final.rows if item.is_bound]
     if row.strategy in bounds[:1]:
         return "bound first"
@@ -122,7 +122,7 @@ def _final_scores(study: StudyRecords, final: FinalTable) -> Table:
 
 
 def _differences(study: StudyRecords, final: FinalTable, key: str) -> Block | None:
-    """Seed by seed, what the tests below are about."""
+    """Return the figure of differences by seed, which the tests below are about."""
     figure = draw.differences(study, final)
     if figure is None:
         return None
@@ -131,9 +131,9 @@ def _differences(study: StudyRecords, final: FinalTable, key: str) -> Block | No
     if study.higher_is_better:
         side = "right"
     caption = (
-        f"Each small dot is one seed: a strategy minus {reference} under the same seed. The diamond "
-        "is their mean, the bar its 95 % Student interval. Intervals that exclude zero "
-        f"are significant before correction. Further to the {side} is better."
+        f"Each small dot is the difference of a strategy to {reference} for one seed. The "
+        "diamond is the mean, the bar its 95 % Student interval. Intervals that exclude "
+        f"zero are significant before correction. Further to the {side} is better."
     )
     return show_figure(
         figure, f"{key}-differences", caption, alt=alt_text.differences(final)
@@ -184,8 +184,9 @@ def _signs(final: FinalTable) -> list[Block]:
         rows=rows,
     )
     text = (
-        f"{agreeing} of {len(result)} published signs hold here. A sign says nothing about "
-        "size, and a difference within chance has no reliable sign."
+        f"{agreeing} of {len(result)} published signs are reproduced. A sign does not "
+        "show the size of a difference, and the sign of a difference within chance is "
+        "unreliable."
     )
     return [table, Note(text)]
 
@@ -194,22 +195,24 @@ def _signs(final: FinalTable) -> list[Block]:
 
 
 def _by_rank(study: StudyRecords) -> list[ClassScores]:
-    """The accuracies by class, the best strategy first."""
+    """Return the accuracies by class, the best strategy first."""
     order = rank_strategies(study)
     return sorted(class_scores(study), key=lambda scored: order.index(scored.strategy))
 
 
 def classes(study: StudyRecords, key: str) -> Blocks:
-    """Per-class accuracy, and the gap between classes held evenly and unevenly."""
+    """Return accuracy by class, and the gap between evenly and unevenly distributed
+    classes.
+    """
     figure = draw.class_accuracy(study)
     if figure is None:
-        return [Note("The records have no accuracy per class.")]
+        return [Note("The records have no accuracy by class.")]
     others = ""
     if _faint(study):
         others = " Gray bars span the other strategies."
     caption = (
-        "Higher dots on the left mean a better accuracy on the classes that are hard to learn. "
-        f"One dot per class and strategy: last cycle, mean over seeds.{others}"
+        "Higher dots on the left mean a better accuracy on the classes that are hard to "
+        f"learn. One dot per class and strategy: last cycle, mean over seeds.{others}"
     )
     drawn = show_figure(figure, f"{key}-classes", caption, alt=alt_text.classes(study))
     rows = [_gap(study, scored) for scored in _by_rank(study) if scored.halves]
@@ -221,16 +224,17 @@ def classes(study: StudyRecords, key: str) -> Blocks:
         rows=rows,
     )
     note = (
-        "High-variance classes are the half whose shares differ most between the sites of the "
-        "seed's own partition (population spread of the shares; of an odd number the middle "
-        "class counts for neither; equal spreads go by class number). A gap near 0 treats "
-        "both halves alike."
+        "High-variance classes are the half of the classes whose shares differ most "
+        "between sites in the partition of the seed (population standard deviation of "
+        "the shares). For an odd number of classes, the middle class is in neither half; "
+        "ties are ordered by class number. A gap near 0 means that both halves are "
+        "learned equally well."
     )
     return [drawn, table, Note(note)]
 
 
 def _gap(study: StudyRecords, scored: ClassScores) -> list[str]:
-    """The row of one strategy: both halves and their gap, in per cent."""
+    """Return the row of one strategy: both halves and their gap, in per cent."""
     low = [100 * half.low for half in scored.halves]
     high = [100 * half.high for half in scored.halves]
     gap = [100 * half.gap for half in scored.halves]
@@ -243,15 +247,16 @@ def partition(study: StudyRecords, key: str) -> Blocks:
     parts = study.partitions
     figure = draw.partition_map(study)
     if figure is None or not parts:
-        return [Note("No run has written its partition yet.")]
+        return [Note("No run has recorded its partition yet.")]
     first = min(parts)
     kl = spread_of([part.kl for part in parts.values()]).text()
     variation = fmean(part.variation for part in parts.values())
     absent = fmean(chain.from_iterable(part.absent for part in parts.values()))
     caption = (
-        f"Dark cells show the sites that hold a class; pale cells lack it. This is the partition "
-        f"of seed {first}. Over {count_noun(len(parts), 'seed')}, a site's classes differ from the "
-        f"pooled ones by KL = {kl} nats (total variation {variation:.2f}), and a site lacks "
+        "Dark cells show sites with many examples of a class; pale cells show sites "
+        f"without it. This is the partition of seed {first}. Over "
+        f"{count_noun(len(parts), 'seed')}, a site's classes differ from the pooled ones "
+        f"by KL = {kl} nats (total variation {variation:.2f}), and a site lacks "
         f"{absent:.1f} of {len(parts[first].classes)} classes on average."
     )
     words = alt_text.partition(parts[first])
@@ -273,7 +278,7 @@ LABELS: dict[str, tuple[labels.Value, int]] = {
 
 
 def _labels_table(study: StudyRecords) -> list[Block]:
-    """How even the labels are at the end, and whether that went with the score."""
+    """Return the final balance of the labels, and its correlation with the score."""
     rows = []
     for strategy in rank_strategies(study):
         means = _last_balance(study, strategy)
@@ -282,16 +287,18 @@ def _labels_table(study: StudyRecords) -> list[Block]:
     if not rows:
         return []
     text = (
-        "Mean over seeds. Entropy (1 is even) and Gini (0 is even) are of all labels together; KL "
-        "and total variation are of each site's labels from all, mean over sites; empty cells are "
-        "pairs of site and class without a label."
+        "Mean over seeds. Entropy (1 is even) and Gini (0 is even) are of all labels "
+        "together. KL and total variation compare each site's labels with all labels, "
+        "mean over sites. Empty cells are pairs of site and class without a label."
     )
     table = Table("Labels at the end", header=[heading(study.study), *LABELS], rows=rows)
     return [table, Note(f"{text} {_goes_with(study)}".strip())]
 
 
 def _last_balance(study: StudyRecords, strategy: str) -> list[str]:
-    """Each number of `LABELS` in the last cycle, mean over seeds; empty where one is missing."""
+    """Return each number of `LABELS` in the last cycle, mean over seeds; "" if one is
+    missing.
+    """
     last = study.last_cycle(strategy)
     if last is None:
         return []
@@ -305,7 +312,7 @@ def _last_balance(study: StudyRecords, strategy: str) -> list[str]:
 
 
 def _goes_with(study: StudyRecords) -> str:
-    """Whether strategies that bought more of the rarer classes ended better, in a sentence."""
+    """Describe the correlation of rare classes among the labels with the final score."""
     result = labels.minority_and_score(study)
     if result is None:
         return ""
@@ -313,20 +320,21 @@ def _goes_with(study: StudyRecords) -> str:
     if len(result.by_seed) > 1:
         within = f"; within a seed {spread_of(result.by_seed).text()}"
     return (
-        f"Over the {result.strategies} strategies the share of the rarer classes and the final "
-        f"score correlate by r = {result.pearson:.2f} (ranks: {result.spearman:.2f}{within})."
+        f"Over the {result.strategies} strategies, the share of the rarer classes and the "
+        f"final score correlate with r = {result.pearson:.2f} (ranks: "
+        f"{result.spearman:.2f}{within})."
     ).replace("-", "−")
 
 
 def balance(study: StudyRecords, key: str) -> Blocks:
-    """Balance of what was labeled."""
+    """Return the section on the balance of the labels."""
     figure: Drawing | None = cycles.label_balance(study)
     if figure is None:
-        return [Note("The records have no labeled counts per class.")]
+        return [Note("The records have no number of labels by class.")]
     caption = (
-        "Left: the share of the rarer half of the classes among all labels; higher is more "
-        "even, and 50 % is even for an even number of classes. Right: how far a site's "
-        "labeled classes are from all labeled classes; lower is more alike."
+        "Left: the share of the rarer half of the classes among all labels; higher is "
+        "more even, and 50 % is even for an even number of classes. Right: distance of a "
+        "site's labeled classes from all labeled classes; lower is more similar."
     )
     words = alt_text.balance(study)
     drawn = show_figure(figure, f"{key}-balance", caption, alt=words)

@@ -10,22 +10,24 @@ from typing import TYPE_CHECKING
 from fallow.recipes.papers import Paper
 from fallow.study.records import StudyRecords
 
-if TYPE_CHECKING:  # blocks draw, and who lists recipes need not load what draws
+if (
+    TYPE_CHECKING
+):  # imported late, because listing configurations does not need blocks that draw
     from fallow.report.blocks import Blocks
 
 
 class Place(IntEnum):
     """Position of a section; sections with equal position keep their order, papers last."""
 
-    STATE = 0  # how a run at real sites stands
+    STATE = 0  # state of a run at real sites
     CURVES = 10
     SCORES = 20
     SITES = 30  # one model per site
-    ERRORS = 40  # numbers to predict
+    ERRORS = 40  # regression
     COSTS = 50
     CLASSES = 60
-    FINDINGS = 70  # pairs that differ in one thing, and what papers conclude
-    RUN = 80  # what left the sites, and how it was run
+    FINDINGS = 70  # pairs that differ in one setting, and findings of papers
+    RUN = 80  # disclosures, costs and settings of the run
 
 
 def always(study: StudyRecords) -> bool:
@@ -62,7 +64,7 @@ def no_study(studies: Sequence[StudyRecords]) -> Sequence[StudyRecords]:
 class Across:
     """Section of the article about several studies, possibly empty.
 
-    ``replaces`` names a section that studies returned by ``covers`` need not repeat.
+    ``replaces`` names a section that is omitted for the studies returned by ``covers``.
     """
 
     render: Callable[[Sequence[StudyRecords], str], Sequence[tuple[str, Blocks]]]

@@ -1,4 +1,4 @@
-"""Several studies in one table: strategies down, studies across."""
+"""Several studies in one table, with strategies as rows and studies as columns."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class StudyColumn:
 
     @property
     def rows(self) -> dict[str, Row]:
-        """Label -> row; upper bounds under their own names."""
+        """Return label -> row, with separate names for upper bounds."""
         return {row.label: row for row in self.final.rows if row.score}
 
     @property
     def best(self) -> str | None:
-        """The strategy with the best mean."""
+        """Return the strategy with the best mean."""
         for row in self.final.rows:  # the best first
             if row.score and not row.is_bound:
                 return row.label
@@ -38,7 +38,9 @@ class StudyColumn:
 
 
 def side_by_side(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Blocks]]:
-    """One table for the studies that measure the same, of the strategies that two or more share."""
+    """Return a table of studies with the same measure, for strategies that two or more
+    share.
+    """
     columns = []
     for name, study in zip(names_of(studies), studies, strict=True):
         columns.append(StudyColumn(name, study, final_table(study)))
@@ -52,7 +54,7 @@ def side_by_side(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, B
 
 
 def _score_tables(columns: Sequence[StudyColumn]) -> Blocks:
-    """The scores of the strategies that two columns or more share, and their differences."""
+    """Return the scores of strategies in two or more columns, and their differences."""
     shared = _shared_labels(columns)
     if not shared:
         return []
@@ -70,14 +72,14 @@ def _score_tables(columns: Sequence[StudyColumn]) -> Blocks:
     )
     gaps = _differences(columns, shared, names)
     stars = (
-        "* marks the best mean of a study; one without it is led by a strategy that stands in no "
-        "other."
+        "* marks the best mean of a study; a study without a mark is led by a strategy "
+        "that is in no other study."
     )
     return [scores, Note(stars), *gaps]
 
 
 def _shared_labels(columns: Sequence[StudyColumn]) -> list[str]:
-    """The strategies that two studies or more have, the best first by mean rank; bounds last."""
+    """Return strategies of two or more studies, the best first by mean rank, then bounds."""
     ranks: dict[str, list[int]] = {}
     bounds = set()
     for column in columns:
@@ -106,7 +108,7 @@ def _score(column: StudyColumn, label: str) -> str:
 def _differences(
     columns: Sequence[StudyColumn], shared: Sequence[str], names: Sequence[str]
 ) -> Blocks:
-    """Each study's differences to its own reference; nothing where none is tested."""
+    """Return each study's differences to its own reference, or nothing without tests."""
     rows = []
     for label in shared:
         cells = [_difference(column, label) for column in columns]
@@ -114,7 +116,7 @@ def _differences(
             rows.append([label, *cells])
     if not rows:
         return []
-    references: dict[str, None] = {}  # their labels, each once
+    references: dict[str, None] = {}  # distinct labels
     for column in columns:
         reference = column.final.row(column.final.reference or "")
         if reference is not None:
@@ -124,7 +126,10 @@ def _differences(
         header=["Strategy", *names],
         rows=rows,
     )
-    text = f"References: {', '.join(references)}. ≈ marks what chance explains (Holm p above 0.05)."
+    text = (
+        f"References: {', '.join(references)}. ≈ marks differences within chance (Holm p "
+        "above 0.05)."
+    )
     return [table, Note(text)]
 
 

@@ -13,10 +13,11 @@ MOST = 2
 
 
 def names_of(studies: Sequence[StudyRecords]) -> list[str]:
-    """One name for each study, no two alike.
+    """Return a unique name for each study.
 
-    Of studies that share one, each is called by the settings in which they differ; those that
-    differ in none, or in too many, are numbered.
+    Studies with equal names are named by the settings in which they differ.  They are
+    numbered if they
+    differ in none, or in too many.
     """
     names = []
     for study in studies:
@@ -34,8 +35,10 @@ def names_of(studies: Sequence[StudyRecords]) -> list[str]:
 
 
 def _difference(study: StudyManifest, alike: Sequence[StudyManifest]) -> str:
-    """``, partition.alpha=0.1``: what sets a study apart from others of its name; empty where nothing
-    or too much does."""
+    """Return the settings that distinguish a study, such as ``, partition.alpha=0.1``.
+
+    Return "" if there are none or too many.
+    """
     settings = [_settings(other) for other in alike]
     keys: dict[str, None] = {}  # a set that keeps its order
     for of_study in settings:

@@ -1,9 +1,4 @@
-"""Ways to write a final table: CSV, Markdown, LaTeX, and the terminal.
-
->>> from fallow.report.tables import FinalTable, to_markdown
->>> print(to_markdown(FinalTable("tiny", "accuracy", None, (), "No test.")).splitlines()[0])
-| Strategy | Final accuracy, % | Seeds |
-"""
+"""Output formats of a final table: CSV, Markdown, LaTeX, and the terminal."""
 
 from __future__ import annotations
 
@@ -76,7 +71,7 @@ TEST_COLUMNS = (
 
 
 def _test_numbers(test: Comparison | None) -> dict[str, float | None]:
-    """A comparison by column; None where it has no such number."""
+    """Return a comparison by column, with None for missing numbers."""
     numbers: dict[str, float | None] = dict.fromkeys(TEST_COLUMNS)
     if test is None:
         return numbers
@@ -114,7 +109,7 @@ def _mean_and_sd(spread: Spread | None) -> tuple[float | None, float | None]:
 
 
 def _numbers(row: Row, reference: str | None) -> dict[str, object]:
-    """Everything the table knows of one strategy, one value a column."""
+    """Return all numbers of one strategy, one value per column."""
     mean, sd = _mean_and_sd(row.score)
     area, area_sd = _mean_and_sd(row.area)
     published, published_sd = _mean_and_sd(row.published)
@@ -137,8 +132,10 @@ def _numbers(row: Row, reference: str | None) -> dict[str, object]:
 
 
 def to_frame(table: FinalTable) -> pd.DataFrame:
-    """The table as a data frame: a row for each strategy and bound, every number in a column of its
-    own, missing where there is none."""
+    """Return the table as a data frame.
+
+    Each strategy and bound is a row, and each number has its own column.
+    """
     import pandas as pd
 
     nothing = Row(
@@ -159,16 +156,18 @@ def to_frame(table: FinalTable) -> pd.DataFrame:
 
 
 def to_csv(table: FinalTable) -> str:
-    """The table as CSV, every number in its own column; empty where there is none."""
+    """Return the table as CSV, with one number per column; missing numbers are empty."""
     frame = to_frame(table)
     for name in frame.columns:
         if frame[name].dtype == object or str(frame[name].dtype) == "str":
-            frame[name] = frame[name].map(cell)  # no text is a formula of a spreadsheet
+            frame[name] = frame[name].map(
+                cell
+            )  # texts must not become formulas of a spreadsheet
     return str(frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
 
 
 def to_markdown(table: FinalTable) -> str:
-    """The table as Markdown with its notes below; numbers are right-aligned."""
+    """Return the table as Markdown with its notes below; numbers are right-aligned."""
     shown = columns(table)
     rule = "|---|" + "---:|" * (len(shown) - 1)  # names to the left, numbers to the right
     heads = [markdown_cell(name) for name in shown]
@@ -203,18 +202,18 @@ _TEX = {
 
 
 def _tex(text: str) -> str:
-    """Escape for LaTeX; the sign of a number becomes a mathematical one."""
+    """Escape text for LaTeX; the sign of a number becomes a mathematical one."""
     escaped = "".join(_TEX.get(ch, ch) for ch in one_line(text))
     return re.sub(r"(?<![\w-])([+-])(?=\d)", r"$\1$", escaped)
 
 
 def to_latex(table: FinalTable) -> str:
-    """The table as a LaTeX ``table`` (package booktabs), bounds below a rule."""
+    """Return the table as a LaTeX ``table`` (package booktabs), bounds below a rule."""
     import pandas as pd
 
     frame = pd.DataFrame(columns(table)).map(_tex)
     for at, row in enumerate(table.rows):
-        if row.is_bound:  # the first of them: a rule above
+        if row.is_bound:  # a rule above the first bound
             frame.iloc[at, 0] = f"\\midrule\n{frame.iloc[at, 0]}"
             break
     styled = frame.style.hide(axis="index").format_index(_tex, axis="columns")
@@ -238,14 +237,14 @@ WIDE = (
     AREA_MINUS,
     AREA_P,
 )
-"""Columns for which a terminal has no room."""
+"""Columns that do not fit a terminal."""
 
 
 def to_rich(table: FinalTable) -> Table:
-    """The table for a rich console: the reference in bold, bounds dimmed.
+    """Return the table for a rich console: the reference in bold, bounds dimmed.
 
-    Columns that do not fit 80 characters are left to the page and to the other forms;
-    ``footnotes(table, WIDE)`` are the notes about the others.
+    Columns that do not fit 80 characters are only in the page and in the other formats;
+    ``footnotes(table, WIDE)`` are the notes on the displayed ones.
     """
     from rich.table import Table
     from rich.text import Text
@@ -253,7 +252,7 @@ def to_rich(table: FinalTable) -> Table:
     shown = {name: cells for name, cells in columns(table).items() if name not in WIDE}
     styles = {"bound": "dim", "reference": "bold", "strategy": ""}
     rich_table = Table(title=Text(one_line(table.title)))
-    justify: Literal["left", "right"] = "left"  # the name; numbers stand to the right
+    justify: Literal["left", "right"] = "left"  # the name; numbers are right-aligned
     for name in shown:
         rich_table.add_column(Text(one_line(name)), justify=justify, overflow="fold")
         justify = "right"

@@ -16,8 +16,11 @@ from fallow.training.exact_head import ExactHead
 
 
 def describe_waiting(study: StudyRecords, least: int = MIN_NEW_LABELS) -> str | None:
-    """In how many training phases statistics would have been those of an earlier one, in a sentence;
-    None where no algorithm of the study waits for new labels, or the study has a minimum."""
+    """Describe how often statistics would have been those of an earlier training phase.
+
+    Return None if no algorithm of the study waits for new labels, or if the study has a
+    minimum.
+    """
     n_phases = 0
     n_former = 0
     whose = "at a site"
@@ -33,15 +36,18 @@ def describe_waiting(study: StudyRecords, least: int = MIN_NEW_LABELS) -> str | 
     if not n_phases:
         return None
     return (
-        "Here exact statistics of labeled examples changed with every label. Real sites contribute new "
-        f"ones only after {least} new labels {whose} (privacy.min_new_labels): with that, "
-        f"{n_former} of {n_phases} contributions of all runs would have been former ones, without "
-        "the newest labels. What that costs in accuracy is found by setting it."
+        "In this study, exact statistics of labeled examples changed with every label. "
+        "With the default of real sites (privacy.min_new_labels), they change only after "
+        f"{least} new labels {whose}: then {n_former} of {n_phases} contributions of all "
+        "runs would have been earlier ones, without the newest labels. Set it to measure "
+        "the effect on accuracy."
     )
 
 
 def _find_recipe(study: StudyRecords, strategy: str) -> Recipe | None:
-    """The settings of a strategy; None where they cannot be read, as those of an upper bound."""
+    """Return the settings of a strategy, or None if they cannot be read, as for an upper
+    bound.
+    """
     try:
         return variant(recipe_from(dict(study.study.recipe)), strategy)
     except (ValueError, TypeError):
@@ -49,7 +55,9 @@ def _find_recipe(study: StudyRecords, strategy: str) -> Recipe | None:
 
 
 def _has_waiting(recipe: Recipe) -> bool:
-    """Whether exact statistics of labeled examples leave sites.  Nothing of others is imported."""
+    """Return whether exact statistics of labeled examples leave sites, without importing
+    user code.
+    """
     if recipe.privacy.epsilon is not None:
         return False
     training = contract_of_training(recipe.training.name)
@@ -64,8 +72,11 @@ def _has_waiting(recipe: Recipe) -> bool:
 
 
 def _compare_phases(cell: RunRecords, least: int, *, together: bool) -> Iterator[bool]:
-    """For each contribution of a run, of a site or of all ``together``, whether it would have been a
-    former one although there are new labels."""
+    """Return for each contribution whether it would have been an earlier one despite new
+    labels.
+
+    A contribution is of a site, or of all sites ``together``.
+    """
     contributed: dict[SiteId, int] = {}
     for labels in _count_labels(cell).values():
         counts: Mapping[SiteId, int] = labels
@@ -79,7 +90,7 @@ def _compare_phases(cell: RunRecords, least: int, *, together: bool) -> Iterator
 
 
 def _count_labels(cell: RunRecords) -> dict[int, dict[SiteId, int]]:
-    """Labels that train by cycle and site."""
+    """Return the number of training labels by cycle and site."""
     labels: dict[int, dict[SiteId, int]] = {}
     for record in cell.records:
         counts = record.get("labeled_per_site") or {}

@@ -24,7 +24,7 @@ def _gap(table: FinalTable, points: float) -> str:
 
 
 def leader(table: FinalTable) -> tuple[Row, Spread] | None:
-    """The strategy with the best mean, and its score; of equals the first."""
+    """Return the strategy with the best mean, the first one in a tie, and its score."""
     rows = [(row, row.score) for row in table.rows if row.score and not row.is_bound]
     if not rows:
         return None
@@ -53,14 +53,14 @@ def _standing(table: FinalTable, top: Row, score: Spread) -> str:
 
 
 def _is_worse(table: FinalTable, c: Comparison) -> bool:
-    """Whether the query of a comparison scored worse than the reference."""
+    """Return whether the strategy of a comparison scored worse than the reference."""
     if table.measure == "accuracy":
         return c.difference < 0
     return c.difference > 0
 
 
 def _side(table: FinalTable, c: Comparison) -> str:
-    """Where the reference stands to the query of a comparison."""
+    """Return whether the reference is better or worse than the strategy of a comparison."""
     if not c.is_distinct:
         return "not told apart from"
     if _is_worse(table, c):
@@ -80,25 +80,23 @@ def _verdicts(table: FinalTable, tests: Sequence[Comparison]) -> list[str]:
     sentences = []
     if decided:
         sentences.append(
-            f"{reference} is distinguishably {' and '.join(decided)} (exact Wilcoxon after Holm, "
-            f"p ≤ {LEVEL})."
+            f"{reference} is significantly {' and '.join(decided)} (exact Wilcoxon after "
+            f"Holm, p ≤ {LEVEL})."
         )
     if not undecided or not all(test.can_tell for test in tests):
         return sentences
     if decided:
-        sentences.append(
-            f"Its difference to {join_some(undecided)} is within what chance explains."
-        )
+        sentences.append(f"Its difference to {join_some(undecided)} is not significant.")
     else:
         sentences.append(
-            f"No difference is distinguishable from chance: {reference} cannot be "
-            f"told apart from {join_some(undecided)}."
+            f"No difference is significant: {reference} cannot be distinguished from "
+            f"{join_some(undecided)}."
         )
     return sentences
 
 
 def _about_random(table: FinalTable, top: Row, tests: Sequence[Comparison]) -> str:
-    """Whether choosing was worth it: random is the bar that a query has to clear."""
+    """Compare the best strategy with random sampling, the baseline of every query strategy."""
     chance = table.row("random")
     if chance is None or chance.score is None:
         return ""
@@ -125,15 +123,15 @@ def _degenerate(study: StudyRecords, table: FinalTable) -> list[str]:
         runs = count_noun(sum(len(seeds) for seeds in one_class.values()), "run")
         names = join_some([labels[strategy] for strategy in one_class])
         sentences.append(
-            f"{runs} of {names} ended with a model that predicts one class only. These scores do "
-            "not compare strategies."
+            f"{runs} of {names} ended with a model that predicts only one class. These "
+            "scores do not compare strategies."
         )
     equals = find_equals(study)
     groups: dict[str, list[str]] = {}
     for strategy, first in equals.items():
         groups.setdefault(first, [labels[first]]).append(labels[strategy])
     for group in groups.values():
-        sentences.append(f"The scores of {join_some(group)} agree to the last digit.")
+        sentences.append(f"The scores of {join_some(group)} are identical.")
     return sentences
 
 
@@ -142,12 +140,12 @@ def _why_no_score(study: StudyRecords) -> str:
     records = [record for cell in study.cells for record in cell.records]
     scores = [record.get(study.measure) for record in records]
     if scores and not any(score is not None for score in scores):
-        return "There is no score: no site has rows to test models on, or too few of them."
+        return "There is no score: no site has test examples, or there are too few of them."
     return "No run has a final score yet."
 
 
 def summary(study: StudyRecords, table: FinalTable) -> str:
-    """The study in a few honest sentences."""
+    """Summarize the study in a few sentences."""
     result = leader(table)
     if result is None:
         return _why_no_score(study)
@@ -161,7 +159,7 @@ def summary(study: StudyRecords, table: FinalTable) -> str:
     absent = left_out(study)
     if absent and not study.study.recipe.get("flip"):
         sentences.append(
-            f"Last scores are without {join_some(absent)}, which reported none."
+            f"The last scores exclude {join_some(absent)}, which reported none."
         )
     if tests:
         sentences += _verdicts(table, tests)
@@ -177,16 +175,16 @@ def summary(study: StudyRecords, table: FinalTable) -> str:
 
 
 def best_of_each_training(study: StudyRecords, table: FinalTable) -> str:
-    """How good the best strategy of each training method is, and the bound on all labels, in one
-    sentence; "" where there is no score, and for errors.
+    """Describe the best strategy of each training algorithm, and the bound with all labels.
 
-    Training methods stand in the order of what was measured.
+    Return "" without scores, and for errors.  Training algorithms are in the order of the
+    study.
     """
     described = study.study
     ranked = [row for row in table.rows if row.score and not row.is_bound]  # the best first
     if not ranked or table.measure != "accuracy":
         return ""
-    best: dict[str, str] = {}  # by training method
+    best: dict[str, str] = {}  # by training algorithm
     for row in ranked:
         training = training_of(described, row.strategy)
         if row.score and training not in best:
@@ -204,9 +202,10 @@ def best_of_each_training(study: StudyRecords, table: FinalTable) -> str:
 
 
 def describe_labels_to(study: StudyRecords, table: FinalTable, target: float) -> str:
-    """How many labels each strategy takes to an accuracy, in one sentence, the fewest first.
+    """Describe the number of labels that each strategy needs to reach an accuracy, the
+    fewest first.
 
-    Mean accuracies are interpolated linearly between cycles.  "" for errors.
+    Mean accuracies are interpolated linearly between cycles.  Return "" for errors.
     """
     if table.measure != "accuracy":
         return ""
@@ -236,11 +235,11 @@ def describe_labels_to(study: StudyRecords, table: FinalTable, target: float) ->
 
 
 def _too_few(tests: Sequence[Comparison]) -> list[str]:
-    """Why no order is claimed, where the seeds are too few to tell one."""
+    """Explain that no order is claimed because there are too few seeds."""
     few = [test for test in tests if not test.can_tell]
     if not few:
         return []
     return [
-        f"With {few[0].pairs} paired seeds the exact test cannot reach p = {LEVEL} "
-        f"over {count_noun(len(tests), 'comparison')}, so no order is claimed."
+        f"With {few[0].pairs} paired seeds, the exact test cannot reach p = {LEVEL} over "
+        f"{count_noun(len(tests), 'comparison')}, so no order is claimed."
     ]

@@ -36,11 +36,11 @@ def test_a_model_that_predicts_one_class_is_flagged_in_table_sentence_and_page(
     table = tables.final_table(study)
     assert "random (one class)" in tables.columns(table)["Strategy"]
     assert summary(study, table).startswith(
-        "1 run of random ended with a model that predicts one class only"
+        "1 run of random ended with a model that predicts only one class"
     )
     page = write_report([study_dir]).read_text()
     assert (
-        "One class: at least one seed ends with a model that gives every test row" in page
+        "One class: for at least one seed, the final model predicts the same class" in page
     )
 
 
@@ -68,8 +68,8 @@ def test_a_study_below_the_majority_class_is_flagged_in_table_sentence_and_page(
     rewrite(study_dir, lambda *_: {"majority": 0.999})
     study = read_study(study_dir)
     sentence = (
-        "No strategy beats predicting the majority class (99.9 %): training, not selection, is "
-        "the problem."
+        "No strategy beats predicting the majority class (99.9 %): the training is the "
+        "problem, not the selection."
     )
     assert describe_baseline(study) == sentence
     table = tables.final_table(study)
@@ -90,8 +90,8 @@ def test_a_training_loss_that_still_falls_is_flagged(
     study = read_study(study_dir)
     notes = " ".join(tables.footnotes(tables.final_table(study)))
     has_note = (
-        "Training has not converged: the training loss of all strategies still falls by 2 % of "
-        "its start a round; raise rounds, epochs or lr."
+        "Training has not converged: the training loss of all strategies still decreases by 2 % "
+        "of its initial value per round; raise rounds, epochs or lr."
     ) in notes
     assert has_note == is_flagged == bool(describe_convergence(study))
 
@@ -111,10 +111,10 @@ def test_strategies_that_agree_in_every_score_are_flagged(
     assert find_equals(study) == {"entropy": "random"}
     table = tables.final_table(study)
     assert "entropy (same as random)" in tables.columns(table)["Strategy"]
-    assert "The scores of random and entropy agree to the last digit." in summary(
-        study, table
+    assert "The scores of random and entropy are identical." in summary(study, table)
+    assert "Same as: both strategies have identical scores" in " ".join(
+        tables.footnotes(table)
     )
-    assert "Same as: all scores" in " ".join(tables.footnotes(table))
 
 
 def test_strategies_that_agree_before_anything_is_chosen_alone_are_not(

@@ -1,1 +1,1 @@
-"""The figures of a report, made from records: a house style, and one file per kind of figure."""
+"""Figures of a report, drawn from records, with one module per kind of figure."""

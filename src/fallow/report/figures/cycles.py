@@ -1,4 +1,4 @@
-"""Figures over cycles: how even the labels are, and how classes were routed."""
+"""Figures over cycles: balance of the labels, and routing of classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from fallow.study.records import StudyRecords
 
 @mpl.rc_context(STYLE)
 def label_balance(study: StudyRecords) -> Figure | None:
-    """Minority share of all labels, and KL of sites' labels to all labels, over labeled share."""
+    """Plot the share of rare classes and the KL of sites' labels to all labels over the
+    labeled share.
+    """
     figure, panels = new_figure(3.1, columns=2)
     look = looks(study)
     bands = with_band(study)
@@ -46,6 +48,6 @@ def label_balance(study: StudyRecords) -> Figure | None:
     if not drawn:
         return None
     panels[0].set_title("Share of the rarer classes, %")
-    panels[1].set_title("Sites' labels against all, KL (nats)")
+    panels[1].set_title("KL of sites' labels to all labels (nats)")
     key_above(figure, study, drawn)
     return figure

@@ -41,7 +41,7 @@ def draw_forecast(
     if target is not None:
         (level,) = _scores(forecast, [_error_of(forecast, target)])
         axes.axhline(level, color=FAINT, linewidth=0.8, linestyle="--")
-    axes.set_xlabel("Labels bought, first labels among them")
+    axes.set_xlabel("Number of labels, including the initial labeled set")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     title = "Test error (MSE)"
     if forecast.higher_is_better:
@@ -57,7 +57,7 @@ def _error_of(forecast: Forecast, score: float) -> float:
 
 
 def _scores(forecast: Forecast, errors: list[float]) -> list[float]:
-    """Errors as they are shown: accuracies in per cent."""
+    """Return scores as they are displayed: accuracies in per cent."""
     if not forecast.higher_is_better:
         return errors
     return [100 * (1 - error) for error in errors]

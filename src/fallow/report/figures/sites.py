@@ -1,4 +1,6 @@
-"""The figures of studies with one model per site: accuracy over rounds, how even, at what cost."""
+"""Figures of studies with personalized models: accuracy over rounds, variance between
+sites, cost.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ MEGABYTE = 1e6
 
 @mpl.rc_context(STYLE)
 def rounds(study: StudyRecords) -> Figure | None:
-    """Accuracy after every round that was scored."""
+    """Plot the accuracy after every round that was scored."""
     look = looks(study)
     bands = with_band(study)
     lines = {}
@@ -63,7 +65,9 @@ def rounds(study: StudyRecords) -> Figure | None:
 
 @mpl.rc_context(STYLE)
 def trade(study: StudyRecords, outcomes: Sequence[SiteOutcome]) -> Figure:
-    """Accuracy against the variance between sites, and against what a site receives."""
+    """Plot accuracy against the variance between sites, and against the bytes received by a
+    site.
+    """
     figure, (left, right) = new_figure(3.4, columns=2)
     for outcome in outcomes:
         _draw_dot(left, study, outcome, outcome.variance)
@@ -78,11 +82,13 @@ def trade(study: StudyRecords, outcomes: Sequence[SiteOutcome]) -> Figure:
 
 
 def _fit_megabytes(axes: Axes, megabytes: Sequence[float]) -> None:
-    """A scale that is logarithmic where some receive more than ten times as much as others."""
+    """Use a logarithmic scale if some strategies receive more than ten times as much as
+    others.
+    """
     sent = [amount for amount in megabytes if amount > 0]
     if not sent or max(sent) <= 10 * min(sent):
         return
-    straight = 10 * min(sent)  # from zero up to there
+    straight = 10 * min(sent)  # linear from zero to the smallest value
     axes.set_xscale("symlog", linthresh=straight)
     ticks = SymmetricalLogLocator(base=10, linthresh=straight, subs=[1.0, 2.0, 5.0])
     axes.xaxis.set_major_locator(ticks)
@@ -91,7 +97,7 @@ def _fit_megabytes(axes: Axes, megabytes: Sequence[float]) -> None:
 
 
 def _draw_dot(axes: Axes, study: StudyRecords, outcome: SiteOutcome, x: float) -> None:
-    """One strategy, with one standard deviation over seeds to each side."""
+    """Draw one strategy, with one standard deviation over seeds to each side."""
     look = looks(study)[outcome.strategy]
     mean, sd = mean_sd(outcome.accuracy)
     name = label_of(outcome.strategy, study.study)

@@ -1,4 +1,4 @@
-"""The figures of a study's outcome: learning curves, accuracy by class, partition.
+"""Figures of results: learning curves, accuracy by class, partition.
 
 Each function takes records and returns a figure, or ``None`` when the records do not have it.
 """
@@ -39,39 +39,46 @@ _HEAT = LinearSegmentedColormap.from_list(
     "fallow", ["#f3f6fa", "#8fb8d9", "#0b5a94", "#06304f"]
 )
 _NAMED_CLASSES = 12
-"""Up to this many classes are named in a figure; more are numbered sparsely."""
+"""Maximum number of classes that are named in a figure. More classes are numbered sparsely."""
 
 
 WIDTH = 0.62
-"""How much of the room of a class the dots of the strategies take."""
+"""Share of the width of a class that the dots of the strategies take."""
 
 APART = 0.16
-"""How far above and below the middle of its row a strategy's dots and its interval stand."""
+"""Distance of the dots and the interval of a strategy from the middle of its row."""
 
 _DECADE = 10.0
-"""Errors that span more than this are drawn on a logarithmic axis."""
+"""Errors with a larger range are drawn on a logarithmic axis."""
 
 
 def _title_scores(study: StudyRecords) -> str:
-    """The title of an axis of scores."""
+    """Return the title of an axis of scores."""
     if study.measure == "accuracy":
         return "Test accuracy, %"
     if study.is_scaled:
-        return "Test error (MSE; 1: the variance of the targets)"
+        return "Test error (MSE; 1 is the variance of the targets)"
     return "Test error (MSE)"
 
 
 def _labels_axis(study: StudyRecords, strategy: str) -> dict[int, float]:
-    """Cycle -> place on the axis: labeled share in per cent, or for errors the labels bought."""
+    """Return the position of each cycle on the axis: labeled share in per cent, or for
+    errors the number
+    of labels.
+    """
     if study.measure != "accuracy":
         return study.labels(strategy)
     return {cycle: 100 * share for cycle, share in study.fractions(strategy).items()}
 
 
 def _fit_errors(axes: Axes, study: StudyRecords) -> None:
-    """Axes for errors: numbers of labels, and a scale that is logarithmic over more than a decade
-    and leaves diverged errors out."""
-    axes.set_xlabel("Labels bought, first labels among them")
+    """Set up the axes for errors.
+
+    The x axis shows numbers of labels.  The y axis is logarithmic over more than a decade,
+    and leaves
+    out diverged errors.
+    """
+    axes.set_xlabel("Number of labels, including the initial labeled set")
     axes.xaxis.set_major_formatter(lambda labels, _: f"{labels:,.0f}")
     errors = _mean_errors(study)
     usable = errors
@@ -89,7 +96,7 @@ def _fit_errors(axes: Axes, study: StudyRecords) -> None:
 
 
 def _mean_errors(study: StudyRecords) -> list[float]:
-    """Every mean over seeds that the figure of learning curves shows."""
+    """Return all means over seeds that the figure of learning curves shows."""
     errors = []
     for strategy in study.strategies:
         errors += [fmean(by_seed.values()) for by_seed in study.curve(strategy).values()]
@@ -117,7 +124,7 @@ def learning_curves(study: StudyRecords) -> Figure | None:
         if strategy not in study.strategies or not cycles:
             continue
         name = label_of(strategy, study.study)
-        scores = []  # for each cycle, one a seed
+        scores = []  # one value per seed for each cycle
         for cycle in cycles:
             scores.append([study.scale * score for score in curve[cycle].values()])
         end_x, end_y = spread_line(
@@ -150,7 +157,7 @@ def learning_curves(study: StudyRecords) -> Figure | None:
             ends.append((name, right, level, look[strategy].color))
             add_tip(axes, right, level, f"{name}: {level:.{digits_of(study)}f}")
     axes.set_title(_title_scores(study))
-    axes.set_xlabel("Labeled rows, % of all training rows")
+    axes.set_xlabel("Labeled examples, % of all training examples")
     if not study.higher_is_better:
         _fit_errors(axes, study)
     name_ends(axes, ends)
@@ -172,7 +179,7 @@ def differences(study: StudyRecords, final: FinalTable) -> Figure | None:
         seeds = sorted(scores.keys() & reference.keys())
         gaps = [study.scale * (scores[seed] - reference[seed]) for seed in seeds]
         color = look[row.strategy].color
-        if look[row.strategy].is_faint:  # here it has a row of its own
+        if look[row.strategy].is_faint:  # the reference has a row of its own here
             color = INK
         axes.plot(
             gaps,
@@ -196,7 +203,7 @@ def differences(study: StudyRecords, final: FinalTable) -> Figure | None:
 
 
 def _mean_and_interval(axes: Axes, row: Row, at: int, *, color: str, digits: int) -> None:
-    """The mean of one comparison, its interval, and what is said when it is pointed at."""
+    """Draw the mean of one comparison and its interval, with a tooltip."""
     c = row.comparison
     if c is None:
         return
@@ -209,7 +216,9 @@ def _mean_and_interval(axes: Axes, row: Row, at: int, *, color: str, digits: int
 
 
 def _class_ticks(axes: Axes, names: Sequence[str], offset: float = 0.0) -> None:
-    """Names below the columns of classes, slanted where they are long; none where they are many."""
+    """Write names below the columns of classes, slanted if they are long; none if there are
+    many classes.
+    """
     if len(names) > _NAMED_CLASSES:
         return
     at = [i + offset for i in range(len(names))]
@@ -229,7 +238,7 @@ def _draw_dots(
     shift: float,
     name: str,
 ) -> None:
-    """The classes of one strategy, beside those of the others."""
+    """Draw the classes of one strategy, beside those of the others."""
     x = []
     y = []
     for at, which in enumerate(shown):
@@ -245,7 +254,7 @@ def _draw_dots(
 def _draw_faint_dots(
     axes: Axes, scores: Sequence[ClassScores], shown: Sequence[int]
 ) -> None:
-    """From the lowest to the highest of the strategies without a name, as one bar per class."""
+    """Draw the range of the strategies without a name, as one bar per class."""
     for at, which in enumerate(shown):
         accuracies = [scored.mean[which] for scored in scores]
         known = [100 * accuracy for accuracy in accuracies if accuracy is not None]
@@ -255,7 +264,7 @@ def _draw_faint_dots(
 
 @mpl.rc_context(STYLE)
 def class_accuracy(study: StudyRecords) -> Figure | None:
-    """One dot per class and query, classes from worst to best by the mean of all queries."""
+    """Plot one dot per class and strategy, with classes sorted by their mean accuracy."""
     scores = class_scores(study)
     if not scores:
         return None
@@ -283,7 +292,7 @@ def class_accuracy(study: StudyRecords) -> Figure | None:
             name=label_of(scored.strategy, study.study),
         )
     _class_ticks(axes, [names[which] for which in shown])
-    axes.set_xlabel("Class, from the worst to the best learned")
+    axes.set_xlabel("Class, sorted by mean accuracy, lowest first")
     axes.set_title("Test accuracy of each class, %")
     axes.grid(visible=False, axis="x")
     key_above(figure, study, [s.strategy for s in scores])
@@ -323,7 +332,7 @@ def partition_map(study: StudyRecords) -> Figure | None:
     axes.invert_yaxis()
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
-    axes.set_title("Rows of each class (across) at each site (down)")
+    axes.set_title("Examples of each class (across) at each site (down)")
     bar = figure.colorbar(mesh, ax=axes, shrink=0.9, pad=0.02)
     bar.outline.set_visible(False)
     return figure

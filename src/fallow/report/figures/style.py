@@ -1,7 +1,8 @@
-"""The house style of figures, and how one becomes a piece of a page.
+"""Style of the figures, and their conversion to SVG.
 
-Figures are drawn by matplotlib's SVG writer without pyplot, so nothing global is left behind.
-Ink and rules become CSS variables, so that one figure suits a light and a dark page.
+Figures are drawn by matplotlib's SVG writer without pyplot, so no global state changes.
+Colors of text and lines become CSS variables, so that one figure fits a light and a dark
+page.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ INK = "#1c1d21"
 RULE = "#d9dade"
 PAPER = "#fefdfc"
 FAINT = "#c4c6cc"
-"""Text, thin lines, background, and what stands back; replaced by the page's own colors."""
+"""Colors of text, thin lines, background and muted elements, which become the page's own
+colors.
+"""
 
 _VARIABLES = {
     INK: "var(--ink)",
@@ -48,19 +51,21 @@ _VARIABLES = {
 }
 
 MOST = 8
-"""Number of strategies with colors of their own. Others are drawn faintly."""
+"""Number of strategies with distinct colors. Others are drawn faintly."""
 
 AXES_SHARE = 0.78
 """Approximate fraction of a figure's height that the axes take."""
 
 WIDTH = 5.4
-"""Inches of a figure.  On a telephone a figure is as wide as the screen, so the narrower it is drawn,
-the larger its type is there: of 9 points, 8.7 pixels on a screen of 390."""
+"""Width of a figure in inches.  On a phone a figure is as wide as the screen, so type is
+larger in a
+narrower figure: 9 points are 8.7 pixels on a screen of 390.
+"""
 
 POINTS_PER_INCH = 72
 
 MARKED = 20
-"""A line of many points has markers on about so many of them."""
+"""Approximate maximum number of markers on a line of many points."""
 
 _RANDOM = "#8c8c8c"
 _COLORS = (
@@ -104,8 +109,8 @@ STYLE: dict[RcKeyType, Any] = {
     "xtick.major.size": 0,
     "ytick.major.size": 0,
     "legend.frameon": False,
-    "axes.formatter.useoffset": False,  # ticks read as numbers
-    "axes.formatter.limits": (-15, 15),  # beyond these, a power of ten stands at the axis
+    "axes.formatter.useoffset": False,  # ticks are plain numbers
+    "axes.formatter.limits": (-15, 15),  # beyond these, a power of ten is at the axis
     "figure.facecolor": "none",
     "axes.facecolor": "none",
 }
@@ -114,8 +119,12 @@ STYLE: dict[RcKeyType, Any] = {
 
 @dataclass(frozen=True)
 class Look:
-    """Color and marker of a query: the same in every figure of a study, and the color on every
-    page unless two strategies of a study would share it."""
+    """Color and marker of a strategy.
+
+    They are the same in every figure of a study.  The color is the same on every page
+    unless two
+    strategies of a study would share it.
+    """
 
     color: str
     marker: str
@@ -123,18 +132,20 @@ class Look:
 
     @property
     def on_page(self) -> str:
-        """The color as the page writes it, which may differ between light and dark."""
+        """Return the color as CSS, which may differ between light and dark pages."""
         return _VARIABLES.get(self.color, self.color)
 
     @property
     def is_faint(self) -> bool:
-        """Whether the query stands back, without a name in figures."""
+        """Return whether the strategy is drawn faintly and without a name."""
         return self.color == FAINT
 
 
 def named_in_figures(study: StudyRecords) -> tuple[str, ...]:
-    """The strategies that figures name: all, or of more than eight the reference, random and the
-    best ones.  In the order of the study."""
+    """Return the strategies that figures name, in the order of the study.
+
+    If there are more than eight, these are the reference, random and the best ones.
+    """
     if len(study.strategies) <= MOST:
         return study.strategies
     wanted = (study.study.reference, "random", *rank_strategies(study))
@@ -144,11 +155,12 @@ def named_in_figures(study: StudyRecords) -> tuple[str, ...]:
 
 
 def looks(study: StudyRecords) -> dict[str, Look]:
-    """A look for each query, the faint ones first, so that whoever draws in this order covers them.
+    """Return a look for each strategy, the faint ones first, so that the others are drawn
+    on top of them.
 
-    Random is gray; every other strategy has the color of its name, and the reference has a broader
-    line.  Most of the palette is Okabe and Ito's, told apart with color-blind eyes; all of it can
-    be read on white and on black.
+    Random is gray; every other strategy has the color of its name, and the reference has a
+    broader line.  Most of the palette is by Okabe and Ito, which color-blind readers can
+    distinguish. All colors are legible on white and on black.
     """
     named = named_in_figures(study)
     colors = colors_of(named)
@@ -167,10 +179,11 @@ def looks(study: StudyRecords) -> dict[str, Look]:
 
 
 def colors_of(strategies: Sequence[str]) -> dict[str, str]:
-    """A color for each strategy by its name, so that it keeps it from page to page.
+    """Return a color for each strategy name, the same on every page.
 
-    Of two that would share one, the name that comes first in the alphabet keeps it, and the other
-    has the next that is free; so the colors of a set of names do not depend on their order.
+    If two names would share a color, the alphabetically first name keeps it, and the other
+    gets the next free one.  The colors of a set of names therefore do not depend on their
+    order.
 
     >>> colors_of(["b", "a"]) == {**colors_of(["a", "b"])}
     True
@@ -188,7 +201,8 @@ def colors_of(strategies: Sequence[str]) -> dict[str, str]:
 
 
 def is_random(strategy: str) -> bool:
-    """Whether a strategy draws rows at random, trained as the study trains, however it is typed.
+    """Return whether a strategy is random sampling with the training of the study, in any
+    spelling.
 
     >>> is_random("random"), is_random("Random"), is_random("random@rounds=5")
     (True, True, False)
@@ -200,25 +214,26 @@ def is_random(strategy: str) -> bool:
 def new_figure(
     height: float, columns: int = 1, width: float = WIDTH
 ) -> tuple[Figure, list[Axes]]:
-    """An empty figure with one row of axes.  height, width: inches."""
+    """Return an empty figure with one row of axes.  height, width: inches."""
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, list(figure.subplots(1, columns, squeeze=False)[0])
 
 
 def plain(name: str) -> str:
-    """A name as text: a dollar sign in it starts no formula."""
+    """Return a name as text, in which a dollar sign does not start a formula."""
     return name.replace("$", r"\$")
 
 
 def space_out(heights: Sequence[float], gap: float, low: float = -np.inf) -> list[float]:
-    """Heights moved as little as needed to stand ``gap`` apart, in the same order, and none below
+    """Move heights as little as needed so that they are ``gap`` apart, in the same order,
+    and at least
     ``low``.
 
     >>> [round(h, 2) for h in space_out([1.0, 1.1, 3.0], gap=0.5)]
     [0.8, 1.3, 3.0]
     """
-    # Without the gaps that stand below them, heights need not rise by anything: the nearest rising
-    # numbers are means over groups, and neighbors that fall are one group (isotonic regression).
+    # After the gaps are subtracted, heights only have to be nondecreasing. The nearest
+    # nondecreasing sequence consists of group means, found by isotonic regression.
     groups: list[list[float]] = []
     for i, height in enumerate(np.sort(heights)):
         groups.append([float(height) - i * gap])
@@ -247,9 +262,10 @@ def spread_line(
     unit: str = "",
     digits: int = 2,
 ) -> tuple[float, float]:
-    """Mean over seeds, with a ``band`` of one standard deviation; where the line ends.
+    """Plot the mean over seeds, with a ``band`` of one standard deviation, and return the
+    end of the line.
 
-    ``name``: whose line it is, for whoever points at one of its marks; ``unit`` stands behind x.
+    ``name`` is displayed in the tooltips of its marks, and ``unit`` follows x.
     """
     spreads = [mean_sd(of_seeds) for of_seeds in values]
     mean = np.array([mean for mean, _ in spreads])  # (points,)
@@ -277,7 +293,7 @@ def spread_line(
 
 
 def _place(x: float) -> str:
-    """A place on an axis: a whole number, or one with a decimal.
+    """Return a position on an axis, as an integer or with one decimal.
 
     >>> _place(12345.0), _place(22.2531)
     ('12,345', '22.3')
@@ -297,14 +313,14 @@ def add_tip(axes: Axes, x: float, y: float, text: str) -> None:
 
 
 def plain_logarithm(axis: Axis) -> None:
-    """A logarithmic axis whose ticks read as numbers."""
+    """Set a logarithmic axis with ticks in plain numbers."""
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
     axis.set_minor_formatter(NullFormatter())
 
 
 def plain_number(value: float) -> str:
-    """A number without a power of ten, to six digits.
+    """Return a number without a power of ten, with six digits.
 
     >>> plain_number(6.0), plain_number(2e8), plain_number(0.0000005), plain_number(-0.25)
     ('6', '200,000,000', '0.0000005', '−0.25')
@@ -320,14 +336,16 @@ def plain_number(value: float) -> str:
 def name_ends(
     axes: Axes, ends: Sequence[tuple[str, float, float, str]], size: float = 9
 ) -> None:
-    """Write each line's name at its right end: (name, x, y, color), kept from overlapping; at the
-    edge where the line leaves the figure."""
+    """Write the name of each line at its right end, without overlap.
+
+    Each entry is (name, x, y, color).  A name is at the edge if its line leaves the figure.
+    """
     if not ends:
         return
     bottom, top = axes.get_ylim()
     axes.set_ylim(bottom, top)
 
-    # Heights as they are drawn: on a logarithmic axis names stand apart in logarithms.
+    # Heights in the figure: on a logarithmic axis names are spaced in logarithms.
     to_height: Callable[[float], float] = float
     from_height: Callable[[float], float] = float
     if axes.get_yscale() == "log":
@@ -355,8 +373,11 @@ def name_ends(
 
 
 def with_band(study: StudyRecords) -> tuple[str, ...]:
-    """The strategies with a band: all of a few; of more, whose bands would cover one another, the
-    reference and random, or else the first."""
+    """Return the strategies with a band.
+
+    These are all strategies if there are few; otherwise the reference and random, or else
+    the first.
+    """
     if len(study.strategies) <= 3:
         return study.strategies
     wanted = (study.study.reference, "random")
@@ -364,7 +385,9 @@ def with_band(study: StudyRecords) -> tuple[str, ...]:
 
 
 def key_above(figure: Figure, study: StudyRecords, strategies: Iterable[str]) -> None:
-    """One legend above all axes, in the order of the study; the faint ones share an entry."""
+    """Draw one legend above all axes, in the order of the study. Faint strategies share an
+    entry.
+    """
     look = looks(study)
     drawn = set(strategies)
     marks = []
@@ -379,8 +402,8 @@ def key_above(figure: Figure, study: StudyRecords, strategies: Iterable[str]) ->
 
 
 def legend_above(figure: Figure, marks: Sequence[tuple[Line2D, str]]) -> None:
-    """The legend itself: as many columns as its longest name leaves room for, four at most."""
-    widest = 34 + 4.9 * max(len(name) for _, name in marks)  # points, at this size of type
+    """Draw the legend with at most four columns, as many as its longest name allows."""
+    widest = 34 + 4.9 * max(len(name) for _, name in marks)  # points, at this font size
     room = int(POINTS_PER_INCH * figure.get_figwidth() / widest)
     figure.legend(
         [line for line, _ in marks],
@@ -394,13 +417,14 @@ def legend_above(figure: Figure, marks: Sequence[tuple[Line2D, str]]) -> None:
 
 
 def to_svg(figure: Figure, key: str, description: str) -> str:
-    """The figure as an inline ``<svg>`` that loads nothing and whose ids start with ``key``.
+    """Return the figure as an inline ``<svg>`` without external resources, whose ids start
+    with ``key``.
 
-    ``description`` is what a screen reader says.
+    ``description`` is the text for screen readers.
     """
     out = io.StringIO()
     with mpl.rc_context({**STYLE, "svg.hashsalt": key}), warnings.catch_warnings():
-        # the browser's fonts write the text
+        # text is rendered with the browser's fonts
         warnings.filterwarnings("ignore", "Glyph .* missing")
         figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
     text = out.getvalue()
@@ -412,7 +436,7 @@ def to_svg(figure: Figure, key: str, description: str) -> str:
     text = re.sub(rf'<g id="{_TIP}([^"]*)">', _tip, text)
     text = re.sub(r'\bid="([^"]*)"', rf'id="{key}-\1"', text)
     text = re.sub(r"url\(#", f"url(#{key}-", text).replace('href="#', f'href="#{key}-')
-    # the page's own type, however this version of matplotlib writes its own: in one property or two
+    # Use the fonts of the page.  Versions of matplotlib write one property or two.
     text = re.sub(r"font: (?:(\d+|bold) )?([\d.]+px) [^;\"]*", _split_font, text)
     text = re.sub(r"font-family: [^;\"]*(; )?", "", text)
     for color, variable in _VARIABLES.items():
@@ -422,12 +446,12 @@ def to_svg(figure: Figure, key: str, description: str) -> str:
 
 
 def _tip(match: re.Match[str]) -> str:
-    """A mark that says something when it is pointed at."""
+    """Return a mark with a tooltip."""
     return f'<g class="tip"><title>{escape(unquote(match[1]))}</title>'
 
 
 def _split_font(match: re.Match[str]) -> str:
-    """The size, and the weight if there is one, of a font that is written in one property."""
+    """Split a ``font`` property into size and, if present, weight."""
     if not match[1]:
         return f"font-size: {match[2]}"
     return f"font-weight: {match[1]}; font-size: {match[2]}"

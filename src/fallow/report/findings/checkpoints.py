@@ -1,4 +1,4 @@
-"""The cycles at which a long run is looked at, and scores at equal numbers of labels."""
+"""Cycles at which a long run is evaluated, and scores at equal numbers of labels."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from fallow.study.records import StudyRecords
 
 
 def marks(cycles: Sequence[int], limit: int) -> tuple[int, ...]:
-    """The cycles at 1/most, 2/most, ..., all of the way to the last one; fewer if there are fewer.
+    """Return the cycles at 1/most, 2/most, ..., all of the run; fewer if the run has fewer
+    cycles.
 
-    cycles: ascending.  Cycle 0, before any query, is none unless it is the only one.
+    cycles: ascending.  Cycle 0, before any query, is excluded unless it is the only one.
 
     >>> marks(range(301), 10)
     (30, 60, 90, 120, 150, 180, 210, 240, 270, 300)
@@ -32,7 +33,7 @@ def marks(cycles: Sequence[int], limit: int) -> tuple[int, ...]:
 
 
 def checkpoints(study: StudyRecords, limit: int) -> tuple[int, ...]:
-    """The marks among the cycles that every strategy with a final score has."""
+    """Return the marks among the cycles that every strategy with a final score has."""
     scored = [strategy for strategy in study.strategies if study.final(strategy)]
     if not scored:
         return ()
@@ -42,7 +43,9 @@ def checkpoints(study: StudyRecords, limit: int) -> tuple[int, ...]:
 
 
 def is_even(study: StudyRecords) -> bool:
-    """Whether all strategies have bought as many labels at the checkpoints (to within one)."""
+    """Return whether all strategies have equal numbers of labels at the checkpoints (up to
+    one).
+    """
     labels = [study.labels(strategy) for strategy in study.strategies]
     for cycle in checkpoints(study, 10):
         bought = [by_cycle[cycle] for by_cycle in labels if cycle in by_cycle]
@@ -52,9 +55,10 @@ def is_even(study: StudyRecords) -> bool:
 
 
 def at_labels(study: StudyRecords, strategy: str, labels: float) -> dict[int, float]:
-    """Seed -> score where the learning curve, joined linearly, has so many labels.
+    """Return seed -> score at a number of labels, interpolated linearly on the learning
+    curve.
 
-    Only seeds with the whole curve; empty where the curve does not reach.
+    Only seeds with the whole curve count.  The result is empty if the curve is too short.
     """
     curve = study.curve(strategy)
     bought = study.labels(strategy)

@@ -1,5 +1,6 @@
-"""Runs whose scores say little: a model that predicts one class only, strategies that agree in
-everything."""
+"""Runs with uninformative scores: constant predictions, or strategies with identical
+results.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +12,17 @@ from fallow.study.records import RunRecords, StudyRecords
 
 ROUNDING = 1e-9
 STILL_FALLING = 0.01
-"""Decrease of the loss per round, relative to a constant model, that means no convergence."""
+"""Minimum decrease of the loss per round, relative to a constant model, that means no
+convergence.
+"""
 
 
 def predicts_one_class(cell: RunRecords) -> bool:
-    """Whether the last model of a run gives every test row the same class.
+    """Return whether the last model of a run predicts the same class for every test
+    example.
 
-    Then all rows of one class are right and none of any other, which nothing else brings about.
+    Then the accuracy is 1 for this class and 0 for every other class, which has no other
+    cause.
     """
     last = None
     for row in cell.records:
@@ -30,7 +35,7 @@ def predicts_one_class(cell: RunRecords) -> bool:
 
 
 def find_one_class(study: StudyRecords) -> Mapping[str, list[int]]:
-    """Query -> the seeds whose last model predicts one class only, where there are any."""
+    """Return strategy -> seeds whose last model predicts only one class, if there are any."""
     one_class: dict[str, list[int]] = {}
     for cell in study.cells:
         if predicts_one_class(cell):
@@ -39,7 +44,9 @@ def find_one_class(study: StudyRecords) -> Mapping[str, list[int]]:
 
 
 def describe_baseline(study: StudyRecords) -> str:
-    """A sentence where no strategy beats predicting the majority class, or the mean; "" elsewhere."""
+    """Describe that no strategy beats predicting the majority class or the mean; ""
+    otherwise.
+    """
     finals = [study.final(strategy) for strategy in study.strategies]
     means = [fmean(by_seed.values()) for by_seed in finals if by_seed]
     if not means:
@@ -57,11 +64,16 @@ def describe_baseline(study: StudyRecords) -> str:
         if not study.is_scaled or min(means) < 1:
             return ""
         what = "the mean (an error of 1)"
-    return f"No strategy beats predicting {what}: training, not selection, is the problem."
+    return (
+        f"No strategy beats predicting {what}: the training is the problem, not the "
+        "selection."
+    )
 
 
 def describe_convergence(study: StudyRecords) -> str:
-    """A sentence where training losses still fall at the end of the last cycle; "" elsewhere."""
+    """Describe that training losses still decrease at the end of the last cycle; ""
+    otherwise.
+    """
     falls = {}
     for strategy in study.strategies:
         fall = _find_fall(study, strategy)
@@ -73,8 +85,9 @@ def describe_convergence(study: StudyRecords) -> str:
     if len(falls) < len(study.strategies):
         which = join_some(list(falls))
     return (
-        f"Training has not converged: the training loss of {which} still falls by "
-        f"{100 * max(falls.values()):.0f} % of its start a round; raise rounds, epochs or lr."
+        f"Training has not converged: the training loss of {which} still decreases by "
+        f"{100 * max(falls.values()):.0f} % of its initial value per round; raise rounds, "
+        "epochs or lr."
     )
 
 
@@ -98,9 +111,12 @@ def _find_fall(study: StudyRecords, strategy: str) -> float | None:
 
 
 def find_equals(study: StudyRecords) -> Mapping[str, str]:
-    """Strategy -> the first one in the study whose scores are the same to the last digit, in every
-    cycle and under every seed.  Two scores at least, the first cycle aside: there nothing is
-    chosen yet."""
+    """Return strategy -> first strategy in the study with identical scores in every cycle
+    and seed.
+
+    At least two scores must be equal, without the first cycle, where nothing is selected
+    yet.
+    """
     equals: dict[str, str] = {}
     first_with: dict[tuple[tuple[int, int, float], ...], str] = {}
     for strategy in study.strategies:

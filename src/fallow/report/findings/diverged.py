@@ -1,4 +1,4 @@
-"""Runs whose model is worse than none: an error far above that of predicting the mean."""
+"""Runs with a diverged model: an error far above that of predicting the mean."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ FAR = 10.0
 
 
 def has_diverged(row: Record) -> bool:
-    """Whether a record says so, or its error does (in units of the variance of the targets)."""
+    """Return whether a record reports divergence, or its error implies it (in target
+    variances).
+    """
     if row.get("diverged"):
         return True
     error = row.get("mse")
     if error is None or not row.get("final"):
         return False
     is_scaled = row.get("target_variance") is not None
-    return is_scaled and not error <= FAR  # not a number is far, too
+    return is_scaled and not error <= FAR  # NaN counts as diverged, too
 
 
 def _first_cycle(cell: RunRecords) -> int | None:
-    """The first cycle in which the run diverged; None where it did not."""
+    """Return the first cycle in which the run diverged, or None."""
     for row in cell.records:
         if has_diverged(row):
             return int(row["cycle"])
@@ -31,7 +33,7 @@ def _first_cycle(cell: RunRecords) -> int | None:
 
 
 def find_diverged(study: StudyRecords) -> Mapping[str, Mapping[int, int]]:
-    """Query -> seed -> the first cycle in which the run diverged, where one did."""
+    """Return strategy -> seed -> first cycle in which the run diverged, for diverged runs."""
     diverged: dict[str, dict[int, int]] = {}
     for cell in study.cells:
         cycle = _first_cycle(cell)
@@ -41,12 +43,12 @@ def find_diverged(study: StudyRecords) -> Mapping[str, Mapping[int, int]]:
 
 
 def ends_diverged(study: StudyRecords, strategy: str) -> bool:
-    """Whether a seed of the query has no usable model at its end."""
+    """Return whether a seed of the strategy has no usable model at its end."""
     rows = (cell.records[-1] for cell in study.of(strategy) if cell.records)
     return any(has_diverged(row) for row in rows)
 
 
 def has_diverged_at(study: StudyRecords, strategy: str, cycle: int) -> bool:
-    """Whether a seed of the query has no usable model in this cycle."""
+    """Return whether a seed of the strategy has no usable model in this cycle."""
     rows = (cell.last_of(cycle) for cell in study.of(strategy))
     return any(has_diverged(row) for row in rows if row)

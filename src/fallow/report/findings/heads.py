@@ -22,7 +22,9 @@ from fallow.training.parts.self_training import FORMS
 
 @dataclass(frozen=True)
 class AtEnd:
-    """How many heads of a strategy have a penalty λ at an end of the grid, and of how many."""
+    """Number of classifiers of a strategy with a penalty λ at an end of the grid, and their
+    total.
+    """
 
     lowest: int
     highest: int
@@ -30,14 +32,17 @@ class AtEnd:
 
 
 def has_heads(study: StudyRecords) -> bool:
-    """Whether any model is a head in closed form."""
+    """Return whether any model is a closed-form classifier."""
     records = chain.from_iterable(cell.records for cell in study.cells)
     return any("penalty" in record for record in records)
 
 
 def left_out_score(record: Record) -> float | None:
-    """The score of a head on labeled rows that it had not seen: accuracy in per cent, or mean
-    squared error; None where there were too few rows to leave one out."""
+    """Return the leave-one-out score of a classifier: accuracy in per cent, or mean squared
+    error.
+
+    Return None if there are too few examples to leave one out.
+    """
     value = record.get("left_out")
     if value is None or record.get("accuracy") is None:
         return value
@@ -45,9 +50,10 @@ def left_out_score(record: Record) -> float | None:
 
 
 def find_at_end(study: StudyRecords) -> Mapping[str, AtEnd]:
-    """Query -> its heads whose λ is the smallest or the largest of the grid, where there are any.
+    """Return strategy -> number of classifiers whose λ is the smallest or largest of the
+    grid.
 
-    Heads whose λ was given do not count, nor those of too few rows to choose one.
+    Classifiers with a set λ do not count, nor those with too few examples to select one.
     """
     values = {}
     for strategy in study.study.strategies:
@@ -67,7 +73,7 @@ def find_at_end(study: StudyRecords) -> Mapping[str, AtEnd]:
 
 
 def is_penalty_given(study: StudyRecords, strategy: str) -> bool:
-    """Whether a strategy's training, its own or that of the study, names its λ."""
+    """Return whether a strategy's training, or that of the study, sets λ."""
     fields: Mapping[str, object] = {}
     usual = study.study.recipe.get("training")
     if isinstance(usual, Mapping):
@@ -80,8 +86,11 @@ def is_penalty_given(study: StudyRecords, strategy: str) -> bool:
 
 
 class SelfTraining(NamedTuple):
-    """A form of self-training at the end, in how many seeds, and its mean gain in held-out accuracy
-    (None where there was no cross-validation)."""
+    """A form of self-training at the end, its number of seeds, and its mean gain in
+    held-out accuracy.
+
+    The gain is None without cross-validation.
+    """
 
     form: str
     seeds: int
@@ -89,7 +98,9 @@ class SelfTraining(NamedTuple):
 
 
 def find_self_training(study: StudyRecords) -> Mapping[str, list[SelfTraining]]:
-    """Query -> the forms of self-training at the end, where unlabeled examples may be used."""
+    """Return strategy -> forms of self-training at the end, if unlabeled examples may be
+    used.
+    """
     outcome: dict[str, list[SelfTraining]] = {}
     for strategy in study.strategies:
         gains: dict[tuple[int, bool], list[float]] = {}
@@ -109,8 +120,9 @@ def find_self_training(study: StudyRecords) -> Mapping[str, list[SelfTraining]]:
 
 
 def find_unlabeled(study: StudyRecords) -> Mapping[str, Mapping[int, list[int]]]:
-    """Query -> seed -> the classes without a label at the end, where a head in closed form has
-    any."""
+    """Return strategy -> seed -> classes without a label at the end, for closed-form
+    classifiers.
+    """
     unlabeled: dict[str, dict[int, list[int]]] = {}
     for cell in study.cells:
         if not cell.records or "penalty" not in cell.records[-1]:

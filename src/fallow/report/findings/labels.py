@@ -1,4 +1,4 @@
-"""How even the labels are over cycles, and whether that goes with accuracy (FairFAL, Obs. 2)."""
+"""Balance of the labels over cycles, and its correlation with accuracy (FairFAL, Obs. 2)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from fallow.study.records import StudyRecords
 from fallow.study.strategy import ParsedStrategy
 
 FEWEST = 4
-"""Fewer strategies than this have no correlation worth a sentence."""
+"""Minimum number of strategies for which a correlation is reported."""
 
 Value = Callable[[Record], float | None]
-"""A number of one record; ``None`` where it was not measured."""
+"""A number of one record; None if it was not measured."""
 
 
 def over_cycles(study: StudyRecords, strategy: str, value: Value) -> dict[int, list[float]]:
-    """Cycle -> one value per seed, of the last record of each cycle; without what is absent."""
+    """Return cycle -> one value per seed, from the last record of each cycle; missing
+    values are omitted.
+    """
     counts: dict[int, list[float]] = {}
     for cell in study.of(strategy):
         for cycle in cell.cycles:
@@ -41,7 +43,7 @@ def over_cycles(study: StudyRecords, strategy: str, value: Value) -> dict[int, l
 
 
 def _imbalance(row: Record) -> Imbalance | None:
-    """The balance of the labeled classes, where there are two or more and any label."""
+    """Return the balance of the labeled classes, if there are two or more and any label."""
     counts = row.get("labeled_per_class")
     if not counts or len(counts) < 2 or sum(counts) == 0:
         return None
@@ -49,7 +51,7 @@ def _imbalance(row: Record) -> Imbalance | None:
 
 
 def _sites(row: Record) -> list[list[int]] | None:
-    """Labels of each site by class, where there are classes and labels."""
+    """Return the labels of each site by class, if there are classes and labels."""
     has_classes = bool(row.get("labeled_per_class"))
     counts = list((row.get("labeled_per_site") or {}).values())
     has_labels = any(sum(of_site) for of_site in counts)
@@ -59,7 +61,7 @@ def _sites(row: Record) -> list[list[int]] | None:
 
 
 def minority_share(row: Record) -> float | None:
-    """Share of the rarer half of the classes among the labels, per cent."""
+    """Return the share of the rarer half of the classes among the labels, in per cent."""
     outcome = _imbalance(row)
     if outcome is None:
         return None
@@ -67,7 +69,9 @@ def minority_share(row: Record) -> float | None:
 
 
 def label_kl(row: Record) -> float | None:
-    """KL of a site's labeled classes from all labeled classes, mean over sites, nats."""
+    """Return the KL of a site's labeled classes from all labeled classes, mean over sites,
+    in nats.
+    """
     sites = _sites(row)
     if sites is None:
         return None
@@ -75,7 +79,9 @@ def label_kl(row: Record) -> float | None:
 
 
 def label_variation(row: Record) -> float | None:
-    """Total variation of a site's labeled classes from all labeled classes, mean over sites."""
+    """Return the total variation of a site's labeled classes from all labeled classes, mean
+    over sites.
+    """
     sites = _sites(row)
     if sites is None:
         return None
@@ -83,7 +89,7 @@ def label_variation(row: Record) -> float | None:
 
 
 def label_entropy(row: Record) -> float | None:
-    """Entropy of the labels' classes over its maximum: 1 is even."""
+    """Return the entropy of the labels' classes over its maximum; 1 is even."""
     values = _imbalance(row)
     if values is None:
         return None
@@ -91,7 +97,7 @@ def label_entropy(row: Record) -> float | None:
 
 
 def label_gini(row: Record) -> float | None:
-    """Gini coefficient of the labels' classes: 0 is even."""
+    """Return the Gini coefficient of the labels' classes; 0 is even."""
     outcome = _imbalance(row)
     if outcome is None:
         return None
@@ -99,7 +105,7 @@ def label_gini(row: Record) -> float | None:
 
 
 def label_gaps(row: Record) -> float | None:
-    """Number of (site, class) pairs without a label."""
+    """Return the number of (site, class) pairs without a label."""
     sites = _sites(row)
     if sites is None:
         return None
@@ -113,18 +119,19 @@ class Association:
     strategies: int
     pearson: float  # of the means over seeds
     spearman: float
-    by_seed: tuple[float, ...]  # Pearson's within each seed that has all strategies
+    by_seed: tuple[float, ...]  # Pearson's r within each seed that has all strategies
 
 
 def minority_and_score(study: StudyRecords) -> Association | None:
-    """Whether strategies that buy more of the rare classes end better.
+    """Correlate the share of rare classes among the labels with the final score.
 
-    Strategies whose models are trained in another way do not count.  ``None`` for fewer than four
-    strategies with both numbers, or when either does not vary.
+    Strategies with another training are excluded.  Return None for fewer than four
+    strategies with
+    both numbers, or if either number does not vary.
     """
     shares: dict[str, Mapping[int, float]] = {}  # strategy -> seed -> per cent
     scores: dict[str, Mapping[int, float]] = {}
-    seeds: dict[str, set[int]] = {}  # those that have both numbers
+    seeds: dict[str, set[int]] = {}  # strategies that have both numbers
     for strategy in study.strategies:
         if ParsedStrategy.parse(strategy).trains_otherwise:
             continue
@@ -149,7 +156,9 @@ def minority_and_score(study: StudyRecords) -> Association | None:
         if _both_vary(x, y):
             by_seed.append(_pearson(x, y))
 
-    from scipy.stats import spearmanr  # takes a second, and not every page asks
+    from scipy.stats import (
+        spearmanr,
+    )  # imported here, because the import takes a second and not every page needs it
 
     return Association(
         strategies=len(measured),
@@ -160,7 +169,7 @@ def minority_and_score(study: StudyRecords) -> Association | None:
 
 
 def _both_vary(shares: Sequence[float], scores: Sequence[float]) -> bool:
-    """Whether a correlation means anything: shares are per cent, scores in their own unit."""
+    """Return whether both numbers vary enough for a correlation."""
     return bool(np.ptp(shares) > 1e-9 and np.ptp(scores) > 1e-12)
 
 
@@ -169,7 +178,7 @@ def _pearson(x: Sequence[float], y: Sequence[float]) -> float:
 
 
 def _last_shares(study: StudyRecords, strategy: str) -> dict[int, float]:
-    """Seed -> minority share in the last cycle."""
+    """Return seed -> share of rare classes in the last cycle."""
     last = study.last_cycle(strategy)
     if last is None:
         return {}

@@ -14,7 +14,7 @@ from fallow.study.strategy import ParsedStrategy, fold_name
 
 @dataclass(frozen=True)
 class Pair:
-    """``strategy`` beside ``against``; ``what`` says in a word what the pair is about."""
+    """``strategy`` compared with ``against``; ``what`` names the difference in a word."""
 
     strategy: str
     against: str
@@ -22,11 +22,10 @@ class Pair:
 
 
 def setting_pairs(strategies: Sequence[str]) -> list[Pair]:
-    """``X@setting=value`` and X: what a change of training, privacy or local model does to X, which
-    may have settings of its own.
+    """Return the pairs of ``X@setting=value`` and X.
 
-    >>> setting_pairs(["ksas", "ksas@training=kcfu"])[0].what
-    'training=kcfu'
+    They show the effect of training, privacy or the local model on X, which may have own
+    settings.
     """
     values = []
     for strategy in strategies:
@@ -39,9 +38,9 @@ def setting_pairs(strategies: Sequence[str]) -> list[Pair]:
 
 
 def code_pairs(strategies: Sequence[str], known: Known) -> list[Pair]:
-    """A strategy as a public code runs it, and the strategy as its paper describes it.
+    """Return the pairs of a published code and the algorithm as its paper describes it.
 
-    The paper's form has no settings of its own, and the fields of the code or none.
+    The paper's form has no ``@`` settings, and the fields of the code or none.
     """
     pairs = []
     for strategy in map(ParsedStrategy.parse, strategies):
@@ -57,8 +56,11 @@ def code_pairs(strategies: Sequence[str], known: Known) -> list[Pair]:
 def _find_plain_form(
     name: str, of_code: Spec, strategies: Sequence[str], known: Known
 ) -> str | None:
-    """The strategy of that name without settings, and with the fields ``of_code`` or none; of
-    several, the last."""
+    """Return the strategy of that name without settings, and with the fields ``of_code`` or
+    none.
+
+    If there are several, return the last one.
+    """
     plain_form = None
     for strategy in map(ParsedStrategy.parse, strategies):
         is_paper = strategy.key == fold_name(name) and known.code(strategy.spec) is None
@@ -72,9 +74,10 @@ def _find_plain_form(
 def compare_final_scores(
     study: StudyRecords, pairs: Sequence[Pair]
 ) -> list[tuple[Pair, Comparison]]:
-    """Final scores of the pairs with two seeds in common or more; Holm is over these pairs.
+    """Compare final scores of the pairs with two or more common seeds, with Holm over these
+    pairs.
 
-    Accuracies are in points, errors in their own unit.
+    Differences of accuracies are in points, those of errors in their own unit.
     """
     scores = {}
     for pair in pairs:

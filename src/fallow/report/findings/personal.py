@@ -1,6 +1,7 @@
-"""One model per site: how sites fared, who would be better off alone, and what it cost to receive.
+"""Personalized models: accuracy of sites, comparison with local training, and bytes
+received.
 
-Scores are in per cent, those of sites with flipped labels left out.
+Scores are in per cent.  Sites with flipped labels are excluded.
 """
 
 from __future__ import annotations
@@ -32,16 +33,18 @@ BySite = Mapping[str, float]
 
 @dataclass(frozen=True)
 class SiteOutcome:
-    """How the sites of one strategy fared; every number is a mean over seeds.
+    """Outcome of the sites for one strategy, with means over seeds.
 
-    ``variance``: between sites, per cent²; ``lowest``: the worst site; ``below_local``: the share
-    of sites, in per cent, that would be better off alone, paired by seed and site; ``received``:
-    bytes of a whole run, mean over sites, ``models`` the same in models; ``most``: bytes of the
-    site that received most.
+    ``variance``: between sites, per cent²; ``lowest``: the worst site; ``below_local``: the
+    share
+    of sites, in per cent, for which local training is better, paired by seed and site;
+    ``received``:
+    bytes of a run, mean over sites, ``models`` the same in models; ``most``: bytes of the
+    site that received the most.
     """
 
     strategy: str
-    accuracy: list[float]  # one a seed
+    accuracy: list[float]  # one per seed
     weighted: float
     variance: float
     worst_tenth: float
@@ -54,7 +57,7 @@ class SiteOutcome:
 
 @dataclass(frozen=True)
 class SiteComparison:
-    """A strategy minus another, seed by seed and site by site, in points."""
+    """Difference of two strategies by seed and site, in points."""
 
     strategy: str
     difference: float
@@ -66,7 +69,7 @@ class SiteComparison:
 
 
 def scores_row(cell: RunRecords) -> Record | None:
-    """The record whose per-site scores count: the last that is final; None without such scores."""
+    """Return the last final record with scores of each site, or None."""
     values = None
     for record in cell.records:
         if record.get("final") and record.get("variance") is not None:
@@ -75,8 +78,10 @@ def scores_row(cell: RunRecords) -> Record | None:
 
 
 def has_sites(study: StudyRecords) -> bool:
-    """Whether the study has scores of each site that may differ: a model that all sites share has
-    one score on test rows that they share."""
+    """Return whether the study has scores of each site that can differ.
+
+    A global model has one score on test examples that all sites share.
+    """
     has_own_rows = study.study.recipe.get("test") == "own"
     for cell in study.cells:
         row = scores_row(cell)
@@ -86,8 +91,11 @@ def has_sites(study: StudyRecords) -> bool:
 
 
 def left_out(study: StudyRecords) -> list[str]:
-    """The sites that are not in the scores of the run that lacks most: those with flipped labels,
-    or, where none were flipped, those that told no score."""
+    """Return the sites that are missing in the scores of the least complete run.
+
+    These are the sites with flipped labels or, if no labels are flipped, those without a
+    score.
+    """
     is_flipped = bool(study.study.recipe.get("flip"))
     lacking: list[list[str]] = []
     for cell in study.cells:
@@ -101,7 +109,7 @@ def left_out(study: StudyRecords) -> list[str]:
 
 
 def site_scores(study: StudyRecords, strategy: str) -> dict[int, BySite]:
-    """Seed -> site -> accuracy, per cent; without sites that have no test row."""
+    """Return seed -> site -> accuracy in per cent, without sites that have no test example."""
     result: dict[int, BySite] = {}
     for seed, row in _rows_by_seed(study, strategy).items():
         scores = row["per_site"] or {}
@@ -111,7 +119,7 @@ def site_scores(study: StudyRecords, strategy: str) -> dict[int, BySite]:
 
 
 def _rows_by_seed(study: StudyRecords, strategy: str) -> dict[int, Record]:
-    """Seed -> the record whose per-site scores count."""
+    """Return seed -> record with the final scores of each site."""
     rows = {}
     for cell in study.of(strategy):
         row = scores_row(cell)
@@ -121,7 +129,7 @@ def _rows_by_seed(study: StudyRecords, strategy: str) -> dict[int, Record]:
 
 
 def local_of(study: StudyRecords) -> str | None:
-    """The strategy that trains every site by itself."""
+    """Return the strategy that trains every site locally."""
     for strategy in study.strategies:
         if "alone" in training_tags(study.study, strategy):
             return strategy
@@ -129,7 +137,7 @@ def local_of(study: StudyRecords) -> str | None:
 
 
 def outcomes(study: StudyRecords) -> list[SiteOutcome]:
-    """Every strategy that has per-site scores, the best first."""
+    """Return the outcome of every strategy with scores of each site, the best first."""
     scored = [
         strategy for strategy in rank_strategies(study) if _rows_by_seed(study, strategy)
     ]
@@ -137,7 +145,7 @@ def outcomes(study: StudyRecords) -> list[SiteOutcome]:
 
 
 def _outcome(study: StudyRecords, strategy: str) -> SiteOutcome:
-    """Means over the seeds that have per-site scores."""
+    """Compute means over the seeds that have scores of each site."""
     rows = list(_rows_by_seed(study, strategy).values())
     scores = list(site_scores(study, strategy).values())
 
@@ -171,7 +179,7 @@ def _outcome(study: StudyRecords, strategy: str) -> SiteOutcome:
 def _mean_score(
     rows: Sequence[Record], key: Literal["accuracy_weighted", "variance", "worst_tenth"]
 ) -> float:
-    """The mean of a score over the records that have it."""
+    """Return the mean of a score over the records that have it."""
     scores = []
     for row in rows:
         score = row.get(key)
@@ -181,8 +189,12 @@ def _mean_score(
 
 
 def bytes_received(row: Record) -> dict[str, float]:
-    """Bytes that each site received up to a record: an equal share of what the server sent, and
-    what other sites relayed to it, by the number of answers that it got."""
+    """Return the bytes that each site received up to a record.
+
+    This is an equal share of the coordinator's messages, plus the peer messages from other
+    sites in
+    proportion to the number of replies that the site got.
+    """
     sites = row["labeled_per_site"]
     relays = []
     for entry in row.get("revealed") or ():
@@ -200,22 +212,25 @@ def bytes_received(row: Record) -> dict[str, float]:
 
 
 def share_below_local(study: StudyRecords, strategy: str) -> float | None:
-    """The share of sites, per cent, that score lower than by local training; None without it, and
-    of local training itself."""
+    """Return the share of sites, in per cent, whose score is lower than with local
+    training.
+
+    Return None without local training, and for local training itself.
+    """
     local = local_of(study)
     if local is None or local == strategy:
         return None
     by_seed = differences(study, strategy, local)
     if not by_seed:
         return None
-    gaps = np.concatenate(by_seed)  # one a seed and site
+    gaps = np.concatenate(by_seed)  # one per seed and site
     if not len(gaps):
         return None
     return 100 * float((gaps < 0).mean())
 
 
 def differences(study: StudyRecords, strategy: str, against: str) -> list[Floats]:
-    """For each seed that both have, the differences at the sites that both have, in points."""
+    """Return for each common seed the differences at the common sites, in points."""
     ours = site_scores(study, strategy)
     theirs = site_scores(study, against)
     values = []
@@ -227,7 +242,7 @@ def differences(study: StudyRecords, strategy: str, against: str) -> list[Floats
 
 
 def compare_sites(study: StudyRecords) -> list[SiteComparison]:
-    """Every other strategy minus the reference, the best first."""
+    """Compare every other strategy with the reference, the best first."""
     reference = study.study.reference or ""
     values = []
     for strategy in rank_strategies(study):
@@ -240,7 +255,7 @@ def compare_sites(study: StudyRecords) -> list[SiteComparison]:
 
 
 def _compare(strategy: str, by_seed: Sequence[Floats]) -> SiteComparison:
-    """by_seed: for each seed the differences at its sites, at least one a seed."""
+    """Compare two strategies.  by_seed: differences at the sites, at least one per seed."""
     signs = np.sign(np.concatenate(list(by_seed)))
     return SiteComparison(
         strategy=strategy,
@@ -254,13 +269,11 @@ def _compare(strategy: str, by_seed: Sequence[Floats]) -> SiteComparison:
 
 
 def bootstrap_interval(by_seed: Sequence[Floats]) -> Interval:
-    """The percentile interval of the mean over seeds of means over sites: seeds are drawn again
-    with replacement, and within each its sites.
+    """Return a percentile bootstrap interval of the mean over seeds of means over sites.
 
-    The sites of one seed are not independent, and a site is another one under another seed.
-
-    >>> bootstrap_interval([np.array([2.0, 2.0]), np.array([2.0])])
-    Interval(low=2.0, high=2.0, level=0.95)
+    Seeds are resampled with replacement, and sites within each seed.  The sites of one seed
+    are not
+    independent, and a site has other examples under another seed.
     """
     n_sites = np.array([len(gaps) for gaps in by_seed])  # (seeds,)
     widest = int(n_sites.max())
@@ -271,7 +284,9 @@ def bootstrap_interval(by_seed: Sequence[Floats]) -> Interval:
     gen = np.random.default_rng(seed_of(0, "sites in seeds", *n_sites.tolist()))
     sums = np.zeros(DRAWS)
     for _ in by_seed:
-        seed = gen.integers(0, len(by_seed), DRAWS)  # (draws,)
+        seed = gen.integers(
+            0, len(by_seed), DRAWS
+        )  # (draws,) (draws, 1) (draws, widest) as many sites as the seed has
         n = n_sites[seed][:, None]  # (draws, 1)
         site = (gen.random((DRAWS, widest)) * n).astype(np.int64)  # (draws, widest)
         is_drawn = np.arange(widest) < n  # as many sites as the seed has
@@ -284,12 +299,17 @@ def bootstrap_interval(by_seed: Sequence[Floats]) -> Interval:
 
 
 def mean_redundancy(study: StudyRecords) -> dict[str, list[float]]:
-    """Strategy -> for each seed the mean over cycles of how near its picks were to rows that
-    collaborators had labeled, as a cosine; without strategies that have no collaborators."""
+    """Return for each strategy and seed the mean redundancy of selected examples over
+    cycles.
+
+    Redundancy is the cosine similarity to examples that collaborators had labeled.
+    Strategies
+    without collaborators are omitted.
+    """
     values: dict[str, list[float]] = {}
     for strategy in rank_strategies(study):
         for cell in study.of(strategy):
-            measured = []  # one a cycle
+            measured = []  # one per cycle
             for row in cell.records:
                 value = row.get("pseudo_labels")
                 if not value:
@@ -303,7 +323,9 @@ def mean_redundancy(study: StudyRecords) -> dict[str, list[float]]:
 
 
 def over_rounds(study: StudyRecords, strategy: str) -> dict[int, list[float]]:
-    """Round of the last cycle -> accuracy of each seed, per cent, where rounds were scored."""
+    """Return round of the last cycle -> accuracy of each seed in per cent, if rounds were
+    scored.
+    """
     result: dict[int, list[float]] = {}
     for cell in study.of(strategy):
         for row in cell.records:

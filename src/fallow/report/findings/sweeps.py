@@ -1,4 +1,4 @@
-"""Studies that differ in how their rows are cut: by alpha, and by the length of the tail."""
+"""Studies that differ in their partition: by alpha, or by the imbalance of a long tail."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from fallow.settings.recipe import OUTSIDE
 from fallow.study.records import StudyRecords
 
-CUT = ("alpha", "rho", "n_max", "inner", "inner_fields")  # how skewed, how long a tail
+CUT = (
+    "alpha",
+    "rho",
+    "n_max",
+    "inner",
+    "inner_fields",
+)  # skewness, and imbalance of the tail
 
 
 def _partition(study: StudyRecords) -> Mapping[str, object]:
-    """The partition as ``study.json`` has it, a name and fields; empty where it has none."""
+    """Return the partition in ``study.json``, a name and fields; empty if there is none."""
     partition = study.study.recipe.get("partition")
     if not isinstance(partition, Mapping):
         return {}
@@ -20,7 +26,7 @@ def _partition(study: StudyRecords) -> Mapping[str, object]:
 
 
 def _fields(study: StudyRecords) -> dict[str, object]:
-    """The fields of a study's partition, those of the partition inside it among them."""
+    """Return the fields of a study's partition, including those of an inner partition."""
     values: dict[str, object] = {}
     fields = _partition(study).get("fields")
     if isinstance(fields, Mapping):
@@ -32,7 +38,7 @@ def _fields(study: StudyRecords) -> dict[str, object]:
 
 
 def alpha_of(study: StudyRecords) -> float | None:
-    """Dirichlet's alpha, also of a partition inside a long tail; ``None`` without one."""
+    """Return Dirichlet's alpha, also of a partition inside a long tail, or None."""
     alpha = _fields(study).get("alpha")
     if not isinstance(alpha, int | float):
         return None
@@ -40,7 +46,7 @@ def alpha_of(study: StudyRecords) -> float | None:
 
 
 def rho_of(study: StudyRecords) -> float:
-    """Head over tail of the classes; 1 without a long tail."""
+    """Return the ratio of the largest to the smallest class; 1 without a long tail."""
     rho = _fields(study).get("rho")
     if not isinstance(rho, int | float):
         return 1.0
@@ -48,7 +54,9 @@ def rho_of(study: StudyRecords) -> float:
 
 
 def _describe_rest(study: StudyRecords, skips: Sequence[str]) -> str:
-    """Every setting but the partition's ``skips`` and what does not change a run."""
+    """Return every setting except the partition's fields ``skips`` and those that do not
+    change a run.
+    """
     rest = dict(study.study.recipe)
     for name in (*OUTSIDE, "strategy"):
         rest.pop(name, None)
@@ -64,7 +72,7 @@ def _describe_rest(study: StudyRecords, skips: Sequence[str]) -> str:
 def alike(
     studies: Sequence[StudyRecords], skips: Sequence[str]
 ) -> Iterator[tuple[StudyRecords, ...]]:
-    """Groups of studies that differ in nothing but the partition's fields ``skips``."""
+    """Group studies that differ only in the partition's fields ``skips``."""
     groups: dict[str, list[StudyRecords]] = {}
     for study in studies:
         groups.setdefault(_describe_rest(study, skips), []).append(study)
@@ -72,7 +80,9 @@ def alike(
 
 
 def alpha_sweeps(studies: Sequence[StudyRecords]) -> list[tuple[StudyRecords, ...]]:
-    """Studies that differ in alpha alone, two alphas or more, by ascending alpha."""
+    """Return groups of studies that differ only in alpha, with two or more alphas, in
+    ascending order.
+    """
     cut_by_alpha = [study for study in studies if alpha_of(study) is not None]
     sweeps = []
     for group in alike(cut_by_alpha, skips=("alpha", "inner_fields")):
