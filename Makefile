@@ -53,7 +53,7 @@ demo: $(STAMP)  ## a federated active learning run on bundled digits, with a rep
 test: $(DEV_STAMP)  ## tests, docstring examples and the code blocks of the documents
 	env -u PYTHONDONTWRITEBYTECODE $(PY) -m pytest $(WORKERS)
 
-adapters: $(ADAPTERS_STAMP)  ## trackers, Hugging Face and notebooks, against the real packages
+adapters: $(ADAPTERS_STAMP)  ## trackers, Hugging Face, notebooks and scikit-activeml, against the real packages
 	$(ADAPTERS)/bin/python -m pytest -q tests/integrations src/fallow/integrations
 
 soak: export FALLOW_SOAK := 1
@@ -160,5 +160,5 @@ $(ADAPTERS_STAMP): pyproject.toml constraints.txt
 	-c constraints.txt setuptools
 	$(ADAPTERS)/bin/python -m pip install --disable-pip-version-check --no-input $(PIP_FLAGS) \
 	-c constraints.txt --no-build-isolation \
-	-e '.[dev,huggingface,mlflow,notebook,tensorboard,wandb]'
+	-e '.[dev,huggingface,mlflow,notebook,scikit-activeml,tensorboard,wandb]'
 	@touch $@

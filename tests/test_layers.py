@@ -58,7 +58,7 @@ REQUIRED = {
 OPTIONAL = {  # the extras of pyproject.toml: imported inside the function that needs them
     *("PIL", "cryptography", "datasets", "distributed", "fastapi", "flwr"),
     *("httpx", "huggingface_hub", "mlflow", "opendp", "prometheus_client", "pyarrow"),
-    *("starlette", "uvicorn", "wandb"),
+    *("skactiveml", "starlette", "uvicorn", "wandb"),
 }
 WHOLE = {  # folders that are nothing without an extra: imported as a whole, inside a function
     Path("transport/https"): {"httpx", "uvicorn"},

@@ -58,6 +58,7 @@ select                  Select examples from the unlabeled pools of one or sever
 Site                    Data of one site, as arrays.
 Selection               Selected examples with their scores and weights.
 PoolStrategy            Query strategy with the interface of scikit-activeml.
+FromScikitActiveML      Query strategy of scikit-activeml, run at each site.
 
 Query strategies of a single site
 ---------------------------------

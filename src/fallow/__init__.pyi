@@ -57,6 +57,7 @@ from fallow.encoders import SentenceTransformers as SentenceTransformers
 from fallow.encoders import TabPFN as TabPFN
 from fallow.encoders import Timm as Timm
 from fallow.encoders.sentence_transformers import texts_to_rows as texts_to_rows
+from fallow.integrations import FromScikitActiveML as FromScikitActiveML
 from fallow.models import CNN4 as CNN4
 from fallow.models import MLP as MLP
 from fallow.models import DigitsCNN as DigitsCNN

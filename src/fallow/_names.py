@@ -114,6 +114,7 @@ PARTS = {
     "fallow.api.adapters": ("PoolStrategy",),
     "fallow.api.estimators": ("FederatedClassifier", "FederatedRegressor"),
     "fallow.api.strategy": ("Strategy", "Training"),
+    "fallow.integrations": ("FromScikitActiveML",),
     "fallow.core.contract": ("Contract",),
     "fallow.core.view": ("Picks", "Release", "View"),
     "fallow.encoders.sentence_transformers": ("texts_to_rows",),

@@ -1,12 +1,18 @@
-"""MaxHerding, Uncertainty Herding, ProbCover and DropQuery against reference values.
+"""MaxHerding, Uncertainty Herding, ProbCover, DropQuery and TypiClust against reference values.
 
 The values were computed with scikit-activeml 1.0.1 on the same features:
 
     MaxHerding(metric_dict={"gamma": 1 / 0.5**2}).query(X, y, batch_size=8)
     ProbCover(n_classes=2, deltas=[0.75]).query(normalize(X), y, batch_size=8)
 
-with X and y as in `read_site`.  Ties of ProbCover are random, so there the number of newly covered
-examples is compared.
+with X and y as in `build_site`.  Ties of ProbCover are random, so there the number of newly covered
+examples is compared.  The values of TypiClust and DropQuery are those of
+
+    FromScikitActiveML("TypiClust", "k=5;cluster_algo_dict.n_init=20")
+    FromScikitActiveML("DropQuery", "n_dropout_samples=101;cluster_algo_dict.n_init=20")
+
+with the same version, at `build_clusters` and `build_unstable_site`.  All of them are computed
+again where the package is installed: tests/integrations/test_scikit_activeml.py.
 """
 
 from __future__ import annotations
@@ -18,7 +24,13 @@ import torch
 from torch import Tensor
 
 from fallow.core.streams import stream
-from fallow.strategies import DropQuery, MaxHerding, ProbCover, UncertaintyHerding
+from fallow.strategies import (
+    DropQuery,
+    MaxHerding,
+    ProbCover,
+    Typicality,
+    UncertaintyHerding,
+)
 from fallow.strategies.parts.herding import choose_width
 from fallow.strategies.parts.max_coverage import unit_length
 from tests.worlds import Table, World, world
@@ -55,6 +67,47 @@ def select(strategy: Any, n: int, labeled: bool = True, seed: int = 0) -> list[i
     return [rows[position] for position in selected]
 
 
+SIZES = [7, 12, 9, 6, 11, 8]
+CENTERS = [[0, 0], [9, 0], [0, 9], [9, 9], [20, 3], [3, 20]]
+
+
+def scatter(center: list[int], size: int) -> Tensor:
+    """Points (size, 2) around a center, at distances without ties."""
+    turn = torch.arange(1, size + 1, dtype=torch.float64)
+    radius = 0.2 + 0.9 * (turn * 0.618).frac()
+    around = torch.stack([radius * (2 * turn).cos(), radius * (2 * turn).sin()], 1)
+    return torch.tensor(center) + around
+
+
+def build_clusters(strategy: Any) -> World:
+    """A site with six clusters; the largest and the third largest have a label."""
+    x = torch.cat([scatter(*item) for item in zip(CENTERS, SIZES, strict=True)])
+    federation = world({"a": Table(x, torch.zeros_like(x), [0, 1])}, strategy)
+    member = federation.members["a"]
+    labeled = torch.tensor([CENTERS[1], CENTERS[2]], dtype=torch.float64)
+    member.x[member.labeled] = torch.cat([labeled, torch.zeros(2, 2)], 1)
+    return federation
+
+
+def build_unstable_site(strategy: Any) -> World:
+    """A site whose first 16 examples become class 0 where their second number is dropped."""
+    places = torch.cat([scatter(CENTERS[at], size) for at, size in enumerate((5, 4, 7))])
+    unstable = torch.tensor([[0.0, 2.0]]).double().expand(16, 2)
+    stable = torch.tensor([[1.0, 0.2]]).double().expand(20, 2)
+    others = scatter([30, 30], 20)
+    logits = torch.cat([unstable, stable])
+    federation = world({"a": Table(logits, torch.cat([places, others]))}, strategy)
+    member = federation.members["a"]
+    state = dict(member.memory["global"])
+    state["w"] = state["w"].clone()
+    state["w"][:] = 0.0
+    state["w"][0] = 1.0  # number 0 of class 0
+    state["w"][5] = 1.0  # number 1 of class 1
+    state["w"][8] = 0.5  # bias of class 0: the class where everything is dropped
+    member.remember("global", state)
+    return federation
+
+
 @pytest.mark.parametrize(
     ("labeled", "expected"),
     [
@@ -77,6 +130,15 @@ def test_prob_cover_covers_as_many_examples_as_the_reference() -> None:
         added.append(int((is_near[row] & ~covered).sum()))
         covered |= is_near[row]
     assert added == [5, 4, 3, 2, 2, 2, 1, 1]
+
+
+@pytest.mark.parametrize(("n", "expected"), [(2, [40, 49]), (4, [40, 49, 6, 32])])
+def test_typiclust_selects_the_reference_values(n: int, expected: list[int]) -> None:
+    assert build_clusters(Typicality(neighbors=5)).picks(n)["a"] == expected
+
+
+def test_drop_query_selects_the_reference_values() -> None:
+    assert sorted(build_unstable_site(DropQuery(passes=101)).picks(3)["a"]) == [4, 8, 15]
 
 
 def test_the_width_is_the_smallest_distance_of_labeled_examples_within_limits() -> None:

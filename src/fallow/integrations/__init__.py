@@ -1,4 +1,4 @@
-"""Integrations: experiment trackers, Hugging Face and notebooks.
+"""Integrations: experiment trackers, Hugging Face, notebooks and scikit-activeml.
 
 Each requires an optional package.  An error names the extra that installs it.  See
 ``docs/tracking.md``.
@@ -11,11 +11,13 @@ from fallow.integrations.hugging_face import (
     labels_to_datasets,
     push_to_hub,
 )
+from fallow.integrations.scikit_activeml import FromScikitActiveML
 from fallow.integrations.trackers import MLflow, TensorBoard, WandB
 from fallow.study.callbacks import Callback, TrackedRun
 
 __all__ = [
     "Callback",
+    "FromScikitActiveML",
     "MLflow",
     "TensorBoard",
     "TrackedRun",
