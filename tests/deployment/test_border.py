@@ -87,9 +87,19 @@ def test_what_methods_answer_is_taken_as_it_is(kind: Any, masked: Any, answer: A
         ("each", None, {str(i): 0 for i in range(1001)}, "it has 1001 fields"),
         ("keep", None, {"count": 10**6}, "count is 1000000"),
         ("keep", None, {"count": -1}, "count is -1"),
-        ("keep", None, {"count": 1, "rows": 2}, r"it answers with \['count', 'rows'\]"),
-        ("keep", None, {}, r"it answers with \[\] and was asked for \['count'\]"),
-        ("fit", None, {"w": W}, r"it answers with \['w'\] and was asked for nothing"),
+        (
+            "keep",
+            None,
+            {"count": 1, "rows": 2},
+            r"its reply has the fields \['count', 'rows'\]",
+        ),
+        ("keep", None, {}, r"its reply has the fields \[\] instead of \['count'\]"),
+        (
+            "fit",
+            None,
+            {"w": W},
+            r"its reply has the fields \['w'\] instead of none",
+        ),
         (
             "sum",
             MASKED,
@@ -104,7 +114,7 @@ def test_what_methods_answer_is_taken_as_it_is(kind: Any, masked: Any, answer: A
             {"key": torch.zeros(31, dtype=torch.uint8)},
             "key is not a public key of 32",
         ),
-        ("each", MASKED, {"keys": 1}, r"it answers with \['keys'\]"),
+        ("each", MASKED, {"keys": 1}, r"its reply has the fields \['keys'\]"),
     ],
 )
 def test_what_no_method_answers_is_refused_by_its_field(
@@ -129,7 +139,10 @@ UPLOAD = {"n": 2.0, "w": W, "stats": torch.zeros(2)}
         ({"n": 1.5}, "n has a fraction"),
         ({"n": None}, "n is None, and only numbers can be added up"),
         ({"n": torch.ones(2)}, r"n has the shape \(2,\) and not \(\)"),
-        ({"v": W}, r"it answers with \['n', 'stats', 'v', 'w'\] and was asked for"),
+        (
+            {"v": W},
+            r"its reply has the fields \['n', 'stats', 'v', 'w'\] instead of",
+        ),
     ],
 )
 def test_a_reply_is_checked_by_the_declaration_of_its_function(

@@ -363,5 +363,5 @@ def test_a_letter_that_cannot_be_read_quotes_nothing_of_what_was_sealed() -> Non
         with pytest.raises(Refusal) as error:
             delivery = read_delivery(told, secret, {"w": 3})
             raise Refusal("; ".join(delivery.refused.values()))
-        assert "site b refuses what site a passed on" in str(error.value)
+        assert "site b rejects the message of site a" in str(error.value)
         assert not any(canary in str(error.value) for canary in CANARIES)

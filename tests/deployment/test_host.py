@@ -69,7 +69,7 @@ def test_bytes_that_are_no_order_are_refused_and_the_site_goes_on(leader: Leader
         ({"body": {"request": 3}}, "has not \\['request', 'to'\\]"),
         ({"body": None}, "has not \\['request', 'to'\\]"),
         ({"key": "0/other/0"}, "0/other/0' belongs to no exchange of this study"),
-        ({"key": "0/query/0"}, "the order 0/query/0 carries the request 0/hello/0"),
+        ({"key": "0/query/0"}, "instruction 0/query/0 contains the request 0/hello/0"),
     ],
 )
 def test_an_order_that_does_not_fit_is_refused_in_a_sentence(

@@ -197,7 +197,7 @@ def test_a_letter_that_does_not_open_is_refused_by_its_sender(tmp_path: Path) ->
         order.key,
         body,
     )
-    assert "site south passed on in 'model'" in str(leader.send(second).refused)
+    assert "message of site south for 'model'" in str(leader.send(second).refused)
     leader.ledger.close()
 
 

@@ -329,7 +329,7 @@ def test_honest_counts_are_taken(verb: str, answer: dict[str, Any]) -> None:
         ),
         ("hello", {**HELLO, "pool": 7}, "are 10 together, and rows is 9"),
         ("hello", {**HELLO, "schema": "other"}, "schema is 'other' and not 'digest'"),
-        ("hello", {**HELLO, "more": "words"}, "it answers with"),
+        ("hello", {**HELLO, "more": "words"}, "its reply has the fields"),
         ("close", {**CLOSE, "asked": 4}, "asked is 4, .* and 3 questions were allowed"),
         ("close", {**CLOSE, "answered": 3}, "answered and declined are 4 together"),
         ("close", {**CLOSE, "labeled": 5}, "are 5 together, and the site brought or was"),

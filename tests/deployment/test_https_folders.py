@@ -173,7 +173,7 @@ def test_behind_a_proxy_the_coordinator_listens_on_this_machine_alone(
     (tmp_path / "office" / "coordinator.json").write_text(json.dumps(details))
     from fallow.deployment.links.table import open_link
 
-    with pytest.raises(ValueError, match="without a certificate nothing is served"):
+    with pytest.raises(ValueError, match="requires a certificate"):
         open_link(office, lambda event: None)
 
 
@@ -203,7 +203,7 @@ def test_a_certificate_with_another_key_is_refused(tmp_path: Path) -> None:
     own = made(tmp_path / "own")
     other = made(tmp_path / "other")
     pair = ("--certificate", own.certificate, "--certificate-key", other.key)
-    assert "two PEM files that belong together" in refuse(*init(tmp_path, *pair))
+    assert "two matching PEM files" in refuse(*init(tmp_path, *pair))
 
 
 def test_over_nvflare_a_job_is_written_and_no_address_need_be_known(tmp_path: Path) -> None:

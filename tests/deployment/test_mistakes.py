@@ -89,9 +89,15 @@ ADMIT = ("coordinate", "admit", "study")
             "privacy.limit is inf; it must be a finite number above 0",
         ),
         ((*SITE, "--ca", "nowhere.pem"), "nowhere.pem cannot be read"),
-        ((*SITE, "--ca", "rows.csv"), "rows.csv holds no certificate of an authority"),
-        ((*SITE, "--ca", "study/keys/server.pem"), "holds no certificate of an authority"),
-        ((*SITE, "--ca", "study/keys/server.key"), "holds no certificate of an authority"),
+        ((*SITE, "--ca", "rows.csv"), "rows.csv contains no certificate of an authority"),
+        (
+            (*SITE, "--ca", "study/keys/server.pem"),
+            "contains no certificate of an authority",
+        ),
+        (
+            (*SITE, "--ca", "study/keys/server.key"),
+            "contains no certificate of an authority",
+        ),
         (
             (*SITE, "--ca", "other/keys/authority.pem"),
             "is not the certificate that study.toml names",

@@ -348,7 +348,7 @@ def test_a_coordinator_that_waited_too_long_says_so_and_nothing_else(
         assert fallow("coordinate", "admit", "study", f"{site}/join.json")[0] == 0
     code, _, err = fallow("coordinate", "start", "study")
     assert code == 1
-    assert "start again when they are there: the run goes on from here" in err
+    assert "start again when the sites are connected to resume the run" in err
     assert "should not happen" not in err
 
 

@@ -90,7 +90,7 @@ def test_too_few_sites_end_the_exchange_after_the_patience_with_who_is_missing()
     waits = Waits(10.0, quorum=3, patience=60.0)
     there = federation(Asker(), FOUR, waits, link={"down": {"b", "d"}})
     with pytest.raises(
-        RuntimeError, match=r"2 of 4 sites .* 3 are needed; missing: b, d; .*goes on"
+        RuntimeError, match=r"2 of 4 sites .* 3 are necessary; missing: b, d; .*resume"
     ):
         there.ask().sum("plain")
     assert 60.0 <= there.link.seconds < 65.0
@@ -171,10 +171,13 @@ def one_is(there: Federation, site: str, **changes: Any) -> None:
         ({"x": torch.full((6,), torch.nan)}, "x is NaN or infinite"),
         (
             {"x": torch.zeros(5)},
-            r"x is a tensor of shape \(5,\), and .* a tensor of shape \(6,\)",
+            r"x is a tensor of shape \(5,\), but .* a tensor of shape \(6,\)",
         ),
         ({"x": torch.zeros(6, dtype=torch.int64)}, "x is of torch.int64"),
-        ({"y": 1.0}, r"it answers with \['n', 'x', 'y'\], others with \['n', 'x'\]"),
+        (
+            {"y": 1.0},
+            r"its reply has the fields \['n', 'x', 'y'\], but the others have \['n', 'x'\]",
+        ),
         ({"x": "much"}, "x is 'much', and only numbers"),
         ({"x": [1.0]}, r"x is \[1.0\], and only numbers"),
         ({"#epsilon": -1.0}, "#epsilon is -1.0"),
@@ -198,7 +201,7 @@ def test_refusals_that_make_a_quorum_impossible_end_the_exchange_at_once() -> No
     for site in "bc":
         one_is(there, site, n=torch.tensor(torch.inf))
     with pytest.raises(
-        RuntimeError, match=r"3 of 4 sites, and 2 refuse .* site b: n is NaN"
+        RuntimeError, match=r"3 of 4 sites, but 2 replies are .* site b: n is NaN"
     ):
         there.ask().sum("plain")
     assert there.link.seconds < 1.0
@@ -255,7 +258,7 @@ def test_an_order_that_no_site_can_read_is_refused_in_the_end() -> None:
     there = federation(Asker(), FOUR, Waits(quorum=None))
     there.signing["a"].public = there.signing["b"].public[::-1]
     with pytest.raises(
-        RuntimeError, match=r"site a: a message that says it is from the coordinat"
+        RuntimeError, match=r"site a: a message in the name of the coordinator"
     ):
         there.ask().sum("plain")
 

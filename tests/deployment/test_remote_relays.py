@@ -121,7 +121,7 @@ def test_a_relay_counts_both_legs_and_is_asked_again_after_a_crash_in_between() 
 def test_a_relay_waits_for_all_its_sites_whatever_the_quorum() -> None:
     waits = Waits(10.0, quorum=1, patience=30.0)
     there = federation(Passing(), THREE, waits, link={"down": {"b"}})
-    with pytest.raises(RuntimeError, match=r"2 of 3 sites answered .*missing: b"):
+    with pytest.raises(RuntimeError, match=r"2 of 3 sites replied to .*missing: b"):
         there.ask().relay("model", ALL)
 
 
@@ -141,7 +141,7 @@ def test_a_relay_passes_under_secure_sums_and_sums_of_it_are_masked() -> None:
 def test_a_receiver_without_a_seal_key_is_named() -> None:
     there = federation(Passing(), THREE)
     del there.remote.keys.seals["c"]  # type: ignore[attr-defined]
-    with pytest.raises(RuntimeError, match="site c has no seal key"):
+    with pytest.raises(RuntimeError, match="site c has no encryption key"):
         there.ask().relay("model", ALL)
 
 
@@ -173,7 +173,7 @@ GOOD = torch.tensor([1.0, 2.0, 3.0])
             letter("a", w=torch.tensor([1.0, torch.nan, 3.0]), labels=1.0),
             "w is NaN or infinite",
         ),
-        (letter("a", w=GOOD[:2], labels=1.0), r"w has the shape \(2,\) and not \(3,\)"),
+        (letter("a", w=GOOD[:2], labels=1.0), r"w has the shape \(2,\) instead of \(3,\)"),
         (letter("c", w=GOOD, labels=1.0), "it cannot be decrypted"),
         (letter("a", key="0/1", w=GOOD, labels=1.0), "it cannot be decrypted"),
         (bytes_to_tensor(b"short"), "it cannot be decrypted"),
@@ -188,7 +188,7 @@ def test_a_bad_letter_is_refused_by_name_and_no_average_uses_what_stands_for_it(
     )
     assert delivery.refused.keys() == {"a"}
     with pytest.raises(
-        ValueError, match=f"site b refuses what site a passed on in 'model': {why}"
+        ValueError, match=f"site b rejects the message of site a for 'model': {why}"
     ):
         raise ValueError(delivery.refused["a"])
     assert torch.equal(delivery.messages["c"].state["w"], GOOD)
@@ -200,7 +200,7 @@ def test_a_bad_letter_is_refused_by_name_and_no_average_uses_what_stands_for_it(
 
 def test_a_delivery_of_nothing_that_can_be_read_is_refused() -> None:
     with pytest.raises(
-        ValueError, match="site a passed on in 'model': it cannot be decrypted"
+        ValueError, match="the message of site a for 'model': it cannot be decrypted"
     ):
         read_delivery(order_to_b(a=bytes_to_tensor(b"short")), SECRET, SIZES)
 
@@ -213,7 +213,7 @@ def test_a_diverged_model_of_a_peer_is_said_and_the_others_arrive() -> None:
     there.ask().relay("model", ALL)
     assert there.refusals.keys() == {"a", "c"}
     assert there.refusals["c"].startswith(
-        "site c refuses what site b passed on in 'model': w is"
+        "site c rejects the message of site b for 'model': w is"
     )
     assert bool(brought(there.world)["a"]["model/c"].isfinite().all())
 
@@ -224,7 +224,9 @@ def test_a_sender_that_answers_with_no_sealed_letters_is_refused() -> None:
         "letter/a": bytes_to_tensor(b"x"),
         "bytes": 1,
     }
-    with pytest.raises(RuntimeError, match="letter/a has 1 bytes and is no sealed letter"):
+    with pytest.raises(
+        RuntimeError, match="letter/a has 1 bytes and is not an encrypted message"
+    ):
         there.ask().relay("model", {"a": ["b"]})
 
 

@@ -50,7 +50,7 @@ def test_answers_of_all_are_waited_for_although_a_quorum_is_there() -> None:
 def test_what_needs_all_sites_ends_after_the_patience_with_who_is_missing() -> None:
     there = federation(Asker(), FOUR, WAITS, link={"down": {"b"}})
     ask = there.ask()
-    with pytest.raises(RuntimeError, match=r"3 of 4 sites .* 4 are needed; missing: b"):
+    with pytest.raises(RuntimeError, match=r"3 of 4 sites .* 4 are necessary; missing: b"):
         sum_of_all(ask, "plain")
     assert 100.0 <= there.link.seconds < 105.0
     assert float(ask.sum("plain")["sites"]) == 3  # the next exchange needs a quorum again
@@ -67,21 +67,24 @@ def answers_with(there: Federation, site: str, answer: Any) -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (lambda a: {"n": a["n"]}, r"it answers with \['n'\], others with \['n', 'x'\]"),
+        (
+            lambda a: {"n": a["n"]},
+            r"its reply has the fields \['n'\], but the others have \['n', 'x'\]",
+        ),
         (
             lambda a: {**a, "y": 1.0},
-            r"it answers with \['n', 'x', 'y'\], others with \['n', 'x'\]",
+            r"its reply has the fields \['n', 'x', 'y'\], but the others have \['n', 'x'\]",
         ),
         (
             lambda a: {**a, "x": 1.0},
-            "x is a number, and that of others a tensor of 1 dimensions",
+            "x is a number, but that of other sites is a tensor of 1 dimensions",
         ),
         (
             lambda a: {**a, "x": a["x"][None]},
-            "x is a tensor of 2 dimensions, and that of others",
+            "x is a tensor of 2 dimensions, but that of other sites",
         ),
-        (lambda a: {**a, "n": "many"}, "n is text, and that of others a number"),
-        (lambda a: {**a, "x": None}, "x is nothing, and that of others a tensor"),
+        (lambda a: {**a, "n": "many"}, "n is text, but that of other sites is a number"),
+        (lambda a: {**a, "x": None}, "x is nothing, but that of other sites is a tensor"),
     ],
     ids=["less", "more", "number", "deeper", "text", "none"],
 )

@@ -126,7 +126,7 @@ STANDING = {"labeled": 1, "held": 0, "pool": 8}
             "answered is '1'",
         ),
         ("close", {}, {"asked": 1, "answered": 1, "declined": 0}, "labeled is None"),
-        ("score", {}, {"rows": 9.0}, r"it answers with \['rows'\]"),
+        ("score", {}, {"rows": 9.0}, r"its reply has the fields \['rows'\]"),
         ("score", {}, {**TOLD, "hits": "all"}, "hits is 'all', and only numbers"),
     ],
 )

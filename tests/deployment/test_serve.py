@@ -308,7 +308,7 @@ def test_a_site_says_whether_its_coordinator_is_reached(tmp_path: Path) -> None:
         assert unreachable(folder) is None
     lost = unreachable(folder)
     assert lost is not None
-    assert lost.startswith(f"the coordinator at {there} is not reached")
+    assert lost.startswith(f"the coordinator at {there} cannot be reached")
     assert describe_event({"event": "coordinator", "problem": lost}).endswith(
         "this site retries automatically"
     )
@@ -361,7 +361,7 @@ def test_status_tells_what_waits_what_was_sent_and_what_runs(tmp_path: Path) -> 
     assert "0 asked" in shown
     details = json.loads(run_site_command("status", folder.path, "--json"))
     assert (details["pid"], details["labels"]["open"], details["sent"]) == (None, 0, [])
-    assert details["problem"].startswith("the coordinator at 127.0.0.1:1 is not reached")
+    assert details["problem"].startswith("the coordinator at 127.0.0.1:1 cannot be reached")
 
 
 def test_labels_go_out_and_come_in_by_files(tmp_path: Path) -> None:
@@ -400,7 +400,7 @@ def test_after_the_end_it_is_no_news_that_the_coordinator_has_gone(tmp_path: Pat
     lines = SiteLines(Console(file=heard), tmp_path)
     removed: events.Event = {
         "event": "coordinator",
-        "problem": "the coordinator is not reached",
+        "problem": "the coordinator cannot be reached",
     }
     end: events.Event = {
         "event": "order",
@@ -410,7 +410,7 @@ def test_after_the_end_it_is_no_news_that_the_coordinator_has_gone(tmp_path: Pat
     }
     for event in (removed, end, removed):
         lines(event)
-    assert heard.getvalue().count("is not reached") == 1
+    assert heard.getvalue().count("cannot be reached") == 1
     assert "The study is finished" in heard.getvalue()
 
 
@@ -442,5 +442,5 @@ def test_a_site_process_ends_cleanly_when_it_is_told_to(tmp_path: Path) -> None:
         process.kill()
         process.wait()
     shown = (tmp_path / "said").read_text()
-    assert "is not reached (Connection refused)" in shown
+    assert "cannot be reached (Connection refused)" in shown
     assert shown.rstrip().endswith(f"stopped; to resume: fallow site start {folder.path}")

@@ -224,7 +224,7 @@ def test_a_seal_key_of_the_coordinators_own_is_refused(relay: Relay) -> None:
     """It could read the model that a site passes on."""
     relay.seals["south"] = public_half(new_secret())
     why = str(relay.refusal())
-    assert "the seal key of site south" in why and "is not signed by that site" in why
+    assert "the encryption key of site south" in why and "is not signed by that site" in why
     assert not (relay.leader.site.path / PEERS).exists()
 
 
@@ -241,22 +241,22 @@ def test_a_seal_key_under_an_identity_of_the_coordinators_own_is_refused(
 
 def test_a_seal_key_without_a_signature_is_refused(relay: Relay) -> None:
     del relay.signed["west"]
-    assert "has a seal key of site west without a signature" in str(relay.refusal())
+    assert "has an encryption key of site west without a signature" in str(relay.refusal())
 
 
 def test_a_seal_key_of_another_study_or_site_is_refused(relay: Relay) -> None:
     good = relay.signed["south"]
     relay.signed["south"] = relay.sign("south", study="0" * 32)
-    assert "the seal key of site south" in str(relay.refusal())
+    assert "the encryption key of site south" in str(relay.refusal())
     relay.seals["south"] = relay.seals["west"]
     relay.identities["south"] = relay.identities["west"]
     relay.signed["south"] = relay.signed["west"]
-    assert "the seal key of site south" in str(relay.refusal())
+    assert "the encryption key of site south" in str(relay.refusal())
     assert good != relay.signed["south"]
 
 
 def test_a_site_passes_on_to_itself_with_its_own_seal_key_alone(relay: Relay) -> None:
     relay.seals[SITE] = public_half(new_secret())
-    assert f"the seal key of site {SITE}" in str(relay.refusal())
+    assert f"the encryption key of site {SITE}" in str(relay.refusal())
     relay.seals[SITE] = relay.leader.site.keys.seal_public
     assert relay.refusal() is None

@@ -26,7 +26,7 @@ def test_a_site_refuses_a_coordinator_of_another_version_and_names_both(
 ) -> None:
     order = leader.order(about("hello", "0/hello"), version=version)
     assert leader.send(order).refused == (
-        f"the coordinator has Fallow {version} and site north {HERE}: what they compute may differ; "
+        f"the coordinator has Fallow {version} and site north {HERE}: their results may differ; "
         "install one version everywhere"
     )
     assert leader.send(leader.order(about("hello", "0/hello"), version=FIX)).refused is None

@@ -36,7 +36,7 @@ def test_an_order_with_a_wrong_head_is_refused_in_a_sentence_of_ours(
     blob = sign_message(SECRET, replace(ORDER, **wrong))
     with pytest.raises(Refusal) as refused:
         open_order(verify_key(SECRET), blob)
-    assert str(refused.value) == f"in a message from the coordinator {sentence}"
+    assert str(refused.value) == f"a message from the coordinator is invalid: {sentence}"
 
 
 def test_a_message_with_a_long_header_is_not_unpacked() -> None:
@@ -57,5 +57,7 @@ def test_a_message_with_a_long_header_is_not_unpacked() -> None:
 def test_a_reply_with_a_wrong_head_is_refused_in_a_sentence_of_ours() -> None:
     wrong: Any = {"refused": ["x" * 1000]}
     blob = sign_message(SECRET, replace(REPLY, **wrong))
-    with pytest.raises(Refusal, match=r"^in a message from site a refused is \['x+\.\.\.;"):
+    with pytest.raises(
+        Refusal, match=r"^a message from site a is invalid: refused is \['x+\.\.\.;"
+    ):
         open_reply(verify_key(SECRET), blob, "a")

@@ -64,9 +64,9 @@ def test_files_are_readable_by_their_owner_alone_and_never_overwritten(
     new_tls(tmp_path)
     new_node_key(tmp_path / "node")
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
-    with pytest.raises(ValueError, match="exists already"):
+    with pytest.raises(ValueError, match="already exists"):
         new_tls(tmp_path)
-    with pytest.raises(ValueError, match="exists already"):
+    with pytest.raises(ValueError, match="already exists"):
         new_node_key(tmp_path / "node")
 
 

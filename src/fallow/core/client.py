@@ -235,7 +235,7 @@ def find_wrong_form(
             )
     if answer.keys() != kinds.keys():
         return (
-            f"it answers with {sorted(answer)[:20]} and was asked for {sorted(kinds)}: all sites "
+            f"its reply has the fields {sorted(answer)[:20]} instead of {sorted(kinds)}: all sites "
             "must run the same version"
         )
     shapes = dict(sizes)

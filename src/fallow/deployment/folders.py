@@ -98,4 +98,4 @@ def check_authority(content: bytes, what: str, way_out: str) -> None:
     with suppress(ssl.SSLError, ValueError):  # the count below reports it
         trusted.load_verify_locations(cadata=content.decode("ascii"))
     if not trusted.cert_store_stats()["x509_ca"]:
-        raise ValueError(f"{what} holds no certificate of an authority: {way_out}")
+        raise ValueError(f"{what} contains no certificate of an authority: {way_out}")

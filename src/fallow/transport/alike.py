@@ -28,7 +28,7 @@ def find_odd(
     in sorted order is used.
 
     >>> find_odd({"a": {"n": 1.0}, "b": {"n": 2.0, "w": 1.0}, "c": {"n": 3.0}})
-    {'b': "it answers with ['n', 'w'], others with ['n']: all sites must run the same version"}
+    {'b': "its reply has the fields ['n', 'w'], but the others have ['n']: all ..."}
     """
     if not answers:
         return {}
@@ -64,13 +64,13 @@ def _describe_difference(form: Form, usual: Form) -> str:
     others = dict(usual)
     if own.keys() != others.keys():
         return (
-            f"it answers with {sorted(own)}, others with {sorted(others)}: all sites must run the "
-            "same version"
+            f"its reply has the fields {sorted(own)}, but the others have "
+            f"{sorted(others)}: all sites must run the same version"
         )
     name = next(name for name in own if own[name] != others[name])
     return (
-        f"{name} is {own[name]}, and that of others {others[name]}: all sites must use one model "
-        "and run the same version"
+        f"{name} is {own[name]}, but that of other sites is {others[name]}: all "
+        "sites must use one model and run the same version"
     )
 
 

@@ -26,7 +26,7 @@ from fallow.transport.wire import pack_request, unpack_request
 @final
 @dataclass
 class Bytes:
-    """`InProcess` with serialization. Code that works here does not depend on shared objects."""
+    """In-process sites with serialized messages; detects a dependence on shared objects."""
 
     members: dict[SiteId, LocalSite]
     executor: Executor

@@ -491,8 +491,8 @@ def _check_masked(step: Step, answer: Received) -> Answer:
 def _check_names(answer: Received, expected: set[str]) -> None:
     if answer.keys() != expected:
         raise Refusal(
-            f"it answers with {sorted(answer)[:20]} and was asked for "
-            f"{sorted(expected) or 'nothing'}"
+            f"its reply has the fields {sorted(answer)[:20]} instead of "
+            f"{sorted(expected) or 'none'}"
         )
 
 

@@ -119,10 +119,12 @@ def open_reply(public: bytes, blob: bytes, site: SiteId) -> Reply:
     whose = f"site {site}"
     fields = _open_message(REPLY, public, blob, whose)
     if not isinstance(fields["answer"], dict):
-        raise Refusal(f"a message from {whose} answers with no fields")
+        raise Refusal(f"a message from {whose} is a reply without fields")
     reply = Reply(**fields)
     if reply.site != site:
-        raise Refusal(f"a message signed by site {site} says that it is from {reply.site}")
+        raise Refusal(
+            f"a message signed by site {site} is in the name of site {reply.site}"
+        )
     return reply
 
 
@@ -137,17 +139,17 @@ def _open_message(form: Form, public: bytes, blob: bytes, whose: str) -> Tree:
         ) from error
     if not isinstance(tree, dict) or set(tree) != {*form.head, form.rest}:
         raise Refusal(
-            f"a message from {whose} has not the fields of this version of Fallow"
+            f"a message from {whose} does not have the fields of this version of Fallow"
         )
     head = {name: tree[name] for name in form.head}
     try:
         # as JSON, because strict mode for Python values accepts no dictionary
         form.adapter.validate_json(json.dumps(head), strict=True)
     except (TypeError, RecursionError) as error:  # a tensor, or deeply nested lists
-        raise Refusal(f"a message from {whose} has no plain words at its head") from error
+        raise Refusal(f"a message from {whose} has an invalid header") from error
     except ValidationError as error:
         sentence = describe_wrong_value(form.kind, error.errors())
-        raise Refusal(f"in a message from {whose} {sentence}") from error
+        raise Refusal(f"a message from {whose} is invalid: {sentence}") from error
     head[form.rest] = tree[form.rest]
     return head
 

@@ -90,7 +90,7 @@ class Correspondence(Protocol):
 
 @dataclass
 class ReplyCollector:
-    """One leg of an exchange.
+    """One part of an exchange: instructions to sites and their replies.
 
     ``accept`` returns a valid reply or raises ValueError. ``need`` is the required number of
     replies. ``find_odd`` returns inconsistent replies and the reasons.
@@ -153,7 +153,7 @@ class ReplyCollector:
         return self
 
     def _is_over(self, waited: float) -> bool:
-        """Return whether enough sites have replied and no other site is awaited.
+        """Return whether enough sites have replied and no other reply is pending.
 
         Inconsistent replies have been rejected by then.
         """
@@ -167,16 +167,17 @@ class ReplyCollector:
         output = "; ".join(reasons)
         if len(self.accepted) + len(self.missing) < self.need:
             raise Halted(
-                f"{self.key} needs the answers of {self.need} of {len(self.orders)} sites, and "
-                f"{len(self.refused)} refuse or are refused: {output}; put that right and start "
-                "again: the run goes on from here"
+                f"{self.key} needs replies from {self.need} of {len(self.orders)} "
+                f"sites, but {len(self.refused)} replies are rejections or invalid: "
+                f"{output}; fix the cause and start again to resume the run"
             )
         if waited >= self.remote.waits.patience:
             raise Halted(
-                f"{len(self.accepted)} of {len(self.orders)} sites answered {self.key} in "
-                f"{waited:.0f} seconds, and {self.need} are needed; missing: "
-                f"{', '.join(sorted(self.missing))}; refused: {output or 'nobody'}; start again when "
-                "they are there: the run goes on from here"
+                f"{len(self.accepted)} of {len(self.orders)} sites replied to "
+                f"{self.key} in {waited:.0f} seconds, but {self.need} are necessary; "
+                f"missing: {', '.join(sorted(self.missing))}; rejected: "
+                f"{output or 'none'}; start again when the sites are "
+                "connected to resume the run"
             )
 
     # -- messages ---------------------------------------------------------------------------
@@ -192,8 +193,11 @@ class ReplyCollector:
                 self._open_reply(site, blob)
 
     def _open_reply(self, site: SiteId, blob: bytes) -> None:
-        """One message.  One without the site's signature is not the site's: anybody can send that,
-        so it is never held against it."""
+        """Process one message.
+
+        A message without a valid signature may come from anyone, so it does not count as a reply of
+        the site.
+        """
         remote = self.remote
         order = self.orders[site]
         try:
@@ -203,13 +207,11 @@ class ReplyCollector:
             self._ask_again(site, str(error))
             return
         if (reply.run, reply.key) == (order.run, order.key):
-            is_of_this_life = (
-                reply.life == order.life
-            )  # of this process, not an earlier one
+            is_of_this_life = reply.life == order.life  # not of an earlier process
             if reply.refused is None or is_of_this_life:
                 self._enter(site, reply, len(blob))
             return
-        # a site that could not read an order does not know its key either
+        # a site that could not read an instruction does not know its key
         if not reply.refused or reply.key:
             return
         is_hopeful = self._ask_again(site, reply.refused)
@@ -225,7 +227,7 @@ class ReplyCollector:
             cost = answer.pop(EPSILON, 0.0)
             if type(cost) not in (int, float) or not 0 <= cost < float("inf"):
                 raise ValueError(
-                    f"{EPSILON} is {cost!r:.40}, which is not what noise can cost"
+                    f"{EPSILON} is {cost!r:.40}; it must be a nonnegative finite number"
                 )
             self.accepted[site] = self._look_at(site, answer)
             self.costs[site] = float(cost)
@@ -254,7 +256,7 @@ class ReplyCollector:
             raise
         except Exception as error:
             raise ValueError(
-                "its answer has another form than those of this version of Fallow "
+                "its reply does not have the format of this version of Fallow "
                 f"({type(error).__name__}: {error})"
             ) from error
 
@@ -266,8 +268,11 @@ class ReplyCollector:
         check_release(version, f"site {site}", mine="the coordinator")
         if version != HERE and site not in self.remote.reported:
             self.remote.reported.add(site)
-            why = f"site {site} has Fallow {version} and the coordinator {HERE}: upgrade the older"
-            self._report("version", site, why=plain(f"{why} one when it suits"))
+            why = (
+                f"site {site} has Fallow {version} and the coordinator {HERE}: upgrade "
+                "the older"
+            )
+            self._report("version", site, why=plain(f"{why} one when convenient"))
 
     def _ask_again(self, site: SiteId, why: str) -> bool:
         """Send a damaged instruction again, or one with a damaged reply.

@@ -82,8 +82,8 @@ def check_packages(link: str) -> None:
     for package in kind.packages:
         if find_spec(package) is None:
             raise ValueError(
-                f"real sites are connected by the package {package}, which is not installed; "
-                f"install it with: pip install 'fallow[{kind.extra}]'"
+                f"connections to sites need the package {package}, which is not "
+                f"installed; install it with: pip install 'fallow[{kind.extra}]'"
             )
 
 

@@ -1,4 +1,4 @@
-"""Sealed relays: encrypted peer messages, forwarded by the coordinator.
+"""Relays: encrypted peer messages, forwarded by the coordinator.
 
 A relay has two instructions under two keys. The first one requests peer messages from the senders
 and has the public keys of the receivers. Each sender replies with one sealed message for each
@@ -65,11 +65,11 @@ def bytes_to_tensor(content: bytes) -> Tensor:
 def tensor_to_bytes(value: object, what: str) -> bytes:
     """Convert a tensor of `bytes_to_tensor` to bytes. Raises ValueError for other values."""
     if not isinstance(value, Tensor) or value.dtype != torch.uint8 or value.ndim != 1:
-        raise ValueError(f"{what} is no row of bytes")
+        raise ValueError(f"{what} is not a tensor of bytes")
     return bytes(value.numpy().tobytes())
 
 
-# -- the first leg ------------------------------------------------------------------------------
+# -- first part: requests to senders ------------------------------------------------------------
 
 
 def request_body(
@@ -118,20 +118,22 @@ def read_request(order: Order) -> tuple[Request, dict[SiteId, bytes]]:
             tensor_to_bytes(body["request"], "the request of an order")
         )
     except ValueError as error:
-        raise Refusal(f"the order {order.key}: {error}") from error
+        raise Refusal(f"instruction {order.key}: {error}") from error
     if request.key != order.key.partition(ANEW)[0]:
-        raise Refusal(f"the order {order.key} carries the request {request.key}")
+        raise Refusal(f"instruction {order.key} contains the request {request.key}")
     if not isinstance(body["to"], dict):
-        raise Refusal(f"the order {order.key} does not say who receives what it relays")
+        raise Refusal(f"instruction {order.key} does not name the receivers of its relay")
     try:
         to = {
-            site: tensor_to_bytes(key, f"the seal key of site {site}")
+            site: tensor_to_bytes(key, f"the encryption key of site {site}")
             for site, key in body["to"].items()
         }
     except ValueError as error:
-        raise Refusal(f"the order {order.key}: {error}") from error
+        raise Refusal(f"instruction {order.key}: {error}") from error
     if any(len(key) != HALF for key in to.values()):
-        raise Refusal(f"the order {order.key} has a seal key that has not {HALF} bytes")
+        raise Refusal(
+            f"instruction {order.key} has an encryption key that does not have {HALF} bytes"
+        )
     return request, to
 
 
@@ -154,20 +156,22 @@ def check_letters(answer: Answer, to: set[SiteId]) -> Answer:
     """
     messages = [f"{LETTER}{site}" for site in sorted(to)]
     if answer.keys() != {*messages, BYTES}:
-        raise ValueError(f"it was to answer with sealed letters to {', '.join(sorted(to))}")
+        raise ValueError(
+            f"it must reply with encrypted messages to {', '.join(sorted(to))}"
+        )
     length = 0
     for name in messages:
         size = len(tensor_to_bytes(answer[name], name))
         if size < HALF + TAG:
-            raise ValueError(f"{name} has {size} bytes and is no sealed letter")
+            raise ValueError(f"{name} has {size} bytes and is not an encrypted message")
         length += size
     output = answer[BYTES]
     if type(output) is not int or not 0 <= output <= length:
-        raise ValueError(f"{BYTES} is {output!r:.40}, and its letters have {length}")
+        raise ValueError(f"{BYTES} is {output!r:.40}, but its messages have {length}")
     return answer
 
 
-# -- the second leg -----------------------------------------------------------------------------
+# -- second part: delivery to receivers ---------------------------------------------------------
 
 
 def delivery_body(verb: str, messages: Mapping[SiteId, Value], cycle: int = 0) -> OrderBody:
@@ -185,7 +189,7 @@ def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Deli
     body = _read_fields(order, {"verb", "letters", "cycle"})
     kinds = {"verb": str, "letters": dict, "cycle": int}
     if {name: type(value) for name, value in body.items()} != kinds:
-        raise Refusal(f"the order {order.key} brings no letters")
+        raise Refusal(f"instruction {order.key} contains no peer messages")
     opened: dict[SiteId, State | None] = {}  # None if its form is unknown
     refused: dict[SiteId, str] = {}
     for sender, letter in body["letters"].items():
@@ -194,7 +198,7 @@ def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Deli
             opened[sender] = _open_letter(order, sender, letter, secret)
             _check_letter(opened[sender] or {}, sizes)
         except Refusal as error:
-            details = f"site {order.site} refuses what site {sender} passed on in"
+            details = f"site {order.site} rejects the message of site {sender} for"
             refused[sender] = plain(f"{details} {body['verb']!r}: {error}")
 
     readable = [state for state in opened.values() if state is not None]
@@ -203,7 +207,9 @@ def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Deli
     messages: dict[SiteId, RelayedMessage] = {}
     for sender, delivery in opened.items():
         state = delivery or {}
-        if sender in refused:  # same form as that or another message, without its values
+        if (
+            sender in refused
+        ):  # same fields and shapes as that or another message, without its values
             state = _make_blank(delivery or readable[0], sizes)
         messages[sender] = RelayedMessage(state)
     return Delivery(body["verb"], messages, refused, body["cycle"])
@@ -216,16 +222,16 @@ def _open_letter(order: Order, sender: SiteId, letter: object, secret: bytes) ->
         content = decrypt(secret, tensor_to_bytes(letter, "its letter"), details)
     except ValueError as error:
         raise Refusal(
-            "its seal does not open: it was changed on its way, or is for another site or another "
-            "exchange"
+            "it cannot be decrypted: it was changed in transit, or is for another "
+            "site or another exchange"
         ) from error
     try:
         state = unpack_received(content)
     except ValueError as error:
-        raise Refusal("its letter could not be read") from error
+        raise Refusal("the peer message could not be read") from error
     is_flat = isinstance(state, dict) and all(isinstance(v, Tensor) for v in state.values())
     if not is_flat:
-        raise Refusal("it is no flat list of tensors")
+        raise Refusal("it is not a flat dictionary of tensors")
     result: State = state
     return result
 
@@ -234,8 +240,8 @@ def _check_letter(state: State, sizes: Mapping[str, int]) -> None:
     for name, value in state.items():
         if name in sizes and value.shape != (sizes[name],):
             raise Refusal(
-                f"{name} has the shape {tuple(value.shape)} and not {(sizes[name],)}: all sites "
-                "must use one model"
+                f"{name} has the shape {tuple(value.shape)} instead of "
+                f"{(sizes[name],)}: all sites must use one model"
             )
         if not value.is_floating_point():
             continue
@@ -246,8 +252,8 @@ def _check_letter(state: State, sizes: Mapping[str, int]) -> None:
             raise Refusal(f"{what} is NaN or infinite: its training diverged")
         if name in sizes and not does_fit(value, torch.float32):
             raise Refusal(
-                f"{name} has the norm {float(value.double().norm()):.3g}, which no model can use: "
-                "its training diverged"
+                f"{name} has the norm {float(value.double().norm()):.3g}, too large "
+                "for a model: its training diverged"
             )
         if name == CLAIM and bool((value < 0).any()):
             raise Refusal(f"{name} is below 0")
@@ -295,5 +301,8 @@ def _name_letter(order: Order, sender: SiteId, receiver: SiteId) -> str:
 
 def _read_fields(order: Order, names: set[str]) -> OrderBody:
     if not isinstance(order.body, dict) or order.body.keys() != names:
-        raise Refusal(f"the order {order.key} to {order.purpose} has not {sorted(names)}")
+        raise Refusal(
+            f"instruction {order.key} ({order.purpose}) does not have the fields "
+            f"{sorted(names)}"
+        )
     return order.body

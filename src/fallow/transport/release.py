@@ -23,6 +23,6 @@ def check_release(
     """
     if theirs.split(".")[:2] != own.split(".")[:2]:
         raise Refusal(
-            f"{whose} has Fallow {theirs} and {mine} {own}: what they compute may differ; install "
-            "one version everywhere"
+            f"{whose} has Fallow {theirs} and {mine} {own}: their results may "
+            "differ; install one version everywhere"
         )

@@ -100,8 +100,8 @@ class Remote:
     An exchange waits for all of its sites until ``waits.timeout``. After that it ends as soon as
     the quorum permits the number of missing sites, and it fails at ``waits.patience``. A relay
     needs all senders and receivers, because missing messages would not be noticed. The same holds
-    for requests that an algorithm needs from all sites. A site that was missing in the last
-    exchange and is offline is not awaited beyond the quorum.
+    for requests that an algorithm needs from all sites. Beyond the quorum, the exchange does not
+    wait for a site that is offline and was missing in the last one.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ class Remote:
     left
         Returns the sites that were removed from the study.
     revoked
-        Sites whose keys were revoked. They are asked nothing, and no reply of them is accepted.
+        Sites whose keys were revoked. They receive no instructions, and their replies are rejected.
     news
         Notifications to a site, one sentence each, delivered once.
     asking
@@ -160,7 +160,7 @@ class Remote:
     def exchange(
         self, requests: Mapping[SiteId, Request], routes: Routes | None = None
     ) -> Delivered:
-        """Return the replies of the sites. Sites without a reply are left out.
+        """Return the replies of the sites, without those that did not reply.
 
         Raises Halted if too few sites reply. Nothing is stored in that case, and another process
         may repeat the exchange: sites that have replied send the same reply.
@@ -174,7 +174,7 @@ class Remote:
             result = self._relay(requests, routes, down)
         else:
             result = self._exchange_plain(requests, down)
-        # after an error the exchange remains the pending one
+        # after an error, the exchange remains pending
         self.newest = self.asking
         self.asking = None
         return result
@@ -234,7 +234,7 @@ class Remote:
             return strange
         return self.weights.find_outliers(requests, asked)
 
-    # -- keys of secure sums ----------------------------------------------------------------
+    # -- keys of secure aggregation -----------------------------------------------------------
 
     def _check_signature(
         self, site: SiteId, masked: Masked, answer: Answer, signature: object
@@ -347,8 +347,8 @@ class Remote:
         """Return the public keys that encrypt messages to these sites."""
         if unknown := sorted(to - self.keys.seals.keys()):
             raise Halted(
-                f"site {unknown[0]} has no seal key here, so that nothing can be passed on to it; "
-                "admit it again"
+                f"site {unknown[0]} has no encryption key here, so peer messages "
+                "cannot be sent to it; admit it again"
             )
         return {site: self.keys.seals[site] for site in sorted(to)}
 
@@ -372,7 +372,7 @@ class Remote:
         needs_all: bool = False,
         find_odd: FindOdd = find_none_odd,
     ) -> ReplyCollector:
-        """Run one leg of an exchange, which the caller records in the same transaction.
+        """Run one part of an exchange, which the caller records in the same transaction.
 
         ``keys`` are the keys of the exchange at each site. See `ReplyCollector` for the others.
         """

@@ -1,8 +1,8 @@
 """Authentication of public keys that the coordinator forwards: sites sign and verify them.
 
-Each key of a secure sum has a signature by the identity key of its site over the study, the run,
-the exchange and the attempt. The seal key, with which others encrypt peer messages to a site, has
-one over the study. The coordinator can therefore not replace a key by its own or by another one.
+Each key for secure aggregation has a signature by the identity key of its site over the study, the
+run, the exchange and the attempt. The encryption key for peer messages has one over the study. The
+coordinator can therefore not replace a key by its own or by another one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ IDENTITY = 32  # size in bytes
 
 
 def find_shown(request: Request) -> Masked | None:
-    """Return the sum for which a site is asked for its public key, or None."""
+    """Return the aggregation for which a site is asked for its public key, or None."""
     step = request.steps[-1]
     if step.verb == KEYS and step.kind == "each":
         return step.masked
@@ -38,7 +38,7 @@ def find_shown(request: Request) -> Masked | None:
 def sign_sum_key(
     secret: bytes, order: Order, site: SiteId, masked: Masked, key: object
 ) -> Tensor:
-    """Return the signature, (64,) uint8, of ``site``'s public key for a sum."""
+    """Return the signature, (64,) uint8, of ``site``'s public key for an aggregation."""
     statement = _state(order.study, order.run, site, masked, key)
     return bytes_to_tensor(sign(secret, statement)[:SIGNATURE])
 
@@ -53,15 +53,17 @@ def check_sum_key(
     masked: Masked,
     key: object,
 ) -> None:
-    """Verify the signature of ``site``'s public key for a sum with the identity key ``public``.
+    """Verify the signature of ``site``'s public key for an aggregation with its identity key
+    ``public``.
 
     Raises Refusal for an invalid signature.
     """
     statement = _state(study, run, site, masked, key)
     if not _is_signed(public, signature, statement):
         raise Refusal(
-            f"the public key of site {site} for attempt {masked.attempt} at {masked.exchange} is not "
-            "signed by that site: it was changed on its way, or is of another sum"
+            f"the public key of site {site} for attempt {masked.attempt} at "
+            f"{masked.exchange} is not signed by that site: it was changed in "
+            "transit, or is for another aggregation"
         )
 
 
@@ -79,7 +81,8 @@ def join_proofs(
 
 
 def check_proofs(order: Order, masked: Masked) -> dict[SiteId, bytes]:
-    """Return the identity keys of the other sites of a sum after verifying their signatures.
+    """Return the identity keys of the other sites of an aggregation after verifying their
+    signatures.
 
     Raises Refusal for a missing or invalid signature.
     """
@@ -90,8 +93,8 @@ def check_proofs(order: Order, masked: Masked) -> dict[SiteId, bytes]:
         proof = _read_proof(order, site)
         if proof is None:
             raise Refusal(
-                f"the order {order.key} has a public key of site {site} without a signature: masks "
-                "with it could be taken off by the coordinator"
+                f"instruction {order.key} has a public key of site {site} without a "
+                "signature: the coordinator could remove masks made with it"
             )
         identities[site] = proof.identity
         check_sum_key(
@@ -106,27 +109,28 @@ def check_proofs(order: Order, masked: Masked) -> dict[SiteId, bytes]:
     return identities
 
 
-# -- seal keys of peer messages -------------------------------------------------------------------
+# -- encryption keys of peer messages -----------------------------------------------------------
 
 
 def sign_seal_key(secret: bytes, study: str, site: SiteId, key: bytes) -> bytes:
-    """Return the signature of ``site``'s seal key in a study."""
+    """Return the signature of ``site``'s encryption key in a study."""
     return sign(secret, _state_seal(study, site, key))[:SIGNATURE]
 
 
 def is_seal_signed(
     public: bytes, signature: bytes, study: str, site: SiteId, key: bytes
 ) -> bool:
-    """Return whether the owner of the identity key ``public`` signed a seal key."""
+    """Return whether the owner of the identity key ``public`` signed an encryption key."""
     return _is_signed(public, signature, _state_seal(study, site, key))
 
 
 def check_seal_proofs(
     order: Order, to: Mapping[SiteId, bytes], own: bytes
 ) -> dict[SiteId, bytes]:
-    """Return the identity keys of the receivers of peer messages after verifying their seal keys.
+    """Return the identity keys of the receivers of peer messages after verifying their encryption
+    keys.
 
-    ``own`` is the seal key of the sender, which may be a receiver as well.
+    ``own`` is the encryption key of the sender, which may be a receiver as well.
 
     Raises Refusal for a missing or invalid signature.
     """
@@ -138,8 +142,9 @@ def check_seal_proofs(
             proof = _read_proof(order, site)
             if proof is None:
                 raise Refusal(
-                    f"the order {order.key} has a seal key of site {site} without a signature: the "
-                    "coordinator could read what is encrypted with it"
+                    f"instruction {order.key} has an encryption key of site {site} "
+                    "without a signature: the coordinator could read messages "
+                    "encrypted with it"
                 )
             identities[site] = proof.identity
             is_its_own = is_seal_signed(
@@ -147,8 +152,9 @@ def check_seal_proofs(
             )
         if not is_its_own:
             raise Refusal(
-                f"the seal key of site {site} in the order {order.key} is not signed by that site: "
-                "it was replaced, or belongs to another study"
+                f"the encryption key of site {site} in instruction {order.key} is "
+                "not signed by that site: it was replaced, or belongs to another "
+                "study"
             )
     return identities
 

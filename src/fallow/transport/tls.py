@@ -40,7 +40,7 @@ USES = (
 LOCAL = (
     "localhost",
     "127.0.0.1",
-)  # Flower's processes on the coordinator's machine use these
+)  # used by Flower's processes on the coordinator's machine
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def make_site_context(authority: Path | None, own: Pair | None = None) -> ssl.SS
     of the operating system. ``own`` is the site's certificate. Raises ValueError for an unusable
     file.
     """
-    # a configured authority is pinned: those of the system are not loaded
+    # a configured authority is pinned: system authorities are not loaded
     if authority is None:
         context = ssl.create_default_context()
     else:
@@ -138,7 +138,8 @@ def _load_authority(context: ssl.SSLContext, authority: Path) -> None:
         context.load_verify_locations(authority)
     except (OSError, ssl.SSLError) as error:
         raise ValueError(
-            f"{authority} holds no certificate of an authority ({error}): give a PEM file"
+            f"{authority} contains no certificate of an authority ({error}): give a "
+            "PEM file"
         ) from error
 
 
@@ -149,13 +150,13 @@ def _load_pair(context: ssl.SSLContext, pair: Pair) -> None:
         context.load_cert_chain(pair.certificate, pair.key, _ask_nobody)
     except (OSError, ssl.SSLError, ValueError) as error:
         raise ValueError(
-            f"{pair.certificate} and {pair.key} are no certificate with its key ({error}): give "
-            "two PEM files that belong together, the key without a password"
+            f"{pair.certificate} and {pair.key} are not a certificate with its key "
+            f"({error}): give two matching PEM files, the key without a password"
         ) from error
 
 
 def _check_readable(file: Path) -> None:
-    """Raise ValueError for a file that OpenSSL, which reads without a limit, should not read."""
+    """Raise ValueError for a file that OpenSSL should not read, because it has no size limit."""
     with suppress(OSError):  # OpenSSL reports it
         read_named(file)
 
@@ -246,8 +247,6 @@ def write_new_file(path: Path, content: bytes) -> None:
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE)
     except FileExistsError as error:
-        raise ValueError(
-            f"{path} exists already; remove it first if it is not needed"
-        ) from error
+        raise ValueError(f"{path} already exists; remove it if it is not needed") from error
     with os.fdopen(file, "wb") as handle:
         handle.write(content)

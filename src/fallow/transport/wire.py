@@ -73,7 +73,7 @@ def unpack_request(blob: bytes) -> Request:
 def _read_step(fields: Tree) -> Step:
     kind = fields["kind"]
     if kind not in get_args(Kind):
-        raise ValueError(f"a step of kind {kind!r} is unknown")
+        raise ValueError(f"unknown kind of step {kind!r}")
     args = _require(dict, fields["args"])
     training_config = None
     if fields["training_config"] is not None:
@@ -94,7 +94,7 @@ def _read_masked(fields: Tree) -> Masked:
     keys = _require(dict, fields["keys"])
     for site, key in keys.items():
         if not isinstance(key, Tensor) or key.dtype != torch.uint8 or key.shape != (KEY,):
-            raise ValueError(f"the public key of site {site} is not {KEY} bytes")
+            raise ValueError(f"the public key of site {site} does not have {KEY} bytes")
     bound = fields["bound"]
     if bound is not None:
         bound = _require(float | int, bound)

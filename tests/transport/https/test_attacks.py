@@ -109,8 +109,8 @@ def test_a_request_that_is_sent_again_is_refused(world: Served) -> None:
         order=sum_of(b"another order"),
     )
     request = raw(ANSWER, signed, body)
-    refused(world.write(request), 410, "nobody waits")
-    refused(world.write(request), 409, "was there before")
+    refused(world.write(request), 410, "not pending")
+    refused(world.write(request), 409, "was received before")
 
 
 def test_a_request_that_another_key_signed_moves_no_count(world: Served) -> None:
@@ -120,7 +120,7 @@ def test_a_request_that_another_key_signed_moves_no_count(world: Served) -> None
     # anna is at her first request still
     body = b"an answer"
     own = sign(world.secrets["anna"], "anna", challenge, path=ANSWER, body=body)
-    refused(world.request(ANSWER, own, body), 410, "nobody waits")
+    refused(world.request(ANSWER, own, body), 410, "not pending")
 
 
 @pytest.mark.parametrize("count", [10**20 - 1, 2**63, 2**62, 10**6])
@@ -162,7 +162,7 @@ def test_a_site_learns_nothing_of_another_sites_messages(world: Served) -> None:
         body=b"x",
         order=sum_of(MESSAGE),
     )
-    refused(world.request(ANSWER, signed, b"x"), 410, "nobody waits")
+    refused(world.request(ANSWER, signed, b"x"), 410, "not pending")
 
 
 # -- what is asked --------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def test_a_site_learns_nothing_of_another_sites_messages(world: Served) -> None:
 )
 def test_nothing_but_two_paths_is_there(path: str, world: Served) -> None:
     signed = sign(world.secrets["anna"], "anna", world.challenge())
-    refused(world.request(path, signed), 404, "nothing here")
+    refused(world.request(path, signed), 404, "unknown path")
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "CONNECT"])
@@ -225,7 +225,7 @@ def test_two_lengths_are_refused(world: Served) -> None:
 
 def test_a_field_that_comes_twice_is_refused(world: Served) -> None:
     signed = sign(world.secrets["anna"], "anna", world.challenge())
-    refused(world.request(POLL, [*signed, signed[0]]), 400, "is needed")
+    refused(world.request(POLL, [*signed, signed[0]]), 400, "must occur once")
 
 
 def test_an_answer_above_the_limit_is_refused_before_it_is_read(world: Served) -> None:
@@ -256,7 +256,7 @@ def test_a_body_that_is_not_the_signed_one_is_refused(world: Served) -> None:
         body=body,
         order=sum_of(MESSAGE),
     )
-    refused(world.request(ANSWER, signed, b"on answer"), 400, "not the one")
+    refused(world.request(ANSWER, signed, b"on answer"), 400, "differs from the signed one")
 
 
 def test_a_head_without_an_end_is_refused_when_it_is_long(world: Served) -> None:

@@ -134,9 +134,9 @@ class Application:
         path = scope["path"]
         is_exact = scope["raw_path"] == path.encode() and not scope["query_string"]
         if path not in PATHS or not is_exact:
-            raise Refused(404, "there is nothing here")
+            raise Refused(404, "unknown path")
         if scope["method"] != "POST":
-            raise Refused(405, "this takes POST alone", {"allow": "POST"})
+            raise Refused(405, "this path accepts POST only", {"allow": "POST"})
         length = _read_length(scope["headers"])
         try:
             claim = read_claim(path, scope["headers"], length)
@@ -144,13 +144,13 @@ class Application:
             raise Refused(400, str(error), self._fresh) from error
         head = claim.head
         if head.challenge != self.challenge:
-            raise Refused(401, "sign the challenge of this process", self._fresh)
+            raise Refused(401, "sign with the challenge of this process", self._fresh)
         public = self.keys.get(head.site)
         if public is None or not claim.is_by(public):
-            raise Refused(403, "this site is not admitted, or its keys are others")
+            raise Refused(403, "this site is not admitted, or its keys differ")
         self._count(head)
         if head.study != self.study:
-            raise Refused(403, "another study is carried here")
+            raise Refused(403, "this is another study")
         return head
 
     def _count(self, head: Head) -> None:
@@ -162,7 +162,7 @@ class Application:
         # counts are only disclosed to senders of a validly signed header
         headers = {**self._fresh, COUNT_HEADER: str(newest)}
         if head.count <= self._counts.get((head.site, head.path), 0):
-            raise Refused(409, "this request was there before", headers)
+            raise Refused(409, "this request was received before", headers)
         if head.count > newest + WINDOW:
             raise Refused(409, f"the next count is {newest + 1}", headers)
         self._counts[head.site, head.path] = head.count
@@ -180,7 +180,7 @@ class Application:
         poll = Poll(head.order)
         before = self._polls.get(head.site)
         self._polls[head.site] = poll
-        if before is not None:  # the site has lost that connection
+        if before is not None:  # the connection of the site was lost
             before.is_replaced = True
             before.changed.set()
         self.mailbox.arrive(head.site)
@@ -222,11 +222,11 @@ class Application:
         """Read a reply and pass it on."""
         limit = self.largest(head.site)
         if head.length > limit:
-            raise Refused(413, f"an answer of this site has at most {limit} bytes")
+            raise Refused(413, f"a reply of this site has at most {limit} bytes")
         if not self.mailbox.is_open(head.site, head.order):
-            raise Refused(410, "nobody waits for this answer")
+            raise Refused(410, "this reply is not pending")
         before = self._uploads.get(head.site)
-        if before is not None and before is not gate:  # the site has lost that connection
+        if before is not None and before is not gate:  # the connection of the site was lost
             before.close()
         self._uploads[head.site] = gate  # limits a site to the memory of one reply
         try:
@@ -245,13 +245,13 @@ def _read_length(headers: list[tuple[bytes, bytes]]) -> int:
     """Return the length of the body. Raises Refused if it is missing or the body is encoded."""
     names = {name for name, _ in headers}
     if b"content-encoding" in names or b"transfer-encoding" in names:
-        raise Refused(415, "a body is sent as it is, without an encoding")
+        raise Refused(415, "send the body without an encoding")
     if b"expect" in names:
-        raise Refused(417, "nothing is promised here")
+        raise Refused(417, "the header Expect is not supported")
     length = [value for name, value in headers if name == b"content-length"]
     is_number = len(length) == 1 and length[0].isdigit() and len(length[0]) <= DIGITS
     if not is_number:
-        raise Refused(411, "say how many bytes the body has")
+        raise Refused(411, "the header Content-Length is missing")
     return int(length[0])
 
 
@@ -270,9 +270,9 @@ async def _read_body(receive: Receive, head: Head) -> bytes:
                 if not part.get("more_body", False):
                     break
     except TimeoutError as error:
-        raise Refused(408, "the body came too slowly") from error
+        raise Refused(408, "the body was sent too slowly") from error
     if seen.hexdigest() != head.body:
-        raise Refused(400, "the body is not the one that was signed")
+        raise Refused(400, "the body differs from the signed one")
     return b"".join(parts)
 
 

@@ -123,7 +123,7 @@ class Caller:
             if status in (200, 204):
                 return answer
             if path == ANSWER and status == 410:
-                return b""  # the reply is no longer awaited
+                return b""  # the reply is no longer pending
             if not is_news:
                 break
         raise NotTaken(self._describe_refusal(status, answer))
@@ -184,51 +184,57 @@ class Caller:
     # -- messages for users ------------------------------------------------------------------
 
     def _explain(self, error: httpx.HTTPError) -> str:
-        """Explain in words for the site why a request failed."""
+        """Return a message for the site that explains the failure of a request."""
         at = f"the coordinator at {self._calling.address}"
         text = str(error).lower()
         why = str(error) or type(error).__name__
         if "certificate verify failed" in text:
             whose = self._calling.authority or "this system"
             return (
-                f"{at} did not show a certificate for that address of the authority in {whose}: "
-                "another machine may speak in its place, or its certificate does not name this "
-                "address; ask the coordinator by another way"
+                f"{at} did not present a certificate for that address from the "
+                f"authority in {whose}: it may be another machine, or its "
+                "certificate does not contain this address; ask the coordinator "
+                "over another channel"
             )
-        # asyncio closes a connection without the reason from TLS
+        # asyncio closes a connection without the TLS error
         is_silent = "without sending a response" in text
         tunnel = self._calling.tunnel
         if tunnel is not None:
             return (
-                f"{at} is not reached ({why}): {tunnel} may not run on this machine, or the "
-                "coordinator may not run yet"
+                f"{at} cannot be reached ({why}): {tunnel} may not run on this "
+                "machine, or the coordinator may not run yet"
             )
         if "certificate required" in text or is_silent:
             return (
-                f"{at} closes the connection without a word: it may want a certificate of this "
-                "site, or another one (own_certificate and own_key in site.toml), or it just ends"
+                f"{at} closed the connection without a response: it may require a "
+                "certificate of this site, or another one (own_certificate and "
+                "own_key in site.toml), or it is shutting down"
             )
         if isinstance(error, httpx.ProxyError):
             return (
-                f"the proxy between this site and {at} does not let it through ({error}): check "
-                "proxy in site.toml or HTTPS_PROXY, and what it allows"
+                f"the proxy between this site and {at} rejects the connection "
+                f"({error}): check proxy in site.toml or HTTPS_PROXY, and the "
+                "permitted addresses of the proxy"
             )
         return (
-            f"{at} is not reached ({why}): it may not run yet, or a firewall or proxy is in "
-            "between"
+            f"{at} cannot be reached ({why}): it may not run yet, or a firewall or "
+            "proxy blocks the connection"
         )
 
     def _describe_refusal(self, status: int, answer: bytes) -> str:
-        """Describe an unexpected status in words for the site."""
+        """Return a message for the site that describes an unexpected status."""
         at = f"the coordinator at {self._calling.address}"
         if status == 403:
             return (
-                f"site {self._site} is not admitted by {at} yet: send join.json; or it was, and "
-                "the coordinator was not started again since"
+                f"site {self._site} is not admitted by {at} yet: send join.json to "
+                "the coordinator; if it was admitted, the coordinator must be "
+                "restarted"
             )
         output = answer[:SENTENCE].decode("ascii", errors="replace")
         shown = "".join(letter for letter in output if letter.isprintable())
-        return f"{at} answers {status} ({shown}): is it a coordinator of Fallow?"
+        return (
+            f"{at} responds with {status} ({shown}): check that it is a Fallow coordinator"
+        )
 
 
 class Opened(AsyncExitStack):
@@ -243,13 +249,13 @@ class Opened(AsyncExitStack):
 async def _read(response: httpx.Response) -> bytes:
     """Return the raw body of a response. Raises NotTaken if it is too large or encoded."""
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise NotTaken("the coordinator's answer is encoded, which it never is")
+        raise NotTaken("the coordinator's response is encoded, which is not supported")
     length = response.headers.get("content-length", "0")
     if not length.isdecimal() or int(length) > LARGEST:
-        raise NotTaken(f"the coordinator's answer is too large ({length:.40} bytes)")
+        raise NotTaken(f"the coordinator's response is too large ({length:.40} bytes)")
     body = bytearray()  # a list of small parts would need far more memory
     async for part in response.aiter_raw():
         if len(body) + len(part) > LARGEST:
-            raise NotTaken(f"the coordinator's answer is above {LARGEST} bytes")
+            raise NotTaken(f"the coordinator's response is larger than {LARGEST} bytes")
         body += part
     return bytes(body)

@@ -53,7 +53,7 @@ class Connections:
 
     def enter(self, gate: Gate) -> None:
         """Add a connection."""
-        if self._is_closed:  # it was accepted during shutdown
+        if self._is_closed:  # accepted during shutdown
             gate.close()
             return
         self._strangers.setdefault(gate.network, {})[gate] = None
@@ -95,7 +95,7 @@ class Connections:
             _close_oldest(group, 0)
         for _ in range(STEPS):
             await asyncio.sleep(0)
-        for handshake in self._handshakes:  # it would wait for a client that is gone
+        for handshake in self._handshakes:  # a lost client would delay the shutdown
             handshake.cancel()
         await asyncio.gather(*self._handshakes, return_exceptions=True)
 
@@ -111,7 +111,7 @@ class Gate(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection and start TLS if it is enabled."""
         bare = cast(asyncio.Transport, transport)
-        bare.pause_reading()  # read nothing before the reader is known
+        bare.pause_reading()  # read nothing before the parser exists
         self.transport = bare
         self.network = find_network(bare.get_extra_info("peername"))
         self.connections.enter(self)
@@ -207,7 +207,7 @@ class Requests(H11Protocol):
             super().connection_lost(exc)
 
     def _watch(self) -> None:
-        """Run the timer while the header of a request is awaited."""
+        """Start or stop the timer, which runs while the header of a request is pending."""
         is_answering = bool(self.cycle) and not self.cycle.response_complete
         if is_answering:
             self._stop_timer()

@@ -44,13 +44,14 @@ class Listening:
     def __post_init__(self) -> None:
         if self.tls is None and not is_loopback(self.host):
             raise ValueError(
-                f"without a certificate nothing is served at {self.address}: listen at 127.0.0.1, "
-                "where the program is that ends HTTPS, or give a certificate"
+                f"{self.address} requires a certificate: pass one, or listen at "
+                "127.0.0.1 behind the program that terminates HTTPS"
             )
         if self.tls is None and self.clients is not None:
             raise ValueError(
-                "certificates of sites are looked at by the program that ends HTTPS: name their "
-                "authority there, or give this machine a certificate"
+                "the program that terminates HTTPS verifies the certificates of "
+                "sites: set their authority there, or give this machine a "
+                "certificate"
             )
 
     @property
@@ -176,7 +177,7 @@ class HttpsLink:
             for listener in server.sockets:
                 with suppress(
                     NotImplementedError
-                ):  # the event loop of this system has no readers
+                ):  # the event loop of this system does not support readers
                     loop.remove_reader(listener.fileno())
             await connections.close()
             server.close()
@@ -201,7 +202,7 @@ class HttpsLink:
 
 
 def allow_largest(site: SiteId) -> int:
-    """Return the largest size that a transport carries, for any site."""
+    """Return the largest message of a transport, for any site."""
     return LARGEST
 
 

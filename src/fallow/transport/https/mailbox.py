@@ -15,19 +15,14 @@ GONE = 15.0  # seconds after its last request until a site counts as offline
 
 
 def wake_nobody(site: SiteId) -> None:
-    """Do nothing, while no poll is waiting."""
+    """Default notification, without a waiting poll."""
 
 
 class Mailbox:
-    """Transport-independent part of the coordinator's end.
-
-    A message stays open until its reply arrives or another message replaces it, and a site may
-    fetch it repeatedly. Replies without an open message are ignored, so that a site can store at
-    most one reply here.
-    """
+    """Mailbox of the coordinator, independent of the transport."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self.wake: Callable[[SiteId], None] = wake_nobody  # called for a new message
+        self.wake: Callable[[SiteId], None] = wake_nobody  # notifies about a new message
         self._clock = clock
         self._lock = Lock()
         self._open: dict[SiteId, tuple[str, bytes]] = {}
@@ -67,7 +62,7 @@ class Mailbox:
             self._here[site] = self._here.get(site, 0) + 1
 
     def leave(self, site: SiteId) -> None:
-        """Record that a site stops waiting. It usually returns at once."""
+        """Record that a site stops waiting. It usually waits again immediately."""
         with self._lock:
             self._here[site] -= 1
             self._heard[site] = self._clock()

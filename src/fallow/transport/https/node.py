@@ -16,7 +16,7 @@ from fallow.transport.https.signed import NONE, sum_of
 SHORTEST = 0.5
 LONGEST = 15.0
 GOODBYE = 5.0  # seconds for the thread to end
-FAILED = "the process of the site could not answer; it is tried again"
+FAILED = "the process of the site failed to reply; it will retry"
 
 Handle = Callable[[bytes], bytes]
 """Function that replies to a message."""
@@ -26,9 +26,9 @@ Handle = Callable[[bytes], bytes]
 class HttpsNode:
     """Connection of a site to its coordinator.
 
-    ``problem`` is the connection error in words, or None. One message is processed at a time, and
-    the newest other one waits. The site continues to poll meanwhile, so that the coordinator sees
-    it online.
+    ``problem`` is the connection error as a message, or None. One message is processed at a time,
+    and the newest other one waits. The site continues to poll meanwhile, so that it remains online
+    for the coordinator.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class HttpsNode:
 
     @property
     def problem(self) -> str | None:
-        """Return why the coordinator is not reached or rejects requests, or None."""
+        """Return why the coordinator cannot be reached or rejects requests, or None."""
         conversation = self._conversation
         if conversation is None:
             return None
@@ -88,7 +88,7 @@ class Conversation:
         self._is_next = asyncio.Event()
         self._is_lost = (
             asyncio.Event()
-        )  # a reply was lost and its message is requested again
+        )  # a reply was lost, so its message is requested again
 
     def stop(self) -> None:
         """Stop, from any thread."""
@@ -111,7 +111,7 @@ class Conversation:
             for end in ends:
                 if isinstance(end, Exception):
                     self.why_not_asked = (
-                        f"the link has ended with {type(end).__name__}: {end}"
+                        f"the connection has ended with {type(end).__name__}: {end}"
                     )
             await self._caller.close()
 

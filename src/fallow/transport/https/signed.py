@@ -50,7 +50,7 @@ COUNT_HEADER = HEADERS["count"][0]
 
 
 class Unreadable(ValueError):
-    """The header of a request does not follow this protocol."""
+    """Error for a request header that does not follow this protocol."""
 
 
 @dataclass(frozen=True)
@@ -127,10 +127,10 @@ def read_claim(path: str, headers: Sequence[tuple[bytes, bytes]], length: int) -
     for name, (header, form) in HEADERS.items():
         claim = [value for key, value in headers if key == header.encode()]
         if len(claim) != 1:
-            raise Unreadable(f"one {header} is needed, and there are {len(claim)}")
+            raise Unreadable(f"the header {header} must occur once, not {len(claim)} times")
         text = claim[0].decode("latin-1")
         if not form.fullmatch(text):
-            raise Unreadable(f"{header} has not the form that it should have")
+            raise Unreadable(f"{header} has an invalid format")
         values[name] = text
     head = Head(
         site=values["site"],
