@@ -38,6 +38,7 @@ from fallow.settings.recipe import Recipe
 from fallow.study.benchmark import (
     COLUMNS,
     Areas,
+    BenchmarkResult,
     Verdict,
     areas,
     judge,
@@ -183,7 +184,7 @@ def count_seeds(scores: pd.DataFrame) -> str:
 
 def list_strategies(scores: pd.DataFrame, tasks: Sequence[Recipe]) -> str:
     """All strategies of each task, best first."""
-    tables = []
+    tables = {}
     named = {task.name: task for task in tasks}
     for name, rows in rows_by_task(scores, tasks).items():
         task = named[name]
@@ -191,8 +192,8 @@ def list_strategies(scores: pd.DataFrame, tasks: Sequence[Recipe]) -> str:
         title = title[0].upper() + title[1:]
         if name.endswith(FEDAVG):
             title = f"{title}, by FedAvg"
-        tables.append((title, task_lines(rows, REFERENCE, classes_of(task))))
-    written = to_markdown(tables, [], REFERENCE)
+        tables[title] = task_lines(rows, REFERENCE, classes_of(task))
+    written = to_markdown(BenchmarkResult(tables, []), REFERENCE)
     sections = written.partition("\n\n## ")[2]
     level = "###" if tasks is TRAINED else "##"
     return f"{level} {sections}".replace("\n## ", f"\n{level} ").strip()

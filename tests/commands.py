@@ -46,3 +46,37 @@ def commands_of(script: str) -> Iterator[list[str]]:
         for match in COMMAND.finditer(code):
             words = match["words"].split("  >")[0]
             yield shlex.split(words)
+
+
+def find_commands() -> dict[str, Any]:
+    """All commands by their words."""
+    return dict(_walk(typer.main.get_command(app), ""))
+
+
+def _walk(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    children = getattr(command, "commands", {})
+    for name, child in children.items():
+        yield from _walk(child, f"{path} {name}".strip())
+    if not children:
+        yield path, command
+
+
+def check_result(words: tuple[str, ...], written: str) -> None:
+    """What a command printed with --json is one of the types that it declares."""
+    import functools
+    import operator
+    from importlib import import_module
+
+    from pydantic import TypeAdapter
+
+    commands = find_commands()
+    path = " ".join(words[:2]) if " ".join(words[:2]) in commands else words[0]
+    declared = commands[path].callback.__results__
+    kinds = []
+    for name in declared.kinds:
+        module, _, kind = name.partition(":")
+        kinds.append(getattr(import_module(module), kind))
+    joined: Any = functools.reduce(operator.or_, kinds)
+    if declared.is_list:
+        joined = list[joined]
+    TypeAdapter(joined).validate_json(written, strict=True)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fallow.cli import main
+from tests.commands import check_result
 
 TINY = """
 data = "blobs.npz"
@@ -94,6 +95,8 @@ def fallow(
             main()
         written = capsys.readouterr()
         assert isinstance(left.value.code, int)
+        if "--json" in words and left.value.code == 0:
+            check_result(words, written.out)
         return Ended(left.value.code, written.out, written.err)
 
     return called

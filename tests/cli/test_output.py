@@ -37,7 +37,8 @@ def test_what_a_run_came_to_is_one_object(fallow: Command) -> None:
     assert details["table"][0]["strategy"] == "random"
     assert "ends at" in details["summary"]
     assert json.loads(fallow("report", "study", "--json").out) == {
-        "report": "study/report.html"
+        "report": "study/report.html",
+        "notebook": None,
     }
     assert json.loads(fallow("export", "study", "--json").out) == {
         "file": "study/records.csv"

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from fallow.cli.site import read_standing
 from fallow.deployment.coordinator.live import utc
 from fallow.deployment.coordinator.program import LOCK, alone
 from fallow.deployment.monitoring import SILENT, create_app, metrics_text, watch
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.serve import only_server
+from fallow.deployment.site.status import collect_progress
 from fallow.storage.files import write_json
 from tests.deployment.test_program_cli import Said, begun, fallow
 
@@ -57,7 +57,7 @@ def site(begun: Said, tmp_path: Path) -> Path:
 
 
 def test_the_metrics_of_a_site_are_the_numbers_of_its_status(site: Path) -> None:
-    standing = read_standing(SiteFolder.open(site))
+    standing = collect_progress(SiteFolder.open(site))
     samples = parse(metrics_text(watch(site)))
     assert value(samples, "fallow_healthy", site="north") == 0
     assert value(samples, "fallow_labels_asked_total") == standing["asked"]

@@ -22,6 +22,7 @@ from fallow.deployment.study_file import read_agreement
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.storage.files import only_one, write_json
+from tests.commands import check_result
 from tests.deployment.agreed import table
 from tests.deployment.children import free_port
 from tests.report.conftest import write_study
@@ -51,6 +52,8 @@ def fallow(
         with pytest.raises(SystemExit) as ended:
             main()
         out, err = capsys.readouterr()
+        if "--json" in words and not ended.value.code:
+            check_result(words, out)
         return int(ended.value.code or 0), out, err
 
     return called
@@ -598,12 +601,17 @@ def test_a_script_that_gives_no_limit_takes_what_one_run_asks_for(
 def test_a_site_tells_a_program_what_it_wrote_and_took(begun: Said, tmp_path: Path) -> None:
     code, out, _ = begun("site", "export", "north", "open.csv", "--json")
     assert code == 0
-    assert json.loads(out) == {"file": "open.csv", "kind": "labeling tasks", "count": 0}
+    assert json.loads(out) == {
+        "file": "open.csv",
+        "kind": "labeling tasks",
+        "count": 0,
+        "labels": None,
+    }
     (tmp_path / "answers.csv").write_text("id,label\n1,yes\n")
     code, out, err = begun("site", "import", "north", "answers.csv", "--json")
     output = json.loads(out)
     assert code == 2 and "1 line of answers.csv cannot be imported" in err
-    assert not output["taken"] and len(output["refused"]) == 1
+    assert output["recorded"] == 0 and len(output["refused"]) == 1
 
 
 # -- the guideline --------------------------------------------------------------------------------

@@ -128,7 +128,7 @@ def open_rows(site: SiteFolder) -> list[list[str]]:
 def test_a_trail_is_what_its_party_signed(world: Federation, audit: Path) -> None:
     checked = verify_audit(audit, read_key(key_of(world)))
     assert checked.faults == []
-    assert (checked.details["role"], checked.details["party"]) == ("site", "basel")
+    assert (checked.summary["role"], checked.summary["party"]) == ("site", "basel")
     by_text = read_key(b64encode(world.sites["basel"].keys.verify).decode())
     assert verify_audit(audit, by_text).faults == []
 

@@ -282,7 +282,8 @@ def test_the_command_says_what_went_both_ways(
     ended = fallow("site", "label-studio", str(place), "--json")
     assert ended.code == 0, ended.err
     details = json.loads(ended.out)
-    assert (details["sent"], details["recorded"], details["refused"]) == (0, 0, [])
+    taken = details["taken"]
+    assert (details["sent"], taken["recorded"], taken["refused"]) == (0, 0, [])
     assert (place / TAKEN).stat().st_mode & 0o077 == 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from fallow.cli import options as opt
 
 
+@opt.shows("fallow.study.advice:Advice")
 def advise(
     study: Annotated[
         Path, typer.Argument(help="Study folder; the study may still be running")
@@ -32,6 +32,4 @@ def advise(
     keep_private(study)
     facts, labels = read_facts(read_study(study))
     advice = advise_world(read_table(), facts, labels, RULES)
-    sentences = advice.sentences()
-    details = {**asdict(advice), "sentences": list(sentences)}
-    opt.tell(list(sentences), details, quiet=quiet, as_json=as_json)
+    opt.tell(advice.sentences, advice, quiet=quiet, as_json=as_json)

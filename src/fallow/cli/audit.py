@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +18,7 @@ audit = typer.Typer(
 
 
 @audit.command()
+@opt.shows("fallow.deployment.trail.signed:WrittenAudit")
 def write(
     folder: Annotated[
         Path,
@@ -41,32 +41,25 @@ def write(
     fallow audit write basel-site
     """
     from fallow.core.words import count_noun
+    from fallow.deployment.trail.entries import name_party
     from fallow.deployment.trail.files import PAGE
     from fallow.deployment.trail.signed import write_audit
 
     opt.for_a_real_site()
     path = out or folder / "audit"
-    trail = write_audit(folder, path)
-    key = b64encode(trail.key).decode()
-    entries = count_noun(len(trail.entries), "line")
+    result = write_audit(folder, path)
+    entries = count_noun(result["entries"], "line")
+    party = name_party(result["role"], result["party"])
     lines = [
-        f"wrote {entries} of {trail.title}: {path / PAGE}",
+        f"wrote {entries} of {party}: {path / PAGE}",
         f"To verify it elsewhere, send the folder {path} and run: "
-        f"fallow audit verify {path.name} --key {key}",
+        f"fallow audit verify {path.name} --key {result['key']}",
     ]
-    summary = {
-        "folder": str(path),
-        "role": trail.role,
-        "party": trail.party,
-        "study": trail.study,
-        "digest": trail.digest,
-        "key": key,
-        "entries": len(trail.entries),
-    }
-    opt.tell(lines, summary, quiet=quiet, as_json=as_json)
+    opt.tell(lines, result, quiet=quiet, as_json=as_json)
 
 
 @audit.command()
+@opt.shows("fallow.deployment.trail.signed:AuditSummary")
 def verify(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="Folder that 'fallow audit write' created")
@@ -98,10 +91,10 @@ def verify(
         raise Failed(
             f"{folder} was changed after it was signed: {'; '.join(checked.faults)}"
         )
-    details = checked.details
-    whose = name_party(details["role"], details["party"])
+    result = checked.summary
+    party = name_party(result["role"], result["party"])
     line = (
-        f"{folder} is unchanged since {whose} signed it on {details['made']}, for study "
-        f"{details['study']} (digest {details['digest']})"
+        f"{folder} is unchanged since {party} signed it on {result['made']}, for study "
+        f"{result['study']} (digest {result['digest']})"
     )
-    opt.tell([line], dict(details), quiet=quiet, as_json=as_json)
+    opt.tell([line], result, quiet=quiet, as_json=as_json)

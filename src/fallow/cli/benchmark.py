@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -74,6 +74,7 @@ Constants = Annotated[
 ]
 
 
+@opt.shows("fallow.study.benchmark:BenchmarkResult", "fallow.study.benchmark:Constants")
 def benchmark(
     method: Methods = None,
     task: Tasks = None,
@@ -139,20 +140,19 @@ def _show_constants(names: Sequence[str], *, as_json: bool) -> None:
     from fallow.core.build import build
     from fallow.core.names import OWN
     from fallow.settings.spec import Spec
-    from fallow.study.benchmark import constants_of, digest_constants
+    from fallow.study.benchmark import collect_constants
 
     methods = {}
     for name in names:
         spec = Spec.parse(name.partition("@")[0])
         methods[str(spec)] = build(strategies, spec.name, OWN, **spec.fields)
+    result = collect_constants(methods)
     lines = []
-    for name, item in methods.items():
-        output = [f"{key} = {value!r}" for key, value in constants_of(item).items()]
+    for name, constants in result.constants.items():
+        output = [f"{key} = {value!r}" for key, value in constants.items()]
         lines.append(f"{name}: {', '.join(output)}")
-    digest = digest_constants(methods)
-    lines.append(f"digest {digest}")
-    details = {name: constants_of(strategy) for name, strategy in methods.items()}
-    opt.tell(lines, {"constants": details, "digest": digest}, quiet=False, as_json=as_json)
+    lines.append(f"digest {result.digest}")
+    opt.tell(lines, result, quiet=False, as_json=as_json)
 
 
 @dataclass(frozen=True)
@@ -394,33 +394,28 @@ def _show(
     from fallow.recipes.few_labels import OURS, classes_of
     from fallow.report.benchmark import describe_verdict, heads, line_cells, to_markdown
     from fallow.storage.files import write_whole
-    from fallow.study.benchmark import areas, judge, task_lines
+    from fallow.study.benchmark import BenchmarkResult, areas, judge, task_lines
 
     rivals = [strategy for strategy in strategies if strategy not in (*wanted, *OURS)]
-    tables = []
+    tables = {}
     verdicts = []
     for task in tasks:
         of_task = scores[scores["task"] == task.name]
-        lines = task_lines(of_task, REFERENCE, classes_of(task))
-        tables.append((task.title, lines))
-        show_table(
-            console,
-            task.title,
-            heads(REFERENCE),
-            map(line_cells, lines),
-            words=1,
-            widest=WIDEST,
-        )
-        console.print()
-        result = areas(of_task)
+        tables[task.title] = task_lines(of_task, REFERENCE, classes_of(task))
+        by_area = areas(of_task)
         for strategy in wanted:
-            verdict = judge(task.name, result, strategy, rivals)
+            verdict = judge(task.name, by_area, strategy, rivals)
             if verdict is not None:
                 verdicts.append(verdict)
-    print_lines(console, map(describe_verdict, verdicts))
+    result = BenchmarkResult(tables, verdicts)
+    for title, lines in result.tables.items():
+        cells = map(line_cells, lines)
+        show_table(console, title, heads(REFERENCE), cells, words=1, widest=WIDEST)
+        console.print()
+    print_lines(console, map(describe_verdict, result.verdicts))
     out.mkdir(parents=True, exist_ok=True)
     page = out / "benchmark.md"
-    write_whole(page, to_markdown(tables, verdicts, REFERENCE).encode())
+    write_whole(page, to_markdown(result, REFERENCE).encode())
     try:
         write_whole(out / SCORES, scores.to_parquet(engine="pyarrow", index=False))
     except ImportError:
@@ -429,8 +424,4 @@ def _show(
         )
     print_lines(console, [f"Tables: {page}"])
     if as_json:
-        details = {
-            "tables": {title: [asdict(line) for line in lines] for title, lines in tables},
-            "verdicts": [asdict(verdict) for verdict in verdicts],
-        }
-        opt.print_json(details)
+        opt.print_json(result)

@@ -36,6 +36,7 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM)
 
 
 @coordinate.command()
+@opt.shows("fallow.cli.objects:NewFederation")
 def init(
     folder: of.NewFolder,
     recipe: of.Recipe,
@@ -75,6 +76,7 @@ def init(
     """
     check_arguments(recipe, opt.strategies_set(set_))
     from fallow.cli.coordinate_words import SECURE_SUMS, after_init
+    from fallow.cli.objects import NewFederation
     from fallow.deployment.agreement import Waits, read_guideline
     from fallow.deployment.building import with_secure_sums
     from fallow.deployment.coordinator.folder import CoordinatorFolder, Server, StudyPlan
@@ -132,15 +134,15 @@ def init(
         behind_proxy=behind_proxy,
     )
     made = CoordinatorFolder.create(folder, plan, address, host or (), server)
-    details = {
-        "folder": str(folder),
-        "study": str(folder / "study.toml"),
-        "name": made.agreement.name,
-        "digest": made.agreement.digest,
-        "sites": list(made.agreement.sites),
-        "address": made.address,
-        "link": made.agreement.link,
-    }
+    result = NewFederation(
+        folder=str(folder),
+        study=str(folder / "study.toml"),
+        name=made.agreement.name,
+        digest=made.agreement.digest,
+        sites=made.agreement.sites,
+        address=made.address,
+        link=made.agreement.link,
+    )
     called = None  # address of this machine for sites
     if host:
         called = host[0]
@@ -149,10 +151,11 @@ def init(
         lines.append(SECURE_SUMS)
     lines += describe_small_budgets(made.agreement)
     lines += after_init(made, called)
-    opt.tell(lines, details, quiet=quiet, as_json=as_json)
+    opt.tell(lines, result, quiet=quiet, as_json=as_json)
 
 
 @coordinate.command()
+@opt.shows("fallow.cli.objects:Admission")
 def admit(
     folder: Folder,
     files: Annotated[
@@ -167,52 +170,32 @@ def admit(
     as_json: opt.AsObject = False,
 ) -> None:
     """Admit sites by their join files."""
+    from fallow.cli.coordinate_words import after_admission, describe_admitted
+    from fallow.cli.objects import Admission, AdmittedSite
     from fallow.deployment.coordinator.folder import CoordinatorFolder
     from fallow.deployment.coordinator.program import is_running
     from fallow.deployment.joining import fingerprint
 
     office = CoordinatorFolder.open(folder)
-    console = opt.console(quiet=quiet or as_json)
-    admitted: list[dict[str, object]] = []
+    admitted: list[AdmittedSite] = []
     for file in files:
         before = set(office.admitted)
         site = office.admit(file, replace)
-        again = ""
-        if site in before:
-            again = " again"
         mark = fingerprint(office.admitted[site])
-        admitted.append({"site": site, "fingerprint": mark, "again": site in before})
-        print_lines(
-            console, [f"admitted {site}{again}, by the keys with fingerprint {mark}"]
-        )
-    if as_json:
-        opt.print_json(
-            {
-                "admitted": admitted,
-                "missing": office.missing,
-                "digest": office.agreement.digest,
-                "restart": is_running(folder),
-            }
-        )
-    print_lines(
-        console,
-        [
-            "Verify the fingerprint with each site through another channel, such as a telephone, "
-            f"and that the digest of the study is {office.agreement.digest}",
-        ],
+        admitted.append(AdmittedSite(site, mark, again=site in before))
+        if not quiet and not as_json:  # at once, since the next file may be rejected
+            print_lines(opt.console(), [describe_admitted(admitted[-1])])
+    result = Admission(
+        admitted=tuple(admitted),
+        missing=tuple(office.missing),
+        digest=office.agreement.digest,
+        restart=is_running(folder),
     )
-    rest = f"next: fallow coordinate start {folder}"
-    if office.missing:
-        rest = f"missing: {', '.join(office.missing)}"
-    elif is_running(folder):
-        rest = (
-            "The running coordinator uses the previous keys until it is restarted: "
-            f"fallow coordinate stop {folder}, then start"
-        )
-    print_lines(console, [rest])
+    opt.tell(after_admission(result, folder), result, quiet=quiet, as_json=as_json)
 
 
 @coordinate.command()
+@opt.shows("fallow.cli.objects:Revocation")
 def revoke(
     folder: Folder,
     site: Annotated[str, typer.Argument(metavar="SITE", help="Name of the site")],
@@ -220,27 +203,32 @@ def revoke(
     as_json: opt.AsObject = False,
 ) -> None:
     """Revoke the keys of a site; the study proceeds without it."""
+    from fallow.cli.objects import Revocation
     from fallow.deployment.coordinator.absences import explain_too_few
     from fallow.deployment.coordinator.folder import CoordinatorFolder
     from fallow.deployment.coordinator.program import is_running
 
     office = CoordinatorFolder.open(folder)
     is_new = office.revoke(site)
+    result = Revocation(
+        site=site,
+        again=not is_new,
+        why=explain_too_few(office.agreement, office.revoked),
+    )
     lines = [f"revoked the keys of {site}: its messages are no longer accepted"]
-    if not is_new:
+    if result.again:
         lines = [f"the keys of {site} were revoked before: its messages are not accepted"]
-    too_few = explain_too_few(office.agreement, office.revoked)
-    if too_few is not None:
-        lines.append(f"The study cannot proceed: {too_few}")
+    if result.why is not None:
+        lines.append(f"The study cannot proceed: {result.why}")
     elif is_running(folder):
         lines.append(f"The running study proceeds without {site} within seconds")
     else:
         lines.append(f"From the next start, the study proceeds without {site}")
-    details = {"site": site, "again": not is_new, "why": too_few}
-    opt.tell(lines, details, quiet=quiet, as_json=as_json)
+    opt.tell(lines, result, quiet=quiet, as_json=as_json)
 
 
 @coordinate.command()
+@opt.shows("fallow.cli.objects:EventLine")
 def start(
     folder: Folder,
     track: opt.Track = None,
@@ -321,6 +309,7 @@ def start(
 
 
 @coordinate.command()
+@opt.shows("fallow.report.live_state:Status")
 def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     """Show progress: phase, pending sites, labeling progress."""
     from fallow.deployment.coordinator.folder import CoordinatorFolder
@@ -368,6 +357,7 @@ def show(console: Console, status: Status) -> None:
 
 
 @coordinate.command()
+@opt.shows("fallow.cli.objects:Advance")
 def advance(
     folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsObject = False
 ) -> None:
@@ -376,39 +366,43 @@ def advance(
     Sites that do not answer while columns are scaled over all sites are left out for the rest of
     the study."""
     from fallow.cli.coordinate_words import why_not_advanced
+    from fallow.cli.objects import Advance
     from fallow.deployment.coordinator.live import LABELING, Control
     from fallow.deployment.coordinator.status import collect_status
 
-    result = collect_status(_running(folder))
+    status = collect_status(_running(folder))
     control = Control(folder / "control")
-    if result.get("phase") == LABELING:
+    if status.get("phase") == LABELING:
         control.tell("advance")
         line = "open labeling tasks are withdrawn, and the run proceeds within two minutes"
-        opt.tell([line], {"without": "open questions"}, quiet=quiet, as_json=as_json)
+        opt.tell([line], Advance(labels=True), quiet=quiet, as_json=as_json)
         return
-    waiting = result.get("waiting")
+    waiting = status.get("waiting")
     if not waiting:
         raise ValueError(
             f"{folder} waits neither for labels nor unusually long for a site, so there "
             "is nothing to proceed without"
         )
-    names = ", ".join(waiting["sites"])
     if not waiting["can_advance"]:
-        raise ValueError(why_not_advanced(folder, result))
+        raise ValueError(why_not_advanced(folder, status))
     control.tell("advance")
-    line = f"the study proceeds without {names} within seconds"
-    opt.tell([line], {"without": list(waiting["sites"])}, quiet=quiet, as_json=as_json)
+    result = Advance(labels=False, sites=tuple(waiting["sites"]))
+    line = f"the study proceeds without {', '.join(result.sites)} within seconds"
+    opt.tell([line], result, quiet=quiet, as_json=as_json)
 
 
 @coordinate.command()
+@opt.shows("fallow.cli.objects:Stopping")
 def stop(folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsObject = False) -> None:
     """Stop the coordinator; 'start' resumes the study."""
+    from fallow.cli.objects import Stopping
     from fallow.deployment.coordinator.live import Control
 
     _running(folder)
     Control(folder / "control").tell("stop")
-    line = f"stopping; to resume: fallow coordinate start {folder}"
-    opt.tell([line], {"folder": str(folder)}, quiet=quiet, as_json=as_json)
+    result = Stopping(str(folder))
+    line = f"stopping; to resume: fallow coordinate start {result.folder}"
+    opt.tell([line], result, quiet=quiet, as_json=as_json)
 
 
 def _running(folder: Path) -> CoordinatorFolder:

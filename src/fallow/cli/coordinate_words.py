@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -28,6 +29,9 @@ from fallow.report.live import (
 )
 from fallow.transport.links import LINKS, NVFLARE
 from fallow.transport.nvflare import FOLDER, JOB, KEEP
+
+if TYPE_CHECKING:
+    from fallow.cli.objects import Admission, AdmittedSite
 
 SECURE_SUMS = (
     "Secure aggregation is on (privacy.secure_sum): you see aggregates over all sites, and no "
@@ -229,6 +233,33 @@ def after_init(office: CoordinatorFolder, host: str | None) -> list[str]:
         f"Keep {folder / 'keys'} to yourself, and back up the whole folder.",
     ]
     return lines
+
+
+def describe_admitted(admitted: AdmittedSite) -> str:
+    """Describe an admitted site."""
+    again = " again" if admitted.again else ""
+    return (
+        f"admitted {admitted.site}{again}, by the keys with fingerprint "
+        f"{admitted.fingerprint}"
+    )
+
+
+def after_admission(result: Admission, folder: Path) -> list[str]:
+    """Return the next steps after the admission of sites."""
+    if result.missing:
+        last = f"missing: {', '.join(result.missing)}"
+    elif result.restart:
+        last = (
+            "The running coordinator uses the previous keys until it is restarted: "
+            f"fallow coordinate stop {folder}, then start"
+        )
+    else:
+        last = f"next: fallow coordinate start {folder}"
+    return [
+        "Verify the fingerprint with each site through another channel, such as a telephone, "
+        f"and that the digest of the study is {result.digest}",
+        last,
+    ]
 
 
 def _address_option(agreed: Agreement, host: str | None, port: str) -> str:

@@ -51,6 +51,7 @@ InContainer = Annotated[
 ]
 
 
+@opt.shows("fallow.cli.objects:LabelingPage")
 def label(
     site: Site,
     port: Port = None,
@@ -82,6 +83,7 @@ def label(
         raise ValueError("a container publishes one port: give its number with --port")
     for package in ("fastapi", "jinja2", "uvicorn"):
         import_optional(package, "fallow[deploy]", "the labeling page")
+    from fallow.cli.objects import LabelingPage
     from fallow.deployment.labeling_page import (
         LabelQueue,
         open_proxy_door,
@@ -107,9 +109,10 @@ def label(
     console = opt.console(quiet=as_json)
 
     def say(address: str) -> None:
+        page = LabelingPage(folder.name, address)
         if as_json:
-            opt.print_json({"site": folder.name, "address": address})
-        line = f"Labeling page of {folder.name}: {address}"
+            opt.print_json(page)
+        line = f"Labeling page of {page.site}: {page.address}"
         console.print(line, markup=False, soft_wrap=True)
         advice = "Keep the address secret."
         if door is not None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from itertools import chain
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -15,6 +15,7 @@ from rich.table import Table
 from fallow.cli import options as opt
 
 if TYPE_CHECKING:
+    from fallow.cli.objects import AlgorithmRow
     from fallow.core.contract import Contract
 
 CODE = "code"
@@ -36,13 +37,14 @@ def kinds() -> dict[str, ModuleType]:
     return {"strategy": strategies, "training": training, "personal": personal}
 
 
+@opt.shows("fallow.cli.objects:AlgorithmRow", is_list=True)
 def algorithms(as_json: opt.Json = False) -> None:
     """List query strategies and training algorithms, what they disclose, and their parameters."""
     from fallow.core.build import names
     from fallow.core.spelling import spell_class
     from fallow.recipes.papers import load_papers
 
-    rows = []
+    rows: list[AlgorithmRow] = []
     for kind, package in kinds().items():
         for _, cls in sorted(names(package).items()):
             rows.append(_describe_method(spell_class(cls), kind, cls))
@@ -53,31 +55,12 @@ def algorithms(as_json: opt.Json = False) -> None:
     if as_json:
         opt.print_json(rows)
         return
-    _print_table([_shorten(row) for row in rows[:of_fallow]], METHOD_COLUMNS)
+    _print_table(rows[:of_fallow], ALGORITHM_COLUMNS)
     opt.console().print("\nVariants of published code, for reproduction only\n")
-    _print_table([_shorten(row) for row in rows[of_fallow:]], METHOD_COLUMNS)
+    _print_table(rows[of_fallow:], ALGORITHM_COLUMNS)
 
 
-class MethodRow(TypedDict):
-    """Content of the disclosure declaration of an algorithm."""
-
-    name: str
-    kind: str
-    year: int | None
-    paper: str
-    needs: list[str]
-    reveals: dict[str, str]
-    smallest_cohort: int
-    secure_sum: bool
-    local_dp: bool
-    missing_site: str
-    simulator_only: bool
-    aliases: list[str]
-    options: list[str]
-    fields: dict[str, str]
-
-
-METHOD_COLUMNS = (
+ALGORITHM_COLUMNS = (
     "name",
     "kind",
     "year",
@@ -89,105 +72,81 @@ METHOD_COLUMNS = (
 )
 
 
-def _shorten(row: MethodRow) -> dict[str, object]:
-    """Return an algorithm as a row of a table."""
-    return {
-        "name": row["name"],
-        "kind": row["kind"],
-        "year": row["year"],
-        "needs": ", ".join(row["needs"]),
-        "reveals": "; ".join(dict.fromkeys(row["reveals"].values())),
-        "secure_sum": _yes_or_no(row["secure_sum"]),
-        "local_dp": _yes_or_no(row["local_dp"]),
-        "fields": _join_fields(row["fields"]),
-    }
-
-
-def _yes_or_no(value: bool) -> str:
-    if value:
-        return "yes"
-    return "no"
-
-
-def _join_fields(fields: Mapping[str, str]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in fields.items())
-
-
-def _describe_method(name: str, kind: str, cls: type[Any]) -> MethodRow:
+def _describe_method(name: str, kind: str, cls: type[Any]) -> AlgorithmRow:
     """Describe an algorithm by its disclosure declaration."""
+    from fallow.cli.objects import AlgorithmRow
+
     contract: Contract = cls.contract
     defaults = {item.name: str(item.default) for item in fields(cls)}
     defaults.pop("training_config", None)  # a setting of the recipe
-    return {
-        "name": name,
-        "kind": kind,
-        "year": contract.year or None,
-        "paper": contract.paper,
-        "needs": list(contract.needs),
-        "reveals": dict(contract.verbs),
-        "smallest_cohort": contract.cohort,
-        "secure_sum": contract.secure_sum,
-        "local_dp": contract.local_dp,
-        "missing_site": contract.missing,
-        "simulator_only": contract.simulator_only,
-        "aliases": list(contract.aliases),
-        "options": list(contract.options),
-        "fields": defaults,
-    }
+    return AlgorithmRow(
+        name=name,
+        kind=kind,
+        year=contract.year or None,
+        paper=contract.paper,
+        needs=tuple(contract.needs),
+        reveals=dict(contract.verbs),
+        smallest_cohort=contract.cohort,
+        secure_sum=contract.secure_sum,
+        local_dp=contract.local_dp,
+        missing_site=contract.missing,
+        simulator_only=contract.simulator_only,
+        aliases=contract.aliases,
+        options=contract.options,
+        fields=defaults,
+    )
 
 
+@opt.shows("fallow.cli.objects:DatasetRow", is_list=True)
 def datasets(
     as_json: opt.Json = False, name: Fetch = None, data_dir: opt.DataDir = None
 ) -> None:
     """List datasets; those that are not bundled need --data-dir or FALLOW_DATA."""
+    from fallow.cli.objects import DatasetRow
     from fallow.data import CATALOG, fetch
 
     if name is not None:
         opt.console().print(str(fetch(name, data_dir)), markup=False, soft_wrap=True)
         return
-    rows: list[dict[str, object]] = []
-    shown: list[dict[str, object]] = []
+    rows = []
     for entry in CATALOG.values():
-        row: dict[str, object] = {
-            "name": entry.name,
-            "task": entry.task,
-            "rows": entry.rows,
-            "shape": list(entry.shape),
-            "classes": entry.classes or None,
-            "natural_sites": entry.groups or None,
-            "source": entry.source,
-            "files": list(entry.files),
-            "page": None,
-        }
-        if entry.published is not None:
-            row["page"] = entry.published.page
+        row = DatasetRow(
+            name=entry.name,
+            task=entry.task,
+            rows=entry.rows,
+            shape=entry.shape,
+            classes=entry.classes or None,
+            natural_sites=entry.groups or None,
+            source=entry.source,
+            files=entry.files,
+            page=None if entry.published is None else entry.published.page,
+        )
         rows.append(row)
-        shown.append({**row, "shape": "x".join(str(size) for size in entry.shape)})
     columns = ("name", "task", "rows", "shape", "classes", "natural_sites", "source")
-    _print(rows, shown, as_json, columns)
+    _print(rows, as_json, columns)
 
 
+@opt.shows("fallow.cli.objects:RecipeRow", is_list=True)
 def recipes(as_json: opt.Json = False) -> None:
     """List recipes: the demo, the benchmark, and those of papers if fallow-papers is installed."""
+    from fallow.cli.objects import RecipeRow
     from fallow.recipes.papers import load_recipes
 
     rows = []
     for recipe in load_recipes().values():
-        row: dict[str, object] = {
-            "name": recipe.name,
-            "title": recipe.title,
-            "data": recipe.data,
-            "partition": str(recipe.partition),
-            "sites": recipe.sites,
-            "model": str(recipe.model),
-            "strategies": list(recipe.strategies),
-            "seeds": recipe.seeds,
-            "published": None,
-        }
-        if recipe.published is not None:
-            row["published"] = recipe.published.table
+        row = RecipeRow(
+            name=recipe.name,
+            title=recipe.title,
+            data=recipe.data,
+            partition=str(recipe.partition),
+            sites=recipe.sites,
+            model=str(recipe.model),
+            strategies=recipe.strategies,
+            seeds=recipe.seeds,
+            published=None if recipe.published is None else recipe.published.table,
+        )
         rows.append(row)
-    _print(rows, rows, as_json, ("name", "title", "model", "seeds", "published"))
+    _print(rows, as_json, ("name", "title", "model", "seeds", "published"))
 
 
 Name = Annotated[
@@ -196,14 +155,13 @@ Name = Annotated[
 ]
 
 
+@opt.shows("fallow.settings.listing:Setting", is_list=True)
 def settings(name: Name = None, as_json: opt.Json = False) -> None:
     """List the settings of --set and .toml files, with type, default and meaning.
 
     With a name: list that setting, the settings of a part such as training configuration, and the
     parameters with that name of strategies, training algorithms, models and partitions.
     """
-    from dataclasses import asdict
-
     from fallow.settings.fields import find_all
     from fallow.settings.listing import list_settings
 
@@ -213,8 +171,7 @@ def settings(name: Name = None, as_json: opt.Json = False) -> None:
     else:
         result = find_all(name)
         columns.append("source")
-    rows = [asdict(setting) for setting in result]
-    _print(rows, rows, as_json, columns)
+    _print(result, as_json, columns)
     if not as_json and name is None:
         opt.console().print(
             "\nThe last part of a name suffices if it is unique: --set lr=0.1. For parameters, see "
@@ -224,16 +181,19 @@ def settings(name: Name = None, as_json: opt.Json = False) -> None:
         )
 
 
+@opt.shows("fallow.settings.fields:NamedClass", is_list=True)
 def models(as_json: opt.Json = False) -> None:
     """List models and their parameters; a custom model is module:Class."""
     _print_classes("model", as_json)
 
 
+@opt.shows("fallow.settings.fields:NamedClass", is_list=True)
 def partitions(as_json: opt.Json = False) -> None:
     """List partitions, which distribute examples over sites, and their parameters."""
     _print_classes("partition", as_json)
 
 
+@opt.shows("fallow.settings.fields:NamedClass", is_list=True)
 def encoders(as_json: opt.Json = False) -> None:
     """List encoders, which compute features once before training, and their parameters."""
     _print_classes("encoder", as_json)
@@ -243,33 +203,44 @@ def _print_classes(part: str, as_json: bool) -> None:
     """Print the components that a setting can name, one per line."""
     from fallow.settings.fields import describe_classes
 
-    rows: list[dict[str, object]] = []
-    shown: list[dict[str, object]] = []
-    for named in describe_classes(part):
-        fields_text = _join_fields(named.fields)
-        rows.append({"name": named.name, "what": named.what, "fields": named.fields})
-        shown.append({"name": named.name, "what": named.what, "fields": fields_text})
-    _print(rows, shown, as_json, ("name", "what", "fields"))
+    _print(describe_classes(part), as_json, ("name", "what", "fields"))
 
 
-def _print(
-    rows: Sequence[Mapping[str, object]],
-    shown: Sequence[Mapping[str, object]],
-    as_json: bool,
-    columns: Sequence[str],
-) -> None:
-    """Print ``rows`` as JSON, or ``shown`` as a table."""
+def _print(rows: Sequence[object], as_json: bool, columns: Sequence[str]) -> None:
+    """Print rows as JSON or as a table."""
     if as_json:
         opt.print_json(rows)
     else:
-        _print_table(shown, columns)
+        _print_table(rows, columns)
 
 
-def _print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> None:
+def _print_table(rows: Sequence[object], columns: Sequence[str]) -> None:
     table = Table(box=None, pad_edge=False)
     for column in columns:
         table.add_column(column.replace("_", " "), no_wrap=column == "name")
     for row in rows:
-        cells = [escape(str(row[column] or "-")) for column in columns]
+        cells = [escape(_cell(column, getattr(row, column))) for column in columns]
         table.add_row(*cells)
     opt.console().print(table)
+
+
+def _cell(column: str, value: object) -> str:
+    """Return a field of a row as a cell.
+
+    >>> _cell("shape", (8, 8)), _cell("fields", {"k": "3"}), _cell("secure_sum", False)
+    ('8x8', 'k=3', 'no')
+    """
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case tuple() if column == "shape":
+            return "x".join(str(size) for size in value)
+        case Mapping() if column == "reveals":
+            text = "; ".join(dict.fromkeys(value.values()))
+        case Mapping():
+            text = ", ".join(f"{name}={default}" for name, default in value.items())
+        case tuple():
+            text = ", ".join(value)
+        case _:
+            text = str(value or "")
+    return text or "-"

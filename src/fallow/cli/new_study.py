@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,17 +15,18 @@ from fallow.cli.waiting import Waiting
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fallow.settings.starter import Found
+    from fallow.cli.objects import WrittenStudy
 
 File = Annotated[
     Path, typer.Argument(metavar="STUDY.toml", help="Output file; must not exist")
 ]
-NewFolder = Annotated[
+FolderToCreate = Annotated[
     Path,
     typer.Argument(metavar="FOLDER", help="Folder to create; may exist if empty"),
 ]
 
 
+@opt.shows("fallow.cli.objects:WrittenStudy")
 def init(
     file: File,
     data: opt.Data = None,
@@ -49,17 +49,19 @@ def init(
     source = data or "digits"
     console = opt.console(quiet=quiet or as_json)
     result, notes = _write_study(console, file, source, label, site, data_dir)
-    if as_json:
-        opt.print_json({"file": str(file), "rows": result.rows, "classes": result.classes})
-        return
-    for note in notes:
-        console.print(f"{source}: {note}", markup=False, soft_wrap=True)
-    console.print(f"Wrote {file}: read it, then run", markup=False, soft_wrap=True)
-    console.print(f"  fallow compare {file} --dry-run", markup=False, soft_wrap=True)
-    console.print(f"  fallow compare {file}", markup=False, soft_wrap=True)
+    lines = [
+        *(f"{source}: {note}" for note in notes),
+        f"Wrote {result.file}: read it, then run",
+        f"  fallow compare {result.file} --dry-run",
+        f"  fallow compare {result.file}",
+    ]
+    opt.tell(lines, result, quiet=quiet, as_json=as_json)
 
 
-def new(folder: NewFolder, quiet: opt.Quiet = False, as_json: opt.AsObject = False) -> None:
+@opt.shows("fallow.cli.objects:NewFolder")
+def new(
+    folder: FolderToCreate, quiet: opt.Quiet = False, as_json: opt.AsObject = False
+) -> None:
     """Create a starter folder with example data, a study file and a README.
 
     For example:
@@ -67,6 +69,7 @@ def new(folder: NewFolder, quiet: opt.Quiet = False, as_json: opt.AsObject = Fal
     fallow new my-study
     """
     from fallow.cli.new_folder import write_readme, write_table
+    from fallow.cli.objects import NewFolder
     from fallow.storage.files import write_whole
 
     if folder.exists() and not folder.is_dir():
@@ -80,15 +83,14 @@ def new(folder: NewFolder, quiet: opt.Quiet = False, as_json: opt.AsObject = Fal
     console = opt.console(quiet=quiet or as_json)
     _write_study(console, study, str(table), "outcome", "site", None)
     write_whole(folder / "README.md", write_readme())
-    if as_json:
-        opt.print_json({"folder": str(folder), "files": sorted(os.listdir(folder))})
-        return
-    say = partial(console.print, markup=False, soft_wrap=True)
-    say(
-        f"Created {folder} with example data (rows.csv), settings (study.toml) and a README.md. Next:"
-    )
-    say(f"  cd {shlex.quote(str(folder))}")
-    say("  fallow compare study.toml")
+    result = NewFolder(str(folder), tuple(sorted(os.listdir(folder))))
+    lines = [
+        f"Created {result.folder} with example data (rows.csv), settings (study.toml) and a "
+        "README.md. Next:",
+        f"  cd {shlex.quote(result.folder)}",
+        "  fallow compare study.toml",
+    ]
+    opt.tell(lines, result, quiet=quiet, as_json=as_json)
 
 
 def _write_study(
@@ -98,8 +100,9 @@ def _write_study(
     label: str | None,
     site: str | None,
     data_dir: Path | None,
-) -> tuple[Found, tuple[str, ...]]:
-    """Read the data and write the configuration file; return its description and notes."""
+) -> tuple[WrittenStudy, tuple[str, ...]]:
+    """Read the data and write the configuration file; return the result and notes on the data."""
+    from fallow.cli.objects import WrittenStudy
     from fallow.experiment.rows import open_data
     from fallow.recipes.default_training import default_training
     from fallow.settings.recipe import Recipe
@@ -114,7 +117,7 @@ def _write_study(
     sites: tuple[str, ...] = ()
     if site:
         sites = dataset.group_names
-    result = Found(
+    facts = Found(
         data=source,
         label=label,
         site=site,
@@ -127,7 +130,8 @@ def _write_study(
         seeds=seeds_needed(len(strategies) - 1),
     )
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, starter_text(result, file).encode())
+    write_whole(file, starter_text(facts, file).encode())
+    result = WrittenStudy(str(file), facts.rows, tuple(facts.classes))
     return result, tuple(dataset.notes)
 
 

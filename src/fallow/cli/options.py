@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -149,6 +151,30 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Suppress all output except
 Studies = Annotated[list[Path], typer.Argument(help="Study folders")]
 
 
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+@dataclass(frozen=True)
+class Results:
+    """Types of what a command prints with ``--json``, as ``module:Name``.
+
+    They are imported on demand, because pydantic takes a tenth of a second.
+    """
+
+    kinds: tuple[str, ...]
+    is_list: bool = False
+
+
+def shows(*kinds: str, is_list: bool = False) -> Callable[[Command], Command]:
+    """Declare what a command prints with ``--json``: one of these types, or a list of them."""
+
+    def declare(command: Command) -> Command:
+        command.__results__ = Results(kinds, is_list)  # type: ignore[attr-defined]
+        return command
+
+    return declare
+
+
 class Screen(Console):
     """Console that removes control and bidirectional characters from untrusted text."""
 
@@ -269,9 +295,22 @@ def split_names(text: str) -> tuple[str, ...]:
     return tuple(name for name in names if name)
 
 
-def print_json(value: object) -> None:
-    """Print a value as JSON."""
-    typer.echo(json.dumps(value, indent=1))
+def print_json(result: object) -> None:
+    """Print the result of a command as JSON; numbers that are not finite become null."""
+    typer.echo(json.dumps(_plain(result), indent=1))
+
+
+def _plain(value: Any) -> object:  # Any: fields of results
+    """Return a result as values of JSON."""
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 def warn(text: str) -> None:
@@ -279,10 +318,15 @@ def warn(text: str) -> None:
     typer.echo(printable(f"warning: {text}"), err=True)
 
 
-def tell(lines: Iterable[str], value: object, *, quiet: bool, as_json: bool) -> None:
-    """Print the result of a command as lines, as JSON, or not at all."""
+def as_text(path: Path | None) -> str | None:
+    """Return a path as a setting or a result."""
+    return None if path is None else str(path)
+
+
+def tell(lines: Iterable[str], result: object, *, quiet: bool, as_json: bool) -> None:
+    """Print the result of a command as lines that describe it, as JSON, or not at all."""
     if as_json:
-        print_json(value)
+        print_json(result)
     elif not quiet:
         print_lines(console(), lines)
 

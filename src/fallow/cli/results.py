@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,7 +12,6 @@ from fallow.cli.waiting import Waiting
 
 if TYPE_CHECKING:
     from fallow.core.names import NamePolicy
-    from fallow.study.forecast import Forecast
 
 Query = Annotated[
     str | None,
@@ -23,6 +20,7 @@ Query = Annotated[
 Output = Annotated[Path | None, typer.Option("--out", "-o", help="Output file")]
 
 
+@opt.shows("fallow.cli.objects:WrittenReport")
 def report(
     studies: opt.Studies,
     out: Output = None,
@@ -37,24 +35,24 @@ def report(
     as_json: opt.AsObject = False,
 ) -> None:
     """Write the report of one or more studies."""
+    from fallow.cli.objects import WrittenReport
     from fallow.recipes.papers import load_papers
     from fallow.report.notebook import write_notebook
     from fallow.report.page import write_report
 
     keep_private(*studies)
-    details: dict[str, object] = {}
-    output = []
     with Waiting(opt.console(quiet=quiet or as_json), "writing the report page"):
         if notebook is not None:  # first, since its name may be rejected
             write_notebook(studies, notebook, papers=load_papers())
-            details["notebook"] = str(notebook)
-            output.append(f"Notebook: {notebook}")
         page = write_report(studies, out, papers=load_papers())
-    details["report"] = str(page)
-    output.append(f"Report page: {page}")
-    _say("\n".join(output), details, quiet=quiet, as_json=as_json)
+    result = WrittenReport(str(page), opt.as_text(notebook))
+    lines = [f"Report page: {result.report}"]
+    if result.notebook is not None:
+        lines.insert(0, f"Notebook: {result.notebook}")
+    opt.tell(lines, result, quiet=quiet, as_json=as_json)
 
 
+@opt.shows("fallow.cli.objects:WrittenFile")
 def export(
     study: Annotated[Path, typer.Argument(help="Study folder")],
     to: Annotated[
@@ -68,15 +66,18 @@ def export(
     as_json: opt.AsObject = False,
 ) -> None:
     """Write the records or the final table of a study to a file."""
+    from fallow.cli.objects import WrittenFile
     from fallow.recipes.papers import load_papers
     from fallow.report.export import export_study
 
     keep_private(study)
     with Waiting(opt.console(quiet=quiet or as_json), "reading the records"):
         path = export_study(study, to, out, papers=load_papers())
-    _say(f"Wrote {path}", {"file": str(path)}, quiet=quiet, as_json=as_json)
+    result = WrittenFile(str(path))
+    opt.tell([f"Wrote {result.file}"], result, quiet=quiet, as_json=as_json)
 
 
+@opt.shows("fallow.study.forecast:ForecastResults")
 def forecast(
     study: Annotated[
         Path, typer.Argument(help="Study folder; the study may still be running")
@@ -116,7 +117,7 @@ def forecast(
     from fallow.recipes.papers import load_known
     from fallow.report.figures.forecast import draw_forecast
     from fallow.report.final_table import label_of
-    from fallow.study.forecast import forecast_study
+    from fallow.study.forecast import ForecastResults, forecast_study
     from fallow.study.reading import read_study
 
     if not more > 0:
@@ -137,12 +138,11 @@ def forecast(
     if picture is not None and len(forecasts) > 1:
         names = ", ".join(one.strategy for one in forecasts)
         raise ValueError(f"--picture draws one strategy; name it with --strategy: {names}")
+    result = ForecastResults(tuple(one.result(more, target) for one in forecasts))
     lines = []
-    objects: list[dict[str, object]] = []
-    for one in forecasts:
-        sentences = one.sentences(more, target)
-        lines.append(f"{label_of(one.strategy, values.study)}: {' '.join(sentences)}")
-        objects.append(_describe_forecast(one, sentences, more, target))
+    for item in result.forecasts:
+        label = label_of(item.strategy, values.study)
+        lines.append(f"{label}: {' '.join(item.sentences)}")
     if picture is not None:
         figure = draw_forecast(forecasts[0], more, target)
         if figure is None:
@@ -152,32 +152,10 @@ def forecast(
         except ValueError as error:
             raise ValueError(f"{picture} cannot be drawn: {error}") from error
         lines.append(f"Wrote {picture}")
-    opt.tell(lines, {"forecasts": objects}, quiet=quiet, as_json=as_json)
+    opt.tell(lines, result, quiet=quiet, as_json=as_json)
 
 
-def _describe_forecast(
-    forecast: Forecast, sentences: tuple[str, ...], more: float, target: float | None
-) -> dict[str, object]:
-    """Return a forecast as plain values, with null for infinite ones."""
-    details: dict[str, object] = {
-        "strategy": forecast.strategy,
-        "by": forecast.by,
-        "labels": [point.labels for point in forecast.points],
-        "sentences": list(sentences),
-        "gain": None,
-        "reach": None,
-    }
-    gain = forecast.gain(more)
-    if gain is not None:
-        details["gain"] = asdict(gain)
-    if target is not None:
-        reach = forecast.reach(target)
-        if reach is not None:
-            ends = asdict(reach).items()
-            details["reach"] = {k: v if math.isfinite(v) else None for k, v in ends}
-    return details
-
-
+@opt.shows("fallow.cli.objects:WrittenPredictions")
 def predict(
     study: Annotated[Path, typer.Argument(help="Folder of a study or of a real site")],
     data: Annotated[
@@ -200,6 +178,7 @@ def predict(
     as_json: opt.AsObject = False,
 ) -> None:
     """Predict with the model of a finished run, and write a CSV or Parquet file."""
+    from fallow.cli.objects import WrittenPredictions
     from fallow.core.names import OWN
     from fallow.core.words import count_noun
     from fallow.deployment.site.folder import SETTINGS
@@ -219,19 +198,11 @@ def predict(
             else:
                 policy = find_policy(study)
             file = predict_file(study, data, strategy, seed, out, site, policy)
-    output = f"Wrote {count_noun(file.rows, 'prediction')} to {file.path}"
-    if file.lacking:
-        output += f"; no prediction for {count_noun(file.lacking, 'example')} with a missing feature"
-    details = {"file": str(file.path), "rows": file.rows, "lacking": file.lacking}
-    _say(output, details, quiet=quiet, as_json=as_json)
-
-
-def _say(text: str, value: dict[str, object], *, quiet: bool, as_json: bool) -> None:
-    """Print the result as text, as JSON, or not at all."""
-    if as_json:
-        opt.print_json(value)
-    else:
-        opt.console(quiet=quiet).print(text, markup=False, soft_wrap=True)
+    result = WrittenPredictions(str(file.path), file.rows, file.lacking)
+    line = f"Wrote {count_noun(result.rows, 'prediction')} to {result.file}"
+    if result.lacking:
+        line += f"; no prediction for {count_noun(result.lacking, 'example')} with a missing feature"
+    opt.tell([line], result, quiet=quiet, as_json=as_json)
 
 
 def keep_private(*folders: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -18,11 +17,10 @@ from fallow.cli import options as opt
 from fallow.cli.tables import print_lines, show_table
 
 if TYPE_CHECKING:
-    from fallow.cli.site_words import SentAnswers, Standing, Unread
-    from fallow.data.facts import DataFacts
     from fallow.deployment.agreement import Agreement
     from fallow.deployment.site.budget import Proposal
     from fallow.deployment.site.folder import SiteFolder
+    from fallow.deployment.site.labels_io import Exported
     from fallow.deployment.site.settings import Settings
 
 site = typer.Typer(
@@ -116,6 +114,7 @@ Delta = Annotated[
 
 
 @site.command()
+@opt.shows("fallow.cli.objects:NewSite")
 def init(
     folder: NewFolder,
     study: Annotated[Path, typer.Option(help="The study.toml from the coordinator")],
@@ -149,6 +148,7 @@ def init(
     fallow site init basel-site --study study.toml --name basel \\
     --data rows.csv --test test.csv --address fallow.example.org:9092
     """
+    from fallow.cli.objects import NewSite
     from fallow.deployment.folders import check_free
     from fallow.deployment.joining import fingerprint
     from fallow.deployment.site.folder import SiteFolder
@@ -182,13 +182,13 @@ def init(
         partial(_choose_limit, console, is_asked=digest is None),
         name=name,
         data=str(data),
-        test=_as_text(test),
+        test=opt.as_text(test),
         superlink=superlink,
         address=address,
         proxy=proxy,
-        own_certificate=_as_text(own_certificate),
-        own_key=_as_text(own_key),
-        certificates=_as_text(ca),
+        own_certificate=opt.as_text(own_certificate),
+        own_key=opt.as_text(own_key),
+        certificates=opt.as_text(ca),
         limit=limit,
         annotators=annotators,
         epsilon=epsilon,
@@ -198,37 +198,36 @@ def init(
     _introduce(console, made)
     allowed_addresses = find_allowed_addresses(made.settings)
     drop_in = write_drop_in(folder, allowed_addresses)
-    mark = fingerprint(made.joined)
+    result = NewSite(
+        folder=str(folder),
+        join=str(folder / "join.json"),
+        systemd=str(drop_in),
+        site=made.name,
+        study=made.agreement.name,
+        digest=made.agreement.digest,
+        fingerprint=fingerprint(made.joined),
+        rows=len(made.rows.x),
+        labeled=made.rows.labeled,
+        limit=made.settings.limit,
+    )
     if as_json:
-        opt.print_json(
-            {
-                "folder": str(folder),
-                "join": str(folder / "join.json"),
-                "systemd": str(drop_in),
-                "site": made.name,
-                "study": made.agreement.name,
-                "digest": made.agreement.digest,
-                "fingerprint": mark,
-                "rows": len(made.rows.x),
-                "labeled": made.rows.labeled,
-                "limit": made.settings.limit,
-            }
-        )
+        opt.print_json(result)
     print_lines(
         console,
         [
-            f"\nSend {folder / 'join.json'} to the coordinator. It contains public keys only.",
+            f"\nSend {result.join} to the coordinator. It contains public keys only.",
             "Then verify with the coordinator through another channel, such as a telephone, that",
-            f"  the digest of the study is {made.agreement.digest}",
-            f"  the fingerprint of your keys is {mark}",
+            f"  the digest of the study is {result.digest}",
+            f"  the fingerprint of your keys is {result.fingerprint}",
             f"Keep {folder / 'keys'} to yourself, and back up the whole folder.",
-            f"Under systemd, {drop_in} allows {allowed_addresses}.",
+            f"Under systemd, {result.systemd} allows {allowed_addresses}.",
             f"Then: fallow site start {folder}",
         ],
     )
 
 
 @site.command()
+@opt.shows("fallow.cli.objects:EventLine")
 def start(
     folder: Folder,
     quiet: opt.Quiet = False,
@@ -284,52 +283,20 @@ SHOWN = 10  # rejected lines to show
 
 
 @site.command()
+@opt.shows("fallow.deployment.site.status:SiteStatus")
 def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     """Show connection, labeling tasks, data sent and privacy budget spent."""
-    from fallow.cli.site_words import (
-        describe_limit,
-        describe_process,
-        describe_restored,
-        describe_status_of_data,
-    )
+    from fallow.cli.site_words import describe_status
     from fallow.deployment.site.folder import SiteFolder
-    from fallow.report.live import format_moment
+    from fallow.deployment.site.status import collect_status
 
-    result = SiteFolder.open(folder)
-    standing = read_standing(result)
+    result = collect_status(SiteFolder.open(folder))
     if as_json:
-        typer.echo(json.dumps(standing, indent=1))
+        opt.print_json(result)
         return
-    labels = standing["labels"]
-    newest = (
-        f"labels of the newest cycle: {labels['asked']} asked, {labels['answered']} answered, "
-        f"{labels['declined']} cannot tell, {labels['conflicts']} in conflict, "
-        f"{labels['open']} open"
-    )
-    if labels["open"] and labels["deadline"]:
-        newest += f", until {format_moment(labels['deadline'])}"
-    noise = f"privacy budget spent: ε = {standing['epsilon']:g}"
-    if standing["epsilon_limit"] is not None:
-        noise += f" of {standing['epsilon_limit']:g}"
-    if standing["delta_limit"] is not None:
-        noise += f"; δ: {standing['delta']:g} of {standing['delta_limit']:g}"
-
     console = opt.console()
-    lines = [
-        f"site {standing['site']} of study {standing['study']} (digest {standing['digest'][:12]})",
-        f"process: {describe_process(standing, folder)}",
-        f"coordinator: {standing['problem'] or 'reachable'}",
-    ]
-    lines += describe_restored(standing["copied"], standing["put_back"])
-    lines += [
-        newest,
-        f"labels in all: {standing['asked']} asked{describe_limit(standing)}",
-        noise,
-    ]
-    lines += [f"note: {line}" for line in standing["news"]]
-    print_lines(console, lines)
-    print_lines(console, describe_status_of_data(standing["data"]))
-    sent = [[str(value) for value in line.values()] for line in standing["sent"]]
+    print_lines(console, describe_status(result, folder))
+    sent = [[str(value) for value in line.values()] for line in result["sent"]]
     heads = ("run", "verb", "exchanges", "bytes")
     show_table(console, "What left this site", heads, sent, whole=2, words=2)
 
@@ -370,64 +337,8 @@ def unlock(
     print_lines(console, [f"Left run {newest}. Site {values.name} waits for another run."])
 
 
-def read_standing(folder: SiteFolder) -> Standing:
-    """Return the state that `status` shows, as plain values."""
-    from fallow.deployment.site.own_data import describe_own_data
-    from fallow.deployment.site.serve import read_status
-    from fallow.storage.errors import Failed
-
-    process = read_status(folder)
-    data: DataFacts | Unread
-    try:
-        data = describe_own_data(folder)
-    except (ValueError, Failed) as error:  # the rest of the status is valid
-        data = {"problem": str(error)}
-    with closing(folder.open_ledger()) as ledger:
-        labels = ledger.progress()
-        deadline = None
-        waiting = ledger.questions(state="open")
-        if waiting:
-            deadline = waiting[0].deadline
-        sent: list[SentAnswers] = []
-        for line in ledger.traffic():
-            sent.append(
-                {
-                    "run": line.run,
-                    "verb": line.verb,
-                    "exchanges": line.exchanges,
-                    "bytes": line.bytes,
-                }
-            )
-        return {
-            "site": folder.name,
-            "study": folder.agreement.name,
-            "digest": folder.agreement.digest,
-            "pid": process.pid,
-            "since": process.since,
-            "problem": process.problem,
-            "labels": {
-                "asked": labels.asked,
-                "answered": labels.answered,
-                "declined": labels.declined,
-                "conflicts": labels.conflicts,
-                "open": labels.open,
-                "deadline": deadline,
-            },
-            "asked": ledger.purchases.asked,
-            "limit": folder.settings.limit,
-            "copied": ledger.store.find_copy_time(),
-            "put_back": ledger.store.describe_put_back(),
-            "epsilon": ledger.store.sum_spent(),
-            "epsilon_limit": folder.settings.epsilon,
-            "delta": ledger.store.sum_spent_delta(),
-            "delta_limit": folder.delta,
-            "sent": sent,
-            "news": ledger.orders.load_news(),
-            "data": data,
-        }
-
-
 @site.command("import")
+@opt.shows("fallow.deployment.site.labels_io:Imported")
 def import_(
     folder: Folder,
     file: File,
@@ -476,15 +387,7 @@ def import_(
         )
     console = opt.console(quiet=quiet or as_json)
     if as_json:
-        counts = {
-            "file": str(file),
-            "recorded": taken.recorded,
-            "same": taken.same,
-            "empty": taken.empty,
-            "refused": list(taken.refused),
-            "taken": not dry_run and (partial or not taken.refused),
-        }
-        opt.print_json(counts)
+        opt.print_json(taken)
     print_lines(console, taken.refused[:SHOWN])
     more = len(taken.refused) - SHOWN
     if more > 0:
@@ -506,6 +409,7 @@ def import_(
 
 
 @site.command()
+@opt.shows("fallow.deployment.site.labels_io:Exported")
 def export(
     folder: Folder,
     file: File,
@@ -538,7 +442,7 @@ def export(
     """
     from fallow.core.words import count_noun
     from fallow.deployment.site.folder import SiteFolder
-    from fallow.deployment.site.labels_io import export_labels, export_questions
+    from fallow.deployment.site.labels_io import Exported, export_labels, export_questions
     from fallow.deployment.site.serve import has_ended
 
     result = SiteFolder.open(folder)
@@ -547,29 +451,32 @@ def export(
             raise ValueError(
                 "--cvat exports open labeling tasks only; omit the other options"
             )
-        lines, details = _export_images(result, file)
-        opt.tell(lines, details, quiet=quiet, as_json=as_json)
+        exported = _export_images(result, file)
+        line = (
+            f"wrote {count_noun(exported.count, 'image')} to {exported.file}, and their labels to "
+            f"{exported.labels}: make a task in CVAT with these as its raw labels, and import what it "
+            "exports as 'CVAT for images 1.1'"
+        )
+        opt.tell([line], exported, quiet=quiet, as_json=as_json)
         return
+    kind: Literal["labeling tasks", "labels"] = "labeling tasks"
     with closing(result.open_ledger()) as ledger:
         write = export_questions
-        noun = "labeling task"
         if labels or has_ended(ledger):
             write = export_labels
-            noun = "label"
+            kind = "labels"
         count = write(ledger, result.agreement.schema, result.rows, file, guess, tasks)
-    line = f"wrote {count_noun(count, noun)} to {file}"
-    output = {"file": str(file), "kind": f"{noun}s", "count": count}
-    opt.tell([line], output, quiet=quiet, as_json=as_json)
+    exported = Exported(str(file), kind, count)
+    noun = kind.removesuffix("s")
+    line = f"wrote {count_noun(exported.count, noun)} to {exported.file}"
+    opt.tell([line], exported, quiet=quiet, as_json=as_json)
 
 
-def _export_images(
-    site_folder: SiteFolder, file: Path
-) -> tuple[list[str], dict[str, object]]:
-    """Export labeling tasks for CVAT, and return the result as lines and as values."""
+def _export_images(site_folder: SiteFolder, file: Path) -> Exported:
+    """Export labeling tasks for CVAT."""
     from fallow.core.optional import import_optional
-    from fallow.core.words import count_noun
     from fallow.deployment.site.cvat import LABELS, export_images
-    from fallow.deployment.site.labels_io import CANNOT_TELL
+    from fallow.deployment.site.labels_io import CANNOT_TELL, Exported
 
     import_optional("fastapi", "fallow[deploy]", "writing images")
     from fallow.deployment.labeling_page.pictures import picture
@@ -583,21 +490,12 @@ def _export_images(
             show=lambda row: picture(site_folder.rows, row),
             cannot_tell=CANNOT_TELL,
         )
-    beside = file.with_name(file.stem + LABELS)
-    lines = [
-        f"wrote {count_noun(count, 'image')} to {file}, and their labels to {beside}: make a task "
-        "in CVAT with these as its raw labels, and import what it exports as 'CVAT for images 1.1'"
-    ]
-    details: dict[str, object] = {
-        "file": str(file),
-        "kind": "questions",
-        "count": count,
-        "labels": str(beside),
-    }
-    return lines, details
+    labels = file.with_name(file.stem + LABELS)
+    return Exported(str(file), "images", count, str(labels))
 
 
 @site.command("label-studio")
+@opt.shows("fallow.deployment.site.label_studio_server:Synced")
 def label_studio(
     folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsObject = False
 ) -> None:
@@ -619,14 +517,6 @@ def label_studio(
     with closing(result.open_ledger()) as ledger:
         done = sync_label_studio(result, ledger, lambda row: picture(result.rows, row))
     taken = done.taken
-    details = {
-        "project": done.project,
-        "sent": done.sent,
-        "recorded": taken.recorded,
-        "same": taken.same,
-        "empty": taken.empty,
-        "refused": list(taken.refused),
-    }
     lines = [
         f"project {done.project}: {count_noun(done.sent, 'labeling task')} sent; "
         f"{count_noun(taken.recorded, 'label')} imported ({taken.same} duplicates, {taken.empty} not "
@@ -638,7 +528,7 @@ def label_studio(
             f"{count_noun(len(taken.refused), 'annotation')} not taken: correct them there, or "
             f"on the labeling page; entries are those of {folder / TAKEN}"
         )
-    opt.tell(lines, details, quiet=quiet, as_json=as_json)
+    opt.tell(lines, done, quiet=quiet, as_json=as_json)
 
 
 def _read_allowed(pairs: list[str]) -> dict[str, str]:
@@ -700,13 +590,6 @@ def _choose_limit(console: Console, proposed: Proposal, is_asked: bool) -> int:
             f"{proposed.labels}"
         ) from error
     return int(typed)
-
-
-def _as_text(path: Path | None) -> str | None:
-    """Return a path as a setting."""
-    if path is None:
-        return None
-    return str(path)
 
 
 def _introduce(console: Console, folder: SiteFolder) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import TYPE_CHECKING, cast
 
 from rich.console import Console
 
@@ -20,6 +19,7 @@ from fallow.report.live import format_moment
 
 if TYPE_CHECKING:
     from fallow.data.facts import DataFacts
+    from fallow.deployment.site.status import SiteStatus, UnreadableData
 
 FINISH = "model/finish"  # last exchange of a study
 
@@ -90,84 +90,61 @@ def describe_restored(copied: str | None, noise: str | None) -> list[str]:
     return lines
 
 
-class CountedLabels(TypedDict):
-    """Labeling progress of a site in the newest cycle."""
-
-    asked: int
-    answered: int
-    declined: int
-    open: int
-    conflicts: int
-    deadline: str | None  # of the open labeling tasks
-
-
-class SentAnswers(TypedDict):
-    """Replies of one client function that left the site in one run."""
-
-    run: str
-    verb: str
-    exchanges: int
-    bytes: int
-
-
-class Standing(TypedDict):
-    """State of a site, as shown by 'fallow site status'."""
-
-    site: str
-    study: str
-    digest: str
-    pid: int | None  # process of the site; None: not running
-    since: str | None  # start time; None: just now
-    problem: str | None  # why the coordinator is unreachable
-    labels: CountedLabels
-    asked: int  # total number of requested labels
-    limit: int | None  # label budget
-    copied: str | None  # date of the backup that was restored
-    put_back: str | None  # privacy budget charged for the restore
-    epsilon: float  # privacy budget spent
-    epsilon_limit: float | None
-    delta: float  # spent on Gaussian noise
-    delta_limit: (
-        float | None
-    )  # the site's own, else of one run; None: there is no such noise
-    sent: list[SentAnswers]
-    news: list[str]
-    data: DataFacts | Unread  # the site's own rows
+def describe_status(status: SiteStatus, folder: Path) -> list[str]:
+    """Describe connection, labeling tasks and privacy budget of a site."""
+    labels = status["labels"]
+    newest = (
+        f"labels of the newest cycle: {labels['asked']} asked, {labels['answered']} answered, "
+        f"{labels['declined']} cannot tell, {labels['conflicts']} in conflict, "
+        f"{labels['open']} open"
+    )
+    if labels["open"] and labels["deadline"]:
+        newest += f", until {format_moment(labels['deadline'])}"
+    noise = f"privacy budget spent: ε = {status['epsilon']:g}"
+    if status["epsilon_limit"] is not None:
+        noise += f" of {status['epsilon_limit']:g}"
+    if status["delta_limit"] is not None:
+        noise += f"; δ: {status['delta']:g} of {status['delta_limit']:g}"
+    return [
+        f"site {status['site']} of study {status['study']} (digest {status['digest'][:12]})",
+        f"process: {describe_process(status, folder)}",
+        f"coordinator: {status['problem'] or 'reachable'}",
+        *describe_restored(status["copied"], status["put_back"]),
+        newest,
+        f"labels in all: {status['asked']} asked{describe_limit(status)}",
+        noise,
+        *(f"note: {line}" for line in status["news"]),
+        *describe_status_of_data(status["data"]),
+    ]
 
 
-class Unread(TypedDict):
-    """Reason why the data of the site cannot be read."""
-
-    problem: str
-
-
-def describe_status_of_data(data: Mapping[str, object]) -> list[str]:
+def describe_status_of_data(data: DataFacts | UnreadableData) -> list[str]:
     """Return the summary of the site's data, or the reason why there is none."""
     from fallow.data.facts import format_facts
 
     if "problem" in data:
-        return [f"Your data: {cast(Unread, data)['problem']}"]
-    return format_facts(cast("DataFacts", data))
+        return [f"Your data: {cast('UnreadableData', data)['problem']}"]
+    return format_facts(data)
 
 
-def describe_limit(standing: Standing) -> str:
+def describe_limit(status: SiteStatus) -> str:
     """Return the label budget after the number of requested labels; "" without a budget."""
-    limit = standing["limit"]
+    limit = status["limit"]
     if limit is None:
         return ""
     text = f" of {limit} at most"
-    if standing["asked"] >= limit:
+    if status["asked"] >= limit:
         text += "; no more labels are requested"
     return text
 
 
-def describe_process(standing: Standing, folder: Path) -> str:
+def describe_process(status: SiteStatus, folder: Path) -> str:
     """Describe whether the site's process runs, and how to start it."""
-    if standing["pid"] is None:
+    if status["pid"] is None:
         return f"does not run; start it with: fallow site start {folder}"
-    if standing["since"] is None:
+    if status["since"] is None:
         return "was just started"
-    return f"runs (process {standing['pid']}, since {format_moment(standing['since'])})"
+    return f"runs (process {status['pid']}, since {format_moment(status['since'])})"
 
 
 def describe_leaving(run: str, labels: int, now: float) -> list[str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from fallow.study.opening import Suited
 
 
+@opt.shows("fallow.cli.objects:StudyResult")
 def demo(
     fast: Annotated[
         bool, typer.Option("--fast", help="Run fewer cycles and seeds, in about 15 seconds")
@@ -62,6 +62,7 @@ def demo(
     console.print(f"Open {page} for the learning curves.", markup=False, soft_wrap=True)
 
 
+@opt.shows("fallow.cli.objects:StudyResult", "fallow.study.estimate:Estimate")
 def run(
     recipe: opt.RecipeName,
     strategy: opt.Query = None,
@@ -111,6 +112,7 @@ def run(
     _study(setup, named, [seed], options, [str(chosen.strategy)], at_sites)
 
 
+@opt.shows("fallow.cli.objects:StudyResult", "fallow.study.estimate:Estimate")
 def compare(
     recipe: opt.RecipeName,
     strategy: opt.Queries = None,
@@ -264,9 +266,9 @@ def _study(
         _print_notes(console, setup.recipe.data, notes_beside_facts(world.dataset))
         with Waiting(console, "timing two short rounds per configuration"):
             expected = estimate(setup, cells, jobs, world.dataset)
-        console.print(expected.sentence(), markup=False, soft_wrap=True)
-        if options.as_json:
-            opt.print_json(asdict(expected))
+        opt.tell(
+            [expected.sentence()], expected, quiet=options.quiet, as_json=options.as_json
+        )
         return
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     try:
@@ -336,10 +338,11 @@ def _check_folder(out: Path, resume: bool) -> None:
 
 def _show(console: Console, out: Path, as_json: bool) -> Path | None:
     """Print the final table and the path of the page; return the page, or None without records."""
+    from fallow.cli.objects import StudyResult
     from fallow.recipes.papers import load_known, load_papers
     from fallow.report.final_table import final_table
     from fallow.report.page import write_report
-    from fallow.report.tables import WIDE, footnotes, to_frame, to_rich
+    from fallow.report.tables import WIDE, footnotes, table_rows, to_rich
     from fallow.report.words import summary
     from fallow.study.reading import read_study
 
@@ -347,15 +350,17 @@ def _show(console: Console, out: Path, as_json: bool) -> Path | None:
     if not any(cell.records for cell in study.cells):
         return None
     final = final_table(study)
-    text = summary(study, final)
     page = write_report([out], papers=load_papers())
+    result = StudyResult(
+        study=str(out),
+        report=str(page),
+        summary=summary(study, final),
+        table=table_rows(final),
+    )
+    if as_json:
+        opt.print_json(result)
     console.print(to_rich(final))
     for note in footnotes(final, WIDE):
         console.print(note, style="dim", markup=False, soft_wrap=True)
-    console.print(f"\n{text}", markup=False, soft_wrap=True)
-    console.print(f"Report page: {page}", markup=False, soft_wrap=True)
-    if as_json:
-        table = json.loads(to_frame(final).to_json(orient="records"))
-        details = {"study": str(out), "report": str(page), "summary": text, "table": table}
-        opt.print_json(details)
+    print_lines(console, [f"\n{result.summary}", f"Report page: {result.report}"])
     return page

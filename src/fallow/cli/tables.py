@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -55,5 +56,7 @@ def print_lines(console: Console, lines: Iterable[str]) -> None:
 
 def print_event(kind: str, text: str) -> None:
     """Print an event as one line of JSON, with time (UTC), event and text."""
+    from fallow.cli.objects import EventLine
+
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    typer.echo(json.dumps({"time": at, "event": kind, "text": text}))
+    typer.echo(json.dumps(asdict(EventLine(at, kind, text))))

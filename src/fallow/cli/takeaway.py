@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fallow.study.trained import Trained
 
 
+@opt.shows("fallow.cli.objects:ExportedModel")
 def export_model(
     study: Annotated[Path, typer.Argument(help="Folder of a study or of a real site")],
     onnx: Annotated[
@@ -51,23 +52,24 @@ def export_model(
     """
     if onnx is None and torch is None:
         raise ValueError("choose an output file: --onnx FILE.onnx, or --torch FILE.pt2")
+    from fallow.cli.objects import ExportedModel
     from fallow.study.export_model import Format
     from fallow.study.export_model import export_model as write_model
 
     files: dict[Format, Path | None] = {"onnx": onnx, "torch": torch}
     keep_private(study)
-    details: dict[str, object] = {}
-    lines = []
+    written: dict[str, str] = {}
     with Waiting(opt.console(quiet=quiet or as_json), "exporting the model"):
         model = read_model(study, strategy, seed, site, own_code=own_code)
         for format, path in files.items():
             if path is not None:
                 write_model(model, path, format=format, with_encoder=not without_encoder)
-                details[format] = str(path)
-                lines.append(f"Wrote {path}")
-    opt.tell(lines, details, quiet=quiet, as_json=as_json)
+                written[format] = str(path)
+    lines = [f"Wrote {path}" for path in written.values()]
+    opt.tell(lines, ExportedModel(**written), quiet=quiet, as_json=as_json)
 
 
+@opt.shows("fallow.cli.objects:Citation")
 def cite(
     study: Annotated[
         Path, typer.Argument(help="Folder of a study, a coordinator or a real site")
@@ -78,6 +80,7 @@ def cite(
     as_json: opt.AsObject = False,
 ) -> None:
     """Print BibTeX entries of Fallow and of the algorithms used in a study."""
+    from fallow.cli.objects import Citation
     from fallow.deployment.site.folder import SETTINGS, SiteFolder
     from fallow.storage.files import write_whole
     from fallow.study.cite import cite_strategies, cite_study
@@ -91,9 +94,11 @@ def cite(
         text = cite_study(study, _choose_policy(study, own_code=own_code))
     if out is not None:
         write_whole(out, text.encode())
-        opt.tell([f"Wrote {out}"], {"file": str(out)}, quiet=quiet, as_json=as_json)
-        return
-    opt.tell([text.rstrip()], {"bibtex": text}, quiet=quiet, as_json=as_json)
+    result = Citation(text, opt.as_text(out))
+    lines = [result.bibtex.rstrip()]
+    if result.file is not None:
+        lines = [f"Wrote {result.file}"]
+    opt.tell(lines, result, quiet=quiet, as_json=as_json)
 
 
 def read_model(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from numbers import Real
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from fallow.core.described import Described
 from fallow.core.terms import explain_constructor
 
 FALLBACK_LR = 0.01
@@ -118,8 +119,10 @@ class TrainingStage:
     4
     """
 
-    epochs: int = 1
-    part: Literal["all", "head", "body"] = "all"
+    epochs: Annotated[int, Described("Number of epochs.")] = 1
+    part: Annotated[
+        Literal["all", "head", "body"], Described("Part of the model that is trained.")
+    ] = "all"
 
     def __post_init__(self) -> None:
         if type(self.epochs) is not int or self.epochs < 0:

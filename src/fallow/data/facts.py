@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from typing import Annotated
 
 import numpy as np
 import torch
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from fallow.core.words import join_some
 from fallow.data.dataset import Dataset, row_sums
@@ -16,52 +18,52 @@ from fallow.data.reading import ALL, ColumnRead, LeftOut, Reading
 
 
 class SiteFacts(TypedDict):
-    """Examples of one site: read, kept, training, test, and kept by class."""
+    """Examples of one site."""
 
-    site: str
-    read: int
-    kept: int
-    train: int
-    test: int
-    classes: dict[str, int]
+    site: Annotated[str, Field(description="name of the site")]
+    read: Annotated[int, Field(ge=0, description="examples in the file")]
+    kept: Annotated[int, Field(ge=0, description="examples that are used")]
+    train: Annotated[int, Field(ge=0, description="training examples")]
+    test: Annotated[int, Field(ge=0, description="test examples")]
+    classes: Annotated[dict[str, int], Field(description="used examples by class")]
 
 
 class ColumnFacts(TypedDict):
-    """Column of the table: kind, levels, and empty cells in total and by site."""
+    """Column of the table."""
 
-    name: str
-    kind: str
-    values: list[str]
-    missing: int
-    missing_at: dict[str, int]
-    why: str
+    name: Annotated[str, Field(description="name of the column")]
+    kind: Annotated[str, Field(description="type of the cells")]
+    values: Annotated[list[str], Field(description="levels of a categorical column")]
+    missing: Annotated[int, Field(ge=0, description="empty cells")]
+    missing_at: Annotated[dict[str, int], Field(description="empty cells by site")]
+    why: Annotated[str, Field(description="why the column is not a feature, or empty")]
 
 
 class LeftOutFacts(TypedDict):
-    """Omitted examples by site, with the reason."""
+    """Omitted examples."""
 
-    why: str
-    rows: dict[str, int]
+    why: Annotated[str, Field(description="reason")]
+    rows: Annotated[dict[str, int], Field(description="omitted examples by site")]
 
 
 class DataFacts(TypedDict):
-    """The complete summary.
+    """Summary of a user's own data."""
 
-    duplicates: examples equal to an earlier one; crossing: duplicates between training and test
-    examples.
-    """
-
-    source: str
-    read: int
-    kept: int
-    sites: list[SiteFacts]
-    lost: list[str]
-    left_out: list[LeftOutFacts]
-    columns: list[ColumnFacts]
-    classes: dict[str, int]
-    duplicates: int
-    crossing: int
-    warnings: list[str]
+    source: Annotated[str, Field(description="file or folder")]
+    read: Annotated[int, Field(ge=0, description="examples in the file")]
+    kept: Annotated[int, Field(ge=0, description="examples that are used")]
+    sites: Annotated[list[SiteFacts], Field(description="examples of each site")]
+    lost: Annotated[list[str], Field(description="sites without examples")]
+    left_out: Annotated[list[LeftOutFacts], Field(description="omitted examples")]
+    columns: Annotated[list[ColumnFacts], Field(description="columns of a table")]
+    classes: Annotated[dict[str, int], Field(description="used examples by class")]
+    duplicates: Annotated[
+        int, Field(ge=0, description="examples that are equal to an earlier one")
+    ]
+    crossing: Annotated[
+        int, Field(ge=0, description="test examples that are equal to a training example")
+    ]
+    warnings: Annotated[list[str], Field(description="what to check in the data")]
 
 
 def describe_data(dataset: Dataset, *, comes_labeled: bool = True) -> DataFacts | None:

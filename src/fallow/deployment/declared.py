@@ -12,6 +12,7 @@ documentation and the JSON schema derive from it.
 
 from __future__ import annotations
 
+import inspect
 import textwrap
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
@@ -30,6 +31,7 @@ from fallow.core.kinds import UNIONS, describe_wrong_value
 from fallow.core.terms import nearest
 from fallow.core.words import join_words
 from fallow.deployment.toml import toml_item
+from fallow.storage.json_schema import JsonSchema, build_schema
 
 WIDTH = 90  # columns of a comment
 
@@ -212,6 +214,28 @@ def check_section(name: str, value: object, keys: list[str]) -> None:
             f"{name} is {value!r}; write [{name}] on a line of its own and {join_words(keys)} "
             "below it"
         )
+
+
+def describe_file(kind: type) -> JsonSchema:
+    """Return the JSON schema of a file with the settings of ``kind``, by their names there."""
+    schema: JsonSchema = {
+        "description": inspect.cleandoc(kind.__doc__ or ""),
+        "properties": {},
+        "type": "object",
+        "additionalProperties": False,
+    }
+    for setting in list_declared(kind):
+        part = schema
+        if setting.section:
+            empty = {"properties": {}, "type": "object", "additionalProperties": False}
+            part = schema["properties"].setdefault(setting.section, empty)
+        value = build_schema(setting.hint)
+        if setting.default is MISSING:
+            part.setdefault("required", []).append(setting.name)
+        elif setting.default is not None:
+            value["default"] = setting.default
+        part["properties"][setting.name] = value
+    return schema
 
 
 def add_declared(to: TOMLDocument | Table, settings: Any, *names: str) -> None:

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.coordinator.live import seconds_of
 from fallow.deployment.coordinator.status import NOT_STARTED, collect_status
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.serve import has_ended, read_status
+from fallow.deployment.site.status import collect_progress
 from fallow.report.live import OPEN
 from fallow.report.live_state import SiteState
 
@@ -31,7 +32,13 @@ HOME = "127.0.0.1"
 SILENT = 120.0
 """Seconds without an update after which a coordinator counts as hanging."""
 
-COUNTS = ("asked", "answered", "declined", "conflicts", "open")
+COUNTS: tuple[Literal["asked", "answered", "declined", "conflicts", "open"], ...] = (
+    "asked",
+    "answered",
+    "declined",
+    "conflicts",
+    "open",
+)
 
 
 @dataclass(frozen=True)
@@ -111,12 +118,7 @@ class WatchedSite:
             "1 while the process of the site does its work.",
             float(self.check().is_well),
         )
-        with closing(self.folder.open_ledger()) as ledger:
-            traffic = ledger.traffic()
-            progress = ledger.progress()
-            asked = ledger.purchases.asked
-            spent = ledger.store.sum_spent()
-            copy = ledger.copy
+        progress = collect_progress(self.folder)
         exchanges = CounterMetricFamily(
             "fallow_exchanges",
             "Number of replies sent by the site.",
@@ -127,9 +129,10 @@ class WatchedSite:
             "Size of replies sent by the site in bytes.",
             labels=[*names, "run", "verb"],
         )
-        for line in traffic:
-            exchanges.add_metric([*values, line.run, line.verb], line.exchanges)
-            sent.add_metric([*values, line.run, line.verb], line.bytes)
+        for line in progress["sent"]:
+            function = [*values, line["run"], line["verb"]]
+            exchanges.add_metric(function, line["exchanges"])
+            sent.add_metric(function, line["bytes"])
         yield exchanges
         yield sent
         labels = GaugeMetricFamily(
@@ -138,22 +141,19 @@ class WatchedSite:
             labels=[*names, "state"],
         )
         for state in COUNTS:
-            labels.add_metric([*values, state], getattr(progress, state))
+            labels.add_metric([*values, state], progress["labels"][state])
         yield labels
         counter_metric_family = CounterMetricFamily(
             "fallow_labels_asked", "Labels requested since the site joined.", labels=names
         )
-        counter_metric_family.add_metric(values, asked)
+        counter_metric_family.add_metric(values, progress["asked"])
         yield counter_metric_family
-        yield gauge("fallow_epsilon_spent", "Epsilon spent on noise.", spent)
-        if self.folder.settings.epsilon is not None:
-            yield gauge(
-                "fallow_epsilon_limit",
-                "Epsilon that the site allows.",
-                self.folder.settings.epsilon,
-            )
-        if copy.exists():
-            age = max(0.0, time.time() - copy.stat().st_mtime)
+        yield gauge("fallow_epsilon_spent", "Epsilon spent on noise.", progress["epsilon"])
+        limit = progress["epsilon_limit"]
+        if limit is not None:
+            yield gauge("fallow_epsilon_limit", "Epsilon that the site allows.", limit)
+        age = progress["copy_age"]
+        if age is not None:
             yield gauge(
                 "fallow_copy_age_seconds", "Age of the newest copy of the ledger.", age
             )

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from fallow.core.kinds import describe_wrong_value
 from fallow.core.missing import Missing, name_marks
@@ -39,27 +39,37 @@ MOST_NUMBERS = 10**8  # limit for a row, because a synthetic one is built to che
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table.
+    """One column of a table."""
 
-    Parameters
-    ----------
-    values
-        Agreed texts, each of which becomes a binary feature. Empty for a numeric column.
-    low, high
-        Expected range. Values outside it are reported and kept.
-    may_be_empty
-        Cells may be empty, and the sites impute them jointly.
-    text
-        The column has free text, which becomes hashed n-grams. An empty cell is an empty text.
-    """
-
-    name: str
-    unit: str = ""
-    values: tuple[str, ...] = ()
-    low: float | None = None
-    high: float | None = None
-    may_be_empty: bool = False
-    text: bool = False
+    name: Annotated[str, Field(description="name of the column", examples=["age"])]
+    unit: Annotated[str, Field(description="unit of the numbers", examples=["years"])] = ""
+    values: Annotated[
+        tuple[str, ...],
+        Field(
+            description="agreed texts, each of which becomes a binary feature; empty for a numeric "
+            "column",
+            examples=[["no", "yes"]],
+        ),
+    ] = ()
+    low: Annotated[
+        float | None,
+        Field(description="smallest expected number; others are reported and kept"),
+    ] = None
+    high: Annotated[
+        float | None,
+        Field(description="largest expected number; others are reported and kept"),
+    ] = None
+    may_be_empty: Annotated[
+        bool,
+        Field(description="whether cells may be empty; the sites impute them jointly"),
+    ] = False
+    text: Annotated[
+        bool,
+        Field(
+            description="whether the column has free text, which becomes hashed n-grams; an empty "
+            "cell is an empty text"
+        ),
+    ] = False
 
     def __post_init__(self) -> None:
         limits = (self.low, self.high)
@@ -99,30 +109,28 @@ class Column:
 
 @dataclass(frozen=True)
 class Schema:
-    """Schema that sites agree on before they train a joint model.
+    """Schema that sites agree on before they train a joint model."""
 
-    Parameters
-    ----------
-    label
-        Label column of a table.
-    classes
-        Class names in order. Empty for regression.
-    unit
-        Unit of the regression targets.
-    shape
-        Shape of one example in model form.
-    ids
-        Column with the names of rows, which is not a feature and may be missing at a site.
-    """
-
-    kind: DataKind
-    task: Task
-    label: str = "label"
-    classes: tuple[str, ...] = ()
-    columns: tuple[Column, ...] = ()
-    shape: tuple[int, ...] = ()
-    ids: str = "id"
-    unit: str = ""
+    kind: Annotated[DataKind, Field(description="form of the examples")]
+    task: Annotated[Task, Field(description="type of the labels")]
+    label: Annotated[str, Field(description="label column of a table")] = "label"
+    classes: Annotated[
+        tuple[str, ...], Field(description="class names in order; empty for regression")
+    ] = ()
+    columns: Annotated[
+        tuple[Column, ...], Field(description="columns of a table that are features")
+    ] = ()
+    shape: Annotated[
+        tuple[int, ...], Field(description="shape of one example, as the model takes it")
+    ] = ()
+    ids: Annotated[
+        str,
+        Field(
+            description="column with the names of examples, which is not a feature and may be "
+            "missing at a site"
+        ),
+    ] = "id"
+    unit: Annotated[str, Field(description="unit of the regression targets")] = ""
 
     def __post_init__(self) -> None:
         is_class = self.task == "classification"

@@ -22,11 +22,12 @@ from fallow.deployment.declared import (
     add_comment,
     add_declared,
     check_settings,
+    describe_file,
     list_declared,
     read_settings,
 )
 from fallow.deployment.received import check_texts, read_toml
-from fallow.deployment.schema import schema_from
+from fallow.deployment.schema import Schema, schema_from
 from fallow.deployment.toml import (
     add_recipe,
     duration,
@@ -35,7 +36,9 @@ from fallow.deployment.toml import (
 )
 from fallow.recipes.find import find_recipe
 from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.schema import configuration_schema
 from fallow.storage.files import write_whole
+from fallow.storage.json_schema import JsonSchema, build_schema
 from fallow.transport.links import LINKS, USUAL
 
 SECURE_SUM = "privacy.secure_sum"
@@ -291,6 +294,18 @@ def names_secure_sum(recipe: str) -> bool:
         return False
     privacy = read_toml(Path(recipe), "check the path").get("privacy")
     return isinstance(privacy, Mapping) and "secure_sum" in privacy
+
+
+def study_schema() -> JsonSchema:
+    """Return the JSON schema of ``study.toml``."""
+    schema = configuration_schema()
+    sections = describe_file(Federation)["properties"]
+    columns = build_schema(Schema)
+    schema["$defs"] |= columns.pop("$defs")
+    schema["properties"] |= {**sections, "schema": columns}
+    schema["required"] = ["federation", "schema"]
+    schema["description"] = "Study agreement: study.toml."
+    return schema
 
 
 # -- writing --------------------------------------------------------------------------------

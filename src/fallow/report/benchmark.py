@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fallow.report.columns import p_text
 from fallow.storage.plain import markdown_cell, markdown_text, one_line
-from fallow.study.benchmark import MARGIN, TaskLine, Verdict
+from fallow.study.benchmark import MARGIN, BenchmarkResult, TaskLine, Verdict
 
 HEADS = (
     "strategy",
@@ -86,22 +84,18 @@ def describe_verdict(verdict: Verdict) -> str:
     return f"{who} {is_so} {verdict.rival}, the best rival: {text}"
 
 
-def to_markdown(
-    tables: Sequence[tuple[str, Sequence[TaskLine]]],
-    verdicts: Sequence[Verdict],
-    reference: str,
-) -> str:
+def to_markdown(result: BenchmarkResult, reference: str) -> str:
     """Return the whole benchmark as Markdown."""
     lines = ["# Benchmark", "", ABOUT]
-    for title, of_task in tables:
+    for title, of_task in result.tables.items():
         lines += ["", f"## {markdown_text(one_line(title))}", ""]
         lines.append(f"| {' | '.join(heads(reference))} |")
         lines.append("|---|" + "---:|" * (len(HEADS) - 1))
         for line in of_task:
             cells = [markdown_cell(text) for text in line_cells(line)]
             lines.append(f"| {' | '.join(cells)} |")
-    if verdicts:
+    if result.verdicts:
         lines += ["", "## Against the best rival", ""]
-        for verdict in verdicts:
+        for verdict in result.verdicts:
             lines.append(f"* {markdown_text(one_line(describe_verdict(verdict)))}")
     return "\n".join(lines) + "\n"

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, with_config
+from typing_extensions import TypedDict
 
 from fallow.report.columns import (
     AREA_MINUS,
@@ -24,6 +28,7 @@ from fallow.report.final_table import (
     signs,
 )
 from fallow.storage.plain import cell, markdown_cell, markdown_text, one_line
+from fallow.storage.validation import STRICT, Count
 from fallow.study.statistics import Comparison
 
 if TYPE_CHECKING:
@@ -36,6 +41,7 @@ __all__ = [
     "Row",
     "Sign",
     "Spread",
+    "TableRow",
     "beside",
     "columns",
     "comparison_columns",
@@ -44,6 +50,7 @@ __all__ = [
     "p_text",
     "score_columns",
     "signs",
+    "table_rows",
     "to_csv",
     "to_frame",
     "to_latex",
@@ -51,28 +58,69 @@ __all__ = [
     "to_rich",
 ]
 
-TEST_COLUMNS = (
-    "difference",
-    "low",
-    "high",
-    "Hodges-Lehmann",
-    "HL low",
-    "HL high",
-    "HL level",
-    "paired t p",
-    "paired t Holm p",
-    "Wilcoxon p",
-    "Wilcoxon Holm p",
-    "wins",
-    "ties",
-    "losses",
-)
-"""Fields of a comparison, one number each."""
+TESTS: Mapping[str, str] = {
+    "difference": "mean difference from the reference",
+    "low": "lower bound of its 95 % interval",
+    "high": "upper bound of its 95 % interval",
+    "Hodges-Lehmann": "Hodges-Lehmann estimate of the difference",
+    "HL low": "lower bound of its interval",
+    "HL high": "upper bound of its interval",
+    "HL level": "confidence level of this interval",
+    "paired t p": "p-value of the paired t-test",
+    "paired t Holm p": "p-value of the paired t-test with Holm's correction",
+    "Wilcoxon p": "p-value of the signed-rank test",
+    "Wilcoxon Holm p": "p-value of the signed-rank test with Holm's correction",
+    "wins": "seeds with a better score than the reference",
+    "ties": "seeds with the same score",
+    "losses": "seeds with a worse score",
+}
+"""Columns of a comparison, one number each."""
+SCORES: Mapping[str, str] = {
+    "mean": "mean score over seeds",
+    "sd": "standard deviation of the score",
+    "area": "mean area under the learning curve",
+    "area sd": "standard deviation of the area",
+    "labels saved %": "labels saved against the reference, in percent",
+}
+PUBLISHED: Mapping[str, str] = {
+    "published": "published score",
+    "published sd": "published standard deviation",
+}
+
+
+def _describe_columns(columns: Mapping[str, str]) -> dict[str, Any]:
+    """Return columns of numbers as fields; a missing number is None."""
+    return {
+        name: Annotated[float | None, Field(description=text)]
+        for name, text in columns.items()
+    }
+
+
+if TYPE_CHECKING:
+    TableRow = dict[str, object]
+else:
+    TableRow = with_config(STRICT)(
+        TypedDict(
+            "TableRow",
+            {
+                "strategy": Annotated[str, Field(description="query strategy, or bound")],
+                "kind": Annotated[
+                    Literal["strategy", "reference", "bound"],
+                    Field(description="role in the comparison"),
+                ],
+                "seeds": Annotated[Count, Field(description="number of seeds")],
+                **_describe_columns(SCORES),
+                **_describe_columns(TESTS),
+                **_describe_columns(PUBLISHED),
+            },
+        )
+    )
+"""Row of the final table: every number in a column of its own."""
 
 
 def _test_numbers(test: Comparison | None) -> dict[str, float | None]:
     """Return a comparison by column, with None for missing numbers."""
-    numbers: dict[str, float | None] = dict.fromkeys(TEST_COLUMNS)
+    numbers: dict[str, float | None] = dict.fromkeys(TESTS)
     if test is None:
         return numbers
     numbers |= {
@@ -108,8 +156,13 @@ def _mean_and_sd(spread: Spread | None) -> tuple[float | None, float | None]:
     return spread.mean, spread.sd
 
 
-def _numbers(row: Row, reference: str | None) -> dict[str, object]:
-    """Return all numbers of one strategy, one value per column."""
+def table_rows(table: FinalTable) -> list[TableRow]:
+    """Return the rows of the table with their numbers, one for each strategy and bound."""
+    return [_numbers(row, table.reference) for row in table.rows]
+
+
+def _numbers(row: Row, reference: str | None) -> TableRow:
+    """Return the numbers of one row, by column."""
     mean, sd = _mean_and_sd(row.score)
     area, area_sd = _mean_and_sd(row.area)
     published, published_sd = _mean_and_sd(row.published)
@@ -132,27 +185,12 @@ def _numbers(row: Row, reference: str | None) -> dict[str, object]:
 
 
 def to_frame(table: FinalTable) -> pd.DataFrame:
-    """Return the table as a data frame.
-
-    Each strategy and bound is a row, and each number has its own column.
-    """
+    """Return the rows of the table as a data frame; missing numbers are NaN."""
     import pandas as pd
 
-    nothing = Row(
-        strategy="",
-        label="",
-        is_bound=False,
-        score=None,
-        area=None,
-        saved=None,
-        comparison=None,
-    )
-    columns = list(_numbers(nothing, None))
-    rows = [_numbers(row, table.reference) for row in table.rows]
-    kinds = dict.fromkeys(columns, "float64")
-    for name in ("strategy", "kind", "seeds"):  # texts and counts
-        del kinds[name]
-    return pd.DataFrame(rows, columns=columns).astype(kinds)
+    kinds = dict.fromkeys([*SCORES, *TESTS, *PUBLISHED], "float64")
+    columns = ["strategy", "kind", "seeds", *kinds]
+    return pd.DataFrame(table_rows(table), columns=columns).astype(kinds)
 
 
 def to_csv(table: FinalTable) -> str:

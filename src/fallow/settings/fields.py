@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
+
+from pydantic import Field
 
 from fallow.core.spelling import spell_class
 from fallow.core.terms import nearest
@@ -28,11 +30,11 @@ GIVEN = "must be given"
 
 @dataclass(frozen=True)
 class NamedClass:
-    """Component that a setting can name: name, description, and parameters with their defaults."""
+    """Component that a setting can name."""
 
-    name: str
-    what: str
-    fields: Mapping[str, str]
+    name: Annotated[str, Field(description="name in settings")]
+    what: Annotated[str, Field(description="description")]
+    fields: Annotated[Mapping[str, str], Field(description="parameters with defaults")]
 
 
 def describe_classes(part: str) -> list[NamedClass]:

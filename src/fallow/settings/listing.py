@@ -12,7 +12,9 @@ import types
 import typing
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, is_dataclass
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from pydantic import Field
 
 from fallow.settings.meanings import MEANINGS
 from fallow.settings.recipe import Recipe
@@ -44,23 +46,16 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Setting:
-    """Description of a setting.
+    """Description of a setting."""
 
-    Attributes
-    ----------
-    name : str
-        Name as in ``--set``, with dots for nested settings.
-    type, default, meaning : str
-        Type, default and description.
-    source : str
-        Class that declares and checks the setting.
-    """
-
-    name: str
-    type: str
-    default: str
-    meaning: str
-    source: str
+    name: Annotated[
+        str,
+        Field(description="name as in --set, with dots for nested settings"),
+    ]
+    type: Annotated[str, Field(description="type in words")]
+    default: Annotated[str, Field(description="default, or `none`")]
+    meaning: Annotated[str, Field(description="description")]
+    source: Annotated[str, Field(description="class that declares and checks it")]
 
     @property
     def last_part(self) -> str:

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import partial
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
+from fallow.core.described import Described
 from fallow.core.spelling import spell_class
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
@@ -163,11 +164,10 @@ def literal(text: str) -> Any:
 
 @dataclass(frozen=True)
 class Published:
-    """Published results to show next to the measured ones.
+    """Published results to show next to the measured ones."""
 
-    ``names`` maps each strategy to a row of the published table.
-    """
-
-    table: str
-    setting: str
-    names: Mapping[str, str] = field(default_factory=dict)
+    table: Annotated[str, Described("Name of the published table.")]
+    setting: Annotated[str, Described("Setting of the published experiment.")]
+    names: Annotated[
+        Mapping[str, str], Described("Row of the published table for each strategy.")
+    ] = field(default_factory=dict)

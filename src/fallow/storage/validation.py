@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
@@ -63,6 +65,16 @@ def is_usable(number: float) -> bool:
 Whole = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Number = Annotated[float, Rule(is_usable, "a number")]
+
+
+def _read_endless(value: object) -> object:
+    return math.inf if value is None else value
+
+
+Endless = Annotated[
+    float, BeforeValidator(_read_endless, json_schema_input_type=float | None)
+]
+"""Number that may be infinite, which results in JSON have as null."""
 
 
 def find_error(kind: Any, value: object, name: str = "") -> str | None:

@@ -11,11 +11,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pydantic import Field, with_config
 
+from fallow.storage.validation import STRICT
 from fallow.study.records import StudyRecords
 
 LEVEL = 0.95
@@ -31,25 +34,25 @@ LEAST_WEIGHT = 1e-4  # with which a task counts
 COLUMNS = ("task", "strategy", "seed", "labels", "accuracy")
 
 
+@with_config(STRICT)
 @dataclass(frozen=True)
 class WorldFacts:
-    """Properties of a federated dataset that aggregates reveal; None if unknown.
+    """Properties of a federated dataset that aggregates reveal; None if unknown."""
 
-    Attributes
-    ----------
-    classes, sites : int or None
-        Number of classes and of sites.
-    apart : float or None
-        Heterogeneity of the class distributions of the sites, from 0 (equal) to 1 (disjoint):
-        bias-corrected Cramér's V (Bergsma, 2013).
-    uneven : float or None
-        Class imbalance, from 0 to 1.
-    """
-
-    classes: int
-    sites: int
-    apart: float | None = None
-    uneven: float | None = None
+    classes: Annotated[int, Field(ge=2, description="number of classes")]
+    sites: Annotated[int, Field(ge=1, description="number of sites")]
+    apart: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            le=1,
+            description="heterogeneity of the class distributions of the sites, from 0 (equal) to "
+            "1 (disjoint): bias-corrected Cramér's V (Bergsma, 2013)",
+        ),
+    ] = None
+    uneven: Annotated[
+        float | None, Field(ge=0, le=1, description="class imbalance, from 0 to 1")
+    ] = None
 
     def distance(self, other: WorldFacts) -> float:
         """Return the squared distance of two federated datasets, in units of `ALIKE`.
@@ -222,21 +225,21 @@ def gains(
 
 @dataclass(frozen=True)
 class Expected:
-    """Expected gain of a strategy over the reference, as a fraction.
+    """Expected gain of a strategy over the reference, as a fraction."""
 
-    Attributes
-    ----------
-    low, high : float or None
-        Bounds of the 95 % confidence interval; None with fewer than two tasks.
-    tasks : sequence
-        Tasks with their weights, most similar first.
-    """
-
-    strategy: str
-    gain: float
-    low: float | None
-    high: float | None
-    tasks: tuple[tuple[str, float], ...]
+    strategy: Annotated[str, Field(description="query strategy")]
+    gain: Annotated[float, Field(description="expected gain in accuracy, in [-1, 1]")]
+    low: Annotated[
+        float | None,
+        Field(
+            description="lower bound of the 95 % interval; null with fewer than two tasks"
+        ),
+    ]
+    high: Annotated[float | None, Field(description="upper bound of the 95 % interval")]
+    tasks: Annotated[
+        tuple[tuple[str, float], ...],
+        Field(description="tasks of the benchmark with their weights, most similar first"),
+    ]
 
     def sentence(self, reference: str) -> str:
         """Describe the expected gain, in percentage points.
@@ -266,35 +269,33 @@ class Expected:
 
 @dataclass(frozen=True)
 class Advice:
-    """Recommended query strategy and training algorithm, with the evidence.
+    """Recommended query strategy and training algorithm, with the evidence."""
 
-    Attributes
-    ----------
-    strategy, trainer : str
-        Recommended query strategy and training algorithm.
-    is_known : bool
-        Whether the benchmark is conclusive.  Otherwise the default strategy is recommended.
-    expected : sequence of Expected
-        Expected gain of each strategy, best first.
-    start, end : float
-        Range of the number of labels per class.
-    """
-
-    strategy: str
-    trainer: str
-    is_known: bool
-    expected: tuple[Expected, ...]
-    start: float
-    end: float
-    facts: WorldFacts
-    usual: str
-    reference: str
+    strategy: Annotated[str, Field(description="recommended query strategy")]
+    trainer: Annotated[str, Field(description="recommended training algorithm")]
+    is_known: Annotated[
+        bool,
+        Field(
+            description="whether the benchmark is conclusive; otherwise the default strategy is "
+            "recommended"
+        ),
+    ]
+    expected: Annotated[
+        tuple[Expected, ...],
+        Field(description="expected gain of each strategy, best first"),
+    ]
+    start: Annotated[float, Field(description="labels per class from which it holds")]
+    end: Annotated[float, Field(description="labels per class up to which it holds")]
+    facts: Annotated[WorldFacts, Field(description="properties of the study")]
+    usual: Annotated[str, Field(description="default strategy")]
+    reference: Annotated[str, Field(description="strategy that gains are relative to")]
+    sentences: Annotated[tuple[str, ...], Field(description="recommendation in words")] = ()
 
     def of(self, strategy: str) -> Expected | None:
         """Return the expected gain of a strategy, or None without enough evidence."""
         return next((item for item in self.expected if item.strategy == strategy), None)
 
-    def sentences(self) -> tuple[str, ...]:
+    def describe(self) -> tuple[str, ...]:
         """Describe the recommendation, its evidence and its limits."""
         details = f"From {self.start:.3g} to {self.end:.3g} labels a class"
         if self.is_known:
@@ -389,7 +390,7 @@ def advise(table: AdviceTable, facts: WorldFacts, labels: float, rules: Rules) -
     ):
         strategy = best.strategy
         is_known = True
-    return Advice(
+    advice = Advice(
         strategy=strategy,
         trainer=rules.trainer,
         is_known=is_known,
@@ -400,6 +401,7 @@ def advise(table: AdviceTable, facts: WorldFacts, labels: float, rules: Rules) -
         usual=rules.usual,
         reference=rules.reference,
     )
+    return replace(advice, sentences=advice.describe())
 
 
 def _expect(

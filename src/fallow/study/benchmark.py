@@ -15,14 +15,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pandas as pd
+from pydantic import Field, with_config
 
 from fallow.core.methods import Method
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
+from fallow.storage.validation import STRICT
 from fallow.study.reading import RunRecords, is_bound, read_study
 from fallow.study.statistics import (
     LEVEL,
@@ -69,14 +71,14 @@ def constants_of(method: Method) -> dict[str, object]:
     return dict(sorted(values.items()))
 
 
-def digest_constants(methods: Mapping[str, Method]) -> str:
-    """Return a digest of the constants of all algorithms.
+def collect_constants(methods: Mapping[str, Method]) -> Constants:
+    """Return the constants of all algorithms with their digest.
 
-    The benchmark page states it, so that a later change of a constant is visible.
+    The benchmark page states the digest, so that a later change of a constant is visible.
     """
-    constants = {name: constants_of(methods[name]) for name in sorted(methods)}
+    constants = {name: constants_of(method) for name, method in methods.items()}
     written = json.dumps(constants, sort_keys=True)
-    return hashlib.sha256(written.encode()).hexdigest()[:16]
+    return Constants(constants, hashlib.sha256(written.encode()).hexdigest()[:16])
 
 
 def area(labels: Sequence[int], scores: Sequence[float]) -> float:
@@ -174,20 +176,29 @@ def areas(frame: pd.DataFrame) -> dict[str, dict[int, float]]:
     return outcome
 
 
+@with_config(STRICT)
 @dataclass(frozen=True)
 class TaskLine:
     """Result of a strategy on a task; scores are fractions, differences ours - reference."""
 
-    strategy: str
-    seeds: int
-    area: float
-    area_sd: float | None
-    few: float  # accuracy at 10 labels a class, or what is nearest to it
-    final: float  # accuracy at the last budget
-    worst: float  # accuracy of the worst class at the last budget
-    difference: float | None  # of areas, from the reference
-    interval: Interval | None
-    holm: float | None
+    strategy: Annotated[str, Field(description="query strategy")]
+    seeds: Annotated[int, Field(ge=1, description="number of seeds")]
+    area: Annotated[float, Field(description="mean area under the learning curve")]
+    area_sd: Annotated[float | None, Field(description="its standard deviation over seeds")]
+    few: Annotated[
+        float, Field(description="accuracy at 10 labels per class, or the nearest number")
+    ]
+    final: Annotated[float, Field(description="accuracy at the last budget")]
+    worst: Annotated[
+        float, Field(description="accuracy of the worst class at the last budget")
+    ]
+    difference: Annotated[
+        float | None, Field(description="difference of the area from the reference")
+    ]
+    interval: Annotated[
+        Interval | None, Field(description="confidence interval of the difference")
+    ]
+    holm: Annotated[float | None, Field(description="p-value with Holm's correction")]
 
 
 def task_lines(frame: pd.DataFrame, reference: str, classes: int) -> list[TaskLine]:
@@ -233,26 +244,28 @@ def _cycle_nearest(rows: pd.DataFrame, labels: int) -> int:
     return int((bought - labels).abs().idxmin())
 
 
+@with_config(STRICT)
 @dataclass(frozen=True)
 class Verdict:
-    """Comparison of a strategy with the best other strategy on a task, by area.
+    """Comparison of a strategy with the best other strategy on a task, by area."""
 
-    Attributes
-    ----------
-    holm : float
-        p-value with Holm's correction over all other strategies of the task.
-    not_worse : float
-        p-value against being worse by `MARGIN`.
-    """
-
-    task: str
-    strategy: str
-    rival: str
-    seeds: int
-    difference: float
-    interval: Interval
-    holm: float
-    not_worse: float
+    task: Annotated[str, Field(description="name of the task")]
+    strategy: Annotated[str, Field(description="query strategy")]
+    rival: Annotated[str, Field(description="best other strategy")]
+    seeds: Annotated[int, Field(ge=1, description="number of common seeds")]
+    difference: Annotated[float, Field(description="difference of the areas")]
+    interval: Annotated[
+        Interval, Field(description="confidence interval of the difference")
+    ]
+    holm: Annotated[
+        float,
+        Field(
+            description="p-value with Holm's correction over all other strategies of the task"
+        ),
+    ]
+    not_worse: Annotated[
+        float, Field(description=f"p-value against being worse by {MARGIN:g}")
+    ]
 
     @property
     def outcome(self) -> str:
@@ -264,6 +277,33 @@ class Verdict:
         if self.not_worse <= LEVEL:
             return "not worse"
         return "open"
+
+
+@with_config(STRICT)
+@dataclass(frozen=True)
+class BenchmarkResult:
+    """Result of a benchmark."""
+
+    tables: Annotated[
+        Mapping[str, Sequence[TaskLine]],
+        Field(description="results of the strategies, by title of the task"),
+    ]
+    verdicts: Annotated[
+        Sequence[Verdict],
+        Field(description="comparisons with the best other strategy of each task"),
+    ]
+
+
+@with_config(STRICT)
+@dataclass(frozen=True)
+class Constants:
+    """Fixed parameters of query strategies."""
+
+    constants: Annotated[
+        Mapping[str, Mapping[str, Any]],
+        Field(description="parameters and constants of modules, by strategy"),
+    ]
+    digest: Annotated[str, Field(description="digest of all constants")]
 
 
 def judge(task: str, areas: Areas, strategy: str, rivals: Sequence[str]) -> Verdict | None:

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import NamedTuple, cast
+from typing import Annotated, NamedTuple, cast
 
 import torch
+from pydantic import Field, with_config
 
 from fallow.core.disclosure import Disclosure, payload
 from fallow.core.methods import Choosing, Load
@@ -33,6 +34,7 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.settings.variants import BOUND, variant
 from fallow.sites.view import SiteView
+from fallow.storage.validation import STRICT, Count
 from fallow.study.cell import Setup, StudyRun
 
 ENOUGH = 600  # rows that tell how fast a round is
@@ -42,25 +44,29 @@ SPENT = 1.0  # seconds, about, for the two rounds that are timed, where ENOUGH r
 TRIES = 7  # that tell how fast a model is tried
 
 
+@with_config(STRICT)
 @dataclass(frozen=True)
 class Estimate:
-    """Estimate of examples in training, seconds on this machine, and bytes in both directions.
+    """Estimate of the time and traffic of a study.
 
-    If sites choose collaborators, the values are upper bounds.  ``tried`` counts models evaluated on
-    validation examples.  ``relayed`` counts bytes between sites, which records count up and down.
+    If sites choose collaborators, the values are upper bounds.
 
     >>> print(Estimate(runs=1, rows=1200, seconds=75, bytes=48, jobs=1).sentence())
     1 run: 1,200 training rows in all, about 1 min 15 s in 1 process on this machine, 48 B between
     server and sites. Nothing was started.
     """
 
-    runs: int
-    rows: int
-    seconds: float
-    bytes: int
-    jobs: int
-    tried: int = 0
-    relayed: int = 0
+    runs: Annotated[Count, Field(description="number of runs")]
+    rows: Annotated[Count, Field(description="examples in training, over all runs")]
+    seconds: Annotated[float, Field(ge=0, description="duration on this machine")]
+    bytes: Annotated[Count, Field(description="bytes between server and sites")]
+    jobs: Annotated[int, Field(ge=1, description="number of processes")]
+    tried: Annotated[
+        Count, Field(description="models evaluated on validation examples")
+    ] = 0
+    relayed: Annotated[
+        Count, Field(description="bytes between sites, which records count up and down")
+    ] = 0
 
     def sentence(self) -> str:
         """Return the estimate as a sentence."""

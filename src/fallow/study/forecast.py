@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, final
+from typing import TYPE_CHECKING, Annotated, Literal, final
+
+from pydantic import Field, with_config
 
 from fallow.experiment.curve import FEWEST, Curve, Point, fit_curve
 from fallow.experiment.scores_by_labels import (
@@ -14,6 +16,7 @@ from fallow.experiment.scores_by_labels import (
     choose_source,
     mean_scores,
 )
+from fallow.storage.validation import STRICT, Endless
 from fallow.study.records import StudyRecords
 
 if TYPE_CHECKING:
@@ -31,15 +34,15 @@ WIDE = 0.1
 @final
 @dataclass(frozen=True)
 class Gain:
-    """Expected gain of ``more`` labels with its 95 % interval.
+    """Expected gain of more labels."""
 
-    The gain is in accuracy, or the reduction of the mean squared error.
-    """
-
-    more: float
-    gain: float
-    low: float
-    high: float
+    more: Annotated[float, Field(description="number of additional labels")]
+    gain: Annotated[
+        float,
+        Field(description="gain in accuracy, or reduction of the mean squared error"),
+    ]
+    low: Annotated[float, Field(description="lower bound of the 95 % interval")]
+    high: Annotated[float, Field(description="upper bound of the 95 % interval")]
 
     @property
     def is_told(self) -> bool:
@@ -50,12 +53,14 @@ class Gain:
 @final
 @dataclass(frozen=True)
 class Reach:
-    """Number of additional labels to reach ``target``, with its 95 % interval; may be infinite."""
+    """Number of additional labels to reach a target score; may be infinite."""
 
-    target: float
-    more: float
-    low: float
-    high: float
+    target: Annotated[float, Field(description="accuracy in [0, 1], or error")]
+    more: Annotated[
+        Endless, Field(description="number of additional labels; null: infinite")
+    ]
+    low: Annotated[Endless, Field(description="lower bound of the 95 % interval")]
+    high: Annotated[Endless, Field(description="upper bound of the 95 % interval")]
 
 
 @final
@@ -142,6 +147,17 @@ class Forecast:
             )
         return tuple(parts)
 
+    def result(self, more: float = MORE, target: float | None = None) -> ForecastResult:
+        """Return the forecast for ``more`` labels and a target score."""
+        return ForecastResult(
+            strategy=self.strategy,
+            by=self.by,
+            labels=tuple(point.labels for point in self.points),
+            sentences=self.sentences(more, target),
+            gain=self.gain(more),
+            reach=None if target is None else self.reach(target),
+        )
+
     def _describe_gain(self, gain: Gain) -> str:
         ends = f"[{self._points(gain.low)}, {self._points(gain.high)}]"
         many = f"Another {gain.more:,.0f} labels"
@@ -182,6 +198,35 @@ class Forecast:
         if self.higher_is_better:
             return " points"
         return " in the mean squared error"
+
+
+@with_config(STRICT)
+@dataclass(frozen=True)
+class ForecastResult:
+    """Forecast for a query strategy, for a number of labels and a target score."""
+
+    strategy: Annotated[str, Field(description="query strategy")]
+    by: Annotated[Source, Field(description="source of the scores")]
+    labels: Annotated[
+        tuple[float, ...], Field(description="numbers of labels with a score")
+    ]
+    sentences: Annotated[tuple[str, ...], Field(description="forecast in words")]
+    gain: Annotated[
+        Gain | None, Field(description="gain of more labels; null with too few scores")
+    ]
+    reach: Annotated[
+        Reach | None, Field(description="labels to the target score; null without one")
+    ]
+
+
+@with_config(STRICT)
+@dataclass(frozen=True)
+class ForecastResults:
+    """Forecasts of a study."""
+
+    forecasts: Annotated[
+        tuple[ForecastResult, ...], Field(description="forecast of each query strategy")
+    ]
 
 
 def _describe_labels(more: float) -> str:

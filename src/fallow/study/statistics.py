@@ -13,9 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from fallow.core.words import count_noun
 
@@ -30,9 +32,9 @@ _NOISE = 1e-12
 class Interval:
     """Confidence interval with its actual level; exact rank intervals exceed the nominal level."""
 
-    low: float
-    high: float
-    level: float
+    low: Annotated[float, Field(description="lower bound")]
+    high: Annotated[float, Field(description="upper bound")]
+    level: Annotated[float, Field(gt=0, le=1, description="confidence level")]
 
 
 @dataclass(frozen=True)

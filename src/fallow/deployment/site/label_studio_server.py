@@ -22,9 +22,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Timer
-from typing import TYPE_CHECKING, Protocol, Self, final
+from typing import TYPE_CHECKING, Annotated, Protocol, Self, final
 from urllib.parse import urlsplit
 from xml.sax.saxutils import quoteattr
+
+from pydantic import Field, with_config
 
 from fallow.core.optional import import_optional
 from fallow.deployment.ledger import Ledger
@@ -39,6 +41,7 @@ from fallow.deployment.site.labels_io import (
 )
 from fallow.storage.errors import Failed, sentence
 from fallow.storage.private import OTHERS
+from fallow.storage.validation import STRICT, Count
 
 if TYPE_CHECKING:
     import httpx
@@ -290,16 +293,14 @@ def _read_up_to(response: httpx.Response, largest: int) -> bytes | None:
 
 
 @final
+@with_config(STRICT)
 @dataclass(frozen=True)
 class Synced:
-    """Result of a synchronization.
+    """Result of a synchronization."""
 
-    ``sent`` is the number of new tasks. ``taken`` is the import of annotations.
-    """
-
-    project: int
-    sent: int
-    taken: Imported
+    project: Annotated[int, Field(description="project in Label Studio")]
+    sent: Annotated[Count, Field(description="number of new tasks")]
+    taken: Annotated[Imported, Field(description="import of annotations")]
 
 
 def sync_label_studio(folder: SiteFolder, ledger: Ledger, show: ShowRow) -> Synced:

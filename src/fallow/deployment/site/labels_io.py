@@ -30,7 +30,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import final
+from typing import Annotated, Literal, final
+
+from pydantic import Field, with_config
 
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.questions import LabelAnswer, Question
@@ -40,6 +42,7 @@ from fallow.deployment.site.label_studio import JsonObject, build_tasks
 from fallow.deployment.site.labels_files import Key, read_lines, write_lines
 from fallow.deployment.site.rows import SiteRows
 from fallow.storage.plain import plain
+from fallow.storage.validation import STRICT, Count
 
 CANNOT_TELL = "cannot tell"
 DIGITS = 12  # of a row number
@@ -168,19 +171,36 @@ def _label_text(schema: Schema, value: float | None) -> str:
 
 
 @final
+@with_config(STRICT)
 @dataclass(frozen=True)
 class Imported:
-    """Result of an import.
+    """Result of an import."""
 
-    ``recorded`` is the number of new labels, 0 if lines were rejected without ``partial``. ``same``
-    is the number of labels that existed already, and ``empty`` that of lines without a label.
-    ``refused`` has a sentence for each rejected line.
-    """
+    recorded: Annotated[
+        Count,
+        Field(description="new labels; 0 if lines were rejected without `--partial`"),
+    ]
+    same: Annotated[Count, Field(description="labels that existed already")]
+    empty: Annotated[Count, Field(description="lines without a label")]
+    refused: Annotated[
+        tuple[str, ...], Field(description="a sentence for each rejected line")
+    ]
 
-    recorded: int
-    same: int
-    empty: int
-    refused: tuple[str, ...]
+
+@final
+@with_config(STRICT)
+@dataclass(frozen=True)
+class Exported:
+    """Result of an export."""
+
+    file: Annotated[str, Field(description="path of the file")]
+    kind: Annotated[
+        Literal["labeling tasks", "labels", "images"], Field(description="content")
+    ]
+    count: Annotated[Count, Field(description="number of entries")]
+    labels: Annotated[
+        str | None, Field(description="file with the labels of CVAT, for images")
+    ] = None
 
 
 @final

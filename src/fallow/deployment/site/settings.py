@@ -24,9 +24,11 @@ from fallow.deployment.declared import (
     add_table,
     check_section,
     check_settings,
+    describe_file,
     list_declared,
     read_settings,
 )
+from fallow.storage.json_schema import JsonSchema
 from fallow.storage.validation import Rule
 from fallow.transport.links import is_loopback
 
@@ -305,6 +307,13 @@ def settings_from(tree: Mapping[str, object]) -> Settings:
         section = {PAGE: values["login"]}
         values["login"] = PageLogin(**read_settings(PageLogin, section))
     return Settings(**values)
+
+
+def site_schema() -> JsonSchema:
+    """Return the JSON schema of ``site.toml``."""
+    schema = describe_file(Settings)
+    schema["properties"][PAGE] = describe_file(PageLogin)["properties"][PAGE]
+    return schema
 
 
 def settings_text(settings: Settings, study: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -24,8 +25,8 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Policy of the page: no external content and no scripts."""
 
 
-def render_files(trail: Trail, summary: dict[str, object]) -> dict[str, bytes]:
-    """Return the content of each file by name. ``about`` is the manifest's description."""
+def render_files(trail: Trail, summary: Mapping[str, object]) -> dict[str, bytes]:
+    """Return the content of each file by name. ``summary`` is that of the manifest."""
     return {
         PAGE: _render_page(trail, summary),
         TABLE: _render_table(trail),
@@ -43,7 +44,7 @@ def _render_table(trail: Trail) -> bytes:
     return text.getvalue().encode()
 
 
-def _render_records(trail: Trail, summary: dict[str, object]) -> bytes:
+def _render_records(trail: Trail, summary: Mapping[str, object]) -> bytes:
     """Return a JSON object with each entry on its own line."""
     head = json.dumps(summary, ensure_ascii=False)
     kinds = json.dumps(KINDS, ensure_ascii=False)
@@ -58,7 +59,7 @@ def _render_records(trail: Trail, summary: dict[str, object]) -> bytes:
     return text.encode()
 
 
-def _render_page(trail: Trail, summary: dict[str, object]) -> bytes:
+def _render_page(trail: Trail, summary: Mapping[str, object]) -> bytes:
     text = _template().render(
         trail=trail,
         title=trail.title,

@@ -10,20 +10,24 @@ from __future__ import annotations
 import hashlib
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, cast
+
+from pydantic import Field, ValidationError
+from typing_extensions import TypedDict
 
 from fallow.deployment.folders import private_folder
 from fallow.deployment.ledger.questions import now
 from fallow.deployment.received import read_bytes, read_toml
-from fallow.deployment.trail.entries import Role, Trail, name_party, read_trail
+from fallow.deployment.trail.entries import Role, name_party, read_trail
 from fallow.deployment.trail.files import PAGE, RECORDS, TABLE, render_files
 from fallow.experiment.versions import versions
 from fallow.privacy.signing import SIGNATURE, is_forgeable, open_signed, sign
 from fallow.storage.errors import Failed
 from fallow.storage.files import write_whole
+from fallow.storage.validation import Count, adapter_of
 
 MANIFEST = "manifest.json"
 SIGNED = "manifest.sig"
@@ -31,22 +35,48 @@ FILES = (PAGE, TABLE, RECORDS)
 BEGINNING = b'{"fallow audit": 1,'
 """Prefix of the signed content. Messages and HTTPS requests have other prefixes."""
 KEY = 32  # size of a public key in bytes
-ABOUT = ("role", "party", "study", "digest", "made")
-"""Fields of a manifest that verification displays."""
 MARK = 16  # hexadecimal digits of a line's hash
 LARGEST = 1 << 30  # largest size of a file in bytes
 AGAIN = "ask the party for its audit trail again"
 
 
+class AuditSummary(TypedDict):
+    """Party, study and time of an audit log."""
+
+    role: Annotated[Role, Field(description="role of the party")]
+    party: Annotated[str, Field(description="name of the party", examples=["basel"])]
+    study: Annotated[str, Field(description="name of the study")]
+    digest: Annotated[str, Field(description="fingerprint of the study agreement")]
+    key: Annotated[str, Field(description="public key of the party, in base64")]
+    made: Annotated[str, Field(description="time of the signature, in UTC")]
+    fallow: Annotated[str, Field(description="version of Fallow that wrote it")]
+    entries: Annotated[Count, Field(description="number of entries")]
+
+
+class WrittenAudit(AuditSummary):
+    """Audit log that was written."""
+
+    folder: Annotated[str, Field(description="folder of its files")]
+
+
+class SignedFile(TypedDict):
+    """Hash of a file and of each of its lines."""
+
+    sha256: str
+    lines: list[str]
+
+
+class Manifest(AuditSummary):
+    """Signed manifest. ``files`` has all `FILES` by name."""
+
+    files: dict[str, SignedFile]
+
+
 @dataclass(frozen=True)
 class Checked:
-    """Result of a verification.
+    """Result of a verification. ``faults`` has a sentence for each file that differs."""
 
-    ``about`` describes the party, study and time. ``faults`` has a sentence for each file that
-    differs from the signed one.
-    """
-
-    details: Mapping[str, str]
+    summary: AuditSummary
     faults: Sequence[str]
 
 
@@ -60,8 +90,8 @@ class PublicKey:
     study: str | None = None
 
 
-def write_audit(folder: Path, out: Path) -> Trail:
-    """Write the audit trail of a party's folder into the folder ``out`` and return it.
+def write_audit(folder: Path, out: Path) -> WrittenAudit:
+    """Write the audit trail of a party's folder into the folder ``out``.
 
     Raises ValueError if ``folder`` or ``out`` is not suitable, and Failed if the ledger was changed
     or ``out`` is not writable.
@@ -69,7 +99,7 @@ def write_audit(folder: Path, out: Path) -> Trail:
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; give the name of a folder")
     trail, secret = read_trail(folder)
-    audit: dict[str, object] = {
+    summary: AuditSummary = {
         "role": trail.role,
         "party": trail.party,
         "study": trail.study,
@@ -79,19 +109,19 @@ def write_audit(folder: Path, out: Path) -> Trail:
         "fallow": versions()["fallow"],
         "entries": len(trail.entries),
     }
-    files = render_files(trail, audit)
+    files = render_files(trail, summary)
     sums = {name: _sum_up(content) for name, content in files.items()}
-    manifest = json.dumps({"fallow audit": 1, **audit, "files": sums}).encode()
+    manifest = json.dumps({"fallow audit": 1, **summary, "files": sums}).encode()
     if not out.exists():  # an existing folder may be shared on purpose
         private_folder(out)
     for name, content in files.items():
         write_whole(out / name, content)
     write_whole(out / MANIFEST, manifest)
     write_whole(out / SIGNED, sign(secret, manifest)[:SIGNATURE])
-    return trail
+    return {**summary, "folder": str(out)}
 
 
-def _sum_up(content: bytes) -> dict[str, object]:
+def _sum_up(content: bytes) -> SignedFile:
     """Return the hash of a file and of each of its lines."""
     return {"sha256": hashlib.sha256(content).hexdigest(), "lines": _mark_lines(content)}
 
@@ -171,44 +201,28 @@ def verify_audit(folder: Path, public: PublicKey) -> Checked:
     reported in ``faults``.
     """
     manifest = _read_manifest(folder, public)
-    details = manifest.details
-    is_of_role = public.role in (None, details["role"])
-    is_of_name = public.name in (None, details["party"])
+    is_of_role = public.role in (None, manifest["role"])
+    is_of_name = public.name in (None, manifest["party"])
     if not is_of_role or not is_of_name:
-        says = name_party(details["role"], details["party"])
+        says = name_party(manifest["role"], manifest["party"])
         raise ValueError(
             f"{folder} says that it is the audit trail of {says}, and the key is that of "
             f"{public.role} {public.name}"
         )
-    if public.study is not None and public.study != details["digest"]:
+    if public.study is not None and public.study != manifest["digest"]:
         raise ValueError(
-            f"{folder} is of study {details['digest']}, and the key is for study {public.study}"
+            f"{folder} is of study {manifest['digest']}, and the key is for study {public.study}"
         )
     faults: list[str] = []
     for name in FILES:
-        fault = _compare(folder / name, manifest.files[name])
+        fault = _compare(folder / name, manifest["files"][name])
         if fault is not None:
             faults.append(fault)
-    return Checked(details, faults)
+    summary = {name: manifest[name] for name in AuditSummary.__annotations__}  # type: ignore[literal-required]
+    return Checked(cast(AuditSummary, summary), faults)
 
 
-@dataclass(frozen=True)
-class _Sum:
-    """Hash of a file and of each of its lines."""
-
-    sha256: str
-    lines: Sequence[str]
-
-
-@dataclass(frozen=True)
-class _Manifest:
-    """Signed manifest. ``files`` has all `FILES` by name."""
-
-    details: Mapping[str, str]
-    files: Mapping[str, _Sum]
-
-
-def _read_manifest(folder: Path, public: PublicKey) -> _Manifest:
+def _read_manifest(folder: Path, public: PublicKey) -> Manifest:
     content = _read(folder / MANIFEST)
     signature = _read(folder / SIGNED)
     try:
@@ -221,42 +235,24 @@ def _read_manifest(folder: Path, public: PublicKey) -> _Manifest:
             f"somebody else's; {AGAIN}, and for its key by another way"
         ) from error
     try:
-        return _parse_manifest(json.loads(content))
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        RecursionError,
-    ) as error:  # a signed manifest may be malformed
+        manifest: Manifest = adapter_of(Manifest).validate_json(content, strict=True)
+        _ = [manifest["files"][name] for name in FILES]
+    except (ValidationError, KeyError) as error:  # a signed manifest may be malformed
         raise ValueError(
             f"{folder / MANIFEST} was signed by the owner of that key and is no manifest of an audit "
             f"trail: {AGAIN}"
         ) from error
+    return manifest
 
 
-def _parse_manifest(content: Mapping[str, Any]) -> _Manifest:
-    """Parse a manifest. Raises KeyError, TypeError or ValueError for an invalid one."""
-    details = {name: content[name] for name in ABOUT}
-    files = {}
-    for name in FILES:
-        entry = content["files"][name]
-        files[name] = _Sum(sha256=entry["sha256"], lines=entry["lines"])
-        texts = [entry["sha256"], *entry["lines"], *details.values()]
-        if not all(isinstance(text, str) for text in texts):
-            raise TypeError
-    if details["role"] not in ("site", "coordinator"):
-        raise ValueError
-    return _Manifest(details, files)
-
-
-def _compare(file: Path, signed: _Sum) -> str | None:
+def _compare(file: Path, signed: SignedFile) -> str | None:
     """Return how a file differs from the signed one in a sentence, or None."""
     if not file.is_file():
         return f"{file.name} is missing"
     content = _read(file)
-    if hashlib.sha256(content).hexdigest() == signed.sha256:
+    if hashlib.sha256(content).hexdigest() == signed["sha256"]:
         return None
-    then = signed.lines
+    then = signed["lines"]
     lines = _mark_lines(content)
     for number, (mark, wanted) in enumerate(zip(lines, then, strict=False), start=1):
         if mark != wanted:

@@ -1,0 +1,156 @@
+"""Status of a site, collected from its folder for the command and for monitoring."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import Annotated
+
+from pydantic import Field, with_config
+from typing_extensions import TypedDict
+
+from fallow.data.facts import DataFacts
+from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.site.own_data import describe_own_data
+from fallow.deployment.site.serve import read_status
+from fallow.report.live_state import Moment
+from fallow.storage.errors import Failed
+from fallow.storage.validation import STRICT, Count
+
+
+@with_config(STRICT)
+class CountedLabels(TypedDict):
+    """Labeling progress of a site in the newest cycle."""
+
+    asked: Annotated[Count, Field(description="labeling tasks")]
+    answered: Annotated[Count, Field(description="labeled examples")]
+    declined: Annotated[Count, Field(description="examples that annotators cannot tell")]
+    conflicts: Annotated[Count, Field(description="examples on which annotators disagree")]
+    open: Annotated[Count, Field(description="open labeling tasks")]
+    deadline: Annotated[Moment | None, Field(description="when open labeling tasks expire")]
+
+
+@with_config(STRICT)
+class SentReplies(TypedDict):
+    """Replies of one client function that left the site in one run."""
+
+    run: Annotated[str, Field(description="run")]
+    verb: Annotated[str, Field(description="client function")]
+    exchanges: Annotated[Count, Field(description="number of replies")]
+    bytes: Annotated[Count, Field(description="size of the replies in bytes")]
+
+
+@with_config(STRICT)
+class UnreadableData(TypedDict):
+    """Reason why the data of the site cannot be read."""
+
+    problem: Annotated[str, Field(description="reason")]
+
+
+@with_config(STRICT)
+class SiteProgress(TypedDict):
+    """Connection, labels, sent replies and privacy budget of a site."""
+
+    site: Annotated[str, Field(description="name of the site")]
+    study: Annotated[str, Field(description="name of the study")]
+    digest: Annotated[str, Field(description="fingerprint of the study agreement")]
+    pid: Annotated[
+        Count | None, Field(description="process of the site; null: not running")
+    ]
+    since: Annotated[
+        str | None, Field(description="start of the connection; null: just started")
+    ]
+    problem: Annotated[
+        str | None, Field(description="why the coordinator is unreachable, or null")
+    ]
+    labels: Annotated[
+        CountedLabels, Field(description="labeling progress in the newest cycle")
+    ]
+    asked: Annotated[Count, Field(description="requested labels over all runs")]
+    limit: Annotated[Count | None, Field(description="label budget over all runs")]
+    copied: Annotated[
+        str | None, Field(description="time of the restored copy of the ledger, or null")
+    ]
+    copy_age: Annotated[
+        float | None,
+        Field(description="age of the newest copy of the ledger in seconds, or null"),
+    ]
+    put_back: Annotated[
+        str | None, Field(description="privacy budget charged for a restored ledger")
+    ]
+    epsilon: Annotated[float, Field(ge=0, description="privacy budget spent (ε)")]
+    epsilon_limit: Annotated[float | None, Field(description="privacy budget (ε)")]
+    delta: Annotated[float, Field(ge=0, description="delta spent on Gaussian noise")]
+    delta_limit: Annotated[
+        float | None,
+        Field(description="delta budget; null without Gaussian noise"),
+    ]
+    sent: Annotated[list[SentReplies], Field(description="replies that left the site")]
+    news: Annotated[list[str], Field(description="notifications of the coordinator")]
+
+
+@with_config(STRICT)
+class SiteStatus(SiteProgress):
+    """Status of a site, as `fallow site status --json` prints it."""
+
+    data: Annotated[
+        DataFacts | UnreadableData, Field(description="summary of the site's own data")
+    ]
+
+
+def collect_progress(folder: SiteFolder) -> SiteProgress:
+    """Return the status of a site without a summary of its data, which takes longer."""
+    process = read_status(folder)
+    with closing(folder.open_ledger()) as ledger:
+        age = None
+        if ledger.copy.exists():
+            age = max(0.0, time.time() - ledger.copy.stat().st_mtime)
+        labels = ledger.progress()
+        waiting = ledger.questions(state="open")
+        sent: list[SentReplies] = []
+        for line in ledger.traffic():
+            sent.append(
+                {
+                    "run": line.run,
+                    "verb": line.verb,
+                    "exchanges": line.exchanges,
+                    "bytes": line.bytes,
+                }
+            )
+        return {
+            "site": folder.name,
+            "study": folder.agreement.name,
+            "digest": folder.agreement.digest,
+            "pid": process.pid,
+            "since": process.since,
+            "problem": process.problem,
+            "labels": {
+                "asked": labels.asked,
+                "answered": labels.answered,
+                "declined": labels.declined,
+                "conflicts": labels.conflicts,
+                "open": labels.open,
+                "deadline": waiting[0].deadline if waiting else None,
+            },
+            "asked": ledger.purchases.asked,
+            "limit": folder.settings.limit,
+            "copied": ledger.store.find_copy_time(),
+            "copy_age": age,
+            "put_back": ledger.store.describe_put_back(),
+            "epsilon": ledger.store.sum_spent(),
+            "epsilon_limit": folder.settings.epsilon,
+            "delta": ledger.store.sum_spent_delta(),
+            "delta_limit": folder.delta,
+            "sent": sent,
+            "news": ledger.orders.load_news(),
+        }
+
+
+def collect_status(folder: SiteFolder) -> SiteStatus:
+    """Return the status of a site with a summary of its data."""
+    data: DataFacts | UnreadableData
+    try:
+        data = describe_own_data(folder)
+    except (ValueError, Failed) as error:  # the rest of the status is valid
+        data = {"problem": str(error)}
+    return {**collect_progress(folder), "data": data}
