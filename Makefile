@@ -82,6 +82,7 @@ lint: $(DEV_STAMP)  ## format, lint and types alone
 	$(PY) scripts/words.py
 
 format: $(DEV_STAMP)  ## put the files into shape
+	$(PY) scripts/index.py
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 

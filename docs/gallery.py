@@ -2,7 +2,7 @@
 
 Sources: the contracts, the scores of the benchmark (`studies/benchmark.parquet`), the cost of a
 selection (`studies/costs.csv`), tables of other pages in `studies/`, and `algorithms.toml`, which
-states what each strategy does, when it helps and when it does not.
+states when each strategy helps and when it does not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from charts import Curve, Difference, draw_curves, draw_differences
 from fallow import strategies
 from fallow.core.build import names
 from fallow.core.contract import Contract
-from fallow.core.spelling import spell_class
+from fallow.core.spelling import spell_class, summarize
 from fallow.recipes.few_labels import FEDAVG
 from fallow.recipes.papers import load_recipes
 from fallow.study.benchmark import TaskLine, task_lines
@@ -108,7 +108,6 @@ RENAMED = {
 class Facts:
     """Data from which all pages are generated."""
 
-    summaries: Mapping[str, str]  # what each strategy does, in a line
     words: Mapping[str, Mapping[str, str]]  # when it helps, and when not
     scores: pd.DataFrame  # of the benchmark
     lines: Mapping[str, Sequence[TaskLine]]  # of each of its tasks
@@ -124,7 +123,7 @@ def write_gallery(folder: Path) -> None:
     facts = read_facts()
     gallery = dict(sorted((spell_class(cls), cls) for cls in names(strategies).values()))
     pages = {name: strategy_page(name, gallery[name], facts) for name in gallery}
-    pages["index"] = index_page(list(gallery), facts)
+    pages["index"] = index_page(gallery, facts)
     for page, text in pages.items():
         file = folder / f"{page}.rst"
         if not file.exists() or file.read_text(encoding="utf-8") != text:
@@ -147,7 +146,6 @@ def read_facts() -> Facts:
         classes = count_classes(str(task))
         lines[str(task)] = task_lines(scores[scores["task"] == task], REFERENCE, classes)
     return Facts(
-        summaries={name: facts["summary"] for name, facts in words.items()},
         words=words,
         scores=scores,
         lines=lines,
@@ -244,7 +242,8 @@ def strategy_page(name: str, cls: type, facts: Facts) -> str:
     contract: Contract = cls.contract
     parts = [
         _title(name),
-        f"{_capital(_rst(facts.summaries[name]))}.",
+        _rst(summarize(cls)),
+        note(name, facts),
         paper_line(contract),
     ]
     parts += picture(name, facts)
@@ -254,6 +253,11 @@ def strategy_page(name: str, cls: type, facts: Facts) -> str:
     parts += reveals(contract)
     parts += use(name, cls, contract)
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def note(name: str, facts: Facts) -> str:
+    """Return the note on the use of a strategy; "" without one."""
+    return _rst(facts.words.get(name, {}).get("note", ""))
 
 
 def paper_line(contract: Contract) -> str:
@@ -513,11 +517,11 @@ def use(name: str, cls: type, contract: Contract) -> list[str]:
     return parts
 
 
-def index_page(pages: Sequence[str], facts: Facts) -> str:
+def index_page(classes: Mapping[str, type], facts: Facts) -> str:
     """All strategies, with what each does and how it did on the task of the pictures."""
     by_name = {line.strategy: line for line in facts.lines[FIRST_TASK]}
     rows = []
-    for name in pages:
+    for name, cls in classes.items():
         line = by_name.get(name)
         shown = "–"
         if name == REFERENCE:
@@ -527,8 +531,8 @@ def index_page(pages: Sequence[str], facts: Facts) -> str:
         cost = facts.costs.get(name)
         exchanges = cost["exchanges"] if cost else "–"
         link = f":doc:`{name}`"
-        rows.append([link, _rst(facts.summaries[name]), shown, exchanges])
-    listed = "\n".join(f"   {name}" for name in pages)
+        rows.append([link, _rst(summarize(cls)), shown, exchanges])
+    listed = "\n".join(f"   {name}" for name in classes)
     title = "Query strategies"
     intro = (
         "One page per query strategy (acquisition function): a figure, when it helps and when it "

@@ -9,12 +9,13 @@ from pathlib import Path
 import click
 from typer.main import get_command
 
-from fallow._names import METHODS, PARTS
+from fallow._index import CLASSES
+from fallow._names import PARTS
 from fallow.cli.app import app
 from fallow.cli.lists import kinds
 from fallow.core.build import names
 from fallow.core.contract import Contract
-from fallow.core.spelling import spell_class
+from fallow.core.spelling import spell_class, summarize
 from fallow.recipes.papers import load_papers
 
 HERE = Path(__file__).resolve().parent
@@ -26,9 +27,9 @@ TITLES = {
         "Personalized training algorithms",
         "Train one model per site.",
     ),
-    "fallow.data": (
-        "Data and partitions",
-        "Load examples and partition them over simulated sites.",
+    "fallow.data.partition.partitions": (
+        "Partitions",
+        "Partition examples over simulated sites.",
     ),
     "fallow.encoders": ("Encoders", "Compute features of examples without labels."),
     "fallow.models": ("Models", "Networks of the package."),
@@ -45,9 +46,9 @@ KINDS = {
 def write_reference(folder: Path) -> None:
     """Write ``index.rst`` and all reference pages; leave unchanged files alone."""
     folder.mkdir(exist_ok=True)
-    running = [name for listed in PARTS.values() for name in listed]
+    running = [name for parts in PARTS.values() for _, names in parts for name in names]
     pages = {"running": _page(*REST, running)}
-    for module, listed in METHODS.items():
+    for module, listed in CLASSES.items():
         title, summary = TITLES[module]
         pages[module.rpartition(".")[2]] = _page(title, summary, listed)
     entries = "\n".join(f"   {page}" for page in pages)
@@ -63,7 +64,7 @@ def write_reference(folder: Path) -> None:
         if not file.exists() or file.read_text(encoding="utf-8") != text:
             file.write_text(text, encoding="utf-8")
     remove_others(folder, pages)
-    public = [*running, *(name for listed in METHODS.values() for name in listed)]
+    public = [*running, *(name for listed in CLASSES.values() for name in listed)]
     remove_others(folder / "names", [f"fallow.{name}" for name in public])
 
 
@@ -87,7 +88,6 @@ def _page(title: str, summary: str, listed: Sequence[str]) -> str:
 
 def algorithms_page() -> str:
     """Return a table of each kind of algorithm."""
-    facts = tomllib.loads((HERE / "algorithms.toml").read_text(encoding="utf-8"))
     parts = [
         _title("Algorithms"),
         "All query strategies and training algorithms, with the names that TOML files and "
@@ -98,7 +98,7 @@ def algorithms_page() -> str:
         rows = []
         for cls in sorted(names(package).values(), key=spell_class):
             name = spell_class(cls)
-            rows.append(_describe(name, facts[name]["summary"], cls.contract))
+            rows.append(_describe(name, summarize(cls), cls.contract))
         parts += [_heading(KINDS[kind]), _table(HEADS, rows)]
     codes = sorted(code for paper in load_papers() for code in paper.codes)
     rows = [[f"``{code.word}``", _rst(code.load().contract.title)] for code in codes]

@@ -1,15 +1,20 @@
-"""How many places are touched to add a thing of each kind: counted, and printed in CONTRIBUTING.
+"""Files to edit to add a component of each kind: counted, and printed in CONTRIBUTING.
 
-From outside the package it is none: the toys of `tests.toys` run as they are.  Within the package
-an existing thing of each kind says where its name stands.
+Components from outside the package need none: those of `tests.toys` run without a change.
 """
 
 from __future__ import annotations
 
 import ast
+import os
+import shutil
+import subprocess
+import sys
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,52 +32,49 @@ SOURCE = ROOT / "src" / "fallow"
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of thing, one of its kind, the files of the package in whose code that one's name
-    stands, and the tables of tests and documents that want a row."""
+    """A kind of component, an example, and the files of the package whose code names it."""
 
     name: str
     example: str
     files: tuple[str, ...]
-    rows: tuple[str, ...]
-    others: tuple[str, ...] = ()  # names by which it stands elsewhere
-
-    @property
-    def places(self) -> int:
-        return len(self.files) + len(self.rows)
+    others: tuple[str, ...] = ()  # other names of the example
 
     @property
     def line(self) -> str:
         """The row of the table in CONTRIBUTING."""
-        where = ", ".join(f"`{place}`" for place in (*self.files, *self.rows))
-        return f"| {self.name} | {self.places} | {where} |"
+        where = ", ".join(f"`{place}`" for place in self.files)
+        return f"| {self.name} | {len(self.files)} | {where} |"
 
 
-CONTRACTS = "tests/contracts/strategies.py"
-SUMMARIES = "docs/algorithms.toml"
-FACE = ("src/fallow/_names.py", "src/fallow/__init__.pyi")
+def load_index() -> Any:
+    """Return the script that writes the lists of classes."""
+    spec = spec_from_file_location("index", ROOT / "scripts" / "index.py")
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules["index"] = module  # for its dataclasses
+    spec.loader.exec_module(module)
+    return module
+
+
+INDEX = load_index()
+WRITTEN = frozenset(path.relative_to(SOURCE).as_posix() for path in INDEX.written_files())
+"""Files with lists of classes that ``scripts/index.py`` writes."""
 
 KINDS = (
     Kind(
         "query strategy",
         "LCMD",
-        ("strategies/lcmd.py", "strategies/__init__.py"),
-        (CONTRACTS, SUMMARIES, "docs/privacy.md", *FACE),
+        ("strategies/lcmd.py",),
     ),
     Kind(
         "training method",
         "Robust",
-        ("training/robust.py", "training/__init__.py"),
-        (SUMMARIES, "docs/privacy.md", *FACE),
+        ("training/robust.py",),
     ),
     Kind(
         "personalized training method",
         "KNNPer",
-        (
-            "training/personal/knnper.py",
-            "training/personal/__init__.py",
-            "training/__init__.py",
-        ),
-        (SUMMARIES, "docs/privacy.md", *FACE),
+        ("training/personal/knnper.py",),
     ),
     Kind(
         "model",
@@ -83,30 +85,24 @@ KINDS = (
             "models/networks.py",
             "models/architectures.py",
         ),
-        FACE,
     ),
     Kind(
         "partition",
         "TargetDirichlet",
         (
             "data/partition/target_dirichlet.py",
-            "data/partition/partitions.py",
             "data/partition/before_tail.py",
-            "data/__init__.py",
         ),
-        FACE,
     ),
     Kind(
         "executor",
         "Stacked",
         ("engine/stacked.py", "engine/executors.py", "engine/__init__.py"),
-        (),
     ),
     Kind(
         "encoder",
         "Identity",
-        ("encoders/identity.py", "encoders/__init__.py"),
-        FACE,
+        ("encoders/identity.py",),
     ),
     Kind(
         "link",
@@ -118,14 +114,12 @@ KINDS = (
             "deployment/links/https.py",
             "deployment/links/table.py",
         ),
-        (),
         others=("HTTPS",),
     ),
     Kind(
         "section of every report",
         "own_data",
         ("report/own_data.py", "report/general.py"),
-        (),
     ),
 )
 
@@ -152,10 +146,33 @@ def test_one_of_a_kind_stands_in_the_places_that_are_named_and_in_no_other(
         for path in SOURCE.rglob("*.py")
         if names_in(path) & {kind.example, *kind.others}
     }
-    assert result == set(kind.files)
-    for row in kind.rows:
-        text = (ROOT / row).read_text(encoding="utf-8")
-        assert kind.example.lower() in text.lower().replace("-", "")
+    assert result - WRITTEN == set(kind.files)
+
+
+def test_the_lists_of_classes_are_written_from_the_packages() -> None:
+    assert INDEX.main(["--check"]) == 0
+
+
+def test_a_new_strategy_is_listed_from_its_file_alone(tmp_path: Path) -> None:
+    copy = tmp_path / "src"
+    shutil.copytree(SOURCE, copy / "fallow", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "scripts").mkdir()
+    shutil.copy2(ROOT / "scripts" / "index.py", tmp_path / "scripts")
+    shutil.copy2(ROOT / "pyproject.toml", tmp_path)
+    text = (SOURCE / "strategies" / "random.py").read_text(encoding="utf-8")
+    changed = text.replace("class Random", "class Arbitrary").replace(
+        "fl.Random", "fl.Arbitrary"
+    )
+    (copy / "fallow" / "strategies" / "arbitrary.py").write_text(changed, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(copy)}
+    command = [sys.executable, str(tmp_path / "scripts" / "index.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    command = [sys.executable, "-c", "import fallow as fl; print(fl.Arbitrary())"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.stdout == "Arbitrary()\n", done.stderr
+    stub = (copy / "fallow" / "__init__.pyi").read_text(encoding="utf-8")
+    assert "from fallow.strategies import Arbitrary as Arbitrary" in stub
 
 
 def test_contributing_prints_how_many_places_each_kind_touches() -> None:

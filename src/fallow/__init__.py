@@ -13,150 +13,192 @@ Every component can be given as an object, a string (``"ahfal:tau=15"``) or TOML
 
 Datasets
 --------
-load                    Load a dataset by name or path.
-from_arrays             Create a dataset from arrays, tensors or lists.
+load                    Load a dataset.
+from_arrays             Create a dataset from arrays, tensors, lists or DataFrame columns.
 from_frame              Create a dataset from a pandas DataFrame.
-Dataset                 Labeled examples with a test set.
-Federation              Federated dataset: a dataset partitioned into sites.
-
-Partitions
-----------
-IID                     Equal parts at random.
-Natural                 Sites given in the data.
-Dirichlet               Class shares from a Dirichlet distribution.
-ExactDirichlet          Class shares from a Dirichlet distribution, sites of equal size.
-FedMADirichlet          Class shares from a Dirichlet distribution, sites of limited size.
-TargetDirichlet         Shares of binned regression targets from a Dirichlet distribution.
-Patho, Shards           A few classes per site, in random or equal shares.
-ClassWindows            Overlapping windows of classes, sites of random size.
-Counts                  Explicit number of examples per site and class.
-LongTail                Long-tailed class frequencies, followed by another partition.
+Dataset                 Examples with labels, and a test set with the same columns.
+Federation              Federated dataset: a dataset and its partition into sites.
+texts_to_rows           Encode texts as character codes, zero-padded, (n, length) float32.
 
 Experiments
 -----------
-run                     Run one query strategy with one seed.
-compare                 Compare several query strategies under the same seeds.
+run                     Run federated active learning with one query strategy and one seed.
+Run                     Result of `fallow.run`.
+compare                 Compare query strategies under the same seeds.
+Study                   Result of `compare` or `read_study`.
 read_study              Read a study from its folder.
-write_report            Write a report page about one or several studies.
+write_report            Write a report page about one or several studies, and return its path.
 load_model              Load a trained model from a folder.
-Run                     Result of `run`: records, labels, model and predictions.
-Study                   Result of `compare`: tables, tests, learning curves and runs.
-LoadedModel             Model loaded by `load_model`.
+LoadedModel             Trained model that `load_model` read from a folder.
 
 Experiment configuration
 ------------------------
-Recipe                  All settings of an experiment.
-Spec                    Component by name, with its parameters.
-TrainingConfig          Local training: stages, batch size, optimizer and early stopping.
-TrainingStage           Number of epochs for one part of the model.
-Optimizer, Schedule     Optimizer, and learning rate schedule.
-Privacy                 Differential privacy and secure aggregation.
+Recipe                  Experiment configuration: all settings of an experiment except the seed.
+Spec                    Component by name (or `module:Class`), with the parameters that differ from
+                        the default.
+TrainingConfig          Local training at a site: stages of epochs over its labeled examples.
+TrainingStage           Train a part of the model for some epochs (FedRep trains the head, then the
+                        body).
+Optimizer               The optimizer of every local step; its moments live beside the weights.
+Schedule                Multiply the learning rate by `factor` at every milestone.
+Privacy                 Protection of replies before they leave a site.
 
 Selection from arrays
 ---------------------
-select                  Select examples from the unlabeled pools of one or several sites.
-Site                    Data of one site, as arrays.
-Selection               Selected examples with their scores and weights.
-PoolStrategy            Query strategy with the interface of scikit-activeml.
-FromScikitActiveML      Query strategy of scikit-activeml, run at each site.
-
-Query strategies of a single site
----------------------------------
-Random                  Random sampling.
-Entropy                 Largest predictive entropy.
-Margin                  Smallest margin between the two most likely classes.
-LeastConfidence         Smallest probability of the most likely class.
-CoreSet                 Core-Set: greedy k-center on features.
-Typicality              TypiClust: the most typical example of each uncovered cluster.
-ProbCover               Maximum coverage by balls in feature space.
-MaxHerding              Maximum average similarity to the unlabeled pool.
-UncertaintyHerding      MaxHerding weighted by uncertainty.
-DropQuery               Predictions that change under feature dropout, one per cluster.
-BADGE                   Large and diverse gradients of the last layer.
-BALD                    Disagreement of a committee.
-NoiseStability          Predictions that change under noise on the weights.
-LCMD                    Largest-cluster maximum-distance selection.
-BAIT                    Fisher information of the last layer, for regression.
-ACSFW                   Bayesian coreset by the Frank-Wolfe algorithm, for regression.
-
-Federated query strategies
---------------------------
-Coverage                Coverage of uncertain regions over all sites.
-Typical                 Clusters over all sites, without a model, for few labels.
-TypicalUnsure           Typical examples in uncertain regions of all sites.
-Ensemble                Combination of the local and the global model.
-AHFAL                   Adaptive combination of uncertainty and class balance.
-KSAS                    Disagreement of the local and the global model on known classes.
-LoGo                    Clusters by the local model, uncertainty by the global model.
-FEAL                    Evidential uncertainty of both models, with diversity.
-IFAL                    Disagreement of the models about the neighborhood of an example.
-FairFAL                 Class-balanced uncertainty with diversity.
-FALE                    Leverage score sampling over all sites, without a model.
-Chooser                 Multi-armed bandit over query strategies.
-Prices                  Margin with a price for each predicted class.
-Fisher                  Fisher information of a linear model over all sites.
-Pivotal                 Pivotal sampling by leverage scores, for regression.
-Complementary           Classes that a site's collaborators predict poorly.
-OracleHistogram         Upper bound: uses the true class frequencies of the pool.
-
-Training of a global model
---------------------------
-FedAvg                  Federated averaging.
-FedProx                 FedAvg with a proximal term.
-KCFU                    Balanced softmax with knowledge compensation (KAFAL).
-Evidential              Evidential loss (FEAL).
-Robust                  Averages that are robust to malicious sites.
-ServerSolve             Weighted least squares at the coordinator (FALE).
-MaskedSolve             Weighted least squares on masked examples (FALE).
-ClosedForm              Closed-form classifier or regressor (ridge), in one round.
-
-Training of personalized models
--------------------------------
-Local                   Local training only.
-FedAvgFT, FedProxFT     Fine-tuning of the global model at each site.
-FedAvgPost              FedAvg, deployed after the local epochs.
-FedRep                  Shared body, local head.
-Ditto                   Personalized model regularized toward the global one.
-APFL                    Mixture of a local and a global model.
-PerFedAvg               Meta-learned initialization (MAML).
-KNNPer                  Global model interpolated with nearest neighbors.
-PFedGraph               Collaboration graph optimized at the coordinator.
-DPFL                    Collaborators selected by each site.
-ClosedFormHeads         `ClosedForm` with one classifier or regressor per site.
-
-Encoders
---------
-Identity                Features without changes.
-Fourier                 Random Fourier features.
-Convolution             Random convolutional features of images.
-EfficientNetLite0       Features of a network pretrained on ImageNet.
-Timm, OpenCLIP          Features of pretrained image models.
-HashedText              Hashed n-grams of text columns with inverse document frequencies.
-SentenceTransformers    Embeddings of texts.
-TabPFN                  Embeddings of tabular data.
-ONNX                    Output of a network in an ONNX file.
-texts_to_rows           Convert texts to arrays for an encoder.
-
-Models
-------
-Linear, MLP             Linear model and multilayer perceptron, for tabular data.
-DigitsCNN, CNN4         Small convolutional networks.
-LeNet, LeNetFEMNIST     LeNet variants.
-ResNet8, MobileNetV2    Residual network and MobileNet for small images.
+select                  Select examples from an unlabeled pool, or from the pools of several sites.
+Site                    Data of one site, as arrays for `select`.
+Selection               Selected examples of one site.
+PoolStrategy            Pool-based query strategy with the interface of scikit-activeml.
+FromScikitActiveML      Pool-based query strategy of scikit-activeml, run at each site.
 
 Estimators
 ----------
-FederatedClassifier     Classifier with the interface of scikit-learn.
-FederatedRegressor      Regressor with the interface of scikit-learn.
+FederatedClassifier     Classifier trained at several sites, with the interface of scikit-learn.
+FederatedRegressor      Regressor trained at several sites, with the interface of scikit-learn.
 
 Custom algorithms
 -----------------
-Strategy                Base class of query strategies.
-Training                Base class of training algorithms.
-Contract                Disclosure declaration of an algorithm.
-View                    Data of a site, as seen by a client function.
-Picks                   Result of a client function: selected examples.
-Release                 Result of a client function: counts to be released with noise.
+Strategy                Base class of custom query strategies.
+Training                Base class of custom training algorithms; the default is federated
+                        averaging.
+Contract                Declaration of an algorithm: its references, requirements and disclosures.
+View                    A site as an algorithm sees it.
+Picks                   Selected examples: different positions in the unlabeled pool, in order of
+                        selection.
+Release                 Counts to which noise is added after the client function; then `post` runs.
+
+Partitions
+----------
+ClassWindows            Assign consecutive classes to each site, with equally many examples of each.
+Counts                  Partition by explicit numbers of examples of each class at each site.
+Dirichlet               Distribute each class over sites by Dir(alpha); smaller alpha = more skew.
+ExactDirichlet          Draw the class shares of each site from Dir(alpha), with equal sizes of
+                        sites.
+FedMADirichlet          Distribute classes by Dir(alpha) with the mask of FedMA; smaller alpha =
+                        more skew.
+IID                     Partition examples at random in equal parts (IID).
+LongTail                Keep a long-tailed subset, then partition it with `inner`; larger rho = more
+                        skew.
+Natural                 Use each natural group (a writer, a patient, a hospital) as a site.
+Patho                   Draw a few classes for each site, and divide each class by Dir(alpha) over
+                        its sites.
+Shards                  Assign a few classes to each site, in equal parts; fewer `classes` = more
+                        skew.
+TargetDirichlet         Distribute each bin of targets over sites by Dir(alpha); smaller alpha =
+                        more skew.
+
+Query strategies
+----------------
+ACSFW                   Select a Bayesian coreset of the unlabeled pool with the Frank-Wolfe
+                        algorithm.
+AHFAL                   Balance uncertainty and class shares, with scores adapted to each class.
+BADGE                   Select examples with large and diverse gradients of the last layer.
+BAIT                    Select examples whose labels most reduce the variance of all predictions.
+BALD                    Select examples on which the members of a committee are certain and
+                        disagree.
+Chooser                 Select a query strategy for each query with a multi-armed bandit.
+Complementary           Select uncertain examples of classes that a site's collaborators predict
+                        poorly.
+CoreSet                 Select examples so that no example is far from a labeled one (greedy
+                        k-center).
+Coverage                Select examples that cover regions where the model is still uncertain.
+DropQuery               Select examples whose predicted class changes under dropout, one per
+                        cluster.
+Ensemble                Combine the local and the global model by the mean of predictions or of
+                        ranks.
+Entropy                 Select the examples with the largest predictive entropy.
+FALE                    Draw examples by leverage score, and weight each by its number of draws.
+FEAL                    Select by aleatoric uncertainty of both models and epistemic uncertainty of
+                        one.
+FairFAL                 Give each class the same quota, and select uncertain and diverse examples in
+                        it.
+Fisher                  Select examples greedily by the decrease of tr(M⁻¹ F).
+IFAL                    Select examples whose neighborhood differs between three models.
+KSAS                    Select by the symmetric KL divergence between the local and the global
+                        model.
+LCMD                    Select the farthest example of the largest cluster (maximum distance).
+LeastConfidence         Select the examples with the smallest maximum probability.
+LoGo                    Cluster by the local model, and select the example most uncertain globally.
+Margin                  Select the examples with the smallest gap between the two largest
+                        probabilities.
+MaxHerding              Select examples with the largest total similarity to the unlabeled pool.
+NoiseStability          Select examples whose prediction changes under small noise on the weights.
+OracleHistogram         Select labels that move each site towards the true class shares of the
+                        federation.
+Pivotal                 Draw spatially balanced examples without replacement, weighted by half
+                        leverage.
+Prices                  Select by 1 - margin + the price of the class that the global model
+                        predicts.
+ProbCover               Select examples whose balls of one radius cover as much of the pool as
+                        possible.
+Random                  Select examples uniformly without replacement.
+Typical                 Select the most typical example of each cluster of the federation without a
+                        label.
+TypicalUnsure           Select typical examples in the clusters with the largest uncertainty per
+                        label.
+Typicality              Select the most typical example of each of the largest clusters without a
+                        label.
+UncertaintyHerding      Select as `MaxHerding`, with each example of the pool weighted by its
+                        uncertainty.
+
+Training algorithms for a global model
+--------------------------------------
+ClosedForm              Solve for a linear classifier or regressor in closed form (ridge
+                        regression).
+Evidential              Train with the evidential loss of FEAL.
+FedAvg                  Average the models of the sites after local epochs, weighted by labels.
+FedProx                 Train with a proximal term that keeps local models close to the global
+                        model.
+KCFU                    Train with a balanced softmax and knowledge distillation from the global
+                        model.
+MaskedSolve             Solve least squares from masked examples, without disclosing the model.
+Robust                  Average models so that a few malicious sites cannot dominate the result.
+ServerSolve             Solve weighted least squares over the labeled examples of all sites.
+
+Training algorithms for personalized models
+-------------------------------------------
+APFL                    Mix a local and a global model with an adaptive weight at each site.
+ClosedFormHeads         Solve for one closed-form model per site, by weighting its own examples.
+DPFL                    Average each site's model with those of selected collaborators.
+Ditto                   Train a personalized model that is regularized towards the global model.
+FedAvgFT                Run FedAvg, then fine-tune all layers at each site.
+FedAvgPost              Run FedAvg, and deploy the locally trained model of each site.
+FedProxFT               Run FedProx, then fine-tune all layers at each site, as in `FedAvgFT`.
+FedRep                  Train a shared body and a separate head for each site.
+KNNPer                  Interpolate the global model with a k-nearest-neighbor classifier at each
+                        site.
+Local                   Train a model at each site alone, without aggregation.
+PFedGraph               Mix the models of all sites by a learned collaboration graph.
+PerFedAvg               Train a global model that adapts to each site in one step (first-order
+                        MAML).
+
+Encoders
+--------
+Convolution             Average responses of random filters over the parts of an image.
+EfficientNetLite0       Encode photographs with EfficientNet-Lite0, trained on ImageNet (1,280
+                        features).
+Fourier                 Approximate a Gaussian kernel with random Fourier features.
+HashedText              Weight hashed words and character n-grams of text columns, and project them.
+Identity                Flatten examples without encoding, for tables.
+ONNX                    Encode examples with the first output of an ONNX network, flattened.
+OpenCLIP                Encode images with the image tower of a CLIP model.
+SentenceTransformers    Encode texts with a pretrained sentence transformer, one vector per text.
+TabPFN                  Encode examples of a table with TabPFN, given public context examples.
+Timm                    Encode images with a pretrained network of timm, without its classifier.
+
+Models
+------
+CNN4                    Convolutional network of four 3x3 layers with 64 filters and batch norm.
+DigitsCNN               Convolutional network of two small layers, for images such as scikit-learn's
+                        digits.
+LeNet                   LeNet with 6 and 16 filters and hidden layers of 120 and 84 units, as in
+                        DPFL.
+LeNetFEMNIST            LeNet with 4 and 12 filters and hidden layers of 120 and 100 units, for
+                        FEMNIST.
+Linear                  Logistic or linear regression: one linear layer on the flattened example.
+MLP                     Multilayer perceptron with ReLU activations on the flattened example.
+MobileNetV2             MobileNetV2 (Sandler et al., 2018) for small images.
+ResNet8                 Residual network of eight layers (He et al., 2016).
 
 Namespaces
 ----------

@@ -1,4 +1,4 @@
-"""Where each public name lives, for type checkers and editors; `fallow._names` for Python."""
+"""Public names, for type checkers and editors.  Written by ``scripts/index.py``."""
 
 from fallow import encoders as encoders
 from fallow import models as models
@@ -32,20 +32,20 @@ from fallow.core.training_config import TrainingStage as TrainingStage
 from fallow.core.view import Picks as Picks
 from fallow.core.view import Release as Release
 from fallow.core.view import View as View
-from fallow.data import IID as IID
-from fallow.data import ClassWindows as ClassWindows
-from fallow.data import Counts as Counts
 from fallow.data import Dataset as Dataset
-from fallow.data import Dirichlet as Dirichlet
-from fallow.data import ExactDirichlet as ExactDirichlet
-from fallow.data import FedMADirichlet as FedMADirichlet
-from fallow.data import LongTail as LongTail
-from fallow.data import Natural as Natural
-from fallow.data import Patho as Patho
-from fallow.data import Shards as Shards
-from fallow.data import TargetDirichlet as TargetDirichlet
 from fallow.data.own.frame import from_frame as from_frame
 from fallow.data.partition import partitions as partitions
+from fallow.data.partition.partitions import IID as IID
+from fallow.data.partition.partitions import ClassWindows as ClassWindows
+from fallow.data.partition.partitions import Counts as Counts
+from fallow.data.partition.partitions import Dirichlet as Dirichlet
+from fallow.data.partition.partitions import ExactDirichlet as ExactDirichlet
+from fallow.data.partition.partitions import FedMADirichlet as FedMADirichlet
+from fallow.data.partition.partitions import LongTail as LongTail
+from fallow.data.partition.partitions import Natural as Natural
+from fallow.data.partition.partitions import Patho as Patho
+from fallow.data.partition.partitions import Shards as Shards
+from fallow.data.partition.partitions import TargetDirichlet as TargetDirichlet
 from fallow.encoders import ONNX as ONNX
 from fallow.encoders import Convolution as Convolution
 from fallow.encoders import EfficientNetLite0 as EfficientNetLite0

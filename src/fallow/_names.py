@@ -6,134 +6,48 @@ import sys
 from importlib import import_module
 from typing import Any
 
-METHODS = {
-    "fallow.strategies": (
-        "ACSFW",
-        "AHFAL",
-        "BADGE",
-        "BAIT",
-        "BALD",
-        "Chooser",
-        "Complementary",
-        "CoreSet",
-        "Coverage",
-        "DropQuery",
-        "Ensemble",
-        "Entropy",
-        "FALE",
-        "FEAL",
-        "FairFAL",
-        "Fisher",
-        "IFAL",
-        "KSAS",
-        "LCMD",
-        "LeastConfidence",
-        "LoGo",
-        "Margin",
-        "MaxHerding",
-        "NoiseStability",
-        "OracleHistogram",
-        "Pivotal",
-        "Prices",
-        "ProbCover",
-        "Random",
-        "Typical",
-        "TypicalUnsure",
-        "Typicality",
-        "UncertaintyHerding",
-    ),
-    "fallow.training": (
-        "ClosedForm",
-        "Evidential",
-        "FedAvg",
-        "FedProx",
-        "KCFU",
-        "MaskedSolve",
-        "Robust",
-        "ServerSolve",
-    ),
-    "fallow.training.personal": (
-        "APFL",
-        "ClosedFormHeads",
-        "DPFL",
-        "Ditto",
-        "FedAvgFT",
-        "FedAvgPost",
-        "FedProxFT",
-        "FedRep",
-        "KNNPer",
-        "Local",
-        "PFedGraph",
-        "PerFedAvg",
-    ),
-    "fallow.data": (
-        "ClassWindows",
-        "Counts",
-        "Dataset",
-        "Dirichlet",
-        "ExactDirichlet",
-        "FedMADirichlet",
-        "IID",
-        "LongTail",
-        "Natural",
-        "Patho",
-        "Shards",
-        "TargetDirichlet",
-    ),
-    "fallow.encoders": (
-        "Convolution",
-        "EfficientNetLite0",
-        "Fourier",
-        "HashedText",
-        "Identity",
-        "ONNX",
-        "OpenCLIP",
-        "SentenceTransformers",
-        "TabPFN",
-        "Timm",
-    ),
-    "fallow.models": (
-        "CNN4",
-        "DigitsCNN",
-        "LeNet",
-        "LeNetFEMNIST",
-        "Linear",
-        "MLP",
-        "MobileNetV2",
-        "ResNet8",
-    ),
-}
-PARTS = {
-    "fallow.api.datasets": ("from_arrays", "load"),
-    "fallow.api.federation": ("Federation",),
-    "fallow.api.runs": ("Run", "run"),
-    "fallow.api.saved_model": ("LoadedModel", "load_model"),
-    "fallow.api.selection": ("Selection", "Site", "select"),
-    "fallow.data.own.frame": ("from_frame",),
-    "fallow.api.studies": ("Study", "compare", "read_study", "write_report"),
-    "fallow.api.adapters": ("PoolStrategy",),
-    "fallow.api.estimators": ("FederatedClassifier", "FederatedRegressor"),
-    "fallow.api.strategy": ("Strategy", "Training"),
-    "fallow.integrations": ("FromScikitActiveML",),
-    "fallow.core.contract": ("Contract",),
-    "fallow.core.view": ("Picks", "Release", "View"),
-    "fallow.encoders.sentence_transformers": ("texts_to_rows",),
-    "fallow.core.training_config": (
-        "Optimizer",
-        "TrainingConfig",
-        "Schedule",
-        "TrainingStage",
-    ),
-    "fallow.privacy": ("Privacy",),
-    "fallow.settings.recipe": ("Recipe",),
-    "fallow.settings.spec": ("Spec",),
-}
+from fallow._index import CLASSES
 
-WHERE = {
-    name: module
-    for group in (METHODS, PARTS)
-    for module, names in group.items()
-    for name in names
+PARTS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
+    "Datasets": (
+        ("fallow.api.datasets", ("load", "from_arrays")),
+        ("fallow.data.own.frame", ("from_frame",)),
+        ("fallow.data", ("Dataset",)),
+        ("fallow.api.federation", ("Federation",)),
+        ("fallow.encoders.sentence_transformers", ("texts_to_rows",)),
+    ),
+    "Experiments": (
+        ("fallow.api.runs", ("run", "Run")),
+        ("fallow.api.studies", ("compare", "Study", "read_study", "write_report")),
+        ("fallow.api.saved_model", ("load_model", "LoadedModel")),
+    ),
+    "Experiment configuration": (
+        ("fallow.settings.recipe", ("Recipe",)),
+        ("fallow.settings.spec", ("Spec",)),
+        (
+            "fallow.core.training_config",
+            ("TrainingConfig", "TrainingStage", "Optimizer", "Schedule"),
+        ),
+        ("fallow.privacy", ("Privacy",)),
+    ),
+    "Selection from arrays": (
+        ("fallow.api.selection", ("select", "Site", "Selection")),
+        ("fallow.api.adapters", ("PoolStrategy",)),
+        ("fallow.integrations", ("FromScikitActiveML",)),
+    ),
+    "Estimators": (
+        ("fallow.api.estimators", ("FederatedClassifier", "FederatedRegressor")),
+    ),
+    "Custom algorithms": (
+        ("fallow.api.strategy", ("Strategy", "Training")),
+        ("fallow.core.contract", ("Contract",)),
+        ("fallow.core.view", ("View", "Picks", "Release")),
+    ),
+}
+"""Other public names, by section of the overview and module."""
+
+WHERE = {name: module for module, names in CLASSES.items() for name in names} | {
+    name: module for parts in PARTS.values() for module, names in parts for name in names
 }
 """Public name -> the module that has it."""
 

@@ -39,7 +39,7 @@ def test_methods_are_spelled_as_in_the_documents_and_found_by_that_name(
     documented = tomllib.loads(file.read_text(encoding="utf-8"))
     rows = json.loads(fallow("algorithms", "--json").out)
     names = {row["name"] for row in rows if row["kind"] != "code"}
-    assert names == documented.keys()
+    assert documented.keys() <= names
     for row in rows:
         find(kinds().get(row["kind"], strategies), row["name"], OWN)
 

@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fallow.data import Dataset, Natural, embed_rows, load
+from fallow.data import Dataset, embed_rows, load
 from fallow.data.catalog.bundled import DIGITS_MEAN, DIGITS_STD
 from fallow.data.catalog.digit_angle import turn
+from fallow.data.partition.partitions import Natural
 
 
 class Net(nn.Module):

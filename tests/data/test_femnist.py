@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from fallow.data import ClassWindows, Dataset, check_leak, load
+from fallow.data import Dataset, check_leak, load
 from fallow.data.catalog.femnist import MOST
+from fallow.data.partition.partitions import ClassWindows
 
 USERS = 40
 OF_CLASS = 4000

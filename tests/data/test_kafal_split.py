@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from fallow.core.build import build
-from fallow.data import ExactDirichlet, partition_report
+from fallow.data import partition_report
 from fallow.data.partition import partitions
 from fallow.data.partition.dirichlet import KAFAL_SIZES
+from fallow.data.partition.partitions import ExactDirichlet
 
 Y = np.repeat(np.arange(10), 5000)
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fallow.data import LongTail
 from fallow.data.partition.longtail import longtail_counts
+from fallow.data.partition.partitions import LongTail
 
 Y = np.repeat(np.arange(10), 100)
 GROUPS = np.arange(1000) % 7

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from fallow.data import CATALOG, Natural, check_leak, load
+from fallow.data import CATALOG, check_leak, load
 from fallow.data.catalog.named import missing_files
+from fallow.data.partition.partitions import Natural
 
 DATA = os.environ.get("FALLOW_DATA")
 needs_files = pytest.mark.skipif(

@@ -10,21 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fallow.core.build import build, names
-from fallow.data import (
+from fallow.data import natural_groups, partition_report
+from fallow.data.partition import few_classes, partitions
+from fallow.data.partition.cuts import Partition, largest_remainder
+from fallow.data.partition.partitions import (
     IID,
     Counts,
     Dirichlet,
     ExactDirichlet,
     FedMADirichlet,
     Natural,
-    Partition,
     Patho,
     Shards,
-    natural_groups,
-    partition_report,
 )
-from fallow.data.partition import few_classes, partitions
-from fallow.data.partition.cuts import largest_remainder
 
 Y = np.repeat(np.arange(10), 100)
 GROUPS = np.arange(1000) % 7

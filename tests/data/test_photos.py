@@ -10,8 +10,9 @@ import pytest
 import torch
 from scipy.io import savemat
 
-from fallow.data import CATALOG, ExactDirichlet, load
+from fallow.data import CATALOG, load
 from fallow.data.catalog.photos import CIFAR100_SCALE, RECORD, SVHN_SCALE
+from fallow.data.partition.partitions import ExactDirichlet
 
 
 def pixels(n: int, seed: int) -> np.ndarray[Any, Any]:

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from fallow.data import Dataset, ExactDirichlet, LongTail
+from fallow.data import Dataset
 from fallow.data.partition.longtail import longtail_counts
+from fallow.data.partition.partitions import ExactDirichlet, LongTail
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.experiment.world import World, world_of

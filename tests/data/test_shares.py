@@ -9,9 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fallow.data import ExactDirichlet, Patho, class_counts, partition_report, tables
+from fallow.data import class_counts, partition_report, tables
 from fallow.data.partition import shares
 from fallow.data.partition.holdout import draw_stratified, hold_out
+from fallow.data.partition.partitions import ExactDirichlet, Patho
 from fallow.data.partition.shares import validation_split
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fallow.data import TargetDirichlet, class_counts, partition_report
+from fallow.data import class_counts, partition_report
+from fallow.data.partition.partitions import TargetDirichlet
 from fallow.data.partition.target_dirichlet import target_bins
 
 SITES = 10

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from fallow.data import ExactDirichlet, Partition, open_dataset
+from fallow.data import open_dataset
+from fallow.data.partition.cuts import Partition
+from fallow.data.partition.partitions import ExactDirichlet
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.experiment.world import build_world

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 from fallow.core.banks import Layout
 from fallow.core.refusal import Refusal
-from fallow.data import ExactDirichlet
+from fallow.data.partition.partitions import ExactDirichlet
 from fallow.engine import Loop, row_loss
 from fallow.models.networks import MLP
 from fallow.sites.in_process import InProcess

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.types import State
-from fallow.data import ExactDirichlet
+from fallow.data.partition.partitions import ExactDirichlet
 from fallow.sites.view import SiteView
 from fallow.training import ClosedForm
 from fallow.training.parts.ridge import TEMPERATURES

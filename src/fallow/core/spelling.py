@@ -1,7 +1,8 @@
-"""Names of classes on the command line and in TOML."""
+"""Names of classes on the command line and in TOML, and their summaries."""
 
 from __future__ import annotations
 
+import inspect
 import re
 from typing import Any
 
@@ -24,3 +25,13 @@ def spell_class(cls: type[Any]) -> str:
     if is_words:
         return re.sub("(?<=[a-z])(?=[A-Z])", "-", name).lower()
     return name.lower()
+
+
+def summarize(value: Any) -> str:
+    """Return the first paragraph of the docstring of a class or function, in one line.
+
+    >>> summarize(summarize)
+    'Return the first paragraph of the docstring of a class or function, in one line.'
+    """
+    paragraph = (inspect.getdoc(value) or "").partition("\n\n")[0]
+    return re.sub(r"\s+", " ", paragraph).replace("``", "`")

@@ -14,20 +14,6 @@ from fallow.data.own.open import (
 )
 from fallow.data.partition.basic import natural_groups
 from fallow.data.partition.holdout import hold_out
-from fallow.data.partition.partitions import (
-    IID,
-    ClassWindows,
-    Counts,
-    Dirichlet,
-    ExactDirichlet,
-    FedMADirichlet,
-    LongTail,
-    Natural,
-    Partition,
-    Patho,
-    Shards,
-    TargetDirichlet,
-)
 from fallow.data.partition.shares import (
     class_counts,
     partition_report,
@@ -38,20 +24,8 @@ from fallow.data.tables import standardize
 
 __all__ = [
     "CATALOG",
-    "IID",
-    "ClassWindows",
-    "Counts",
     "Dataset",
-    "Dirichlet",
     "Entry",
-    "ExactDirichlet",
-    "FedMADirichlet",
-    "LongTail",
-    "Natural",
-    "Partition",
-    "Patho",
-    "Shards",
-    "TargetDirichlet",
     "Task",
     "check_leak",
     "class_counts",

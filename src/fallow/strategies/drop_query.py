@@ -26,7 +26,7 @@ from fallow.strategies.parts import cluster_rows, members, rank_rows
 @final
 @dataclass(frozen=True)
 class DropQuery:
-    """Examples whose predicted class changes when input features are dropped, one of each cluster.
+    """Select examples whose predicted class changes under dropout, one per cluster.
 
     Candidates are the examples of which more than half of ``passes`` predictions differ from the
     prediction without dropout.  K-means divides them into as many clusters as there are labels to

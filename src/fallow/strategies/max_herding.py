@@ -25,7 +25,7 @@ from fallow.strategies.parts import check_width, herd
 @final
 @dataclass(frozen=True)
 class MaxHerding:
-    """Examples that together are similar to as much of the unlabeled pool as possible.
+    """Select examples with the largest total similarity to the unlabeled pool.
 
     The strategy is for small label budgets.  The similarity of two examples is a Gaussian kernel
     of the distance between their features, scaled to unit length.

@@ -30,7 +30,7 @@ BLOCK = 1024  # examples whose neighbors are compared at a time
 @final
 @dataclass(frozen=True)
 class ProbCover:
-    """Examples whose balls of one radius contain as much of the unlabeled pool as possible.
+    """Select examples whose balls of one radius cover as much of the pool as possible.
 
     The strategy is for small label budgets.  Distances are between features of unit length.
     The default ``radius`` is the largest one at which a share ``purity`` of all examples has no

@@ -24,7 +24,7 @@ from fallow.strategies.parts import check_width, herd
 @final
 @dataclass(frozen=True)
 class UncertaintyHerding:
-    """As `MaxHerding`, with each example of the pool weighted by 1 minus the margin of its prediction.
+    """Select as `MaxHerding`, with each example of the pool weighted by its uncertainty.
 
     Parameters
     ----------
@@ -34,8 +34,9 @@ class UncertaintyHerding:
 
     Notes
     -----
-    The paper also calibrates the predictions by a temperature; here they are used as they are.
-    Each site selects on its own.
+    The uncertainty of an example is 1 minus the margin of its prediction.  The paper also calibrates
+    the predictions by a temperature; here they are used without calibration.  Each site selects
+    independently.
 
     References
     ----------

@@ -4,7 +4,6 @@ build(partitions, "ExactDirichlet", alpha=0.1).split(y, sites=10, rng=rng)
 """
 
 from fallow.data.partition.basic import IID, Counts, Natural
-from fallow.data.partition.cuts import Partition
 from fallow.data.partition.dirichlet import Dirichlet, ExactDirichlet, FedMADirichlet
 from fallow.data.partition.few_classes import ClassWindows, Patho, Shards
 from fallow.data.partition.longtail import LongTail
@@ -19,7 +18,6 @@ __all__ = [
     "FedMADirichlet",
     "LongTail",
     "Natural",
-    "Partition",
     "Patho",
     "Shards",
     "TargetDirichlet",
@@ -27,4 +25,4 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__} - {"Partition"})
+    return sorted(__all__)

@@ -1,0 +1,298 @@
+"""Writes the lists of public classes from the packages: ``python scripts/index.py``.
+
+A query strategy, training algorithm, encoder or partition is a file in its package, a model a class
+of `fallow.models.architectures`.  Their exports, the public names of `fallow`, the list of names for
+type checkers, and the overview in ``help(fallow)`` are written from the classes.  ``--check`` writes
+nothing and fails where a file is out of date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "fallow"
+WIDTH = 100  # characters of a line of the overview
+COLUMN = 24  # where summaries begin
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A package of classes that are found by scanning it.
+
+    ``module`` exports them; ``attributes``: what a class needs to be listed; ``private``: exported
+    classes without a public name; ``title``: heading in the overview.
+    """
+
+    module: str
+    package: str
+    attributes: tuple[str, ...]
+    title: str
+    private: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()  # packages whose classes are exported as well
+    base: str = ""  # "module.Class": only its subclasses; such a module is not written
+
+    @property
+    def path(self) -> Path:
+        """The file with the exports."""
+        relative = SOURCE.parent / self.module.replace(".", "/")
+        if relative.is_dir():
+            return relative / "__init__.py"
+        return relative.with_suffix(".py")
+
+
+LISTINGS = (
+    Listing(
+        "fallow.data.partition.partitions",
+        "fallow.data.partition",
+        ("split",),
+        "Partitions",
+    ),
+    Listing(
+        "fallow.strategies", "fallow.strategies", ("contract", "query"), "Query strategies"
+    ),
+    Listing(
+        "fallow.training",
+        "fallow.training",
+        ("contract", "round", "deploy"),
+        "Training algorithms for a global model",
+        also=("fallow.training.personal",),
+    ),
+    Listing(
+        "fallow.training.personal",
+        "fallow.training.personal",
+        ("contract", "round", "deploy"),
+        "Training algorithms for personalized models",
+    ),
+    Listing(
+        "fallow.encoders",
+        "fallow.encoders",
+        ("contract", "fit", "encode"),
+        "Encoders",
+        private=("Auto",),
+    ),
+    Listing(
+        "fallow.models",
+        "fallow.models",
+        (),
+        "Models",
+        base="fallow.models.architectures.Architecture",
+    ),
+)
+
+
+def find_classes(listing: Listing) -> list[type[Any]]:
+    """Return the concrete classes of a package with the attributes of its kind, by name."""
+    package = importlib.import_module(listing.package)
+    classes = [
+        cls
+        for module in pkgutil.iter_modules(package.__path__)
+        if not module.ispkg
+        for cls in _classes_of(importlib.import_module(f"{listing.package}.{module.name}"))
+        if _is_listed(cls, listing)
+    ]
+    return sorted(classes, key=lambda cls: cls.__name__)
+
+
+def _classes_of(module: Any) -> Iterator[type[Any]]:
+    """Yield the public classes that a module defines."""
+    for name, value in vars(module).items():
+        is_own = inspect.isclass(value) and value.__module__ == module.__name__
+        if is_own and not name.startswith("_"):
+            yield value
+
+
+def _is_listed(cls: type[Any], listing: Listing) -> bool:
+    if inspect.isabstract(cls) or getattr(cls, "_is_protocol", False):
+        return False
+    if listing.base:
+        module, _, name = listing.base.rpartition(".")
+        base = getattr(importlib.import_module(module), name)
+        return cls is not base and issubclass(cls, base)
+    return all(hasattr(cls, attribute) for attribute in listing.attributes)
+
+
+def public_classes(listing: Listing) -> list[type[Any]]:
+    """Return the classes of a package that have a public name."""
+    return [cls for cls in find_classes(listing) if cls.__name__ not in listing.private]
+
+
+def public_names(listing: Listing) -> list[str]:
+    """Return the public names of a package."""
+    return [cls.__name__ for cls in public_classes(listing)]
+
+
+# -- the files that are written -------------------------------------------------------------------
+
+
+def write_exports(listing: Listing) -> str:
+    """Return the module that exports the classes of a package."""
+    old = listing.path.read_text(encoding="utf-8")
+    summary = ast.get_docstring(ast.parse(old), clean=False)
+    lines = [f'"""{summary}"""', ""]
+    names = []
+    for cls in find_classes(listing):
+        lines.append(f"from {cls.__module__} import {cls.__name__}")
+        names.append(cls.__name__)
+    for other in LISTINGS:
+        if other.module in listing.also:
+            for name in public_names(other):
+                lines.append(f"from {other.module} import {name}")
+                names.append(name)
+    exported = "".join(f"    {name!r},\n" for name in sorted(names))
+    shown = "sorted(__all__)"
+    if listing.private:
+        without = ", ".join(map(repr, listing.private))
+        shown = f"sorted({{*__all__}} - {{{without}}})"
+    lines += ["", f"__all__ = [\n{exported}]", "", ""]
+    lines += ["def __dir__() -> list[str]:", f"    return {shown}", ""]
+    return "\n".join(lines)
+
+
+def write_index() -> str:
+    """Return the module with the names of all packages."""
+    lines = [
+        '"""Public classes by package.  Written by ``scripts/index.py``."""',
+        "",
+        "CLASSES: dict[str, tuple[str, ...]] = {",
+    ]
+    for listing in LISTINGS:
+        names = "".join(f"        {name!r},\n" for name in public_names(listing))
+        lines.append(f"    {listing.module!r}: (\n{names}    ),")
+    return "\n".join([*lines, "}", ""])
+
+
+def write_stub() -> str:
+    """Return the list of public names for type checkers and editors."""
+    from fallow._names import NAMESPACES, PARTS
+
+    where = {
+        name: module
+        for parts in PARTS.values()
+        for module, names in parts
+        for name in names
+    }
+    for listing in LISTINGS:
+        where |= dict.fromkeys(public_names(listing), listing.module)
+
+    lines = [
+        '"""Public names, for type checkers and editors.  Written by ``scripts/index.py``."""',
+        "",
+        "from fallow._version import __version__ as __version__",
+    ]
+    for name, module in NAMESPACES.items():
+        package, _, last = module.rpartition(".")
+        lines.append(f"from {package} import {last} as {name}")
+    for name, module in where.items():
+        lines.append(f"from {module} import {name} as {name}")
+    return "\n".join([*lines, ""])
+
+
+def write_overview() -> str:
+    """Return ``fallow/__init__.py`` with the overview of all public names."""
+    from fallow._names import PARTS
+
+    text = (SOURCE / "__init__.py").read_text(encoding="utf-8")
+    opening, _, rest = text.partition(START)
+    code = rest[rest.index('"""') :]
+    sections = [
+        _section(
+            title,
+            [
+                getattr(importlib.import_module(module), name)
+                for module, names in parts
+                for name in names
+            ],
+        )
+        for title, parts in PARTS.items()
+    ]
+    for listing in LISTINGS:
+        sections.append(_section(listing.title, public_classes(listing)))
+    sections.append(NAMESPACE_SECTION)
+    return opening + START + "\n\n".join(sections) + "\n" + code
+
+
+START = "references and an example.\n\n"
+"""End of the hand-written part of the overview."""
+NAMESPACE_SECTION = """Namespaces
+----------
+strategies, training, partitions, encoders, models    The classes above, by kind."""
+
+
+def _section(title: str, values: Sequence[Any]) -> str:
+    from fallow.core.spelling import summarize
+
+    lines = [title, "-" * len(title)]
+    for value in values:
+        lines += textwrap.wrap(
+            f"{value.__name__:<{COLUMN}}{summarize(value)}",
+            WIDTH,
+            subsequent_indent=" " * COLUMN,
+            break_long_words=False,
+        )
+    return "\n".join(lines)
+
+
+def written_files() -> dict[Path, Callable[[], str]]:
+    """Return each written file with the function that returns its text, in order."""
+    files: dict[Path, Callable[[], str]] = {}
+    for listing in LISTINGS:
+        if not listing.base:
+            files[listing.path] = partial(write_exports, listing)
+    files[SOURCE / "_index.py"] = write_index
+    files[SOURCE / "__init__.pyi"] = write_stub
+    files[SOURCE / "__init__.py"] = write_overview
+    return files
+
+
+def format_all(texts: Mapping[Path, str]) -> dict[Path, str]:
+    """Return the texts of the files as the formatter writes them, with sorted imports."""
+    settings = SOURCE.parents[1] / "pyproject.toml"
+    ruff = [sys.executable, "-m", "ruff"]
+    with tempfile.TemporaryDirectory() as folder:
+        copies = {path: Path(folder) / path.relative_to(SOURCE) for path in texts}
+        for path, copy in copies.items():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text(texts[path], encoding="utf-8")
+        options = ["-q", "--config", str(settings), folder]
+        subprocess.run([*ruff, "check", "--fix-only", *options], check=True)
+        subprocess.run([*ruff, "format", *options], check=True)
+        return {path: copy.read_text(encoding="utf-8") for path, copy in copies.items()}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Write the lists of public classes.")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail if outdated"
+    )
+    options = parser.parse_args(arguments)
+    texts = format_all({path: write() for path, write in written_files().items()})
+    outdated = []
+    for path, text in texts.items():
+        if text == path.read_text(encoding="utf-8"):
+            continue
+        outdated.append(path.relative_to(SOURCE.parents[1]).as_posix())
+        if not options.check:
+            path.write_text(text, encoding="utf-8")
+    if options.check and outdated:
+        print(f"out of date: {', '.join(outdated)}; run python scripts/index.py")
+        return 1
+    for name in outdated:
+        print(f"wrote {name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
