@@ -14,9 +14,10 @@ from fallow.core.client import Declaration, declared, find_wrong_argument
 from fallow.core.composites import Fields
 from fallow.core.messages import Request, Step
 from fallow.core.missing import Missing
-from fallow.core.values import Fill, Known, LabelCount
+from fallow.core.values import Fill, Known
 from fallow.deployment.coordinator.plausible_sums import PlausibleSums
 from fallow.deployment.coordinator.weights import SiteWeights
+from fallow.deployment.people import People
 from fallow.encoders.filling import Filling
 from fallow.experiment.audit import Audit
 from fallow.experiment.contribution import MinNewLabels
@@ -43,12 +44,24 @@ METHODS += [
     *(Filling(Missing()), Retention(FedAvg()), Audit(), Audit(secure_sum=True)),
     *(MinNewLabels(counts_all=True), encoders.Convolution(), encoders.Fourier()),
     *(encoders.Timm(network="x"), encoders.HashedText(columns=2)),
+    *(People(schema="digest"), People(secure_sum=True), People(classes=False)),
 ]
-FUNCTIONS = {
-    f"{type(method).__name__}.{item.name}:{item.operation}": item
-    for method in METHODS
-    for item in declared(method).values()
-}
+
+
+def list_functions() -> dict[str, Declaration]:
+    """Client functions by class, name and operation, numbered where settings change them."""
+    functions: dict[str, Declaration] = {}
+    for method in METHODS:
+        for item in declared(method).values():
+            name = f"{type(method).__name__}.{item.name}:{item.operation}"
+            numbered = [known for key, known in functions.items() if key.startswith(name)]
+            if item not in numbered:
+                suffix = f":{len(numbered) + 1}" if numbered else ""
+                functions[f"{name}{suffix}"] = item
+    return functions
+
+
+FUNCTIONS = list_functions()
 REPLIES = {
     name: item
     for name, item in FUNCTIONS.items()
@@ -123,15 +136,15 @@ def test_no_hostile_aggregate_counts_behind_masks(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_a_site_takes_valid_arguments_and_no_hostile_ones(name: str) -> None:
     takes = FUNCTIONS[name].takes
-    if takes is None:  # checked by the encoder that was fitted
-        assert name.startswith(("Encoding.", "Tuning."))
+    if takes is None:  # checked by the encoder that was fitted, and models by `site.limits`
+        assert name.startswith(("Encoding.", "Tuning.", "People.finish", "People.score"))
         return
     known = Known(SIZES, room=1e-6)
     honest: dict[str, Any] = {key: kind.valid(SIZES) for key, kind in takes.items()}
     assert find_wrong_argument(takes, honest, known) is None
     assert find_wrong_argument(takes, {**honest, "another": 1}, known) is not None
     for key, kind in takes.items():
-        if isinstance(kind, Fill | LabelCount):  # by the agreement and its budget
+        if isinstance(kind, Fill):  # by the agreement
             continue
         for fault, value in kind.hostile(SIZES).items():
             why = find_wrong_argument(takes, {**honest, key: value}, known)

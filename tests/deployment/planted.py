@@ -32,7 +32,7 @@ from fallow.deployment.study_file import write_agreement
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.settings.recipe import Recipe
 from fallow.storage.packing import unpack
-from fallow.strategies.base import Budget, Memo, orders
+from fallow.strategies.base import Budget, Memo, orders, selects
 from tests.deployment.worlds import WAITS, Federation
 from tests.packages import install
 
@@ -311,7 +311,6 @@ class Leaky:
         "Leaky",
         "-",
         0,
-        keep={"select": "number of selected examples"},
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
@@ -331,6 +330,7 @@ class Leaky:
         seen = -0.1 * view.rows("labeled")
         return {"seen": seen.T if self.what == "columns" else seen}
 
+    @selects()
     def select(self, view: View, n: int) -> Picks:
         return Picks(torch.arange(n))
 
@@ -351,7 +351,7 @@ from fallow.core.contract import Contract
 from fallow.core.types import Answer
 from fallow.core.values import Real
 from fallow.core.view import Picks, View
-from fallow.strategies.base import Budget, Memo, orders
+from fallow.strategies.base import Budget, Memo, orders, selects
 """
     source = {f"{LEAKY}.py": f"{head}\n{inspect.getsource(Leaky)}"}
     install(folder, "leaky-of-tests", source, patch)

@@ -207,13 +207,6 @@ def test_a_truth_value_is_a_number_below_a_bound() -> None:
     assert BORDER.check("a", bounded, answer) == answer
 
 
-def test_a_site_that_has_asked_more_than_it_was_allowed_is_refused() -> None:
-    asking = request(verb="ask", args={"allowed": 3}, owner="people")
-    assert BORDER.check("a", asking, {"asked": 3}) == {"asked": 3}
-    with pytest.raises(ValueError, match="asked is 4, and 3 questions are allowed"):
-        BORDER.check("a", asking, {"asked": 4})
-
-
 def test_a_site_that_has_not_registered_may_say_how_many_rows_it_has() -> None:
     asked = request("sum", "totals")
     border = replace(BORDER, declared={"query": declared(FALE())})

@@ -15,6 +15,7 @@ from fallow.core.messages import Masked
 from fallow.core.refusal import Halted
 from fallow.deployment.coordinator.plausible_sums import PlausibleSums
 from fallow.deployment.coordinator.weights import SiteWeights
+from fallow.deployment.people import People
 from fallow.privacy import Privacy, SecureSum
 from fallow.privacy.signing import sign
 from fallow.strategies import AHFAL
@@ -155,8 +156,8 @@ def test_the_same_attempts_are_replayed_after_a_restart() -> None:
 @pytest.mark.parametrize(
     ("total", "why"),
     [
-        ({"hits": 5.0, "rows": 4.0}, "hits is more than rows"),
-        ({"rows": -4.0}, "rows is below 0"),
+        ({"squares": -5.0, "rows": 4.0}, "squares is below 0"),
+        ({"squares": 5.0, "rows": -4.0}, "rows is below 0"),
         ({"n": 9.0, "w": torch.ones(4)}, "n is 9, and these sites can have 8 labels"),
         ({"x": 7.0}, "x is beyond 2 times the bound 3"),
         ({"n": 2.0, "w": torch.ones(4) * 1e30}, "w cannot be held squared"),
@@ -164,13 +165,17 @@ def test_the_same_attempts_are_replayed_after_a_restart() -> None:
     ],
 )
 def test_what_totals_cannot_be(total: dict[str, Any], why: str) -> None:
-    declarations = {"training": declared(FedAvg(bn="local"))}
+    declarations = {
+        "training": declared(FedAvg(bn="local")),
+        "people": declared(People(secure_sum=True, classes=False)),
+    }
     border = ResponseCheck(labels={"a": 4, "b": 4}, declared=declarations)
     weights = SiteWeights(border, last={"w": 2.0})
     sums = PlausibleSums(SecureSum(), weights, lambda event: None)
     bound = 3.0 if "x" in total else None
     owner = "training" if "n" in total else "people"
-    fault = sums.find_fault(total, ["a", "b"], owner, "upload", bound)
+    verb = "score" if owner == "people" else "upload"
+    fault = sums.find_fault(total, ["a", "b"], owner, verb, bound)
     assert fault is not None
     with pytest.raises(ValueError, match=why):
         raise ValueError(fault)

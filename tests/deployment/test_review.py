@@ -17,7 +17,6 @@ from fallow.deployment.site.rows import read_rows
 from fallow.deployment.site.terms import describe_rows
 from fallow.experiment.journal import Journal
 from fallow.strategies import AHFAL
-from fallow.transport.checks import ResponseCheck
 from tests.deployment.agreed import TABLE, table
 from tests.deployment.hosts import ASK, CLOSE, Leader, about, agreement, folder, order_picks
 from tests.deployment.remotes import federation
@@ -100,48 +99,8 @@ def test_a_site_that_missed_the_end_of_a_cycle_begins_the_next_one_like_the_othe
     torch.testing.assert_close(kept[0]["own/v"], kept[1]["own/v"], rtol=0, atol=0)
 
 
-# -- what people answer, in the coordinator's hands -----------------------------------------
-
 W = torch.ones(2).double()
 TOLD: Answer = {"rows": 9.0, "hits": 3.0, "class_rows": W, "class_hits": W}
-STANDING = {"labeled": 1, "held": 0, "pool": 8}
-
-
-@pytest.mark.parametrize(
-    ("verb", "args", "answer", "why"),
-    [
-        ("ask", {"allowed": 3}, {"asked": 4}, "asked is 4, and 3 questions are allowed"),
-        ("ask", {"allowed": 3}, {}, "asked is None, which is no whole number"),
-        (
-            "hello",
-            {},
-            {"rows": "nine", "test": 0, **STANDING},
-            "rows is 'nine', which is no whole",
-        ),
-        ("hello", {}, {"rows": 9, **STANDING}, "test is None, which is no whole number"),
-        (
-            "close",
-            {},
-            {"asked": 1, "answered": "1", "declined": 0, **STANDING},
-            "answered is '1'",
-        ),
-        ("close", {}, {"asked": 1, "answered": 1, "declined": 0}, "labeled is None"),
-        ("score", {}, {"rows": 9.0}, r"its reply has the fields \['rows'\]"),
-        ("score", {}, {**TOLD, "hits": "all"}, "hits is 'all', and only numbers"),
-    ],
-)
-def test_an_answer_that_would_end_the_program_for_ever_is_refused(
-    verb: str, args: Any, answer: Any, why: str
-) -> None:
-    request = about(verb, "0/query", **args)
-    with pytest.raises(ValueError, match=why):
-        ResponseCheck({"a": 9}).check("a", request, answer)
-
-
-def test_progress_in_words_is_refused() -> None:
-    assert ResponseCheck().check_progress("a", {"open": 1}) == {"open": 1}
-    with pytest.raises(ValueError, match="open is 'one', which is no whole number"):
-        ResponseCheck().check_progress("a", {"open": "one"})
 
 
 def test_a_score_of_another_number_of_classes_is_refused_by_the_others() -> None:

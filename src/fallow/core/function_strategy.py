@@ -8,8 +8,11 @@ from dataclasses import field, fields, make_dataclass
 from functools import cache
 from typing import Any
 
+from fallow.core import client
 from fallow.core.contract import Contract
+from fallow.core.values import LabelCount
 
+SELECTS = client.keep("number of selected examples", takes={"n": LabelCount()})
 SIGNATURE = (
     "a query strategy is a function of (view, n) that returns n positions in the pool"
 )
@@ -37,9 +40,9 @@ def strategy_class(function: Callable[..., Any]) -> type[Any]:
         settings.append((parameter.name, parameter.annotation, default))
     members = {
         "__doc__": function.__doc__,
-        "contract": Contract(title=name, keep={"select": "number of selected examples"}),
+        "contract": Contract(title=name),
         "query": _ask_for_selection,
-        "select": _call(function),
+        "select": SELECTS(_call(function)),
     }
     made = make_dataclass(name, settings, namespace=members, frozen=True)
     made.__module__ = function.__module__

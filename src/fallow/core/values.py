@@ -654,9 +654,10 @@ class LabelCount(Kind):
 @final
 @dataclass(frozen=True)
 class Text(Kind):
-    """A text, one of ``words`` if there are any."""
+    """A text, one of ``words`` if there are any; ``fix``: advice for another one."""
 
     words: tuple[str, ...] = ()
+    fix: str = ""
 
     def find_wrong_form(
         self, name: str, value: object, sizes: dict[str, int]
@@ -666,11 +667,11 @@ class Text(Kind):
         return find_unknown_type(name, value)
 
     def find_fault(self, name: str, value: object, known: Known) -> str | None:
-        if self.words and value not in self.words:
-            return (
-                f"{name} is {value!r:.40}; it is one of {', '.join(map(repr, self.words))}"
-            )
-        return None
+        if not self.words or value in self.words:
+            return None
+        advice = f": {self.fix}" if self.fix else ""
+        words = " or ".join(map(repr, self.words))
+        return f"{name} is {value!r:.40} and not {words}{advice}"
 
     def describe(self) -> str:
         return "a text"

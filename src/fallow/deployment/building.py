@@ -106,7 +106,11 @@ def build_study(agreement: Agreement) -> BuiltStudy:
         channels_last=recipe.channels_last,
         policy=names,
     )
-    people = People(recipe.privacy.secure_sum, schema.task == "classification")
+    people = People(
+        secure_sum=recipe.privacy.secure_sum,
+        classes=schema.task == "classification",
+        schema=schema.digest,
+    )
     _check_shown(agreement, methods["training"], "training", recipe.training)
     # other query strategies only disclose means of several rows
     if isinstance(methods["query"], Showing):
@@ -195,17 +199,19 @@ def with_secure_sums(recipe: Recipe, sites: int) -> Recipe:
 
 
 def _check_declared(agreement: Agreement, methods: Methods) -> None:
-    """Raise ValueError for a client function whose reply the coordinator could not check."""
+    """Raise ValueError for a client function whose arguments or reply could not be checked."""
     for method in methods_by_owner(methods).values():
         contract = method.contract
         functions = declared(method)
-        for name in (*contract.sum, *contract.each):
-            if name not in functions:
-                raise ValueError(
-                    f"{agreement.name}: {contract.title} does not declare the fields of {name!r}, "
-                    "and real sites send no others; declare it beside its body, such as "
-                    f"@client.sum({contract.verbs[name]!r}, returns={{...}})"
-                )
+        for operation, words in contract.asked.items():
+            for name, what in words.items():
+                if name not in functions:
+                    fields = "takes" if operation in ("keep", "relay") else "returns"
+                    raise ValueError(
+                        f"{agreement.name}: {contract.title} does not declare the fields of "
+                        f"{name!r}, and real sites take and send no others; declare it beside its "
+                        f"body, such as @client.{operation}({what!r}, {fields}={{...}})"
+                    )
 
 
 def _check_shown(agreement: Agreement, method: Method, setting: str, spec: Spec) -> None:

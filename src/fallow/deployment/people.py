@@ -17,12 +17,22 @@ from fallow.core.methods import Finishing
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer, State
+from fallow.core.values import LabelCount, Text, Whole
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.card import CardFacts, write_card
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.purchases import Allowance, ChosenRow
 from fallow.deployment.ledger.questions import LabelProgress, Reasons
 from fallow.deployment.people_scores import count_hits
+from fallow.deployment.people_values import (
+    Deadline,
+    EndedTasks,
+    Hits,
+    NewTasks,
+    Progress,
+    Registration,
+    SquaredErrors,
+)
 from fallow.experiment.audit import KEPT as OUTLOOK
 from fallow.experiment.encoding import add_encoder
 from fallow.experiment.finished import TrainedModel
@@ -81,11 +91,12 @@ class People:
     The client functions run at a site like those of an algorithm, with the site's `Office` as view.
     The number of requested and labeled examples is disclosed without noise, but not which examples,
     and no counts per class. With ``secure_sum``, scores are disclosed as aggregates only.
-    ``classes`` is false for regression.
+    ``classes`` is false for regression. ``schema`` is the schema hash that a site must report.
     """
 
     secure_sum: bool = False
     classes: bool = True
+    schema: str = ""
 
     contract: ClassVar[Contract] = Contract(
         title="People and scores",
@@ -95,7 +106,11 @@ class People:
     writes: ClassVar[frozenset[str]] = frozenset({"ask", "close"})
     """Client functions that are one transaction with their reply."""
 
-    @client.each("numbers of rows, labels and test rows, its version and a public key")
+    @client.each(
+        "numbers of rows, labels and test rows, its version and a public key",
+        returns=lambda self: Registration(self.schema),
+        takes={},
+    )
     def hello(self, at: Office) -> Answer:
         """Register the site with the data that the coordinator needs to start."""
         return {
@@ -107,7 +122,16 @@ class People:
             "seal": torch.tensor(list(at.seal), dtype=torch.uint8),
         }
 
-    @client.each("number of labeling tasks")
+    @client.each(
+        "number of labeling tasks",
+        returns=NewTasks(),
+        takes={
+            "step": Text(),
+            "cycle": Whole(low=-1),
+            "allowed": LabelCount(),
+            "deadline": Deadline(),
+        },
+    )
     def ask(
         self, at: Office, step: str, cycle: int, allowed: int, deadline: str | None = None
     ) -> Answer:
@@ -132,7 +156,9 @@ class People:
         return {"asked": asked}
 
     @client.each(
-        "numbers of labeling tasks, of answered and declined ones, of labels, and of remaining rows"
+        "numbers of labeling tasks, of answered and declined ones, of labels, and of remaining rows",
+        returns=EndedTasks(),
+        takes={"step": Text(), "cycle": Whole(low=-1)},
     )
     def close(self, at: Office, step: str, cycle: int) -> Answer:
         """Turn answers into labels and delete the states of the cycle, as in a simulation."""
@@ -154,9 +180,14 @@ class People:
         at.site.leave(at.ledger.purchases.find_excluded_rows())
         return {**asdict(closed), **_count_labels(at.site)}
 
-    @client.each(lambda self: SCORES[self.classes], when=lambda self: not self.secure_sum)
+    @client.each(
+        lambda self: SCORES[self.classes],
+        returns=lambda self: Hits() if self.classes else SquaredErrors(),
+        when=lambda self: not self.secure_sum,
+    )
     @client.sum(
         lambda self: f"aggregates of {SCORES[self.classes]}",
+        returns=lambda self: Hits() if self.classes else SquaredErrors(),
         when=lambda self: self.secure_sum,
     )
     def score(self, at: Office, retained: bool, **common: Tensor) -> Answer:
@@ -205,7 +236,9 @@ class People:
         return {"count": int(is_own)}
 
     @client.each(
-        "numbers of labeling tasks, and of answered, declined, open and conflicting ones"
+        "numbers of labeling tasks, and of answered, declined, open and conflicting ones",
+        returns=Progress(),
+        takes={},
     )
     def progress(self, at: Office) -> Answer:
         """Return the labeling progress of this run. Earlier runs are not included."""

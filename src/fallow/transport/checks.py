@@ -21,7 +21,7 @@ from fallow.core.messages import KEYS, Request, Step
 from fallow.core.methods import Methods, methods_by_owner
 from fallow.core.missing import Missing
 from fallow.core.refusal import Refusal
-from fallow.core.totals import are_finite, number_of
+from fallow.core.totals import are_finite
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId
 from fallow.core.values import (
@@ -43,35 +43,6 @@ LongestRows = Callable[[Mapping[SiteId, int], Sequence[SiteId]], float]
 labeled rows of some of them."""
 Received = Mapping[str, Any]
 """A reply before validation, with arbitrary content."""
-COUNTS = frozenset(
-    {
-        "asked",
-        "answered",
-        "conflicts",
-        "count",
-        "declined",
-        "held",
-        "hits",
-        "labeled",
-        "open",
-        "pool",
-        "rows",
-        "test",
-    }
-)
-"""Fields that count rows of a site. A scalar is nonnegative and at most the number of rows."""
-STANDING = ("labeled", "held", "pool")
-PEOPLE = {
-    "hello": ("rows", "test", *STANDING),
-    "ask": ("asked",),
-    "close": ("asked", "answered", "declined", *STANDING),
-}
-"""Integer fields in the replies of client functions for annotators."""
-HELLO = {"rows", "test", *STANDING, "schema", "fallow", "seal"}
-"""Fields of a registration."""
-DONE = ("answered", "declined", "open", "conflicts")
-"""States of labeling tasks, of which each task has at most one."""
-HITS = ("rows", "hits", "class_rows", "class_hits")
 # limits of a reply
 FIELDS = 1000
 STATISTICS = "stats"
@@ -136,12 +107,6 @@ class ResponseCheck:
         Largest size of a message before these are known.
     labels
         Largest possible number of labels of each site: initial labels and requested labels.
-    tests
-        Test rows of each site.
-    allowed
-        Labeling tasks of each site that are permitted in the open step.
-    schema
-        Schema hash that a site must report.
     declared
         Declarations of client functions, by owner and name.
     dims
@@ -164,9 +129,6 @@ class ResponseCheck:
     products: int = 0
     largest: int = LARGEST
     labels: dict[SiteId, int] = field(default_factory=dict)
-    tests: dict[SiteId, int] = field(default_factory=dict)
-    allowed: dict[SiteId, int] = field(default_factory=dict)
-    schema: str | None = None
     declared: Mapping[str, Mapping[str, Declaration]] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     noted: dict[SiteId, dict[str, float]] = field(default_factory=dict)
@@ -180,6 +142,11 @@ class ResponseCheck:
         if declaration is None or declaration.returns is None:
             return None
         return declaration
+
+    def note(self, name: str, numbers: Mapping[SiteId, int]) -> None:
+        """Store a number of each site for later checks."""
+        for site, number in numbers.items():
+            self.noted.setdefault(site, {})[name] = float(number)
 
     def find_fault(
         self,
@@ -242,12 +209,11 @@ class ResponseCheck:
     def check(self, site: SiteId, request: Request, answer: Received) -> Answer:
         """Return a valid reply. Raises ValueError, naming the field, for an invalid one."""
         step = request.steps[-1]
-        if step.kind in ("fit", "keep"):
-            counts = []
-            if step.kind == "keep":
-                counts = ["count"]
-            _check_names(answer, set(counts))
-            _check_whole(answer, counts)
+        if step.kind == "fit":
+            _check_names(answer, set())
+            return {}
+        if step.kind == "keep":
+            return self._check_kept(site, answer)
         declaration = self.find_declaration(request.owner, step.verb)
         if step.masked:
             checked = _check_masked(step, answer)
@@ -260,87 +226,43 @@ class ResponseCheck:
         if step.kind == "sum":
             for name, value in answer.items():
                 _check_addend(name, value, request.bound)
-        elif request.owner == "people" and step.kind == "each":
-            _check_people(step, answer)
         checked = check_plain(answer)
-        if step.kind == "keep":
-            # counts of tensors are not limited by the number of rows
-            self._check_counts(site, answer, least=FIELDS)
-        if request.owner == "people":
-            self._check_counts(site, answer)
-            self._check_of_people(site, step, answer)
-        elif declaration is not None and step.kind in ("sum", "each"):
-            why = self.find_fault(declaration, answer, [site])
-            if why is not None:
-                raise ValueError(why)
+        if declaration is not None:
+            self._check_declared(declaration, site, answer)
         return checked
+
+    def _check_kept(self, site: SiteId, answer: Received) -> Answer:
+        """Check the number of examples or tensors that a site keeps."""
+        _check_names(answer, {"count"})
+        count = answer["count"]
+        limit = max(self.rows.get(site, WHOLE), FIELDS)
+        if type(count) is not int:
+            raise Refusal(f"count is {count!r:.40}, which is no whole number")
+        if not 0 <= count <= limit:
+            raise Refusal(f"count is {count}, and the site has {limit} rows")
+        return dict(answer)
+
+    def check_progress(self, site: SiteId, answer: Received) -> Answer:
+        """Return a valid reply about labeling progress."""
+        checked = check_plain(answer)
+        declaration = self.find_declaration("people", "progress")
+        if declaration is not None:
+            self._check_declared(declaration, site, answer)
+        return checked
+
+    def _check_declared(
+        self, declaration: Declaration, site: SiteId, answer: Received
+    ) -> None:
+        """Raise ValueError for a reply that its declaration excludes."""
+        why = self.find_fault(declaration, answer, [site])
+        if why is not None:
+            raise ValueError(why)
 
     def find_common(self, requests: Mapping[SiteId, Request]) -> Declaration | None:
         """Return the declaration of the client function of an exchange."""
         for request in requests.values():
             return self.find_declaration(request.owner, request.steps[-1].verb)
         return None
-
-    def check_progress(self, site: SiteId, answer: Received) -> Answer:
-        """Return a valid reply about labeling progress."""
-        _check_whole(answer, tuple(answer))
-        checked = check_plain(answer)
-        self._check_counts(site, answer)
-        output = sum(int(answer.get(name, 0)) for name in DONE)
-        if output > int(answer.get("asked", output)):
-            raise ValueError(
-                f"{', '.join(DONE)} are {output} together, and asked is {answer['asked']}"
-            )
-        return checked
-
-    def _check_of_people(self, site: SiteId, step: Step, answer: Received) -> None:
-        """Raise ValueError for impossible counts of labels or test examples."""
-        if step.verb == "hello":
-            _check_hello(answer, self.schema)
-        elif step.verb == "close":
-            self._check_close(site, answer)
-        elif step.verb == "score":
-            rows = float(answer["rows"])
-            if rows not in (0.0, float(self.tests.get(site, rows))):
-                raise ValueError(
-                    f"rows is {rows:g}, and the site has {self.tests[site]} test rows"
-                )
-            if "hits" in answer:
-                _check_hits(answer)
-            else:
-                _check_squares(answer)
-
-    def _check_close(self, site: SiteId, answer: Received) -> None:
-        settled = answer["answered"] + answer["declined"]
-        most_asked = self.allowed.get(site, WHOLE)
-        if not settled <= answer["asked"] <= most_asked:
-            raise ValueError(
-                f"asked is {answer['asked']}, answered and declined are {settled} together, and "
-                f"{most_asked} questions were allowed"
-            )
-        labels = answer["labeled"] + answer["held"]
-        most = self.labels.get(site, WHOLE)
-        if labels > most:
-            raise ValueError(
-                f"labeled and held are {labels} together, and the site brought or was asked for "
-                f"{most} labels"
-            )
-        total = labels + answer["pool"]
-        rows = self.rows.get(site, WHOLE)
-        if total > rows:
-            raise ValueError(
-                f"labeled, held and pool are {total} together, and the site has {rows} rows"
-            )
-
-    def _check_counts(self, site: SiteId, answer: Received, least: int = 0) -> None:
-        """Raise Refusal for a count that is negative or above the number of rows of the site."""
-        most = max(self.rows.get(site, WHOLE), least)
-        for name in sorted(answer.keys() & COUNTS):
-            value = answer[name]
-            if isinstance(value, str | bool) or (isinstance(value, Tensor) and value.ndim):
-                continue  # another client function uses the name differently
-            if value is None or not 0 <= float(value) <= most:
-                raise Refusal(f"{name} is {value!r:.40}, and the site has {most} rows")
 
 
 def total_known(counts: Mapping[SiteId, int], sites: Sequence[SiteId]) -> float:
@@ -390,82 +312,6 @@ def _check_addend(name: str, value: object, bound: float | None = None) -> None:
     sizes = torch.as_tensor(value, dtype=torch.float64).abs()
     if bool((sizes > bound).any()):
         raise Refusal(f"{name} is beyond the bound {bound:g} of an addend")
-
-
-def _check_people(step: Step, answer: Received) -> None:
-    """Raise unless the reply has all fields that the program reads.
-
-    An accepted reply is permanent, so the run could not continue without these fields.
-    """
-    _check_whole(answer, PEOPLE.get(step.verb, ()))
-    allowed = step.args.get("allowed")
-    if isinstance(allowed, int) and answer["asked"] > allowed:
-        raise Refusal(f"asked is {answer['asked']}, and {allowed} questions are allowed")
-    if step.verb == "score":
-        names = set(HITS)
-        if "squares" in answer:
-            names = {"rows", "squares"}
-        _check_names(answer, names)
-        for name in names:
-            _check_addend(name, answer[name])
-
-
-def _check_hello(answer: Received, schema: str | None) -> None:
-    """Raise ValueError unless a registration has all required fields."""
-    if schema is None:
-        return
-    _check_names(answer, HELLO)
-    if answer["schema"] != schema:
-        raise ValueError(
-            f"schema is {answer['schema']!r:.40} and not {schema!r}: compare its study.toml with "
-            "the coordinator's"
-        )
-    if answer["rows"] < 1:
-        raise ValueError(f"rows is {answer['rows']}, and a site has 1 row or more")
-    known = sum(answer[name] for name in STANDING)
-    if known > answer["rows"]:
-        raise ValueError(
-            f"{', '.join(STANDING)} are {known} together, and rows is {answer['rows']}"
-        )
-
-
-def _check_hits(answer: Received) -> None:
-    """Raise ValueError unless hits do not exceed rows, in total and per class."""
-    pairs = {"hits": "rows", "class_hits": "class_rows"}
-    for few_of, many_of in pairs.items():
-        hits = torch.as_tensor(answer[few_of], dtype=torch.float64)
-        rows = torch.as_tensor(answer[many_of], dtype=torch.float64)
-        if hits.shape != rows.shape or not bool(((hits >= 0) & (hits <= rows)).all()):
-            raise ValueError(
-                f"{few_of} is {_describe_numbers(hits)}, and {many_of} is {_describe_numbers(rows)}"
-            )
-    for by_class, in_all in (("class_rows", "rows"), ("class_hits", "hits")):
-        together = float(torch.as_tensor(answer[by_class], dtype=torch.float64).sum())
-        most = float(answer[in_all])
-        if together > most:
-            raise ValueError(
-                f"{by_class} is {together:g} together, and {in_all} is {most:g}"
-            )
-
-
-def _check_squares(answer: Received) -> None:
-    """Raise ValueError unless a sum of squared errors is a nonnegative number."""
-    squares = number_of(answer["squares"])
-    if squares is None:
-        raise ValueError(f"squares is {answer['squares']!r:.40}, which is no single number")
-    if squares < 0:
-        raise ValueError(f"squares is {answer['squares']}, which is below 0")
-
-
-def _describe_numbers(value: Tensor) -> str:
-    """Return a few numbers in words."""
-    return f"{value.flatten()[:8].tolist()!s:.80}"
-
-
-def _check_whole(answer: Received, names: Sequence[str]) -> None:
-    for name in names:
-        if type(answer.get(name)) is not int:
-            raise Refusal(f"{name} is {answer.get(name)!r:.40}, which is no whole number")
 
 
 def _check_masked(step: Step, answer: Received) -> Answer:

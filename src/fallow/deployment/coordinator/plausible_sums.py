@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import final
 
 import torch
-from torch import Tensor
 
 from fallow.core.ask import Masking
 from fallow.core.events import Say
@@ -21,8 +20,6 @@ from fallow.deployment.coordinator.weights import SiteWeights
 
 ATTEMPTS = 3
 """Number of implausible aggregates before a run stops."""
-SCORES = {"hits": "rows", "class_hits": "class_rows"}
-"""Aggregates of test scores, with those that they do not exceed."""
 ROUNDED = 0.5
 """Rounding error of an aggregate of fixed-point numbers."""
 
@@ -94,19 +91,7 @@ class PlausibleSums:
                     return f"{name} is beyond {len(sites)} times the bound {bound:g}"
         declaration = self.weights.border.find_declaration(owner, verb)
         if declaration is None:
-            return _find_fault_in_scores(values)
+            return None
         border = self.weights.border
         why = border.find_fault(declaration, values, sites, room=ROUNDED)
         return why or self.weights.find_far_mean(values, declaration)
-
-
-def _find_fault_in_scores(total: Mapping[str, Tensor]) -> str | None:
-    """Explain why test scores of all sites are impossible, or return None."""
-    for name, value in sorted(total.items()):
-        if bool((value < -ROUNDED).any()):
-            return f"{name} is below 0"
-    for few, many in SCORES.items():
-        is_scored = few in total and many in total
-        if is_scored and bool((total[few] > total[many] + ROUNDED).any()):
-            return f"{few} is more than {many}"
-    return None

@@ -225,7 +225,6 @@ class Program:
             sites=len(self.agreement.sites),
             width=max(math.prod(schema.shape), parts.width),
             products=count_products(parts.methods, parts.width),
-            schema=schema.digest,
             declared=declared_by_owner(parts.methods),
             dims=parts.dims,
             is_noisy=self.agreement.recipe.privacy.epsilon is not None,

@@ -27,6 +27,7 @@ from fallow.deployment.coordinator.news import note_closed_without
 from fallow.deployment.coordinator.plausible_sums import PlausibleSums
 from fallow.deployment.coordinator.scores import score_counts, score_totals
 from fallow.deployment.coordinator.weights import SiteWeights
+from fallow.deployment.people_values import ALLOWED, TESTS
 from fallow.experiment.finished import ExampleSpec, FinishedQuery, TrainedPhase
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import is_shared
@@ -79,8 +80,11 @@ class RealSites:
     def __post_init__(self) -> None:
         border = self.weights.border
         border.rows |= find_rows(self.greeted["sites"])
-        for site, answer in self.greeted["sites"].items():
-            border.tests[site] = read_count(answer, "test")
+        tests = {
+            site: read_count(answer, "test")
+            for site, answer in self.greeted["sites"].items()
+        }
+        border.note(TESTS, tests)
         border.labels |= self.most_labels
 
     # -- what is known ----------------------------------------------------------------------
@@ -274,7 +278,7 @@ class RealSites:
             shown = shown.plus(Disclosure.of(self.greeted["revealed"]))
         allowed = self._find_limits(cycle, budget)
         limits = {site: n + allowed.get(site, 0) for site, n in self.most_labels.items()}
-        self.weights.border.allowed = {site: allowed.get(site, 0) for site in limits}
+        self.weights.border.note(ALLOWED, {site: allowed.get(site, 0) for site in limits})
         self.weights.border.labels |= limits
         self.weights.shared = None
         if self._is_shared_in(cycle):

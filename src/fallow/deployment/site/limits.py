@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import inspect
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from typing import final
 
@@ -46,10 +44,6 @@ ROUNDED = 1e-6
 PARTS = ("w", "stats")
 """Parts of a global model."""
 FITS = 6  # models that one instruction trains or sends
-DEADLINE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\+00:00")
-"""Format of a deadline."""
-YEARS = range(2000, 3000)
-"""Years of a deadline that every time zone can display."""
 
 
 @dataclass(frozen=True)
@@ -130,9 +124,8 @@ class SiteLimits:
         if request.owner == "people":
             return self._check_people(run, request, last, place, pool)
         notes = OrderNotes()
-        for step in request.steps:
-            if "n" in step.args and step.kind != "fit":
-                notes = self._check_asked(request.key, step.args["n"], place, pool)
+        for n in self._find_label_counts(request.owner, last):
+            notes = self._check_asked(request.key, n, place, pool)
         if place.kind == "best":
             self._check_whole(request.key, last.args)
         for step in request.steps:
@@ -343,6 +336,14 @@ class SiteLimits:
         if why is not None:
             raise Refusal(f"the order {request.key} to {step.verb}: {why}")
 
+    def _find_label_counts(self, owner: str, step: Step) -> list[int]:
+        """Return the numbers of labels in the arguments of a client function."""
+        declaration = declared(self._method(owner)).get(step.verb)
+        if declaration is None:
+            return []
+        values = [step.args[name] for name in declaration.label_counts if name in step.args]
+        return [value for value in values if isinstance(value, int)]
+
     def _find_fill(self, owner: str, function: str) -> str | None:
         """Return the argument with values for empty cells, or None."""
         declaration = declared(self._method(owner)).get(function)
@@ -390,8 +391,8 @@ class SiteLimits:
                     f"and not for {place.step!r} of cycle {place.cycle}"
                 )
         if place.kind == "ask":
-            _check_deadline(request.key, step.args.get("deadline"))
-            return self._check_asked(request.key, step.args["allowed"], place, pool)
+            for n in self._find_label_counts(request.owner, step):
+                return self._check_asked(request.key, n, place, pool)
         if place.kind == "score" and not is_for_keys:
             return self._check_score(run, request.key, step.args, place)
         if place.kind == "finish":
@@ -399,13 +400,9 @@ class SiteLimits:
         return OrderNotes()
 
     def _check_asked(
-        self, key: str, asked: object, place: OrderPlace, pool: int
+        self, key: str, asked: int, place: OrderPlace, pool: int
     ) -> OrderNotes:
         """Check that the number of requested labels is at most the agreed one."""
-        if type(asked) is not int or asked < 0:
-            raise Refusal(
-                f"the order {key} asks for {asked!r:.40} labels; it is a whole number, 0 or more"
-            )
         budget = self.budget
         most = budget.of(place)
         if most is not None and asked > most:
@@ -500,21 +497,6 @@ def _brings_common_model(step: Step) -> bool:
         and step.training_config is not None
         and step.training_config.start == "given"
     )
-
-
-def _check_deadline(key: str, deadline: object) -> None:
-    """Raise Refusal unless the deadline can be displayed in every time zone."""
-    if deadline is None:
-        return
-    try:
-        if not isinstance(deadline, str) or DEADLINE.fullmatch(deadline) is None:
-            raise ValueError
-        if datetime.fromisoformat(deadline).year not in YEARS:
-            raise ValueError
-    except ValueError as error:
-        raise Refusal(
-            f"the order {key} has the deadline {deadline!r:.60}, which is no time of day"
-        ) from error
 
 
 def _describe(training_config: TrainingConfig) -> str:

@@ -1,0 +1,277 @@
+"""Declared replies and arguments of the client functions for labeling tasks and test scores."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fallow.core.composites import Composite, Parts
+from fallow.core.types import Answer, Value
+from fallow.core.values import Count, Kind, Known, NonNegative, Text, Whole
+from fallow.privacy.sealed import HALF
+
+# notes about a site, for the checks of later replies
+ALLOWED = "allowed"
+"""Labeling tasks that are permitted in the open step."""
+TESTS = "tests"
+"""Registered test examples."""
+
+LABELS = ("labeled", "held", "pool")
+"""Fields with the examples of a site for training, for validation, and without a label."""
+SETTLED = ("answered", "declined")
+STATES = ("answered", "declined", "open", "conflicts")
+"""States of labeling tasks, of which each task has at most one."""
+DEADLINE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\+00:00")
+"""Format of a deadline."""
+YEARS = range(2000, 3000)
+"""Years of a deadline that every time zone can display."""
+
+
+def _whole(*names: str) -> dict[str, Kind]:
+    return {name: Whole() for name in names}
+
+
+def _add(parts: Parts, names: tuple[str, ...]) -> float:
+    return sum(float(parts[name]) for name in names)
+
+
+@final
+@dataclass(frozen=True)
+class Registration(Composite):
+    """Examples of a site, its version, and its key for peer messages.
+
+    schema: hash that a site must report; "" for any.
+    """
+
+    schema: str = ""
+
+    def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
+        known = (self.schema,) if self.schema else ()
+        return {
+            "rows": Whole(low=1),
+            "test": Whole(),
+            **_whole(*LABELS),
+            "schema": Text(known, "compare its study.toml with the coordinator's"),
+            "fallow": Text(),
+            "seal": Count(HALF),
+        }
+
+    def find_fault(self, parts: Parts, known: Known) -> str | None:
+        together = _add(parts, LABELS)
+        rows = float(parts["rows"])
+        if together > rows:
+            return f"{', '.join(LABELS)} are {together:g} together, and rows is {rows:g}"
+        return None
+
+    def note(self, parts: Parts) -> dict[str, float]:
+        return {TESTS: float(parts["test"])}
+
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
+        return {"more labels than rows": {**self.valid(sizes), "labeled": 2}}
+
+
+@final
+@dataclass(frozen=True)
+class NewTasks(Composite):
+    """Number of labeling tasks that a site created."""
+
+    def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
+        return _whole("asked")
+
+    def find_fault(self, parts: Parts, known: Known) -> str | None:
+        asked = float(parts["asked"])
+        allowed = known.noted.get(ALLOWED, known.rows)
+        if asked > allowed:
+            return f"asked is {asked:g}, and {allowed:g} questions are allowed"
+        return None
+
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
+        return {"more than there are rows": {"asked": 10**9}}
+
+
+@final
+@dataclass(frozen=True)
+class EndedTasks(Composite):
+    """Labeling tasks of a cycle that has ended, and the labels and other examples of the site."""
+
+    def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
+        return _whole("asked", *SETTLED, *LABELS)
+
+    def find_fault(self, parts: Parts, known: Known) -> str | None:
+        settled = _add(parts, SETTLED)
+        asked = float(parts["asked"])
+        allowed = known.noted.get(ALLOWED, known.rows)
+        if not settled <= asked <= allowed:
+            return (
+                f"asked is {asked:g}, answered and declined are {settled:g} together, and "
+                f"{allowed:g} questions were allowed"
+            )
+        labels = _add(parts, LABELS[:2])
+        if labels > known.labels:
+            return f"labeled and held are {labels:g} together, and {known.describe_limit('labels')}"
+        together = _add(parts, LABELS)
+        if together > known.rows:
+            return (
+                f"labeled, held and pool are {together:g} together, and "
+                f"{known.describe_limit('rows')}"
+            )
+        return None
+
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
+        honest = self.valid(sizes)
+        return {
+            "more answers than tasks": {**honest, "answered": 1},
+            "more tasks than rows": {**honest, "asked": 10**9},
+            "more labels than it was asked for": {
+                **honest,
+                "held": sizes.get("rows", 10**9),
+            },
+            "more rows than registered": {**honest, "pool": 10**9},
+        }
+
+
+@final
+@dataclass(frozen=True)
+class Progress(Composite):
+    """Labeling tasks of the open step by their state."""
+
+    def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
+        return _whole("asked", *STATES)
+
+    def find_fault(self, parts: Parts, known: Known) -> str | None:
+        together = _add(parts, STATES)
+        asked = float(parts["asked"])
+        if together > asked:
+            return f"{', '.join(STATES)} are {together:g} together, and asked is {asked:g}"
+        if asked > known.rows:
+            return f"asked is {asked:g}, and {known.describe_limit('rows')}"
+        return None
+
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
+        honest = self.valid(sizes)
+        return {
+            "more answers than tasks": {**honest, "open": 1},
+            "more tasks than rows": {**honest, "asked": 10**9},
+        }
+
+
+# -- test scores ----------------------------------------------------------------------------------
+
+
+def _find_other_tests(parts: Parts, known: Known) -> str | None:
+    """Explain why a site does not have so many test examples, or return None."""
+    rows = float(parts["rows"])
+    tests = known.noted.get(TESTS, rows)
+    if known.is_total or rows in (0.0, tests):
+        return None
+    return f"rows is {rows:g}, and the site has {tests:g} test rows"
+
+
+@final
+@dataclass(frozen=True)
+class Hits(Composite):
+    """Test examples and correct predictions, in total and by class; 0 over too few examples."""
+
+    def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
+        return {
+            "rows": Count(of="rows"),
+            "hits": Count(),
+            "class_rows": Count("classes"),
+            "class_hits": Count("classes"),
+        }
+
+    def find_fault(self, parts: Parts, known: Known) -> str | None:
+        why = _find_other_tests(parts, known)
+        if why is not None:
+            return why
+        for few, many in (("hits", "rows"), ("class_hits", "class_rows")):
+            if bool((parts[few] > parts[many] + known.room).any()):
+                return f"{few} is {_describe(parts[few])}, and {many} is {_describe(parts[many])}"
+        for by_class, in_all in (("class_rows", "rows"), ("class_hits", "hits")):
+            together = float(parts[by_class].sum())
+            limit = float(parts[in_all])
+            if together > limit + known.room * len(parts[by_class]):
+                return f"{by_class} is {together:g} together, and {in_all} is {limit:g}"
+        return None
+
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
+        honest = self.valid(sizes)
+        zeros = torch.as_tensor(honest["class_rows"])
+        return {
+            "more hits than rows": {**honest, "hits": 9.0},
+            "more hits than rows of a class": {**honest, "class_hits": zeros + 9},
+            "more rows by class than in all": {**honest, "class_rows": zeros + 9},
+        }
+
+
+@final
+@dataclass(frozen=True)
+class SquaredErrors(Composite):
+    """Number of test examples and the sum of squared errors; 0 over too few examples."""
+
+    def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
+        return {"rows": Count(of="rows"), "squares": NonNegative()}
+
+    def find_fault(self, parts: Parts, known: Known) -> str | None:
+        return _find_other_tests(parts, known)
+
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
+        return {}
+
+
+def _describe(values: Tensor) -> str:
+    """Return a few numbers in words."""
+    return f"{values.flatten()[:8].tolist()!s:.80}"
+
+
+# -- arguments ------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Deadline(Kind):
+    """A time of day in UTC, or None, that every time zone can display."""
+
+    def find_wrong_form(
+        self, name: str, value: object, sizes: dict[str, int]
+    ) -> str | None:
+        if value is None or _is_time(value):
+            return None
+        return f"{name} is {value!r:.60}, which is no time of day"
+
+    def find_fault(self, name: str, value: object, known: Known) -> str | None:
+        return None
+
+    def describe(self) -> str:
+        return "a time of day, or nothing"
+
+    def valid(self, sizes: Mapping[str, int]) -> Value:
+        return "2026-11-23T10:00:00+00:00"
+
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, object]:
+        return {
+            "a number": 3,
+            "a word": "soon",
+            "no day": "2026-02-30T10:00:00+00:00",
+            "long": "x" * 5000,
+            # no local time in some time zone, so that no page could show it there
+            "before all time zones": "0001-01-01T00:00:00+00:00",
+            "beyond all time zones": "9999-12-31T23:59:59+00:00",
+            "of another time zone": "2026-11-23T10:00:00-23:59",
+            "a sign that a terminal obeys": "2026-11-23\x1b10:00:00+00:00",
+        }
+
+
+def _is_time(value: object) -> bool:
+    if not isinstance(value, str) or DEADLINE.fullmatch(value) is None:
+        return False
+    try:
+        return datetime.fromisoformat(value).year in YEARS
+    except ValueError:
+        return False
