@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import fallow as fl
-from bench import device, leverage, linear_27, query_seconds, regression_run
+from bench import device, encoders, leverage, linear_27, query_seconds, regression_run
 from bench.__main__ import MODULES, entry, main, table, write
 from bench.calibration import calibration_error
 from bench.closed_form_widths import race
@@ -183,6 +183,11 @@ def test_the_closed_form_is_timed_for_each_number_of_features() -> None:
     assert theirs > 0
     assert len(ours) == 2
     assert min(ours) > 0
+
+
+@pytest.mark.parametrize("name", encoders.sides())
+def test_the_reference_of_an_encoder_makes_the_same_features(name: str) -> None:
+    assert encoders.race(name, rows=3).outputs_equal()
 
 
 @pytest.mark.soak
