@@ -4,6 +4,7 @@
     python scripts/few_labels.py write                                # puts the tables into the page
 
 NAME is the trainer, such as "closed form".  FOLDER is that of one study of a task of the benchmark.
+Scores of other tasks and trainers stay in the file.
 """
 
 from __future__ import annotations
@@ -79,6 +80,15 @@ def read_folder(trainer: str, folder: Path) -> list[dict[str, object]]:
                 }
             )
     return rows
+
+
+def replace_scores(scores: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
+    """Return both tables, without earlier scores of the tasks and trainers of ``new``."""
+    keys = ["task", "trainer"]
+    is_old = pd.MultiIndex.from_frame(scores[keys]).isin(
+        pd.MultiIndex.from_frame(new[keys])
+    )
+    return pd.concat([scores[~is_old], new], ignore_index=True)
 
 
 def needed(rows: pd.DataFrame, target: float) -> dict[int, float]:
@@ -189,6 +199,8 @@ def main() -> None:
         for trainer, folder in zip(args.studies[::2], args.studies[1::2], strict=True):
             rows += read_folder(trainer, Path(folder))
         frame = pd.DataFrame(rows).astype({"accuracy": "float32"})
+        if SCORES.exists():
+            frame = replace_scores(pd.read_parquet(SCORES, engine="pyarrow"), frame)
         frame.to_parquet(SCORES, engine="pyarrow", index=False)
         return
     page = PAGE.read_text(encoding="utf-8")
