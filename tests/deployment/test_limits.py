@@ -219,6 +219,15 @@ def test_an_order_writes_only_models_of_the_study_into_a_sites_memory(
     assert leader.ledger.store.load_states("north").keys() == before
 
 
+def test_a_model_is_stored_without_training_only_where_the_algorithm_does(
+    leader: Leader,
+) -> None:
+    steps = (fit("local", leader.first_model()), Step("sum", "upload", {}))
+    why = expect_refusal(leader, training(*steps))
+    assert "brings a model 'local' without training it" in why
+    assert leader.ledger.store.load_states("north") == {}
+
+
 def test_parts_of_models_that_no_model_has_are_refused(leader: Leader) -> None:
     state = {**leader.first_model(), "a/b": torch.zeros(3)}
     steps = (

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fallow.core.client import Declaration, Operation, declared, list_marked
+from fallow.core.fits import FitDeclaration
 from fallow.core.terms import explain_constructor
 
 Words = Mapping[str, str]
@@ -90,12 +91,8 @@ class Contract:
         Requires all sites in every round.
     settings : mapping
         Settings of the experiment configuration that a training algorithm provides as defaults.
-    at_server : sequence of str
-        Fields of the training state that are not sent to sites.
-    models : sequence of str
-        Names of models that it trains in addition to "local".
-    own_start : bool
-        The server side sends each site its own initial model.
+    fit : FitDeclaration
+        Models that sites train or store, and the parts of the training state.
     gradients_per_batch : int
         Number of gradients per batch; 1 for FedAvg.
     often : mapping
@@ -157,9 +154,7 @@ class Contract:
     no_batch_norm: str = ""
     everyone: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
-    at_server: Sequence[str] = ()
-    models: Sequence[str] = ()
-    own_start: bool = False
+    fit: FitDeclaration = FitDeclaration()
     gradients_per_batch: int = 1
     often: Mapping[str, int] = field(default_factory=dict)
     simulator_only: bool = False
@@ -172,12 +167,12 @@ class Contract:
     tags: tuple[Tag, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("needs", "at_server", "models", "waits"):
+        for name in ("needs", "waits"):
             value = getattr(self, name)
             if isinstance(value, str):  # a single name
                 value = [value]
             object.__setattr__(self, name, tuple(value))
-        known_models = (*PREDICTING, *self.models)
+        known_models = (*PREDICTING, *self.fit.models)
         for model in self.needs:
             if model not in known_models:
                 raise ValueError(

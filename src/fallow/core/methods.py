@@ -8,7 +8,6 @@ are for personalized algorithms:
 * `LocalTraining`: sites train with its step, if its server side sends training configurations.
 * `Predicting`: a site predicts by more than a forward pass of the deployed model.
 * `Finishing`: local work after the last round of a phase.
-* `Planning`: it trains with other training configurations than its ``training_config``.
 * `Choosing`: sites select whose models to average.
 * `Normalizing`: batch-norm statistics may stay at the sites.
 
@@ -33,6 +32,7 @@ from torch import Generator, Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.fits import FitDeclaration, join_declarations
 from fallow.core.local import LocalTraining
 from fallow.core.missing import Missing
 from fallow.core.training_config import TrainingConfig
@@ -102,15 +102,6 @@ class Finishing(Protocol):
     """
 
     def last(self, state: State, ask: Ask) -> None: ...
-
-
-@runtime_checkable
-class Planning(Protocol):
-    """An algorithm that sends other training configurations than its ``training_config``."""
-
-    def trains_by(self, training_config: TrainingConfig) -> bool:
-        """Return whether a site may train with this configuration; others are rejected."""
-        ...
 
 
 class Load(NamedTuple):
@@ -285,12 +276,18 @@ class Methods(TypedDict):
     """In a federation: labeling tasks for annotators, and scores."""
 
 
-def server_parts(methods: Methods) -> tuple[str, ...]:
-    """Return the fields of a state that stay on the server side."""
-    result = tuple(methods["training"].contract.at_server)
+def declared_state(methods: Methods) -> FitDeclaration:
+    """Return the declaration of the training state: of the training algorithm and the head."""
+    declaration = methods["training"].contract.fit
     if "head" in methods:
-        result += tuple(methods["head"].contract.at_server)
-    return result
+        return join_declarations(declaration, methods["head"].contract.fit)
+    return declaration
+
+
+def select_sent(methods: Methods, state: State) -> State:
+    """Return the parts of a state that sites receive."""
+    sent = declared_state(methods).sent
+    return {name: part for name, part in state.items() if name in sent}
 
 
 def methods_by_owner(methods: Methods) -> dict[str, Method]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
 from fallow.core.events import Say, stay_silent
-from fallow.core.methods import Finishing, Memo, methods_by_owner, server_parts
+from fallow.core.methods import Finishing, Memo, methods_by_owner, select_sent
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
 from fallow.encoders.base import EMPTY_CELLS
@@ -336,8 +336,7 @@ class Run:
         turn = cycle * self.recipe.queries_per_cycle + part
         ask = self._ask(step, "query", turn, shown)
         if part == 0:
-            server_only = server_parts(self.world.methods)
-            sent = {name: value for name, value in state.items() if name not in server_only}
+            sent = select_sent(self.world.methods, state)
             ask.fit(None, "global", None, **sent)
             training_config = local_training_config(self.recipe, strategy)
             if training_config is not None:

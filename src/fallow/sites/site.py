@@ -15,7 +15,7 @@ from torch import Tensor
 from fallow.core.banks import Layout
 from fallow.core.local import NONE, LocalTraining, TrainState
 from fallow.core.messages import Request, Step
-from fallow.core.methods import Method, Methods, methods_by_owner
+from fallow.core.methods import Method, Methods, declared_state, methods_by_owner
 from fallow.core.missing import filled
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import stream
@@ -421,6 +421,12 @@ class LocalSite:
         A "fit" without one (None) delivers a model. The site stores it as the training algorithm
         deploys it; an additional model of the training algorithm is stored unchanged.
         """
+        why = declared_state(self.parts.methods).find_wrong_part(step.args)
+        if why is not None:
+            raise Refusal(
+                f"the training of {request.owner!r:.80} {why}; declare what it sends in "
+                "contract: fit=FitDeclaration(sent=...)"
+            )
         if step.training_config is None:
             model = _tensors(step)
             is_beside = request.owner == "training" and not is_main(step, request)

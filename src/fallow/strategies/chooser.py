@@ -346,7 +346,7 @@ def why_no_arm(arm: Query) -> str:
     contract = arm.contract
     if any(verb in OWN for verb in contract.verbs):
         return "its site functions have names that the chooser uses"
-    if isinstance(arm, LocalTraining) or contract.models or contract.relay:
+    if isinstance(arm, LocalTraining) or contract.fit.models or contract.relay:
         return "it trains models of its own, or sends something from site to site"
     if contract.local_source != "last_round":
         return "it wants local models that are trained anew"

@@ -12,6 +12,7 @@ from torch.nn.functional import kl_div
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.fits import Fit, FitDeclaration
 from fallow.core.local import Batch, Learner, TrainState, weighted_mean
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
@@ -107,7 +108,7 @@ class IFAL:
         year=2025,
         authors="Zong, Chen-Chen and Jin, Tong and Huang, Sheng-Jun",
         needs=("local", "global"),
-        models=("kd",),
+        fit=FitDeclaration({"kd": Fit()}),
         draws=True,
         not_solved="it trains a teacher by steps beside the common model, and a model that "
         "is solved for has no such steps",
@@ -125,9 +126,6 @@ class IFAL:
         return TrainingConfig(
             stages, self.batch, optimizer, start="scratch", patience=self.patience
         )
-
-    def trains_by(self, training_config: TrainingConfig) -> bool:
-        return training_config == self.training_config
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         to = orders(budget)

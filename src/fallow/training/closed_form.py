@@ -22,6 +22,7 @@ from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.composites import Losses, PoolProducts, Products
 from fallow.core.contract import Contract
+from fallow.core.fits import STORED, FitDeclaration
 from fallow.core.refusal import Refusal
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
@@ -247,7 +248,9 @@ class ClosedForm:
         local_dp=False,
         delta_field="delta",
         settings=SETTINGS,
-        at_server=(*AT_SERVER, "unlabeled", "unlabeled_gain"),
+        fit=FitDeclaration(
+            {"local": STORED}, server=(*AT_SERVER, "unlabeled", "unlabeled_gain")
+        ),
         closes_show=CLOSES_SHOW,
         tags=("least-squares",),
     )

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.fits import FitDeclaration
 from fallow.core.local import Batch, Learner, TrainState, weighted_mean
 from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
@@ -73,6 +74,7 @@ class Evidential(StepTraining):
         year=2024,
         authors="Chen, Jiayi and Ma, Benteng and Cui, Hengfei and Xia, Yong",
         regression=False,
+        fit=FitDeclaration(kept=("bn",)),
     )
 
     def round(self, state: State, ask: Ask) -> State:

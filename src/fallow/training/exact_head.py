@@ -21,6 +21,7 @@ from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.composites import Products
 from fallow.core.contract import Contract
+from fallow.core.fits import STORED, FitDeclaration
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, State
 from fallow.core.values import Count, NonNegative, Real
@@ -82,12 +83,11 @@ class ExactHead:
 
     contract: ClassVar[Contract] = Contract(
         title="Exact head",
-        models=("body",),
         missing=MISSING,
         regression=True,
         local_dp=False,
         closes_show=CLOSES_SHOW,
-        at_server=AT_SERVER,
+        fit=FitDeclaration({"body": STORED}, server=AT_SERVER),
     )
 
     # -- server side ------------------------------------------------------------------------

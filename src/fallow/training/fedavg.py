@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, final
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.fits import FitDeclaration
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
@@ -58,6 +59,7 @@ class FedAvg(StepTraining):
         year=2017,
         authors="McMahan, H. Brendan and Moore, Eider and "
         "Ramage, Daniel and Hampson, Seth and Agüera y Arcas, Blaise",
+        fit=FitDeclaration(kept=("bn",)),
     )
 
     def round(self, state: State, ask: Ask) -> State:

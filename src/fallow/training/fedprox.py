@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.fits import FitDeclaration
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
@@ -67,6 +68,7 @@ class FedProx(StepTraining):
         year=2020,
         authors="Li, Tian and Sahu, Anit Kumar and Zaheer, Manzil and "
         "Sanjabi, Maziar and Talwalkar, Ameet and Smith, Virginia",
+        fit=FitDeclaration(kept=("bn",)),
     )
 
     def check(self) -> None:

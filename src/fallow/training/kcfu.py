@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.fits import Fit, FitDeclaration
 from fallow.core.local import Batch, Learner, TrainState, weighted_mean
 from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
@@ -76,13 +77,18 @@ class KCFU(StepTraining):
         authors="Cao, Yu-Tong and Shi, Ye and "
         "Yu, Baosheng and Wang, Jingya and Tao, Dacheng",
         regression=False,
+        fit=FitDeclaration(
+            {"local": Fit(by=lambda training, _: (training.mixed_config,))}, kept=("bn",)
+        ),
     )
 
-    def trains_by(self, training_config: TrainingConfig) -> bool:
-        return training_config == replace(self.training_config, mix=SHARES)
+    @property
+    def mixed_config(self) -> TrainingConfig:
+        """Return the training configuration with mixup of unlabeled examples."""
+        return replace(self.training_config, mix=SHARES)
 
     def round(self, state: State, ask: Ask) -> State:
-        ask.fit(replace(self.training_config, mix=SHARES), "local", None, **state)
+        ask.fit(self.mixed_config, "local", None, **state)
         return average(ask.sum("upload"), state)
 
     @uploads

@@ -14,6 +14,7 @@ from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.complete import each_of_all, sum_of_all
 from fallow.core.contract import Contract
+from fallow.core.fits import MODEL, STORED, FitDeclaration
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
@@ -109,6 +110,10 @@ class MaskedSolve:
         classes=False,
         linear=True,
         tags=("least-squares",),
+        fit=FitDeclaration(
+            {"local": STORED},
+            sent={**MODEL, "mean": Real("inputs"), "unit": Real("columns")},
+        ),
     )
 
     def __post_init__(self) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.fits import FitDeclaration
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
@@ -109,7 +110,7 @@ class Robust(StepTraining):
         year=2018,
         authors="Yin, Dong and Chen, Yudong and Ramchandran, Kannan and Bartlett, Peter",
         secure_sum=False,
-        at_server=("refused",),
+        fit=FitDeclaration(kept=("bn",), server=("refused",)),
     )
 
     def check(self) -> None:

@@ -17,6 +17,7 @@ from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
+from fallow.core.fits import STORED, FitDeclaration
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
@@ -107,6 +108,7 @@ class ServerSolve:
         classes=False,
         linear=True,
         tags=("least-squares",),
+        fit=FitDeclaration({"local": STORED}),
     )
 
     def __post_init__(self) -> None:

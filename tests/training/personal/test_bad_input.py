@@ -292,7 +292,7 @@ def test_nothing_that_the_server_remembers_is_handed_to_sites_before_a_query(
     Run(world, journal, folder=tmp_path).go()
     state = load_tree(tmp_path / "checkpoints" / "cycle-1.safetensors", tmp_path)["state"]
     contract: Contract = world.methods["training"].contract
-    assert state.keys() - set(contract.at_server) <= {"w", "stats", "body"}
+    assert state.keys() - set(contract.fit.server) <= {"w", "stats", "body"}
 
 
 @pytest.mark.parametrize(("share", "taken"), [(0.5, 2), (0.7, 3)])

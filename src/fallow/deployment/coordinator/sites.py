@@ -15,7 +15,7 @@ from fallow.core.ask import Ask, Carrier
 from fallow.core.banks import Layout
 from fallow.core.complete import each_of_all
 from fallow.core.disclosure import Disclosure
-from fallow.core.methods import Methods, server_parts
+from fallow.core.methods import Methods, select_sent
 from fallow.core.missing import Missing
 from fallow.core.refusal import Halted
 from fallow.core.types import Answer, SiteId, State, Tree
@@ -386,7 +386,7 @@ class RealSites:
             masking = self.masking
             ask = self._ask(key, cycle, shown, r, masking)
             args: Tree = {"retained": retained}
-            args |= self._select_sent(state)
+            args |= select_sent(self.methods, state)
             unit: float | None = None
             if not self.classes:
                 unit = self.variance or 1.0
@@ -400,7 +400,7 @@ class RealSites:
         """Distribute the global model, or return None if sites use personalized models."""
         shown = Disclosure()
         ask = self._ask("model/finish", self.recipe.cycles, shown)
-        n_own = ask.keep("finish", None, **self._select_sent(state))
+        n_own = ask.keep("finish", None, **select_sent(self.methods, state))
         with journal.transaction():
             journal.note(FINISH, json.dumps(shown.rows()))
         if n_own:  # at least one site uses a personalized model
@@ -411,15 +411,6 @@ class RealSites:
     def at_the_end(self) -> Disclosure:
         """Return the disclosures of the final distribution of the model."""
         return Disclosure.of(json.loads(self.journal.read_note(FINISH) or "[]"))
-
-    def _select_sent(self, state: State) -> State:
-        """Return the part of the training state that is sent to sites."""
-        server_only = server_parts(self.methods)
-        sent: State = {}
-        for name, part in state.items():
-            if name not in server_only:
-                sent[name] = part
-        return sent
 
     def own_models(self, state: State) -> dict[SiteId, State]:
         """Return None: personalized models stay at the sites."""

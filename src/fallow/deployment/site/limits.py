@@ -17,13 +17,13 @@ from torch import Tensor
 
 from fallow.core.client import declared, find_wrong_argument
 from fallow.core.contract import Contract
+from fallow.core.fits import LOCAL
 from fallow.core.messages import KEYS, Request, Step
 from fallow.core.methods import (
     Finishing,
     Method,
-    Planning,
+    declared_state,
     methods_by_owner,
-    server_parts,
     site_function,
 )
 from fallow.core.refusal import Refusal
@@ -278,21 +278,26 @@ class SiteLimits:
                     f"the order {request.key} is to train {step.verb!r} by a training "
                     f"configuration that is not the agreed one ({_describe(step.training_config)})"
                 )
-            strange = self._find_strange(step.args)
-            if strange is not None:
+            if step.training_config is None and not self._is_stored(
+                request.owner, step, place
+            ):
                 raise Refusal(
-                    f"the order {request.key} brings {strange!r:.80} with a model, which is no "
-                    "name of a part of one"
+                    f"the order {request.key} brings a model {step.verb!r} without training it, "
+                    "which the agreed algorithm does not do"
                 )
+            why = declared_state(self.made.methods).find_wrong_part(step.args)
+            if why is not None:
+                raise Refusal(f"the order {request.key} {why}")
 
     def _models(self, request: Request, place: OrderPlace) -> tuple[str, ...]:
         """Return the names under which instructions store models at a site."""
         if place.kind in ("round", "last"):
-            return ("local", *self._contract("training").models)
+            models = self._contract("training").fit.models
+            return tuple(dict.fromkeys([LOCAL, *models]))
         if place.kind == "head":
-            return tuple(self._contract("head").models)
+            return tuple(self._contract("head").fit.models)
         if place.kind == "query":
-            own = tuple(self._contract("query").models)
+            own = tuple(self._contract("query").fit.models)
             if place.part:
                 return own
             return ("global", "local", *own)
@@ -306,18 +311,14 @@ class SiteLimits:
         if owner == "query" and step.verb in ("local", "global"):
             wanted = local_training_config(self.agreement.recipe, method)
             return step.verb == "local" and training_config == wanted and place.part == 0
-        if isinstance(method, Planning):
-            return method.trains_by(training_config)
-        agreed = self.made.methods["training"].training_config
-        return owner == "training" and training_config == agreed
+        return method.contract.fit.allows(method, step.verb, training_config)
 
-    def _find_strange(self, args: Iterable[str]) -> str | None:
-        """Return the first name that the training algorithm does not send, or None."""
-        stays = server_parts(self.made.methods)
-        for name in args:
-            if not name.isidentifier() or name in stays:
-                return name
-        return None
+    def _is_stored(self, owner: str, step: Step, place: OrderPlace) -> bool:
+        """Return whether an instruction may bring a model that is not trained."""
+        if step.verb == "global" and place.kind == "query":
+            return True
+        method = self._method(owner)
+        return method.contract.fit.allows(method, step.verb, None)
 
     # -- arguments of client functions -------------------------------------------------------
 
@@ -433,9 +434,10 @@ class SiteLimits:
                 f"the order {key} says retained={args.get('retained')!r:.40}, and by the agreement "
                 f"it is {is_retained}"
             )
-        strange = self._find_strange(args)
-        if strange is not None:
-            raise Refusal(f"the order {key} brings {strange!r:.80} to be scored")
+        sent = declared_state(self.made.methods).sent
+        strange = sorted(args.keys() - {"retained"} - sent.keys())
+        if strange:
+            raise Refusal(f"the order {key} brings {strange[0]!r:.80} to be scored")
         parts = self._check_whole(key, args)
         if not parts:
             raise Refusal(f"the order {key} brings no model to score")

@@ -10,6 +10,7 @@ import torch
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.fits import FitDeclaration
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
@@ -68,6 +69,7 @@ class APFL(StepTraining):
         year=2020,
         authors="Deng, Yuyang and Kamani, Mohammad Mahdi and Mahdavi, Mehrdad",
         gradients_per_batch=2,
+        fit=FitDeclaration(kept=("v", "alpha")),
     )
 
     def check(self) -> None:

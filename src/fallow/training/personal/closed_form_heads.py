@@ -18,6 +18,7 @@ from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.composites import Products
 from fallow.core.contract import Contract
+from fallow.core.fits import STORED, FitDeclaration
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
@@ -124,7 +125,7 @@ class ClosedFormHeads:
         linear=True,
         local_dp=False,
         settings=SETTINGS,
-        at_server=AT_SERVER,
+        fit=FitDeclaration({"local": STORED}, server=AT_SERVER),
         closes_show=CLOSES_SHOW,
         tags=("least-squares",),
     )

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.fits import FitDeclaration
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
@@ -62,6 +63,7 @@ class Ditto(StepTraining):
         year=2021,
         authors="Li, Tian and Hu, Shengyuan and Beirami, Ahmad and Smith, Virginia",
         gradients_per_batch=2,
+        fit=FitDeclaration(kept=("v",)),
     )
 
     def check(self) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.fits import Fit, FitDeclaration
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.methods import Load
 from fallow.core.step_training import StepTraining
@@ -183,7 +184,9 @@ class DPFL(StepTraining):
         authors="Kharrat, Salma and Canini, Marco and Horváth, Samuel",
         secure_sum=False,  # a site evaluates the model of every peer
         everyone=True,
-        at_server=STATE,
+        fit=FitDeclaration(
+            {"local": Fit(by=lambda training, _: training.configs)}, server=STATE
+        ),
         options=("fresh_first",),
         site_lists=("alone",),
         missing="stops: the graph is over all sites",
@@ -245,7 +248,7 @@ class DPFL(StepTraining):
         if state["stats"].numel():
             raise ValueError(f"DPFL takes no batch norm: {self.contract.no_batch_norm}")
         state = model(state)
-        first = replace(self.training_config, stages=(TrainingStage(self.first_epochs),))
+        first, _ = self.configs
         ask.fit(first, "local", None, **state)
         reach = server_half.reachable(ask, self.reach, self.alone)
         state |= {"reach": reach, "omega": reach, "graph": reach}
@@ -262,7 +265,8 @@ class DPFL(StepTraining):
         """Continue in the next cycle from the last averages: one round, then new candidates."""
         if self.graph not in SEARCHED:
             return {**state, "begin": torch.tensor(0)}
-        ask.fit(replace(self.training_config, start="average"), "local")
+        _, from_average = self.configs
+        ask.fit(from_average, "local")
         return {**state, **self.candidates(state["reach"], ask), "begin": torch.tensor(1)}
 
     def candidates(self, reach: Tensor, ask: Ask) -> State:
@@ -278,7 +282,8 @@ class DPFL(StepTraining):
 
     def main(self, state: State, ask: Ask, t: int) -> State:
         """Run round ``t`` of the main loop (from line 5): training, then new averages."""
-        ask.fit(replace(self.training_config, start="average"), "local")
+        _, from_average = self.configs
+        ask.fit(from_average, "local")
         reach = state["reach"]
         if self.graph == "resampled":
             room = self.limits(ask).room
@@ -321,9 +326,11 @@ class DPFL(StepTraining):
         ask.keep("average", to=to)
         return {"graph": graph}
 
-    def trains_by(self, training_config: TrainingConfig) -> bool:
+    @property
+    def configs(self) -> tuple[TrainingConfig, TrainingConfig]:
+        """Return the training configurations of preprocessing, and of the main loop."""
         first = replace(self.training_config, stages=(TrainingStage(self.first_epochs),))
-        return training_config in (first, replace(self.training_config, start="average"))
+        return first, replace(self.training_config, start="average")
 
     @property
     def first_epochs(self) -> int:

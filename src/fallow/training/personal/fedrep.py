@@ -11,6 +11,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.fits import MODEL, Fit, FitDeclaration
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
@@ -67,7 +68,12 @@ class FedRep(StepTraining):
         year=2021,
         authors="Collins, Liam and Hassani, Hamed and "
         "Mokhtari, Aryan and Shakkottai, Sanjay",
-        at_server=("begun",),
+        fit=FitDeclaration(
+            {"local": Fit(by=lambda training, _: (training.local_training_config,))},
+            sent={**MODEL, "body": Model("body")},
+            kept=("w",),
+            server=("begun",),
+        ),
     )
 
     def check(self) -> None:
@@ -101,9 +107,6 @@ class FedRep(StepTraining):
         return replace(self.training_config, stages=parts, start="receive")
 
     # -- server side ------------------------------------------------------------------------
-
-    def trains_by(self, training_config: TrainingConfig) -> bool:
-        return training_config == self.local_training_config
 
     def round(self, state: State, ask: Ask) -> State:
         old_sites = decode_sites(state.get("begun"))

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 from torch import Tensor
 
 from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.fits import Fit, FitDeclaration
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
@@ -27,6 +28,19 @@ tells_choice = client.keep(
     "number of sites that chose a model by their validation rows", takes={}
 )
 """Declaration of a client function that returns the result of `best`."""
+
+
+def _tune_by(training: Any, requested: TrainingConfig) -> tuple[TrainingConfig, ...]:
+    return tuning_configs(training.training_config)
+
+
+def _train_or_tune_by(
+    training: Any, requested: TrainingConfig
+) -> tuple[TrainingConfig, ...]:
+    config: TrainingConfig = training.training_config
+    if not training.tune_prox:
+        return (config,)
+    return (config, *tuning_configs(config))
 
 
 @explain_constructor
@@ -60,13 +74,8 @@ class FedAvgFT(StepTraining):
         year=2017,
         authors="McMahan, H. Brendan and Moore, Eider and "
         "Ramage, Daniel and Hampson, Seth and Agüera y Arcas, Blaise",
-        models=("tuned",),
+        fit=FitDeclaration({"tuned": Fit(by=_tune_by)}),
     )
-
-    def trains_by(self, training_config: TrainingConfig) -> bool:
-        return training_config == self.training_config or training_config in tuning_configs(
-            self.training_config
-        )
 
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(self.training_config, "local", None, **state)
@@ -140,17 +149,12 @@ class FedProxFT(StepTraining):
         year=2020,
         authors="Li, Tian and Sahu, Anit Kumar and Zaheer, Manzil and "
         "Sanjabi, Maziar and Talwalkar, Ameet and Smith, Virginia",
-        models=("tuned",),
+        fit=FitDeclaration({"local": Fit(by=_train_or_tune_by), "tuned": Fit(by=_tune_by)}),
     )
 
     def check(self) -> None:
         if not self.mu >= 0:
             raise ValueError(f"FedProxFT's mu is {self.mu}; it must be 0 or more")
-
-    def trains_by(self, training_config: TrainingConfig) -> bool:
-        return training_config == self.training_config or training_config in tuning_configs(
-            self.training_config
-        )
 
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(self.training_config, "local", None, **state)

@@ -8,6 +8,7 @@ from typing import ClassVar, final
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.fits import Fit, FitDeclaration
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
@@ -38,14 +39,17 @@ class Local(StepTraining):
         paper="",
         year=0,
         missing="goes on: no site needs another one",
-        at_server=("begun",),
+        fit=FitDeclaration(
+            {"local": Fit(by=lambda training, _: training.configs)},
+            kept=("w",),
+            server=("begun",),
+        ),
     )
 
-    def trains_by(self, training_config: TrainingConfig) -> bool:
-        return training_config in (
-            self.training_config,
-            replace(self.training_config, start="own/w"),
-        )
+    @property
+    def configs(self) -> tuple[TrainingConfig, TrainingConfig]:
+        """Return the training configurations of a round: from the first, or the last model."""
+        return self.training_config, replace(self.training_config, start="own/w")
 
     def round(self, state: State, ask: Ask) -> State:
         old_sites = decode_sites(state.get("begun"))
@@ -57,8 +61,8 @@ class Local(StepTraining):
             else:
                 new.append(site)
 
-        ask.fit(self.training_config, "local", {site: {**model(state)} for site in new})
-        goes_on = replace(self.training_config, start="own/w")
+        first, goes_on = self.configs
+        ask.fit(first, "local", {site: {**model(state)} for site in new})
         ask.fit(goes_on, "local", {site: {} for site in old})
         return {**state, "begun": encode_sites(old_sites | set(ask.cohort))}
 

@@ -13,6 +13,7 @@ import torch
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.fits import STORED, Fit, FitDeclaration
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
@@ -76,8 +77,16 @@ class PerFedAvg(StepTraining):
         "Meta-Learning Approach",
         year=2020,
         authors="Fallah, Alireza and Mokhtari, Aryan and Ozdaglar, Asuman",
-        at_server=("holders",),
-        models=("common", "adapted"),
+        fit=FitDeclaration(
+            {
+                "local": Fit(by=lambda training, _: training.pair_configs),
+                "common": STORED,
+                "adapted": Fit(
+                    by=lambda training, requested: training.adapts_by(requested)
+                ),
+            },
+            server=("holders",),
+        ),
     )
 
     def check(self) -> None:
@@ -94,13 +103,11 @@ class PerFedAvg(StepTraining):
     def round(self, state: State, ask: Ask) -> State:
         cohort = encode_sites(ask.cohort)
         is_there = ask.round > 0 and torch.equal(state.get("holders", cohort[:0]), cohort)
-        pairs = replace(
-            self.training_config, batch_size=2 * self.training_config.examples_per_step
-        )
+        from_sent, from_stored = self.pair_configs
         if is_there:
-            ask.fit(replace(pairs, start="common"), "local")
+            ask.fit(from_stored, "local")
         else:
-            ask.fit(pairs, "local", None, **model(state))
+            ask.fit(from_sent, "local", None, **model(state))
         total = ask.sum("upload")
         state = average(total, state)
         if self.eval_adapt == "after_local":
@@ -124,16 +131,18 @@ class PerFedAvg(StepTraining):
             start="common",
         )
 
-    def trains_by(self, training_config: TrainingConfig) -> bool:
-        pairs = replace(
-            self.training_config, batch_size=2 * self.training_config.examples_per_step
-        )
-        if training_config in (pairs, replace(pairs, start="common")):
-            return True
-        adapts = self.adaptation(
-            training_config.examples_per_step
-        )  # one step on all examples
-        return self.eval_adapt != "after_local" and training_config == adapts
+    @property
+    def pair_configs(self) -> tuple[TrainingConfig, TrainingConfig]:
+        """Return the training configurations of a round: from the received and the stored model."""
+        size = 2 * self.training_config.examples_per_step
+        pairs = replace(self.training_config, batch_size=size)
+        return pairs, replace(pairs, start="common")
+
+    def adapts_by(self, requested: TrainingConfig) -> tuple[TrainingConfig, ...]:
+        """Return the training configurations of the adaptation, on at most as many examples."""
+        if self.eval_adapt == "after_local":
+            return ()
+        return (self.adaptation(requested.examples_per_step),)
 
     # -- client side --------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.banks import Bank
 from fallow.core.contract import Contract
+from fallow.core.fits import STORED, Fit, FitDeclaration
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.messages import To
 from fallow.core.step_training import StepTraining
@@ -83,9 +84,10 @@ class PFedGraph(StepTraining):
         year=2023,
         authors="Ye, Rui and Ni, Zhenyang and Wu, Fangzhao and Chen, Siheng and Wang, Yanfeng",
         secure_sum=False,
-        models=("mixture",),
-        own_start=True,
-        at_server=("sites", "models", "statistics", "rows", "weights", "refused"),
+        fit=FitDeclaration(
+            {"local": Fit(by=lambda training, _: training.configs), "mixture": STORED},
+            server=("sites", "models", "statistics", "rows", "weights", "refused"),
+        ),
     )
 
     def check(self) -> None:
@@ -98,11 +100,10 @@ class PFedGraph(StepTraining):
 
     # -- server side ------------------------------------------------------------------------
 
-    def trains_by(self, training_config: TrainingConfig) -> bool:
-        return training_config in (
-            self.training_config,
-            replace(self.training_config, start="mixture"),
-        )
+    @property
+    def configs(self) -> tuple[TrainingConfig, TrainingConfig]:
+        """Return the training configurations of a round: from the received model, or a mixture."""
+        return self.training_config, replace(self.training_config, start="mixture")
 
     def round(self, state: State, ask: Ask) -> State:
         self.order(state, ask)
@@ -149,7 +150,8 @@ class PFedGraph(StepTraining):
             for site in ask.cohort
         }
         ask.fit(None, "mixture", begin)
-        ask.fit(replace(self.training_config, start="mixture"), "local", beside)
+        _, from_mixture = self.configs
+        ask.fit(from_mixture, "local", beside)
 
     # -- client side --------------------------------------------------------------------------
 

@@ -1,0 +1,135 @@
+"""Local training: every algorithm trains, sends and keeps what it declares, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fallow import training
+from fallow.core.build import names
+from fallow.core.fits import LOCAL
+from fallow.core.messages import Request, Step
+from fallow.core.methods import declared_state
+from fallow.core.training_config import TrainingConfig
+from fallow.data import Dataset
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import World, world_of
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.sites.site import LocalSite
+from fallow.storage.files import load_tree
+from fallow.training import personal
+from tests.training.personal.test_bad_input import RECIPE, odd
+
+ALGORITHMS = {**names(training), **names(personal)}
+SENT = {"training", "head"}
+"""Owners whose requests an algorithm makes; the models of a query are sent by the run."""
+
+
+def data_for(contract: Any) -> Dataset:
+    data = odd(3)
+    if contract.classes:
+        return data
+    y = data.y.float()
+    return replace(data, y=y, y_test=data.y_test.float(), classes=())
+
+
+def world_for(name: str, **changes: Any) -> tuple[World, Journal]:
+    contract = ALGORITHMS[name].contract
+    recipe: Recipe = replace(
+        RECIPE, training=Spec(name), initial=0.5, budget=0.2, cycles=1, rounds=2, **changes
+    )
+    if contract.linear:
+        recipe = replace(recipe, model=Spec("linear"), validation=0.0)
+    journal = Journal()
+    return world_of(recipe, 0, data_for(contract), journal), journal
+
+
+@pytest.mark.parametrize(
+    ("name", "head"), [*((name, "trained") for name in ALGORITHMS), ("FedAvg", "exact")]
+)
+def test_local_training_is_what_the_algorithm_declares(
+    name: str, head: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fits: list[tuple[Step, Request]] = []
+    kept: set[str] = set()
+    accept = LocalSite.accept_fit
+    remember = LocalSite.remember_fit
+
+    def accept_fit(site: LocalSite, step: Step, request: Request) -> TrainingConfig | None:
+        fits.append((step, request))
+        return accept(site, step, request)
+
+    def remember_fit(site: LocalSite, step: Step, request: Request, result: Any) -> None:
+        if request.owner == "training" and step.verb == LOCAL:
+            kept.update(result.own)
+        remember(site, step, request, result)
+
+    monkeypatch.setattr(LocalSite, "accept_fit", accept_fit)
+    monkeypatch.setattr(LocalSite, "remember_fit", remember_fit)
+    changes = {"validation": 0.0, "head": head} if head == "exact" else {}
+    world, journal = world_for(name, **changes)
+    Run(world, journal, folder=tmp_path).go()
+
+    methods: dict[str, Any] = {"training": world.methods["training"]}
+    if "head" in world.methods:
+        methods["head"] = world.methods["head"]
+    state = declared_state(world.methods)
+    models: dict[str, set[str]] = {owner: set() for owner in methods}
+    for step, request in fits:
+        assert state.find_wrong_part(step.args) is None
+        if request.owner in SENT:
+            models[request.owner].add(step.verb)
+            method = methods[request.owner]
+            config = step.training_config
+            assert method.contract.fit.allows(method, step.verb, config), (
+                step.verb,
+                config,
+            )
+    for owner, method in methods.items():
+        expected = {*method.contract.fit.models, *([LOCAL] if owner == "training" else [])}
+        assert models[owner] == expected
+    assert kept <= set(state.kept)
+    assert kept == set(state.kept) - {"bn"}  # of bn="local"
+    ended = load_tree(tmp_path / "checkpoints" / "cycle-1.safetensors", tmp_path)["state"]
+    assert not set(state.sent) & set(state.server)
+    assert ended.keys() <= {*state.sent, *state.server}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_nothing_else_is_trained_or_sent(name: str) -> None:
+    world, _ = world_for(name)
+    method: Any = world.methods["training"]
+    fit = method.contract.fit
+    agreed: TrainingConfig = method.training_config
+    more = replace(agreed, stages=agreed.trained_stages * 3, batch_size=999)
+    for model in {*fit.models, LOCAL}:
+        assert not fit.allows(method, model, replace(more, start="scratch")), model
+        optimizer = replace(agreed.optimizer, lr=123.0)
+        assert not fit.allows(method, model, replace(agreed, optimizer=optimizer)), model
+    assert not fit.allows(method, "another", agreed)
+    assert not fit.allows(method, "another", None)
+    if fit.find(LOCAL) is not None and not fit.find(LOCAL).is_stored:
+        assert not fit.allows(method, LOCAL, None)
+    whole = {"w": torch.zeros(3), "stats": torch.zeros(0)}
+    assert fit.find_wrong_part(whole) is None
+    for part in (*fit.server, "own/w", "__class__", "another"):
+        why = fit.find_wrong_part({**whole, part: torch.zeros(3)})
+        assert why is not None and "no name of a part" in why
+    for wrong in ("many", None, [1.0], torch.zeros(2, 3), torch.zeros(3).to(torch.float16)):
+        why = fit.find_wrong_part({**whole, "w": wrong})
+        assert why is not None and "wrong part of a model" in why
+
+
+@pytest.mark.parametrize("owner", ["training", "query"])
+def test_a_site_takes_no_part_of_a_model_that_is_not_declared(owner: str) -> None:
+    world, _ = world_for("FedAvg")
+    site = next(iter(world.members.values()))
+    step = Step("fit", LOCAL, {"w": torch.zeros(3), "moments": torch.zeros(3)}, None)
+    with pytest.raises(ValueError, match=r"'moments' with a model.*FitDeclaration\(sent="):
+        site.accept_fit(step, Request("0/train/0/0", owner, 0, 0, (step,)))
