@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fallow.core.contract import Contract
+from fallow.core.fits import Fit, FitDeclaration
 
 TOLD = {"select": "number of selected examples"}
 TWO = Contract(
@@ -64,7 +65,8 @@ def test_a_model_that_is_none_is_refused() -> None:
     assert str(error.value) == (
         "the contract of Mine needs 'locl', which is no model; it is one of local, global"
     )
-    with_own = Contract("Mine", keep={"select": "a count"}, models=["twin"], needs=["twin"])
+    own = FitDeclaration({"twin": Fit()})
+    with_own = Contract("Mine", keep={"select": "a count"}, fit=own, needs=["twin"])
     assert with_own.needs == ("twin",)
 
 
