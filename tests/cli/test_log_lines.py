@@ -86,7 +86,7 @@ def test_what_an_error_quotes_of_a_row_stands_in_no_line(
         quote_a_row()
     leader.ledger.close()
     told = capsys.readouterr().out
-    assert "could not do Entropy.select (error " in told
+    assert "could not perform Entropy.select (error " in told
     assert told.count("ERROR") == 1
     assert not [word for word in QUOTED.split() if word in told]
 

@@ -57,7 +57,7 @@ def test_sites_may_agree_to_show_their_parts_and_are_told_what_that_means(
 ) -> None:
     world = hospitals(tmp_path, Spec(name, {"shown": "parts"}), Privacy())
     study = describe_study(world.sites["basel"])
-    assert any("without secure sums the coordinator sees" in line for line in study)
+    assert any("without secure aggregation, the coordinator sees" in line for line in study)
     assert any("two consecutive aggregates" in line for line in study)
 
 
@@ -66,10 +66,10 @@ def test_with_secure_sums_only_the_totals_of_two_closes_are_spoken_of(
 ) -> None:
     world = hospitals(tmp_path, Spec("closed-form"))
     study = describe_study(world.sites["basel"])
-    assert not any("without secure sums" in line for line in study)
+    assert not any("without secure aggregation" in line for line in study)
     assert any("two consecutive aggregates" in line for line in study)
     seen_by = {verb: seen for _, verb, _, seen in list_disclosures(world.sites["basel"])}
-    assert seen_by["totals"] == "coordinator, totals alone"
+    assert seen_by["totals"] == "coordinator, aggregate only"
 
 
 def test_what_an_exact_head_asks_is_listed(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_what_an_exact_head_asks_is_listed(tmp_path: Path) -> None:
     }
     assert listed == {"columns", "spread", "totals", "left_out"}
     study = describe_study(world.sites["basel"])
-    assert any("without secure sums the coordinator sees" in line for line in study)
+    assert any("without secure aggregation, the coordinator sees" in line for line in study)
 
 
 # -- what two aggregates tell -------------------------------------------------------------------

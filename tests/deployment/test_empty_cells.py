@@ -121,13 +121,13 @@ def test_what_needs_whole_rows_is_not_agreed_on_beside_empty_cells(
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({}, ("standardization", "cells", "coordinator, each site's part")),
+        ({}, ("standardization", "cells", "coordinator, each contribution")),
         (
             {"standardize": "none"},
-            ("standardization", "cells", "coordinator, each site's part"),
+            ("standardization", "cells", "coordinator, each contribution"),
         ),
-        ({"encoder": FOURIER}, ("empty cells", "cells", "coordinator, each site's part")),
-        ({"privacy": SECURE}, ("standardization", "cells", "coordinator, totals alone")),
+        ({"encoder": FOURIER}, ("empty cells", "cells", "coordinator, each contribution")),
+        ({"privacy": SECURE}, ("standardization", "cells", "coordinator, aggregate only")),
     ],
 )
 def test_a_person_reads_what_is_told_of_cells_before_the_site_joins(
@@ -145,8 +145,10 @@ def test_a_person_reads_what_is_told_of_cells_before_the_site_joins(
         for line in describe_agreement(world.agreement, site.settings)
         if "may be empty" in line
     ]
-    assert line.startswith("cells may be empty in x1 and kind: the sites fill them in")
-    assert ("hidden in sums" in line) == ("privacy" in change)
+    assert line.startswith(
+        "cells may be empty in x1 and kind: the sites impute them together"
+    )
+    assert ("protected by secure aggregation" in line) == ("privacy" in change)
 
 
 # -- rows ---------------------------------------------------------------------------------------

@@ -200,7 +200,7 @@ def test_a_person_reads_what_an_encoder_tells(leader: Leader) -> None:
             "encoder",
             "moments",
             "aggregates of numbers of examples, of each column and of its squares",
-            "coordinator, each site's part",
+            "coordinator, each contribution",
         )
     ]
 

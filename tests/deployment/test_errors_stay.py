@@ -125,8 +125,8 @@ def assert_silent(leader: Leader, order: Order, what: str) -> None:
     assert hidden_in(blob) == []
     told = str(leader.send(order).refused)
     assert re.fullmatch(
-        rf"site {SITE} could not do {re.escape(what)} \(error [0-9a-f]{{8}}\); "
-        rf"its {LOG} has the words",
+        rf"site {SITE} could not perform {re.escape(what)} \(error [0-9a-f]{{8}}\); "
+        rf"see its {LOG} for details",
         told,
     )
     number = re.findall(r"error ([0-9a-f]{8})", told)[0]
@@ -209,7 +209,7 @@ def test_what_a_step_of_training_says_stays_at_the_site(
     training_config = leader.site.agreement.recipe.training_config
     fit = Step("fit", "local", dict(state), None if part == "deploy" else training_config)
     order = leader.order(Request("0/train/0/0", "training", 0, 0, (fit,)))
-    assert_silent(leader, order, "the training of FedAvg")
+    assert_silent(leader, order, "training of FedAvg")
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_a_progress_that_fails_is_silent_too(
 
 def test_a_refusal_of_our_own_is_told_in_its_words(leader: Leader) -> None:
     order = replace(leader.order(about("hello", "0/hello")), study="0" * 32)
-    assert "has agreed on study" in str(leader.send(order).refused)
+    assert "has agreed to study" in str(leader.send(order).refused)
 
 
 def test_a_method_cannot_pass_words_off_as_a_refusal_of_our_own(
@@ -284,7 +284,7 @@ def test_an_error_is_answered_also_where_the_log_cannot_be_written(tmp_path: Pat
     output = word_for_outside(
         "north", "x", ValueError(QUOTED), ErrorLog(tmp_path / "nowhere")
     )
-    assert output.startswith("site north could not do x (error ")
+    assert output.startswith("site north could not perform x (error ")
 
 
 # -- how much is said ---------------------------------------------------------------------------

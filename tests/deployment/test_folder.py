@@ -86,7 +86,7 @@ def test_an_attempt_that_failed_halfway_goes_on_with_its_keys(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("chosen", "reason"),
     [
-        ({"name": "west"}, "'west' is no site of .*; it has north, south"),
+        ({"name": "west"}, "'west' is not a site of .*; its sites are north, south"),
         ({"address": "coordinator"}, "give host:port"),
         ({"annotators": 0}, "must be a whole number, 1 or more"),
         ({"limit": -1}, "it must be a whole number, 0 or more"),
@@ -137,7 +137,7 @@ def test_rows_stay_as_they_were_and_labels_may_be_added(tmp_path: Path) -> None:
     assert SiteFolder.open(tmp_path / "SITE").rows.labels == (1.0, 0.0, 0.0, None)
     for rows in (ROWS[::-1], ROWS[:3], [*ROWS[:3], ROWS[3].replace("56", "57")]):
         table(tmp_path / "rows.csv", *rows)
-        with pytest.raises(Failed, match="put the old file back"):
+        with pytest.raises(Failed, match="restore the old file"):
             _ = SiteFolder.open(tmp_path / "SITE").rows
 
 
@@ -169,10 +169,10 @@ def test_terms_say_what_is_asked_spent_and_hidden(tmp_path: Path) -> None:
     lines = "\n".join(describe_study(site(tmp_path, details, limit=9, epsilon=1.0)))
     for words in (
         "study hearts",
-        "first 2 labels a site, then in each of 4 cycles 3 labels a site",
-        "gives 9 at most",
+        "first 2 labels per site, then in each of 4 cycles 3 labels per site",
+        "gives at most 9",
         "ε 0.5 for each release and 2 in all, at most 1 at this site",
-        "the coordinator receives what each site adds",
+        "the coordinator receives the contribution of each site",
     ):
         assert words in lines
 
@@ -194,7 +194,7 @@ def test_what_can_leave_comes_from_the_contracts(tmp_path: Path) -> None:
             False,
             {
                 "select": "coordinator",
-                "share": "coordinator, each site's part",
+                "share": "coordinator, each contribution",
                 "score": "coordinator",
             },
         ),
@@ -203,11 +203,11 @@ def test_what_can_leave_comes_from_the_contracts(tmp_path: Path) -> None:
             True,
             {
                 "select": "coordinator",
-                "share": "coordinator, totals alone",
-                "score": "coordinator, totals alone",
+                "share": "coordinator, aggregate only",
+                "score": "coordinator, aggregate only",
             },
         ),
-        ("dpfl", False, {"model": "other sites, sealed", "found": "coordinator"}),
+        ("dpfl", False, {"model": "other sites, encrypted", "found": "coordinator"}),
     ],
 )
 def test_who_sees_what_leaves_follows_from_how_it_is_asked(
@@ -227,6 +227,6 @@ def test_who_sees_what_leaves_follows_from_how_it_is_asked(
 def test_rows_are_told_with_their_labels_and_notes(tmp_path: Path) -> None:
     made = site(tmp_path)
     assert describe_rows(made.rows, made.tests) == [
-        "4 rows, 2 of them with labels",
-        "no rows to test on",
+        "4 examples, 2 of them labeled",
+        "no test examples",
     ]

@@ -185,7 +185,7 @@ def test_with_secure_sums_a_run_goes_back_to_its_newest_exchange_alone(
     again = send_and_count(leader, anew(leader, keys(0), 1))
     assert torch.equal(first.answer["key"], again.answer["key"])
     send_and_count(leader, leader.order(keys(1)))
-    said = "with secure sums nothing but the newest exchange is asked anew"
+    said = "with secure aggregation, only the newest exchange can be repeated"
     assert said in str(leader.send(anew(leader, keys(0), 2)).refused)
     wrong = replace(keys(1), steps=(replace(keys(1).steps[0], masked=None),))
     assert leader.send(anew(leader, wrong, 2)).refused  # and so the newest stands no more

@@ -62,12 +62,15 @@ def test_bytes_that_are_no_order_are_refused_and_the_site_goes_on(leader: Leader
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"site": "south"}, "an order to site south came to site north"),
-        ({"study": "another"}, "site north has agreed on study .* and not on another"),
-        ({"counted": "9/train/0/0"}, "knows nothing of exchange 9/train/0/0"),
-        ({"counted": "9/train/0/0", "purpose": "progress"}, "its ledger is older"),
-        ({"body": {"request": 3}}, "has not \\['request', 'to'\\]"),
-        ({"body": None}, "has not \\['request', 'to'\\]"),
+        ({"site": "south"}, "an instruction to site south was sent to site north"),
+        ({"study": "another"}, "site north has agreed to study .* not to another"),
+        ({"counted": "9/train/0/0"}, "does not have exchange 9/train/0/0"),
+        (
+            {"counted": "9/train/0/0", "purpose": "progress"},
+            "it is older, perhaps from a backup",
+        ),
+        ({"body": {"request": 3}}, r"does not have the fields \['request', 'to'\]"),
+        ({"body": None}, r"does not have the fields \['request', 'to'\]"),
         ({"key": "0/other/0"}, "0/other/0' belongs to no exchange of this study"),
         ({"key": "0/query/0"}, "instruction 0/query/0 contains the request 0/hello/0"),
     ],
@@ -204,7 +207,7 @@ def test_an_order_that_fails_changes_nothing_and_the_run_goes_on(tmp_path: Path)
         ),
     )
     refused = str(leader.send(leader.order(wrong)).refused)
-    assert "could not do PerFedAvg.upload (error " in refused
+    assert "could not perform PerFedAvg.upload (error " in refused
     assert "has no model 'common'" in (leader.site.path / "errors.log").read_text()
     assert leader.ledger.store.load_states("north") == {} and leader.ledger.traffic() == []
     leader.round(1, state)
@@ -225,7 +228,7 @@ def test_what_an_order_did_before_it_failed_is_not_written_with_the_next_one(
     training = type(leader.host._made.methods["training"])
     with monkeypatch.context() as broken:
         broken.setattr(training, "upload", fails)
-        with pytest.raises(RuntimeError, match=r"could not do FedAvg\.upload"):
+        with pytest.raises(RuntimeError, match=r"could not perform FedAvg\.upload"):
             leader.round(0, state)
     assert leader.ledger.store.load_states("north") == {}
     leader.query(state)
@@ -338,7 +341,7 @@ def test_a_run_that_began_before_the_newest_one_is_a_replay(leader: Leader) -> N
     earlier = "0000000000-" + 16 * "e"
     order = replace(leader.order(about("hello", "0/hello")), run=earlier)
     reply = leader.send(order)
-    assert f"is in run {RUN}, and run {earlier} began before it" in str(reply.refused)
+    assert f"is in run {RUN}, and run {earlier} started before it" in str(reply.refused)
     assert leader.ledger.orders.newest_run() == RUN
 
 
@@ -410,5 +413,5 @@ def test_a_message_above_what_the_study_leads_to_is_refused_before_it_is_unpacke
         tracemalloc.stop()
     assert peak < len(blob) / 10
     assert reply.refused is not None
-    assert f"a message of {len(blob)} bytes to site north is not opened" in reply.refused
+    assert f"a message of {len(blob)} bytes to site north is not parsed" in reply.refused
     leader.ledger.close()

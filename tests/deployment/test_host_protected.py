@@ -261,7 +261,7 @@ def test_a_ledger_put_back_from_a_backup_says_that_it_is_older(tmp_path: Path) -
     leader.start()
     upload = (Step("sum", "upload", {}),)
     reply = leader.send(leader.order(Request("1/train/1/0", "training", 1, 1, upload)))
-    assert "its ledger is older, perhaps from a backup" in str(reply.refused)
+    assert "it is older, perhaps from a backup" in str(reply.refused)
     second = Leader(leader.site, run=SECOND)
     assert (
         second.people("hello", "0/hello")["labeled"] == 9
@@ -282,7 +282,7 @@ def test_a_run_whose_first_order_was_refused_begins_without_memory_of_the_last_o
     second = Leader(first.site, run=SECOND)
     second.host, second.ledger = first.host, first.ledger
     hello = second.order(about("hello", "0/hello"))
-    assert "its ledger is older" in str(
+    assert "it is older, perhaps from a backup" in str(
         second.send(replace(hello, counted="0/train/0/0")).refused
     )
     look = replace(hello, key="progress", purpose="progress", body=None)

@@ -78,7 +78,7 @@ def test_the_link_is_part_of_what_is_agreed_on_and_is_shown(tmp_path: Path) -> N
     assert 'link = "flower"' in (tmp_path / "b" / "office" / "study.toml").read_text()
     run(*join(tmp_path / "a", "--address", "fallow.example.org:443"))
     site = SiteFolder.open(tmp_path / "a" / "north")
-    assert "link: HTTPS; this site calls, nobody calls it" in describe_study(site)
+    assert "link: HTTPS; all connections start at this site" in describe_study(site)
     assert site.settings.address == "fallow.example.org:443"
     assert site.authority is not None
 
@@ -118,7 +118,7 @@ def test_a_link_that_is_unknown_is_refused_with_those_that_are_known(
 def test_a_site_that_gives_the_address_of_another_link_is_told(tmp_path: Path) -> None:
     run(*init(tmp_path))
     output = refuse(*join(tmp_path, "--superlink", "a:1"))
-    assert "goes over HTTPS: give --address instead of --superlink" in output
+    assert "uses HTTPS: give --address instead of --superlink" in output
     assert not (tmp_path / "north").exists()
 
 
@@ -217,14 +217,14 @@ def test_over_nvflare_a_job_is_written_and_no_address_need_be_known(tmp_path: Pa
     assert meta["name"] == f"fallow-{office.agreement.digest[:12]}"
     assert meta["deploy_map"] == {"app": ["server", "north", "south"]}
 
-    assert "goes over NVFlare" in refuse(*join(tmp_path, "--superlink", "a:1"))
+    assert "uses NVFlare" in refuse(*join(tmp_path, "--superlink", "a:1"))
     proxy = ("--proxy", "http://proxy.example:3128")
-    assert "no proxy and no certificate" in refuse(*join(tmp_path, *proxy))
+    assert "neither a proxy nor a certificate" in refuse(*join(tmp_path, *proxy))
     run(*join(tmp_path))
     site = SiteFolder.open(tmp_path / "north")
     assert site.settings.address == "127.0.0.1:9093"
     assert "proxy" not in (site.path / "site.toml").read_text()
-    assert "link: NVFlare; this site calls, nobody calls it" in describe_study(site)
+    assert "link: NVFlare; all connections start at this site" in describe_study(site)
 
 
 def test_over_nvflare_a_site_without_an_address_is_told_which_one_is_usual(

@@ -126,13 +126,13 @@ def test_every_bad_line_is_refused_with_its_number_and_nothing_is_kept(
     found = take(desk, tmp_path / "in.csv", lines)
     assert (found.recorded, found.same, found.empty) == (0, 0, 1)
     why = [
-        "line 3: sample 'patient-44' is none of this site; did you mean 'patient-4'?",
+        "line 3: this site has no example 'patient-44'; did you mean 'patient-4'?",
         "line 4: label 'iII' is not one of the agreed classes",
-        "line 5: sample 'patient-1' has the label 'ill' by Bo, not 'healthy'; correct it on",
-        "line 6: sample 'patient-7' was never asked",
-        "line 7: sample 'patient-0' is 'ill' in line 7 and 'healthy' in line 8; keep one",
-        "line 8: sample 'patient-0' is 'ill' in line 7 and 'healthy' in line 8; keep one",
-        "line 9: sample 'patient-5' was withdrawn",
+        "line 5: example 'patient-1' has the label 'ill' by Bo, not 'healthy'; correct it on",
+        "line 6: example 'patient-7' has no labeling task",
+        "line 7: example 'patient-0' is 'ill' in line 7 and 'healthy' in line 8; keep one",
+        "line 8: example 'patient-0' is 'ill' in line 7 and 'healthy' in line 8; keep one",
+        "line 9: example 'patient-5' was withdrawn",
     ]
     assert len(found.refused) == len(why)
     for sentence, start in zip(found.refused, why, strict=True):
@@ -231,7 +231,7 @@ def test_labels_for_a_cycle_that_was_closed_are_refused(tmp_path: Path) -> None:
     desk = make_desk(tmp_path)
     close(desk.ledger)
     values = take(desk, tmp_path / "in.csv", ["id,label", "patient-3,ill"])
-    assert "expired when cycle 0 closed" in values.refused[0]
+    assert "expired at the end of cycle 0" in values.refused[0]
 
 
 def test_a_tool_that_numbers_samples_anew_is_found_out_and_has_a_way(
@@ -245,14 +245,14 @@ def test_a_tool_that_numbers_samples_anew_is_found_out_and_has_a_way(
     path.write_text(json.dumps([{"id": 2, "row": 3, "label": "ill", "annotator": 1}]))
     values = import_labels(*about(desk), path, "Ann")
     assert (
-        "entry 1: sample '2' is row 1 of this site, and the line says row 3"
+        "entry 1: example '2' is row 1 of this site, but the line has row 3"
         in values.refused[0]
     )
     assert import_labels(*about(desk), path, "Ann", by="row").recorded == 1
     assert desk.ledger.history(3)[0].value == 1.0
     path.write_text(json.dumps([{"row": 12, "label": "ill"}]))
     assert (
-        "row '12' is none of this site"
+        "this site has no row '12'"
         in import_labels(*about(desk), path, "Ann", by="row").refused[0]
     )
 
@@ -385,11 +385,11 @@ def test_tasks_of_label_studio_go_out_with_features_and_come_back_with_labels(
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("in.txt", "id,label", "ends neither in .csv nor in .json"),
+        ("in.txt", "id,label", "must end in .csv or .json"),
         ("in.csv", "name,label\npatient-3,ill", "in.csv has no 'id', only 'name', 'label'"),
         ("in.csv", "id,class\npatient-3,ill", "in.csv has no 'label'"),
         ("in.csv", "id,Label,LABEL\npatient-3,ill,well", "in.csv has no 'label'"),
-        ("in.csv", "id,label\npatient-3", "line 2: 1 cells, and the header has 2"),
+        ("in.csv", "id,label\npatient-3", "line 2: 1 cells, but the header has 2"),
         ("in.csv", 'id,label\n"patient-3', "line 2: unexpected end of data"),
         ("in.json", "{", "in.json is not JSON"),
         ("in.json", '{"id": 1}', "is not a list of objects"),
@@ -471,11 +471,9 @@ def test_numbers_of_thousands_of_digits_are_refused_in_our_words(tmp_path: Path)
     desk = make_desk(tmp_path)
     long = "9" * 5000
     found = take(desk, tmp_path / "a.csv", ["id,row,label", f"patient-3,{long},ill"])
-    assert "is row 3 of this site, and the line says row 999" in found.refused[0]
+    assert "is row 3 of this site, but the line has row 999" in found.refused[0]
     assert len(found.refused[0]) < 300
-    with pytest.raises(
-        ValueError, match=r"b\.json is not JSON .* a number in it is too long"
-    ):
+    with pytest.raises(ValueError, match=r"b\.json contains a number that is too long"):
         take(desk, tmp_path / "b.json", [f'[{{"id": "patient-3", "label": {long}}}]'])
 
 

@@ -216,7 +216,7 @@ def test_an_older_ledger_in_the_place_of_one_that_is_open_lets_nothing_out(
     os.replace(file, leader.site.ledger_path)  # while the process runs
     for _ in range(2):
         refused = str(leader.send(leader.order(share(1))).refused)
-        assert "was moved away or replaced while the site was running" in refused
+        assert "was moved or replaced while the site was running" in refused
     leader.again()
     assert leader.ledger.store.sum_spent() == EACH
     leader.ledger.close()
@@ -339,7 +339,7 @@ def test_a_coordinator_that_counted_what_the_site_forgot_proves_that_it_is_older
     assert leader.ledger.store.sum_spent() == EACH
     for _ in range(2):
         refused = str(leader.send(leader.order(share(2))).refused)
-        assert "its ledger is older" in refused
+        assert "it is older, perhaps from a backup" in refused
     assert leader.ledger.store.sum_spent() == LIMIT
     leader.ledger.close()
 
@@ -350,7 +350,9 @@ def test_a_site_whose_loss_is_known_is_not_charged_for_it_again(tmp_path: Path) 
     release(leader, 0)
     release(leader, 1)
     put_in_place(leader, file)
-    assert "its ledger is older" in str(leader.send(leader.order(share(2))).refused)
+    assert "it is older, perhaps from a backup" in str(
+        leader.send(leader.order(share(2))).refused
+    )
     assert leader.ledger.store.sum_spent() == 2 * EACH
     leader.ledger.close()
 

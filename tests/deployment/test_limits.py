@@ -289,7 +289,7 @@ def test_an_order_brings_few_models(leader: Leader) -> None:
         (keep("00/query/0", "select", n=3), "belongs to no exchange of this study"),
         (keep("0/query/9999999999", "select", n=3), "belongs to no exchange"),
         (keep("0/query/7", "select", n=3), "and there are at most"),
-        (keep("0/query/0/deliver", "select", n=3), "which its key denies"),
+        (keep("0/query/0/deliver", "select", n=3), "which does not match its key"),
         (
             replace(keep("0/query/0", "select", n=3), cycle=1),
             "of 'query' in cycle 0, round 0",
@@ -559,7 +559,7 @@ def test_a_masked_sum_names_keys_of_sites_of_the_study_alone(tmp_path: Path) -> 
 def test_a_run_with_a_name_that_says_no_time_is_refused(leader: Leader, run: str) -> None:
     """It would sort behind all others, and lock them out."""
     reply = leader.send(leader.order(about("hello", "0/hello"), run=run))
-    assert "is no name of a run" in str(reply.refused)
+    assert "is not a valid run name" in str(reply.refused)
     assert leader.ledger.orders.newest_run() is None
 
 
@@ -585,4 +585,4 @@ def test_a_study_begins_only_so_often(tmp_path: Path) -> None:
         output.append(leader.send(leader.order(about("hello", "0/hello"))).refused)
         leader.ledger.close()
     assert output[:2] == [None, None]
-    assert "has taken part in 2 runs of this study and allows 2" in str(output[2])
+    assert "has taken part in 2 runs of this study, and its limit is 2" in str(output[2])

@@ -191,7 +191,7 @@ def test_the_terms_state_the_minimum(tmp_path: Path) -> None:
     shown = describe_study(world.sites["basel"])
     assert any("after 7 new labels of a site" in line for line in shown)
     listed = {verb: what for _, verb, what, _ in list_disclosures(world.sites["basel"])}
-    assert listed["totals"].endswith("; new ones after 7 new labels")
+    assert listed["totals"].endswith("; updated after 7 new labels")
     assert "new labels" not in listed["columns"]  # of all examples
     parts = {part for part, *_ in list_disclosures(world.sites["basel"])}
     assert "minimum number of new labels" not in parts  # each site counts its own

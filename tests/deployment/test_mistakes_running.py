@@ -50,11 +50,11 @@ def labels() -> dict[int, list[float | None]]:
         ((*IMPORT, "nowhere.csv"), "nowhere.csv cannot be read"),
         ((*IMPORT, "list.json"), "list.json is not a list of objects"),
         ((*IMPORT, "nothing.csv"), "nothing.csv is empty"),
-        ((*IMPORT, "study"), "ends neither in .csv nor in .json"),
+        ((*IMPORT, "study"), "must end in .csv or .json"),
         ((*IMPORT, "rows.csv"), "2 lines of rows.csv cannot be imported"),
         (
             ("site", "export", "north", "asked.txt"),
-            "asked.txt ends neither in .csv nor in .json",
+            "the name of asked.txt must end in .csv or .json",
         ),
         (
             ("site", "export", "north", "asked.csv", "--label-studio"),
@@ -273,7 +273,7 @@ def test_what_runs_already_is_not_started_again_nor_disturbed(command: Said) -> 
         assert "Now: starting" in command("coordinate", "status", "study")[1]
     assert not Path("study/flower").exists()
     with only_one(Path("north/site.lock")):
-        refused(command(*START), "a process serves site north already", code=1)
+        refused(command(*START), "site north is already running in another process", code=1)
         assert command(*START)[1] == ""  # it is said before the terms
         assert "was just started" in command(*STATUS)[1]
 

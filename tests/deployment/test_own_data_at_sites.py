@@ -106,7 +106,7 @@ def test_status_shows_the_box_and_why_where_there_is_none(
     told = json.loads(status(folder, "--json"))
     assert told["data"]["read"] == 32
     (tmp_path / "chur-rows.csv").unlink()
-    assert "which is not there; put it back" in " ".join(status(folder).split())
+    assert "which does not exist; restore" in " ".join(status(folder).split())
 
 
 @pytest.mark.parametrize("is_masked", [False, True])

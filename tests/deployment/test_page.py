@@ -288,7 +288,7 @@ def test_pictures_are_shown_from_their_files_and_small_ones_enlarged(
     assert found.headers["content-type"] == "image/png"
     assert found.content == (tmp_path / "scan-3.png").read_bytes()
     (tmp_path / "scan-3.png").unlink()
-    assert "scan-3.png cannot be shown" in browser.get("/picture/3")
+    assert "scan-3.png cannot be displayed" in browser.get("/picture/3")
 
 
 def test_postscript_under_the_name_of_an_image_is_not_drawn(
@@ -300,7 +300,7 @@ def test_postscript_under_the_name_of_an_image_is_not_drawn(
     file.write_bytes(POSTSCRIPT)
     browser = enter(make_desk(tmp_path, DIGITS, replace(rows, describe=lambda row: file)))
     browser.get()
-    assert "scan-3.tif cannot be shown" in browser.get("/picture/3")
+    assert "scan-3.tif cannot be displayed" in browser.get("/picture/3")
     assert not trace.exists()
 
 

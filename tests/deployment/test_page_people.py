@@ -160,7 +160,7 @@ def test_an_answer_to_a_sample_withdrawn_meanwhile_is_refused_in_words(
     browser.get()
     form = {**browser.hidden("/answer"), "value": "1"}
     desk.ledger.withdraw(3, "Bo", "consent")
-    assert "was withdrawn: it takes no labels any more" in browser.post("/answer", form)
+    assert "was withdrawn and accepts no more labels" in browser.post("/answer", form)
     assert not desk.ledger.history(3)
 
 

@@ -182,7 +182,7 @@ def test_an_image_with_other_contents_than_at_the_start_is_not_shown(
     (tmp_path / "rows" / "scan-3.png").write_bytes(secret.read_bytes())
     result = browser.request("GET", "/picture/3")
     assert result.status_code == 400
-    assert "is not the one that this site began with" in browser.text
+    assert "has changed since the site started" in browser.text
 
 
 def test_a_pipe_in_place_of_an_image_holds_nobody_up(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_pipe_in_place_of_an_image_holds_nobody_up(tmp_path: Path) -> None:
     file.unlink()
     os.mkfifo(file)
     assert browser.request("GET", "/picture/3").status_code == 400
-    assert "it is no file" in browser.text
+    assert "it is not a file" in browser.text
 
 
 def test_an_image_that_is_a_link_within_its_folder_is_shown(tmp_path: Path) -> None:

@@ -56,8 +56,8 @@ def test_sites_agree_to_noise_without_secure_sums_and_are_told(tmp_path: Path) -
     world = hospitals(tmp_path)
     study = describe_study(world.sites["basel"])
     privacy = next(line for line in study if line.startswith("privacy:"))
-    assert "noise on counts and totals (δ 1e-05), ε 1 for each release" in privacy
-    assert not any("without secure sums" in line for line in study)
+    assert "noise on counts and aggregates (δ 1e-05), ε 1 per release" in privacy
+    assert not any("without secure aggregation" in line for line in study)
     assert not any("two closes" in line for line in study)
     training = [
         verb for part, verb, *_ in list_disclosures(world.sites["basel"]) if "train" in part
@@ -162,7 +162,7 @@ def test_a_site_states_its_limit_of_delta(tmp_path: Path) -> None:
     assert "δ: 0 of 3e-05" in status
     small = replace(folder.settings, delta=1e-6)
     with pytest.raises(
-        ValueError, match=r"a run of this study costs delta 1e-05, and site basel"
+        ValueError, match=r"a run of this study costs delta 1e-05, but site basel"
     ):
         check_delta_of(small, world.agreement, 24)
     world.close()

@@ -168,7 +168,7 @@ def test_too_few_sites_end_the_program_with_their_names_and_it_goes_on_later(
 def test_a_refusal_is_shown_with_its_reason(tmp_path: Path) -> None:
     world = tiny(tmp_path)
     world.agreement = replace(world.agreement, seed=5)  # sites have agreed on another one
-    with pytest.raises(RuntimeError, match="has agreed on study"):
+    with pytest.raises(RuntimeError, match="has agreed to study"):
         world.program().go()
     live = read_live(world.place)
     assert live is not None and live["refusals"]

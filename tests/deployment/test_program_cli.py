@@ -629,7 +629,7 @@ def test_a_guideline_is_agreed_on_and_shown_before_a_site_joins(
     assert agreed.guideline == f"Ill: half a vessel or more.\n{long.strip()}"
     words = ["site", "init", "north", "--study", "study/study.toml", "--name", "north"]
     _, out, _ = fallow(*words, "--data", "example.csv", "--digest", "00000000")
-    assert "how to label, which people read beside each sample:" in out
+    assert "guideline, displayed beside each example:" in out
     assert "Ill: half a vessel or more." in out and long.strip() in out
     assert not (tmp_path / "north").exists()  # it was shown before anything was made
 

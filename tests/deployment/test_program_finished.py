@@ -110,7 +110,7 @@ def test_predictions_have_the_studys_ids_and_a_probability_of_each_class(
 def test_before_the_end_a_site_has_no_model_to_predict_with(tmp_path: Path) -> None:
     world = tiny(tmp_path)
     with pytest.raises(
-        Failed, match="basel has no model: it comes when the study has ended"
+        Failed, match="basel has no model: it is sent at the end of the study"
     ):
         predict_at(world.folder / "basel", tmp_path / "rows.csv")
 

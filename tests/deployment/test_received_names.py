@@ -106,9 +106,9 @@ def test_reading_and_showing_an_allowed_study_builds_nothing(
     )
     assert read_agreement(file, policy()).recipe.strategy.name == f"{MODULE}:Fancy"
     asked = init(tmp_path, "--allow", f"sent-methods={digest}", typed="0" * 32 + "\n")
-    assert f"code that did not come with Fallow: strategy = {MODULE}:Fancy" in asked.output
+    assert f"code of another distribution: strategy = {MODULE}:Fancy" in asked.output
     assert isinstance(asked.exception, ValueError)
-    assert "is not the digest of this study.toml" in str(asked.exception)
+    assert "is not the fingerprint of this study.toml" in str(asked.exception)
     assert not (tmp_path / "SITE").exists()
     assert not mark.exists()
 

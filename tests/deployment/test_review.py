@@ -170,7 +170,7 @@ def test_rows_that_are_trained_and_tested_on_are_told(tmp_path: Path) -> None:
     table(tmp_path / "test.csv", "t1,63,male,233,yes", "t2,64,male,233,no")
     rows, tests = (read_rows(tmp_path / name, TABLE) for name in ("rows.csv", "test.csv"))
     assert describe_rows(rows, tests)[-1] == (
-        "test rows: 1 of them equal a row to train on in every feature; scores say too much then"
+        "test examples: 1 of them equal a training example in every feature, so scores are too high"
     )
     assert not [line for line in describe_rows(rows, None) if "equal" in line]
 

@@ -224,17 +224,17 @@ def test_columns_may_stand_in_any_order_and_names_and_labels_be_absent(
     [
         (
             "p2,37,Female,250,no",
-            "rows.csv: column 'sex', row 2: 'Female' is none of the agreed",
+            "rows.csv: column 'sex', row 2: 'Female' is not one of the agreed",
         ),
         (
             "p2,old,female,250,no",
             "column 'age', row 2: 'old' is not a finite number; give one in ",
         ),
-        ('p2,"37,5",female,250,no', "with a point and no comma"),
+        ('p2,"37,5",female,250,no', "with a decimal point and no comma"),
         ("p2,37,female,1e40,no", "column 'chol', row 2"),
         ("p2,37,female,250,maybe", "rows.csv: row 2: label 'maybe'"),
         ("p2,,female,,no", "1 rows have missing features ('age' 1, 'chol' 1)"),
-        ("p1,37,female,250,no", "2 rows are called 'p1'"),
+        ("p1,37,female,250,no", "the name 'p1' occurs in 2 rows"),
     ],
 )
 def test_a_wrong_cell_is_named_by_file_column_and_row(
@@ -249,7 +249,10 @@ def test_a_wrong_cell_is_named_by_file_column_and_row(
     ("head", "reason"),
     [
         ("id,age,sex,colesterol,disease", "the agreed column 'chol' is missing"),
-        ("name,age,sex,chol,disease", "column 'name' was not agreed on; remove it"),
+        (
+            "name,age,sex,chol,disease",
+            "column 'name' is not part of the agreement; remove it",
+        ),
     ],
 )
 def test_other_columns_than_those_agreed_on_are_refused(
@@ -269,7 +272,7 @@ def test_rows_that_lack_features_are_left_out_where_that_was_agreed(tmp_path: Pa
         ("2",),
         (1.0,),
     )  # the number in the file
-    assert rows.notes == ("rows with missing features left out: 1",)
+    assert rows.notes == ("dropped rows with missing features: 1",)
     assert rows.describe(0)[0] == ("age", "61", "years")  # type: ignore[index]
 
 
@@ -277,7 +280,7 @@ def test_numbers_in_another_unit_are_noticed_and_kept(tmp_path: Path) -> None:
     rows = read_rows(table(tmp_path / "rows.csv", "1,756,male,233,yes"), TABLE)
     assert rows.x[0, 0] == 756
     assert rows.notes == (
-        "column 'age': 1 of 1 numbers lie outside 0 to 120 years; check that "
+        "column 'age': 1 of 1 numbers are outside 0 to 120 years; check that "
         "they are in the agreed unit",
     )
 
@@ -332,7 +335,7 @@ def test_rows_of_another_kind_are_told_before_they_are_read(tmp_path: Path) -> N
         (tmp_path / "rows.csv", ARRAYS, r"arrays in a file \.npz"),
     ):
         with pytest.raises(
-            ValueError, match=f"cannot be rows of this study, which are {wanted}"
+            ValueError, match=f"is not data of this study, which is {wanted}"
         ):
             read_rows(path, schema)
 
@@ -340,7 +343,7 @@ def test_rows_of_another_kind_are_told_before_they_are_read(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "size", "mode", "reason"),
     [
-        ("fox/1.png", (4, 4), "L", "is none of the agreed classes"),
+        ("fox/1.png", (4, 4), "L", "is not one of the agreed classes"),
         ("cat/1.png", (5, 4), "L", "the agreed shape is"),
         ("cat/1.png", (4, 4), "RGB", "it has colors"),
     ],
@@ -373,7 +376,7 @@ def test_a_link_out_of_the_folder_of_images_is_refused(what: str, tmp_path: Path
         (tmp_path / "rows" / "dog" / "2.png").symlink_to(tmp_path / "secret" / "2.png")
     else:
         (tmp_path / "rows" / "cat").symlink_to(tmp_path / "secret")
-    with pytest.raises(ValueError, match=r"2.png leads to .*secret/2.png, which is not in"):
+    with pytest.raises(ValueError, match=r"2.png leads to .*secret/2.png, outside"):
         read_rows(tmp_path / "rows", schema)
 
 
@@ -395,7 +398,7 @@ def test_a_picture_of_arrays_that_is_not_beside_them_is_refused(
     gray(tmp_path / "secret.png")
     (tmp_path / "site" / "link.png").symlink_to(tmp_path / "secret.png")
     np.savez(tmp_path / "site" / "rows.npz", x=np.eye(1, 3), y=np.array([""]), files=[name])
-    with pytest.raises(ValueError, match=r"secret.png, which is not in .*site"):
+    with pytest.raises(ValueError, match=r"secret.png, outside .*site"):
         read_rows(tmp_path / "site" / "rows.npz", ARRAYS)
 
 

@@ -49,7 +49,7 @@ def test_a_site_is_told_what_leaves_it(tmp_path: Path) -> None:
     listed = {verb: what for _, verb, what, _ in list_disclosures(world.sites["basel"])}
     assert "products of unlabeled examples" in listed["unlabeled_totals"]
     assert "class probabilities of unlabeled examples" in listed["soft_labels"]
-    assert listed["soft_labels"].endswith("; new ones after 10 new labels")
+    assert listed["soft_labels"].endswith("; updated after 10 new labels")
     assert any(
         "so it is for unlabeled" in line for line in describe_study(world.sites["basel"])
     )

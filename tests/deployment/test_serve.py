@@ -140,14 +140,14 @@ def test_a_site_goes_on_where_its_state_cannot_be_written(tmp_path: Path) -> Non
         assert reply.refused is None
     (state,) = [event for event in heard if event["event"] == "state"]
     assert "live.json cannot be written" in describe_event(state)
-    assert "this site goes on" in describe_event(state)
+    assert "this site continues" in describe_event(state)
 
 
 def test_an_order_of_another_study_is_refused_aloud(tmp_path: Path) -> None:
     folder, heard = north(tmp_path), list[events.Event]()
     with serving(folder, heard) as wire:
         wire.send(progress("another"))
-    assert "has agreed on study" in str(heard[1]["refused"])
+    assert "has agreed to study" in str(heard[1]["refused"])
     assert describe_event(heard[1]).startswith("refused: site north")
 
 
@@ -204,7 +204,7 @@ def test_a_ledger_that_was_copied_without_its_log_is_missing(
     way_out = "restore the whole folder"
     if has_copy:
         way_out = r"its copy ledger-backup\.sqlite is there"
-    with pytest.raises(Failed, match=rf"has no table, .* without its -wal.* {way_out}"):
+    with pytest.raises(Failed, match=rf"has no tables, .* without its -wal.* {way_out}"):
         folder.open_ledger()
     if has_copy:
         shutil.copy(folder.path / "ledger-backup.sqlite", folder.ledger_path)
@@ -233,7 +233,7 @@ def test_a_site_that_was_killed_while_it_created_the_ledger_can_start(
     assert first.exitcode == 9
     folder.open_ledger().close()
     folder.ledger_path.write_bytes(b"")  # later, an empty file is a lost one
-    with pytest.raises(Failed, match="has no table"):
+    with pytest.raises(Failed, match="has no tables"):
         folder.open_ledger()
 
 
@@ -296,7 +296,7 @@ def test_one_process_serves_a_site(tmp_path: Path) -> None:
     folder = north(tmp_path)
     with (
         serving(folder, []),
-        pytest.raises(Failed, match="a process serves site north already"),
+        pytest.raises(Failed, match="site north is already running in another process"),
     ):
         serve(folder, Event(), lambda event: None)
 
@@ -344,7 +344,7 @@ def test_init_shows_the_study_the_rows_and_what_to_send(tmp_path: Path) -> None:
     shown = run_site_command("init", tmp_path / "SITE", *options)
     for words in (
         "Site north",
-        "4 rows, 2 of them with labels",
+        "4 examples, 2 of them labeled",
         "What leaves this site",
         "upload",
         "join.json to the coordinator",

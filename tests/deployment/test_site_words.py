@@ -21,11 +21,11 @@ def test_a_table_is_no_wider_than_a_hundred_columns_where_nobody_knows_the_width
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     heads = ("part", "verb", "reveals", "seen by")
-    line = ("people and scores", "deviation", LONG, "coordinator, each site's part")
+    line = ("annotators and scores", "deviation", LONG, "coordinator, each contribution")
     show_table(options.console(), "What leaves this site", heads, [line], whole=2)
     told = capsys.readouterr().out.splitlines()
     assert max(map(len, told)) <= 100
-    assert "people and scores  deviation" in told[2]  # names stand whole
+    assert "annotators and scores  deviation" in told[2]  # names stand whole
     assert " ".join(told).count("weighted") == 4
 
 

@@ -153,21 +153,23 @@ def test_an_identity_key_is_held_to_over_runs_and_processes(asked: Sum) -> None:
     asked.leader.run = SECOND
     another = Sum(asked.leader)
     why = str(another.refusal())
-    assert "site south shows another identity key than site north knows of it" in why
+    assert "site south sent another identity key than the one stored at site north" in why
     assert f"correct {PEERS}" in why
 
 
 def test_an_identity_key_that_people_entered_before_is_held_to(asked: Sum) -> None:
     stranger = b64encode(verify_key(new_signing_key())).decode()
     (asked.leader.site.path / PEERS).write_text(json.dumps({"west": stranger}))
-    assert "site west shows another identity key" in str(asked.refusal())
+    assert "site west sent another identity key" in str(asked.refusal())
 
 
 def test_an_identity_key_with_which_anybody_can_sign_is_refused(asked: Sum) -> None:
     """Such a key verifies signatures that nobody made."""
     peers = Peers(asked.leader.site.path, SITE)
     for y in SMALL_ORDER:
-        with pytest.raises(ValueError, match="site south shows a key with which anybody"):
+        with pytest.raises(
+            ValueError, match="site south sent an insecure key, with which anyone"
+        ):
             peers.hold({"south": y.to_bytes(32, "little")})
 
 
@@ -236,7 +238,7 @@ def test_a_seal_key_under_an_identity_of_the_coordinators_own_is_refused(
     relay.identities["south"] = new_signing_key()
     relay.seals["south"] = public_half(new_secret())
     relay.signed["south"] = relay.sign("south")
-    assert "site south shows another identity key" in str(relay.refusal())
+    assert "site south sent another identity key" in str(relay.refusal())
 
 
 def test_a_seal_key_without_a_signature_is_refused(relay: Relay) -> None:

@@ -91,11 +91,11 @@ def test_a_name_that_nobody_knows_is_named_and_allows_nothing(
     )
     assert allowed_addresses.addresses == ()
     assert (
-        "nowhere.invalid could not be looked up; write its IP"
+        "nowhere.invalid could not be looked up; add its IP"
         in allowed_addresses.to_drop_in()
     )
     assert allowed_of(allowed_addresses.to_drop_in()) == []
-    assert "write its IP addresses there" in str(allowed_addresses)
+    assert "add its IP addresses to the file" in str(allowed_addresses)
 
 
 def test_a_lookup_without_an_answer_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ def test_a_run_that_people_leave_makes_room_for_another_and_labels_stay(
     assert hello(leader) is None
     assert len(leader.ledger.store.load_labels("north")) == 4
     leader.run = FAR
-    assert "people at site north have left run" in str(hello(leader))
+    assert "users at site north have left run" in str(hello(leader))
     leader.ledger.close()
 
 

@@ -117,7 +117,7 @@ def _describe_data(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
     for site, labels in facts.labels.items():
         yield f"- Labels of {site}: {_describe_labels(labels)}"
     budget = agreement.recipe.budget_words
-    yield f"- Budget: {budget} (shares of all rows, or labels a site)"
+    yield f"- Budget: {budget} (shares of all examples, or labels per site)"
 
 
 def _describe_column(column: Column) -> str:

@@ -68,11 +68,11 @@ def picture(rows: SiteRows, row: int, view: int = 0) -> Picture | None:
                 mode = "RGBA"
             return _png(opened.convert(mode))
     except ImageError as error:
-        raise ValueError(f"the image {shown.name} cannot be shown: {error}") from error
+        raise ValueError(f"the image {shown.name} cannot be displayed: {error}") from error
 
 
 def placeholder(why: str) -> Picture:
-    """Return an image that explains why another image cannot be shown."""
+    """Return an image that explains why another image cannot be displayed."""
     lines = wrap(why, LINE)
     texts = [
         f'<text x="8" y="{20 + 16 * number}">{escape(line)}</text>'

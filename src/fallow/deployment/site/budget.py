@@ -15,17 +15,18 @@ from fallow.settings.budgets import LabelBudget, allocate_budget
 from fallow.settings.recipe import Recipe
 
 MOST_ROWS = 2**40
-"""Upper bound on the number of rows of a federation."""
+"""Upper bound on the number of examples of a federation."""
 
 
 @final
 @dataclass(frozen=True)
 class Budget:
-    """Labels that the agreement permits at one of ``sites`` sites with ``rows`` rows.
+    """Labels that the agreement permits at one of ``sites`` sites with ``rows`` examples.
 
-    If the agreement specifies a share of the rows of all sites, the number depends on their total,
-    which a site does not receive. The budget then uses ``rows_of_all``, the largest total that the
-    first requested number implies (`infer_rows_of_all`). Without that number the budget is None.
+    If the agreement specifies a share of the examples of all sites, the number depends on their
+    total, which a site does not receive. The budget then uses ``rows_of_all``, the largest total
+    that the first requested number implies (`infer_rows_of_all`). Without that number the budget is
+    None.
 
     ``is_shared``: the query strategy spends one budget of all sites, and numbers apply to all sites
     together.
@@ -104,7 +105,7 @@ class Budget:
         return first + by_strategy + of_cycles
 
     def infer_rows_of_all(self, position: OrderPlace, asked: int) -> int | None:
-        """Return the largest total number of rows that the requested number implies.
+        """Return the largest total number of examples that the requested number implies.
 
         Returns None if the number does not depend on the total. The number increases with the
         total, so bisection finds it.
@@ -125,7 +126,7 @@ class Budget:
     def _of_site(self, share: LabelBudget, is_shared: bool | None = None) -> int | None:
         """Return the budget of a site, as `allocate_budget` computes it.
 
-        With a shared budget and shares of each site's rows, this is the budget of all sites.
+        With a shared budget and shares of each site's examples, this is the budget of all sites.
         """
         if is_shared is None:
             is_shared = self.is_shared
@@ -138,7 +139,7 @@ class Budget:
             return None
         if allocation == "proportional":
             return math.ceil(share * self.rows_of_all) + self.sites
-        # the number does not depend on the distribution, so use one site with all rows
+        # the number does not depend on the distribution, so use one site with all examples
         rows = dict.fromkeys(map(str, range(self.sites)), 0)
         rows["0"] = self.rows_of_all
         return allocate_budget(share, allocation, rows)["0"]
@@ -174,7 +175,7 @@ def propose_limit(agreement: Agreement, rows: int, unlabeled: int) -> Proposal:
         is_shared=is_shared(build_study(agreement).methods["query"]),
         is_one_pass=is_one_pass(recipe),
     )
-    why = "what one run of the study asks for"
+    why = "the number that one run of the study requests"
     asked = known.total
     if asked is None:
         asked = replace(known, rows_of_all=sites * rows).total

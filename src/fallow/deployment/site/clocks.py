@@ -32,13 +32,15 @@ def check_run(run: str, now: float) -> None:
     start = find_start(run)
     if start is None:
         raise Refusal(
-            f"{run!r:.80} is no name of a run: a coordinator names it by the time when it begins"
+            f"{run!r:.80} is not a valid run name; a coordinator derives it from the "
+            "start time"
         )
     if start > now + AHEAD:
         raise Refusal(
-            f"run {run} begins at {format_time(start)} and it is {format_time(now)} here: the clock "
-            "of the coordinator or of this site is wrong by more than a day; set it right, and "
-            "begin in a new folder if it is the coordinator's"
+            f"run {run} starts at {format_time(start)} but the time here is "
+            f"{format_time(now)}: the clock of the coordinator or of this site is "
+            "wrong by more than a day; correct it, and start in a new folder if it "
+            "is the coordinator's"
         )
 
 

@@ -171,26 +171,26 @@ class SiteFolder:
         result = read_agreement(file, self.settings.names)
         if self.name not in result.sites:
             raise ValueError(
-                f"{self.path / SETTINGS}: {self.name!r} is no site of {file}; it has "
-                f"{', '.join(result.sites)}"
+                f"{self.path / SETTINGS}: {self.name!r} is not a site of {file}; its "
+                f"sites are {', '.join(result.sites)}"
             )
         if joined.get("name", self.name) != self.name:
             raise ValueError(
-                f"{self.path / SETTINGS} says name = {self.name!r}, and the keys here are those "
-                f"of {joined['name']}: change it back"
+                f"{self.path / SETTINGS} has name = {self.name!r}, but the keys here "
+                f"belong to {joined['name']}: restore the name"
             )
         if "study" not in joined:
             raise Failed(
-                f"{self.path / 'join.json'}, which says what study was confirmed here, is missing "
-                "or damaged: restore it from a backup, or ask the coordinator for the file that "
-                "this site sent"
+                f"{self.path / 'join.json'}, which identifies the confirmed study, "
+                "is missing or damaged: restore it from a backup, or ask the "
+                "coordinator for the file that this site sent"
             )
         if joined["study"] != result.digest:
             raise ValueError(
-                f"{file} has changed since site {self.name} was made ({joined['study']:.12} then, "
-                f"{result.digest:.12} now): put the old file back, or the version of Fallow if "
-                "that has changed since; only lengths of time, limits of columns and comments may "
-                "change"
+                f"{file} has changed since site {self.name} was created "
+                f"({joined['study']:.12} then, {result.digest:.12} now): restore the "
+                "old file, or the version of Fallow if that has changed since; only "
+                "durations, limits of columns and comments may change"
             )
         return result
 
@@ -230,14 +230,15 @@ class SiteFolder:
             digest = noted["digest"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise Failed(
-                f"{note}, by which changed rows are noticed, is missing or damaged: restore it "
-                "from a backup"
+                f"{note}, which detects changed examples, is missing or damaged: "
+                "restore it from a backup"
             ) from error
         if (rows, digest) != (len(result.x), _digest(result)):
             raise Failed(
-                f"the rows of {file} are not those that site {self.name} began with ({rows} then, "
-                f"{len(result.x)} now, or other values, names or order): put the old file back; "
-                "labels may be added, rows may not change"
+                f"the examples of {file} are not those with which site {self.name} "
+                f"started ({rows} then, {len(result.x)} now, or other values, names "
+                "or order): restore the old file; labels may be added, but examples "
+                "must not change"
             )
         return result
 
@@ -246,8 +247,8 @@ class SiteFolder:
         file = self.path / path
         if not file.exists():
             raise ValueError(
-                f"{self.path / SETTINGS}: {setting} is {file}, which is not there; put it back, "
-                "or write down where it is now"
+                f"{self.path / SETTINGS}: {setting} is {file}, which does not exist; "
+                "restore the file or correct the path"
             )
         return file
 
@@ -330,8 +331,9 @@ def check_delta_of(settings: Settings, agreement: Agreement, rows: int) -> None:
             check_delta(settings.name, delta, rows)
     if agreed is not None and settings.delta is not None and agreed > settings.delta:
         raise ValueError(
-            f"a run of this study costs delta {agreed:g}, and site {settings.name} allows "
-            f"{settings.delta:g}: give a larger --delta, or ask the coordinator for a smaller one"
+            f"a run of this study costs delta {agreed:g}, but site {settings.name} "
+            f"allows {settings.delta:g}: give a larger --delta, or ask the "
+            "coordinator for a smaller one"
         )
 
 
@@ -352,15 +354,15 @@ def check_not_lost(ledger: Path) -> None:
         return
     what = f"{ledger} is missing"
     if is_there:
-        what = f"{ledger} has no table, as a file that was copied without its -wal"
+        what = f"{ledger} has no tables, as if it was copied without its -wal file"
     if not copy.exists():
         raise Failed(
-            f"{what}: restore the whole folder from a backup, or move {ledger.name} away to begin "
-            "without any label"
+            f"{what}: restore the whole folder from a backup, or move {ledger.name} "
+            "away to start without labels"
         )
     raise Failed(
-        f"{what}, and its copy {copy.name} is there: copy that one to {ledger.name}, or move it "
-        "away to begin without any label"
+        f"{what}, but its backup {copy.name} exists: copy that to {ledger.name}, or "
+        "move it away to start without labels"
     )
 
 
@@ -371,7 +373,7 @@ def check_member(agreement: Agreement, name: SiteId, study: str) -> None:
     """Raise ValueError for a site that is not in the study."""
     if name not in agreement.sites:
         raise ValueError(
-            f"{name!r} is no site of {study}; it has {', '.join(agreement.sites)}"
+            f"{name!r} is not a site of {study}; its sites are {', '.join(agreement.sites)}"
         )
 
 
@@ -382,14 +384,15 @@ def check_link(settings: Settings, agreement: Agreement) -> None:
     for name in sorted(others):
         if getattr(settings, name) is not None:
             raise ValueError(
-                f"study {agreement.name} goes over {LINKS[agreement.link].title}: give --{wanted} "
-                f"instead of --{name}"
+                f"study {agreement.name} uses {LINKS[agreement.link].title}: give "
+                f"--{wanted} instead of --{name}"
             )
     is_more = settings.proxy or settings.own_certificate
     if is_more and not LINKS[agreement.link].is_plain_https:
         raise ValueError(
-            f"study {agreement.name} goes over {LINKS[agreement.link].title}, where a site gives "
-            "no proxy and no certificate of its own: leave them out"
+            f"study {agreement.name} uses {LINKS[agreement.link].title}, which "
+            "supports neither a proxy nor a certificate of the site: leave these "
+            "options out"
         )
 
 
@@ -401,13 +404,14 @@ def check_digest(agreement: Agreement, typed: str) -> None:
     output = "".join(typed.split()).replace("-", "").lower()
     if len(output) < TYPED:
         raise ValueError(
-            f"{typed!r:.80} is too short for a digest; ask the coordinator to read it out, and "
-            f"give {TYPED} of its 32 characters or more"
+            f"{typed!r:.80} is too short for a fingerprint; ask the coordinator to "
+            f"read it out, and give {TYPED} of its 32 characters or more"
         )
     if not agreement.digest.startswith(output):
         raise ValueError(
-            f"{output!r:.80} is not the digest of this study.toml: it is another file than the "
-            "coordinator's, or was changed on its way; nothing was made; ask for the file again"
+            f"{output!r:.80} is not the fingerprint of this study.toml: it differs "
+            "from the coordinator's file or was changed in transit; nothing was "
+            "created; ask for the file again"
         )
 
 
@@ -425,8 +429,9 @@ def _choose_authority(ca: str | None, agreement: Agreement) -> bytes | None:
     agreed = f"{agreement.authority}\n".encode()
     if value is not None and agreed.split() != value.split():
         raise ValueError(
-            f"{ca} is not the certificate that study.toml names for the coordinator's machine: "
-            "leave --ca away, or ask the coordinator which of the two is right"
+            f"{ca} is not the certificate that study.toml names for the "
+            "coordinator's machine: leave --ca out, or ask the coordinator which of "
+            "the two is correct"
         )
     return agreed
 

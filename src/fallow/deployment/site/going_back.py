@@ -68,8 +68,9 @@ class GoingBack:
         for key in self.orders.load_every_key(order.run):
             if position.rank < self.schedule.find_position(key).rank:
                 raise Refusal(
-                    f"site {self.site} has performed {key} and does not go back to {order.key}: "
-                    "with secure sums nothing but the newest exchange is asked anew"
+                    f"site {self.site} has performed {key} and does not go back to "
+                    f"{order.key}: with secure aggregation, only the newest exchange "
+                    "can be repeated"
                 )
 
     def _has_failed(self, order: Order, position: OrderPlace) -> bool:

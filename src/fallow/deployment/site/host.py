@@ -77,7 +77,7 @@ MOST_NEWS = 50
 
 
 class OlderLedger(Refusal):
-    """The coordinator has counted an exchange that the site's ledger does not have."""
+    """Error: the coordinator has counted an exchange that the site's ledger does not have."""
 
 
 @final
@@ -177,18 +177,19 @@ class Host:
         """Raise Refusal for a message that is too large to be parsed."""
         if len(blob) > self._largest:
             raise Refusal(
-                f"a message of {len(blob)} bytes to site {self._folder.name} is not opened: model, "
-                f"rows and sites of the study lead to {self._largest} at most"
+                f"a message of {len(blob)} bytes to site {self._folder.name} is not "
+                "parsed: the model, examples and sites of the study imply at most "
+                f"{self._largest}"
             )
 
     def _function(self, order: Order | None) -> str:
         """Describe an instruction by its own and the agreement's terms only."""
         if order is None:
-            return "what a message asks for"
+            return "an unread message"
         if order.purpose == "deliver":
-            return "the delivery of letters"
+            return "the delivery of peer messages"
         if order.purpose == "progress":
-            return "progress"
+            return "a progress request"
         try:
             request, _ = read_request(order)
         except Exception:  # report an error once
@@ -201,7 +202,7 @@ class Host:
         if method is not None:
             owner = type(method).__name__
         if step.kind == "fit":
-            return f"the training of {owner}"
+            return f"training of {owner}"
         return f"{owner}.{step.verb}"
 
     # -- accepting instructions --------------------------------------------------------------
@@ -238,7 +239,8 @@ class Host:
             self._limits.schedule.check(request, position)
         if (order.purpose == "deliver") != order.key.endswith(DELIVER):
             raise Refusal(
-                f"the order {order.key} is to {order.purpose}, which its key denies"
+                f"instruction {order.key} has the purpose {order.purpose}, which "
+                "does not match its key"
             )
         with self._ledger.transaction():
             self._enter(order.run)
@@ -269,12 +271,14 @@ class Host:
 
     def _check_addressed(self, order: Order) -> None:
         if order.site != self._folder.name:
-            raise Refusal(f"an order to site {order.site} came to site {self._folder.name}")
+            raise Refusal(
+                f"an instruction to site {order.site} was sent to site {self._folder.name}"
+            )
         check_release(order.version, "the coordinator", HERE, f"site {order.site}")
         if order.study != self._agreement.digest:
             raise Refusal(
-                f"site {order.site} has agreed on study {self._agreement.digest} and not on "
-                f"{order.study}: compare its study.toml with the coordinator's"
+                f"site {order.site} has agreed to study {self._agreement.digest}, "
+                f"not to {order.study}: compare its study.toml with the coordinator's"
             )
 
     def _enter(self, run: str) -> None:
@@ -284,32 +288,33 @@ class Host:
         newest = orders.newest_run()
         if orders.is_left(run):
             raise Refusal(
-                f"people at site {self._folder.name} have left run {run}: begin another one, in a "
-                "new folder"
+                f"users at site {self._folder.name} have left run {run}: start "
+                "another one, in a new folder"
             )
         if run != newest:
             if orders.is_known(run):
                 raise Refusal(
-                    f"site {self._folder.name} has left run {run} for {newest}: this is a replay, "
-                    "or two coordinators lead one study"
+                    f"site {self._folder.name} has left run {run} for {newest}: this "
+                    "is a replay, or two coordinators run one study"
                 )
             check_run(run, self._clock())
             latest = orders.latest_run()
             if latest is not None and run < latest:  # names sort by start time
                 raise Refusal(
-                    f"site {self._folder.name} is in run {latest}, and run {run} began before it: "
-                    "this is a replay, or the coordinator's clock was set back; set it right and "
-                    "begin in a new folder; where run "
-                    f"{latest} was begun with a wrong clock, people at the site can leave it: "
-                    "fallow site unlock"
+                    f"site {self._folder.name} is in run {latest}, and run {run} "
+                    "started before it: this is a replay, or the coordinator's "
+                    "clock was set back; correct it and start in a new folder; if "
+                    f"run {latest} was started with a wrong clock, users at the site "
+                    "can leave it with: fallow site unlock"
                 )
             limit = RUNS
             if self._folder.settings.runs is not None:
                 limit = self._folder.settings.runs
             if orders.runs() >= limit:
                 raise Refusal(
-                    f"site {self._folder.name} has taken part in {orders.runs()} runs of this study "
-                    f"and allows {limit}: raise runs.limit in its site.toml, or leave the study"
+                    f"site {self._folder.name} has taken part in {orders.runs()} "
+                    f"runs of this study, and its limit is {limit}: raise runs.limit "
+                    "in its site.toml, or leave the study"
                 )
             store.run = newest or run
             store.trust()
@@ -351,8 +356,9 @@ class Host:
         number, newest = orders.find_position(order.run)
         if order.number < number:
             raise Refusal(
-                f"site {site} is at exchange {number} and order {order.key} is number "
-                f"{order.number}: this is a replay, or the coordinator's folder was put back"
+                f"site {site} is at exchange {number} and instruction {order.key} is "
+                f"number {order.number}: this is a replay, or the coordinator's "
+                "folder was restored from a backup"
             )
         if order.key == f"{newest}{DELIVER}":
             return
@@ -372,10 +378,10 @@ class Host:
         exchange = self._ledger.orders.find_exchange(order.run, order.counted)
         if exchange is None:
             raise OlderLedger(
-                f"site {self._folder.name} knows nothing of exchange {order.counted}, which "
-                "the coordinator has counted: its ledger is older, perhaps from a backup; put the "
-                "newest one back, or let the study go on without this site until a new run, which "
-                "keeps its labels"
+                f"the ledger of site {self._folder.name} does not have exchange "
+                f"{order.counted}, which the coordinator has counted: it is older, "
+                "perhaps from a backup; restore the newest one, or proceed without "
+                "this site until a new run, which keeps its labels"
             )
         return exchange
 
@@ -510,7 +516,7 @@ class Host:
         if step.masked is not None and step.verb == KEYS:
             return site.guard.public_key(step.masked)
         if len(request.steps) > 1 or step.kind in ("fit", "relay"):
-            raise Refusal(f"site {site.id} has no {step.kind} of people: {order.key}")
+            raise Refusal(f"site {site.id} has no {step.kind} of annotators: {order.key}")
         if step.verb == "score":
             site.guard.check(step)
         function = site_function(self._people, step.verb)

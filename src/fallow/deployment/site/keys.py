@@ -19,8 +19,8 @@ from fallow.transport.sum_keys import sign_seal_key
 SECRETS = "site.key"
 NODE = "node"
 AGAIN = (
-    "restore it from a backup, or make the site's folder anew and send the coordinator its "
-    "join.json"
+    "restore it from a backup, or create the site's folder again and send the "
+    "coordinator its join.json"
 )
 
 

@@ -56,9 +56,7 @@ def _collect_columns(lines: Sequence[JsonObject]) -> list[str]:
 def _kind(path: Path) -> str:
     kind = path.suffix.lower().removeprefix(".")
     if kind not in ("csv", "json"):
-        raise ValueError(
-            f"{path.name} ends neither in .csv nor in .json; give it such a name"
-        )
+        raise ValueError(f"the name of {path.name} must end in .csv or .json; rename it")
     return kind
 
 
@@ -143,16 +141,16 @@ def _read_csv(path: Path, text: str, names: Mapping[str, str]) -> list[Entry]:
         twice = [name for name in READ if header.count(name) > 1]
         if twice:
             raise ValueError(
-                f"{path.name} has {_name_twice(twice[0], names)}, and nobody can tell which one "
-                "counts; rename the other"
+                f"{path.name} has {_name_twice(twice[0], names)}, so the column is "
+                "ambiguous; rename one of them"
             )
         for line in table:
             if not line:
                 continue
             if len(line) != len(header):
                 raise ValueError(
-                    f"{path.name}, line {table.line_num}: {len(line)} cells, and the header has "
-                    f"{len(header)}; correct that line"
+                    f"{path.name}, line {table.line_num}: {len(line)} cells, but the "
+                    f"header has {len(header)}; correct that line"
                 )
             texts = [cell_text(text) for text in line]
             cells: Cells = dict(zip(header, texts, strict=True))
@@ -222,7 +220,9 @@ def _rename(cells: Cells, names: Mapping[str, str]) -> Cells:
     for name, value in cells.items():
         column = names.get(name, name)
         if column in renamed:
-            raise ValueError(f"an object has {_name_twice(column, names)}; keep one")
+            raise ValueError(
+                f"an object has {_name_twice(column, names)}; keep one of them"
+            )
         renamed[column] = value
     return renamed
 
@@ -234,7 +234,7 @@ def _read_json(path: Path, text: str, names: Mapping[str, str]) -> list[Entry]:
         raise ValueError(f"{path.name} is not JSON: {error}") from error
     except ValueError as error:  # an integer with thousands of digits
         raise ValueError(
-            f"{path.name} is not JSON that can be read: a number in it is too long"
+            f"{path.name} contains a number that is too long for JSON; correct it"
         ) from error
     if not isinstance(tree, list) or not all(isinstance(one, dict) for one in tree):
         raise ValueError(

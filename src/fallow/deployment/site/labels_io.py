@@ -104,7 +104,9 @@ def _write(path: Path, lines: list[JsonObject], schema: Schema, *, as_tasks: boo
     if not as_tasks:
         return write_lines(path, lines)
     if path.suffix.lower() != ".json":
-        raise ValueError(f"{path.name} does not end in .json, as tasks of Label Studio do")
+        raise ValueError(
+            f"{path.name} does not end in .json, the format of tasks in Label Studio"
+        )
     tasks = build_tasks(lines, is_class=bool(schema.classes))
     return write_lines(path, tasks)
 
@@ -350,24 +352,25 @@ def _record(
 
     ``known`` has the newest labeling task of each row and is updated.
     """
-    sample = f"sample {rows.ids[line.row]!r}"
+    sample = f"example {rows.ids[line.row]!r}"
     asked = known.get(line.row)
     if asked is None:
         raise ValueError(
-            f"{sample} was never asked: only what the study chose takes labels"
+            f"{sample} has no labeling task: only selected examples can be labeled"
         )
     if asked.state == "expired":
         raise ValueError(
-            f"{sample} expired when cycle {asked.cycle} closed; if it is chosen again it will be "
-            "asked again"
+            f"the labeling task of {sample} expired at the end of cycle "
+            f"{asked.cycle}; it can be labeled if it is selected again"
         )
     if asked.state == "withdrawn":
-        raise ValueError(f"{sample} was withdrawn: it takes no labels any more")
+        raise ValueError(f"{sample} was withdrawn and accepts no more labels")
     for answer in asked.answers:
         if answer.value != line.value:
             raise ValueError(
-                f"{sample} has the label {_label_text(schema, answer.value)!r} by {answer.who}, "
-                f"not {_label_text(schema, line.value)!r}; correct it on the labeling page"
+                f"{sample} has the label {_label_text(schema, answer.value)!r} by "
+                f"{answer.who}, not {_label_text(schema, line.value)!r}; correct it "
+                "on the labeling page"
             )
     known[line.row] = ledger.answer(line.row, line.value, line.who, "imported")
     return all(answer.who != line.who for answer in asked.answers)
@@ -390,8 +393,9 @@ def _split_contradictions(
             continue
         other = others[0]
         why = (
-            f"sample {rows.ids[row]!r} is {_label_text(schema, first.value)!r} in {first.location} "
-            f"and {_label_text(schema, other.value)!r} in {other.location}; keep one of them"
+            f"example {rows.ids[row]!r} is {_label_text(schema, first.value)!r} in "
+            f"{first.location} and {_label_text(schema, other.value)!r} in "
+            f"{other.location}; keep one of them"
         )
         refused += [f"{line.location}: {why}" for line in about_row]
     return agreed, refused
@@ -413,22 +417,24 @@ def _find_row(
     if by == "row":
         if not is_row:
             raise ValueError(
-                f"row {number!r:.40} is none of this site: it has 0 to {len(rows.ids) - 1}"
+                f"this site has no row {number!r:.40}: its rows are 0 to "
+                f"{len(rows.ids) - 1}"
             )
         return int(number)
     if name not in row_of_name:
         close: list[str] = []
         if with_hint and len(name) <= LONGEST_HINTED:
             close = get_close_matches(name, row_of_name, n=1, cutoff=0.8)
-        sentence = f"sample {name!r} is none of this site"
+        sentence = f"this site has no example {name!r}"
         if close:
             sentence += f"; did you mean {close[0]!r}?"
         raise ValueError(sentence)
     row = row_of_name[name]
     if number and not (is_row and int(number) == row):
         raise ValueError(
-            f"sample {name!r} is row {row} of this site, and the line says row "
-            f"{number:.40}; if another tool has numbered the samples anew, import by row"
+            f"example {name!r} is row {row} of this site, but the line has row "
+            f"{number:.40}; if another tool has renumbered the examples, import by "
+            "row"
         )
     return row
 

@@ -40,12 +40,15 @@ class Peers:
         for site, key in shown.items():
             text = b64encode(key).decode()
             if is_forgeable(key):
-                raise Refusal(f"site {site} shows a key with which anybody can sign")
+                raise Refusal(
+                    f"site {site} sent an insecure key, with which anyone can sign"
+                )
             if known.get(site, text) != text:
                 raise Refusal(
-                    f"site {site} shows another identity key than site {self.site} knows of it: if "
-                    f"{site} has joined anew, compare its join.json with {PEERS} of {self.site} by "
-                    f"another way than through the coordinator, and correct {PEERS}"
+                    f"site {site} sent another identity key than the one stored at "
+                    f"site {self.site}: if {site} has joined again, compare its "
+                    f"join.json with {PEERS} of {self.site} through another channel "
+                    f"than the coordinator, and correct {PEERS}"
                 )
             if site not in known:
                 fresh[site] = text
@@ -63,5 +66,5 @@ class Peers:
         if not isinstance(known, dict) or not all(
             isinstance(key, str) for key in known.values()
         ):
-            raise Failed(f"{file} is damaged: it has of each site its key, as text")
+            raise Failed(f"{file} is damaged: it must contain the key of each site as text")
         return known

@@ -58,10 +58,10 @@ class Originals:
                 continue
             digests.append(_digest(content))
             try:
-                with open_image(BytesIO(content), "showing images"):
+                with open_image(BytesIO(content), "displaying images"):
                     pass
             except ImageError as error:
-                faults.append(f"the image {file.name} cannot be shown: {error}")
+                faults.append(f"the image {file.name} cannot be displayed: {error}")
         return Originals(folder, tuple(files), tuple(digests), tuple(faults))
 
     def read(self, row: int) -> bytes:
@@ -77,8 +77,8 @@ class Originals:
         known = self._digest_of.get(file)
         if known is not None and known != _digest(content):
             raise ValueError(
-                f"the image {file.name} is not the one that this site began with: put the old file "
-                "back, or start again if it was corrected"
+                f"the image {file.name} has changed since the site started: restore "
+                "the old file, or restart the site if it was corrected"
             )
         return content
 
@@ -114,10 +114,12 @@ def read_inside(file: Path, folder: Path) -> bytes:
             os.close(here)
         with open(result, "rb") as opened:
             if not stat.S_ISREG(os.fstat(result).st_mode):
-                raise ValueError(f"the image {file.name} cannot be shown: it is no file")
+                raise ValueError(
+                    f"the image {file.name} cannot be displayed: it is not a file"
+                )
             return opened.read()
     except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
-        raise ValueError(f"the image {file.name} cannot be shown: {error}") from error
+        raise ValueError(f"the image {file.name} cannot be displayed: {error}") from error
 
 
 def _digest(content: bytes) -> bytes:
@@ -138,8 +140,8 @@ def read_pictures(folder: Path, channels: int | None = None) -> Pictures:
     )
     if not files:
         raise ValueError(
-            f"{folder} holds no images; put them in a folder for each class and in "
-            f"{UNLABELED_FOLDER}/"
+            f"{folder} contains no images; put them in a folder for each class and "
+            f"in {UNLABELED_FOLDER}/"
         )
     for file in files:
         check_inside(file, folder)
@@ -165,6 +167,6 @@ def check_inside(file: Path, folder: Path) -> None:
     """
     if not file.resolve().is_relative_to(folder.resolve()):
         raise ValueError(
-            f"{file} leads to {file.resolve()}, which is not in {folder}: put the image itself "
-            "there"
+            f"{file} leads to {file.resolve()}, outside {folder}: replace it by "
+            "the image itself"
         )

@@ -19,14 +19,14 @@ def read_site_model(folder: Path) -> Trained:
     model = folder / MODEL
     if not model.exists():
         raise Failed(
-            f"{folder} has no model: it comes when the study has ended, to each site that takes "
-            "part in its last exchange"
+            f"{folder} has no model: it is sent at the end of the study, to each "
+            "site of the last exchange"
         )
     try:
         saved = load_tree(model, folder)
     except Failed as error:
         raise Failed(
-            f"{model} is damaged or cannot be read; put back a copy of it"
+            f"{model} is damaged or cannot be read; restore it from a backup"
         ) from error
     agreed = site.agreement
     return choose_state(saved, agreed.recipe, folder, policy=agreed.names)

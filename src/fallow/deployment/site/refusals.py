@@ -77,22 +77,22 @@ def word_for_outside(site: SiteId, what: str, error: BaseException, log: ErrorLo
     if isinstance(error, Refusal):
         return plain(error)
     number = log.note(what, error)
-    sentence = f"site {site} could not do {what} (error {number})"
+    sentence = f"site {site} could not perform {what} (error {number})"
     cause = _describe_cause(error)
     if cause is not None:
         sentence += f": {cause}"
-    return plain(f"{sentence}; its {LOG} has the words", SENTENCE)
+    return plain(f"{sentence}; see its {LOG} for details", SENTENCE)
 
 
 def _describe_cause(error: BaseException) -> str | None:
     """Return a message of the fixed list of problems that the site can fix, or None."""
     for cause in _causes(error):
         if isinstance(cause, Damaged):
-            return "its ledger is damaged, which a copy of it puts right"
+            return "its ledger is damaged: restore it from a backup"
         if isinstance(cause, Replaced):
             return (
-                "its ledger was moved away or replaced while the site was running: start it again "
-                "with the right file"
+                "its ledger was moved or replaced while the site was running: "
+                "restart it with the correct file"
             )
         if isinstance(cause, Unwritable):
             return "its ledger cannot be read or written: free some space there"

@@ -119,7 +119,7 @@ def read_rows(path: str | Path, schema: Schema, drop_rows: bool = False) -> Site
     kind = KINDS[schema.kind]
     if not kind.suits(file):
         raise ValueError(
-            f"{file} cannot be rows of this study, which are {kind.words}; give such a one"
+            f"{file} is not data of this study, which is {kind.words}; give such a file"
         )
     try:
         rows = kind.read(file, schema, drop_rows)
@@ -135,10 +135,12 @@ def read_rows(path: str | Path, schema: Schema, drop_rows: bool = False) -> Site
     for name, times in Counter(rows.ids).most_common(1):
         if times > 1:
             raise ValueError(
-                f"{file.name}: {times} rows are called {name!r}; give each its own name"
+                f"{file.name}: the name {name!r} occurs in {times} rows; make names unique"
             )
     if len(rows.x) == 0:
-        raise ValueError(f"{file.name} has no row without missing features; fill some in")
+        raise ValueError(
+            f"{file.name} has no row without missing features; fill in the missing values"
+        )
     return rows
 
 
@@ -264,8 +266,8 @@ def _check_columns(cells: Columns, schema: Schema) -> list[ColumnRead]:
         may_name_rows = schema.ids not in cells and not holds_dates(texts)
         if why is None or may_name_rows:
             raise ValueError(
-                f"column {name!r} was not agreed on; remove it (the label is {schema.label!r}, "
-                f"names of rows stand in {schema.ids!r})"
+                f"column {name!r} is not part of the agreement; remove it (the label "
+                f"is {schema.label!r}, row names are in {schema.ids!r})"
             )
         passed_over.append(ColumnRead(name, "left out", why=why))
     return passed_over
@@ -277,17 +279,17 @@ def _note_missing(blank: dict[str, list[bool]], n_missing: int, drop_rows: bool)
     ``blank`` has the empty cells of each column.
     """
     if drop_rows:
-        return f"rows with missing features left out: {n_missing}"
+        return f"dropped rows with missing features: {n_missing}"
     counts: list[str] = []
     for name, lacks in blank.items():
         if any(lacks):
             counts.append(f"{name!r} {sum(lacks)}")
     where = ", ".join(counts)
     raise ValueError(
-        f"{n_missing} rows have missing features ({where}); fill them in or remove the rows, or "
-        "agree that such a column may be empty (may_be_empty = true in its line of study.toml), "
-        "with which the sites fill cells in together, or on drop_rows = true, with which every "
-        "site leaves such rows out"
+        f"{n_missing} rows have missing features ({where}); fill them in or remove "
+        "the rows, or agree that such a column may be empty (may_be_empty = true in "
+        "its line of study.toml), so that the sites impute it together, or on "
+        "drop_rows = true, so that every site drops such rows"
     )
 
 
@@ -314,7 +316,8 @@ def _encode_column(
             places.append(column.values.index(cell))
         else:
             raise ValueError(
-                f"column {column.name!r}, row {row + 1}: {cell!r} is none of the agreed texts "
+                f"column {column.name!r}, row {row + 1}: {cell!r} is not one of the "
+                "agreed texts "
                 f"{', '.join(map(repr, column.values))}{_suggest(cell, column.values)}"
             )
     values = torch.tensor(places, dtype=torch.long)  # (n,)
@@ -339,7 +342,7 @@ def _parse_number(column: Column, cell: str, row: int) -> float:
     if column.unit:
         way_out += f" in {column.unit}"
     if "," in cell:
-        way_out += ", with a point and no comma"
+        way_out += ", with a decimal point and no comma"
     raise ValueError(
         f"column {column.name!r}, row {row + 1}: {cell!r} is not a finite number; {way_out}"
     )
@@ -361,8 +364,8 @@ def _note_beyond(column: Column, cells: list[str]) -> str | None:
         return None
     limits = f"{low:g} to {high:g} {column.unit}".rstrip()
     return (
-        f"column {column.name!r}: {n_beyond} of {len(cells)} numbers lie outside {limits}; "
-        "check that they are in the agreed unit"
+        f"column {column.name!r}: {n_beyond} of {len(cells)} numbers are outside "
+        f"{limits}; check that they are in the agreed unit"
     )
 
 
@@ -391,7 +394,7 @@ def _read_images(folder: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     for file, text in zip(pictures.files, pictures.labels, strict=True):
         if text and text not in schema.classes:
             raise ValueError(
-                f"folder {file.parent} is none of the agreed classes "
+                f"folder {file.parent} is not one of the agreed classes "
                 f"{', '.join(map(repr, schema.classes))}{_suggest(text, schema.classes)}"
             )
     return SiteRows(
@@ -429,7 +432,7 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     for name, column in texts.items():
         if len(column) != len(x):
             raise ValueError(
-                f"{len(x)} rows in x and {len(column)} in {name}; give one a row"
+                f"{len(x)} rows in x and {len(column)} in {name}; give one per row"
             )
 
     is_whole = x.flatten(1).isfinite().all(1)  # (n,)
@@ -444,7 +447,7 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
                 f"{n_missing} rows have NaN or infinite features, the first is row {first}; "
                 "correct them, or agree on drop_rows = true"
             )
-        notes.append(f"rows with NaN or infinite features left out: {n_missing}")
+        notes.append(f"dropped rows with NaN or infinite features: {n_missing}")
     rows: list[int] = (
         is_whole.nonzero().flatten().tolist()
     )  # position of each row in the file
@@ -478,7 +481,7 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     notes += originals.faults[:MOST_FAULTS]
     n_more = len(originals.faults) - MOST_FAULTS
     if n_more > 0:
-        notes.append(f"{count_noun(n_more, 'more image')} cannot be shown")
+        notes.append(f"{count_noun(n_more, 'more image')} cannot be displayed")
     return SiteRows(
         x=x,
         labels=labels,
@@ -496,18 +499,18 @@ def _find_views(
 ) -> list[tuple[Path, ...]]:
     """Return the images of each row from their paths, (n,) or (n, k)."""
     if len(names) != n:
-        raise ValueError(f"{n} rows in x and {len(names)} in files; give one a row")
+        raise ValueError(f"{n} rows in x and {len(names)} in files; give one per row")
     if names.ndim > 2 or (names.ndim == 2 and not 1 <= names.shape[1] <= MOST_VIEWS):
         raise ValueError(
-            f"files has shape {names.shape}; give one name a row, (n,), or up to {MOST_VIEWS} images "
-            "that are shown side by side, (n, 2)"
+            f"files has shape {names.shape}; give one name per row, (n,), or up to "
+            f"{MOST_VIEWS} images, displayed side by side, (n, 2)"
         )
     views: list[tuple[Path, ...]] = []
     for row, named in enumerate(names.reshape(n, -1).tolist(), start=1):
         texts = [_to_text(name) for name in named]
         images = [folder / text for text in texts if text]
         if not images:
-            raise ValueError(f"row {row} names no image in files; name one")
+            raise ValueError(f"row {row} has no image in files; name one")
         views.append(tuple(images))
     return views
 
@@ -515,7 +518,8 @@ def _find_views(
 def _check_shape(x: Tensor, schema: Schema) -> None:
     if tuple(x.shape[1:]) != schema.shape:
         raise ValueError(
-            f"rows are {tuple(x.shape[1:])} and the agreed shape is {schema.shape}"
+            f"rows have the shape {tuple(x.shape[1:])} but the agreed shape is "
+            f"{schema.shape}"
         )
 
 

@@ -44,7 +44,7 @@ class ServerState(TypedDict, total=False):
 
     pid: Annotated[Count, Field(description="process that serves the site")]
     since: Annotated[str | None, Field(description="start of the connection")]
-    problem: Annotated[str | None, Field(description="why it is not connected")]
+    problem: Annotated[str | None, Field(description="reason for a missing connection")]
 
 
 def serve(
@@ -95,8 +95,8 @@ class Copies:
 def only_server(folder: SiteFolder) -> AbstractContextManager[None]:
     """Lock the folder for one process. Raises Failed for a second one."""
     otherwise = (
-        f"a process serves site {folder.name} already: end it first (fallow site status "
-        f"{folder.path} says which one)"
+        f"site {folder.name} is already running in another process: stop it first "
+        f"(fallow site status {folder.path} shows which one)"
     )
     return alone(folder.path / LOCK, otherwise)
 
@@ -126,7 +126,7 @@ def _watch(
             try:
                 write_json(folder.path / "live.json", state)
             except Failed as error:
-                say({"event": "state", "why": f"{error}; this site goes on"})
+                say({"event": "state", "why": f"{error}; this site continues"})
         if stop.wait(min(LOOK, copies.every)):
             return
         copies.look()
@@ -170,8 +170,8 @@ def unreachable(folder: SiteFolder) -> str | None:
     except OSError as error:
         why = error.strerror or str(error)
         return (
-            f"the coordinator at {address} is not reached ({why}): it may not run yet, or a "
-            "firewall is in between"
+            f"the coordinator at {address} cannot be reached ({why}): it may not run "
+            "yet, or a firewall blocks the connection"
         )
 
 

@@ -68,8 +68,8 @@ def check_machine(address: str) -> str:
         is_any = True
     if is_any:
         raise ValueError(
-            f"{address!r} is no IP address of one machine; give the address from which the proxy "
-            "calls, such as 127.0.0.1"
+            f"{address!r} is not the IP address of one machine; give the address of "
+            "the proxy, such as 127.0.0.1"
         )
     return address
 
@@ -84,7 +84,7 @@ def address_of(setting: str) -> AfterValidator:
 
 
 Names = Rule(bool, 'a list of one text or more, such as ["a", "b"]')
-Filled = Rule(is_text, "a text in quotes that is not empty")
+Filled = Rule(is_text, "a nonempty text in quotes")
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class PageLogin:
         Key("page.people"),
         Names,
         Field(
-            description="names of the annotators, as the proxy sends them",
+            description="names of the annotators, as sent by the proxy",
             examples=[["ann"]],
         ),
     ]
@@ -118,7 +118,7 @@ class PageLogin:
     header: Annotated[
         Text,
         Key("page.header"),
-        Rule(is_header, "the name of a field in small letters, such as 'x-remote-user'"),
+        Rule(is_header, "the name of a field in lower case, such as 'x-remote-user'"),
         Field(
             description="field in which the proxy sends the name",
             examples=["x-remote-user"],
@@ -186,7 +186,7 @@ class Settings:
     own_certificate: Annotated[
         Text | None,
         Field(
-            description="certificate that this site shows to the coordinator",
+            description="certificate of this site for the coordinator",
             examples=["keys/own.pem"],
         ),
     ] = None

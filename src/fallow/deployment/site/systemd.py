@@ -27,17 +27,17 @@ HEAD = """\
 
 @dataclass(frozen=True)
 class AllowedAddresses:
-    """The machine that a site calls and the name servers that know it, as IP addresses.
+    """IP addresses of the machine that a site connects to, and of its name servers.
 
     Attributes
     ----------
     host : str or None
-        The coordinator's machine, or the proxy in front of it. None where only this machine is
-        called, or where no address was given.
+        The coordinator's machine, or the proxy in front of it. None if the site only connects to
+        its own machine or has no address.
     addresses : tuple of str
-        IP addresses of `host`; none where they could not be looked up.
+        IP addresses of `host`; empty if the lookup failed.
     name_servers : tuple of str
-        IP addresses of name servers; none where `host` is an IP address.
+        IP addresses of name servers; empty if `host` is an IP address.
     """
 
     host: str | None
@@ -45,13 +45,13 @@ class AllowedAddresses:
     name_servers: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Describe what may be called, in one line."""
+        """Describe the permitted connections in one line."""
         if self.host is None:
-            return "no machine but this one"
+            return "only to this machine"
         if not self.addresses:
             return (
-                f"no machine but this one: {self.host} could not be looked up, so write its IP "
-                "addresses there"
+                f"only to this machine: {self.host} could not be looked up, so add "
+                "its IP addresses to the file"
             )
         line = ", ".join(self.addresses)
         if self.name_servers:
@@ -62,10 +62,10 @@ class AllowedAddresses:
         """Return the text of the drop-in."""
         lines = []
         if self.host is not None and not self.addresses:
-            lines.append(f"# {self.host} could not be looked up; write its IP addresses:")
+            lines.append(f"# {self.host} could not be looked up; add its IP addresses:")
             lines.append("# IPAddressAllow=")
         if self.addresses:
-            lines.append(f"# {self.host}, as it was looked up by 'fallow site init'")
+            lines.append(f"# {self.host}, as looked up by 'fallow site init'")
         lines += [f"IPAddressAllow={address}" for address in self.addresses]
         if self.name_servers:
             lines.append(f"# name servers of {RESOLVER}")
@@ -83,12 +83,12 @@ def write_drop_in(folder: Path, allowed: AllowedAddresses) -> Path:
 def find_allowed_addresses(
     settings: Settings, resolver: Path = RESOLVER
 ) -> AllowedAddresses:
-    """Look up the machine that a site with these settings calls.
+    """Look up the machine that a site with these settings connects to.
 
     Parameters
     ----------
     settings : Settings
-        Where the coordinator is; a proxy comes before it.
+        Address of the coordinator, and of a proxy in front of it.
     resolver : Path
         The file that lists the name servers of this machine.
     """
@@ -122,7 +122,7 @@ def find_host(settings: Settings) -> str | None:
 
 
 def look_up(host: str, patience: float = PATIENCE) -> tuple[str, ...]:
-    """Return the IP addresses of a machine; none where no answer comes in `patience` seconds."""
+    """Return the IP addresses of a machine; empty if the lookup takes more than `patience` seconds."""
     addresses: list[str] = []
 
     def ask() -> None:
@@ -140,7 +140,7 @@ def look_up(host: str, patience: float = PATIENCE) -> tuple[str, ...]:
 
 
 def read_name_servers(file: Path) -> tuple[str, ...]:
-    """Return the name servers that a ``resolv.conf`` lists, but for those of this machine."""
+    """Return the name servers in a ``resolv.conf``, except those of this machine."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):

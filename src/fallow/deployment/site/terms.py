@@ -28,13 +28,13 @@ PARTS = {
     "retention": "best model",
     "audit": "audit",
     "contribution": "minimum number of new labels",
-    "people": "people and scores",
+    "people": "annotators and scores",
 }
 SEEN_BY = {
-    "sum": "coordinator, each site's part",
+    "sum": "coordinator, each contribution",
     "each": "coordinator",
     "keep": "coordinator",
-    "relay": "other sites, sealed",
+    "relay": "other sites, encrypted",
 }
 """Recipient of a disclosure, by operation. Stored data stays at the site."""
 DIVISIONS = {
@@ -44,8 +44,9 @@ DIVISIONS = {
 }
 """Division of a share of all rows between the sites."""
 UNKNOWN_BUDGET = (
-    "how many labels that is follows from the rows of all sites, which only the coordinator "
-    "knows: the first number that it asks for holds; to set one, give limit in site.toml"
+    "the number of labels depends on the examples of all sites, which only the "
+    "coordinator has: the first number that it requests applies; to set one, give "
+    "limit in site.toml"
 )
 LINE = 1000  # characters of a displayed line
 Disclosed = tuple[str, str, str, str]
@@ -62,7 +63,7 @@ def list_agreed_disclosures(agreement: Agreement) -> list[Disclosed]:
     methods = methods_by_owner(build_study(agreement).methods)
     seen_by = dict(SEEN_BY)
     if agreement.recipe.privacy.secure_sum:
-        seen_by["sum"] = "coordinator, totals alone"
+        seen_by["sum"] = "coordinator, aggregate only"
     least = agreement.recipe.privacy.waits_for
     is_exact = (
         agreement.recipe.privacy.epsilon is None
@@ -77,7 +78,7 @@ def list_agreed_disclosures(agreement: Agreement) -> list[Disclosed]:
                 if what == NOTHING:
                     continue
                 if is_exact and least > 1 and function in contract.waits:
-                    what = f"{what}; new ones after {least} new labels"
+                    what = f"{what}; updated after {least} new labels"
                 disclosures.append((part, function, what, seen_by[operation]))
     return disclosures
 
@@ -86,7 +87,7 @@ def describe_budget(recipe: Recipe) -> str:
     """Describe the label budget of the study.
 
     >>> describe_budget(Recipe("a", initial=10, budget=0.05, cycles=2))
-    'first 10 labels a site, then in each of 2 cycles 5 % of all rows of all sites'
+    'first 10 labels per site, then in each of 2 cycles 5 % of all examples of all sites'
     """
     then = _describe_cycles(recipe)
     if not recipe.initial:
@@ -106,18 +107,19 @@ def _describe_cycles(recipe: Recipe) -> str:
 
 
 def _describe_share(share: LabelBudget, recipe: Recipe) -> str:
-    """Describe a number of labels per site, or a share of all rows."""
+    """Describe a number of labels per site, or a share of all examples."""
     if isinstance(share, int):
-        return f"{count_noun(share, 'label')} a site"
+        return f"{count_noun(share, 'label')} per site"
     return (
-        f"{100 * share:g} % of all rows of all sites{DIVISIONS[recipe.budget_allocation]}"
+        f"{100 * share:g} % of all examples of all "
+        f"sites{DIVISIONS[recipe.budget_allocation]}"
     )
 
 
 def describe_study(folder: SiteFolder) -> list[str]:
     """Describe the study: parties, requested labels, privacy budget."""
     agreement = folder.agreement
-    digest = f"digest {agreement.digest[:12]}"
+    digest = f"fingerprint {agreement.digest[:12]}"
     lines = describe_agreement(agreement, folder.settings)
     return [digest, *lines, *describe_showing(agreement)]
 
@@ -130,25 +132,28 @@ def describe_agreement(agreement: Agreement, own: Settings) -> list[str]:
     recipe = agreement.recipe
     labels = f"labels: {describe_budget(recipe)}"
     if own.limit is not None:
-        labels += f"; this site gives {own.limit} at most"
-    deadline = f"people have {duration(agreement.waits.deadline)} for the labels of a cycle"
+        labels += f"; this site gives at most {own.limit}"
+    deadline = f"deadline for the labels of a cycle: {duration(agreement.waits.deadline)}"
     if own.annotators > 1:
-        deadline += f"; {own.annotators} must agree on each label"
+        deadline += f"; {own.annotators} annotators must agree on each label"
 
     lines = [
         f"study {agreement.name}, sites: {', '.join(agreement.sites)}",
-        f"model {recipe.model}, trained by {recipe.training}; rows are chosen by {recipe.strategy}",
+        (
+            f"model {recipe.model}, trained by {recipe.training}; query strategy "
+            f"{recipe.strategy}"
+        ),
     ]
     for name in list_foreign_classes(recipe):
-        lines.append(f"code that did not come with Fallow: {name}")
+        lines.append(f"code of another distribution: {name}")
     lines += [labels, deadline]
     if _is_budget_unknown(recipe, own.limit):
         lines.append(UNKNOWN_BUDGET)
     lines.append(f"privacy: {_describe_privacy(recipe, own.epsilon)}")
     lines += _describe_empty(agreement)
-    lines.append(f"link: {LINKS[agreement.link].title}; this site calls, nobody calls it")
+    lines.append(f"link: {LINKS[agreement.link].title}; all connections start at this site")
     if agreement.guideline is not None:
-        lines.append("how to label, which people read beside each sample:")
+        lines.append("guideline, displayed beside each example:")
     shown = [plain(line, LINE) for line in lines]
     if agreement.guideline is not None:
         output = agreement.guideline.split("\n")
@@ -162,12 +167,16 @@ def _describe_empty(agreement: Agreement) -> list[str]:
     if not lacking:
         return []
     output = (
-        "each site tells, of every column, the sum of its cells and how many are not empty"
+        "each site sends, for every column, the sum of its cells and the number of "
+        "nonempty ones"
     )
     if agreement.recipe.privacy.secure_sum:
-        output = f"{output}, hidden in sums"
+        output = f"{output}, protected by secure aggregation"
     return [
-        f"cells may be empty in {join_some(lacking)}: the sites fill them in together; {output}"
+        (
+            f"cells may be empty in {join_some(lacking)}: the sites impute them "
+            f"together; {output}"
+        )
     ]
 
 
@@ -180,7 +189,7 @@ def describe_showing(agreement: Agreement) -> list[str]:
             continue
         contract = methods_by_owner(methods)[owner].contract
         if contract.parts_show and not agreement.recipe.privacy.secure_sum:
-            lines.append(f"without secure sums {contract.parts_show}")
+            lines.append(f"without secure aggregation, {contract.parts_show}")
         if contract.closes_show:
             lines.append(f"{contract.closes_show}; {describe_minimum(agreement.recipe)}")
     return [plain(line, LINE) for line in lines]
@@ -203,7 +212,7 @@ def describe_minimum(recipe: Recipe) -> str:
 def describe_small_budgets(agreement: Agreement) -> list[str]:
     """Describe the effect of a label budget below the minimum number of new labels.
 
-    Returns nothing without a minimum, or if the budget is a share of examples.
+    Returns an empty list without a minimum, or if the budget is a share of examples.
     """
     recipe = agreement.recipe
     least = recipe.privacy.waits_for
@@ -218,10 +227,13 @@ def describe_small_budgets(agreement: Agreement) -> list[str]:
     if not budgets:
         return []
     return [
-        f"The label budget of a cycle is {min(budgets)} labels of {whose}, below "
-        f"privacy.min_new_labels = {least}: statistics of labeled examples change only after "
-        f"{least} new labels, so some cycles train with those of the cycle before. Raise budget, "
-        "or agree to a smaller minimum, with which few examples can be told apart."
+        (
+            f"The label budget of a cycle is {min(budgets)} labels of {whose}, below "
+            f"privacy.min_new_labels = {least}: statistics of labeled examples change "
+            f"only after {least} new labels, so some cycles train with those of the "
+            "previous cycle. Raise the budget, or agree to a smaller minimum, with "
+            "which single examples are easier to reconstruct."
+        )
     ]
 
 
@@ -241,40 +253,40 @@ def list_foreign_classes(recipe: Recipe) -> list[str]:
 def _describe_privacy(recipe: Recipe, limit: float | None) -> str:
     """Describe the protection of aggregates and counts."""
     privacy = recipe.protected
-    sums = "the coordinator receives what each site adds to a sum"
+    sums = "the coordinator receives the contribution of each site"
     if privacy.secure_sum:
-        sums = "what each site adds is hidden in sums"
+        sums = "the coordinator receives aggregates only"
     item = privacy.epsilon
     if item is None:
-        return f"counts leave without noise; {sums}"
+        return f"counts without noise; {sums}"
     total = privacy.total or item
     noised = "counts"
     if recipe.delta is not None:
-        noised = f"counts and totals (δ {recipe.delta:g})"
-    noise = f"noise on {noised}, ε {item:g} for each release and {total:g} in all"
+        noised = f"counts and aggregates (δ {recipe.delta:g})"
+    noise = f"noise on {noised}, ε {item:g} per release and {total:g} in total"
     if limit is not None:
         noise += f", at most {limit:g} at this site"
     return f"{noise}; {sums}"
 
 
 def describe_rows(rows: SiteRows, tests: SiteRows | None) -> list[str]:
-    """Describe the site's own rows."""
-    lines = [f"{len(rows.x)} rows, {rows.labeled} of them with labels"]
+    """Describe the site's own examples."""
+    lines = [f"{len(rows.x)} examples, {rows.labeled} of them labeled"]
     if tests is None:
-        return [*lines, "no rows to test on", *rows.notes]
-    lines += [f"{len(tests.x)} rows to test on", *rows.notes]
-    lines += [f"test rows: {note}" for note in tests.notes]
+        return [*lines, "no test examples", *rows.notes]
+    lines += [f"{len(tests.x)} test examples", *rows.notes]
+    lines += [f"test examples: {note}" for note in tests.notes]
     overlap = _count_overlap(rows, tests)
     if overlap:
         lines.append(
-            f"test rows: {overlap} of them equal a row to train on in every feature; scores say "
-            "too much then"
+            f"test examples: {overlap} of them equal a training example in every "
+            "feature, so scores are too high"
         )
     return lines
 
 
 def _count_overlap(rows: SiteRows, tests: SiteRows) -> int:
-    """Count test rows that are also in the training data, compared by features.
+    """Count the test examples that are also training examples, compared by features.
 
     Names differ between files.
     """
