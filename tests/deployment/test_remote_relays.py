@@ -241,7 +241,8 @@ def pass_on(content: dict[str, torch.Tensor]) -> Delivery:
     sent = replace(order, site="a", key="0/query/0")
     letters = seal_letters(sent, dict(content), details)
     body = delivery_body("model", {"a": letters["letter/b"]})
-    return read_delivery(replace(order, body=body), secret, {"w": 3})
+    weights = {"model": "labels"}
+    return read_delivery(replace(order, body=body), secret, {"w": 3}, weights)
 
 
 @pytest.mark.parametrize("size", [1e300, 5e40, 1e20])
@@ -263,7 +264,7 @@ def test_a_model_that_is_passed_on_weighs_ten_times_the_usual_one_at_most() -> N
         site: RelayedMessage({"w": torch.ones(3), "labels": torch.tensor(n)})
         for site, n in (("a", 4.0), ("b", 1e9), ("c", 39.0))
     }
-    brought = Delivery("model", states, {}, 0)
+    brought = Delivery("model", states, {}, 0, "labels")
     few = limit_claims(brought, 1, 10.0)
     many = limit_claims(brought, 500, 10.0)
     assert [float(letter.state["labels"]) for letter in few.messages.values()] == [

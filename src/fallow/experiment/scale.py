@@ -55,6 +55,11 @@ def is_standardized(recipe: Recipe, dataset: Dataset) -> bool:
     return is_own or dataset.task == "regression"
 
 
+def find_variance(targets: State) -> float:
+    """Return the variance of regression targets, the unit of squared errors."""
+    return float(targets["std"]) ** 2
+
+
 def in_units(outputs: Tensor, targets: State | None) -> Tensor:
     """Convert predictions of a model trained on scaled targets to units of the data."""
     if targets is None:

@@ -32,10 +32,10 @@ NEWS = "news"  # field of an instruction
 PROOFS = "proofs"
 """Field of an instruction with public keys of other sites: identity key and signature of each."""
 LONGEST = 1000  # longest notification in characters
-CLAIM = "labels"  # field of a peer message with the weight of its model
 ANEW = "~"
 """Separator in a key before the number of a repetition."""
 DELIVER = "/deliver"
+NO_WEIGHTS: Mapping[str, str] = {}
 
 
 OrderBody = Tree
@@ -46,13 +46,15 @@ class Delivery(NamedTuple):
     """Delivered peer messages by sender.
 
     Messages of ``refused`` senders are replaced by NaN, which averages ignore. ``refused`` has a
-    reason for each. ``cycle`` is the cycle of the relay.
+    reason for each. ``cycle`` is the cycle of the relay. ``weight`` is the field of a message with
+    the weight of its model, or None.
     """
 
     verb: str
     messages: dict[SiteId, RelayedMessage]
     refused: dict[SiteId, str]
     cycle: int
+    weight: str | None = None
 
 
 def bytes_to_tensor(content: bytes) -> Tensor:
@@ -179,10 +181,16 @@ def delivery_body(verb: str, messages: Mapping[SiteId, Value], cycle: int = 0) -
     return {"verb": verb, "letters": dict(messages), "cycle": cycle}
 
 
-def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Delivery:
+def read_delivery(
+    order: Order,
+    secret: bytes,
+    sizes: Mapping[str, int],
+    weights: Mapping[str, str] = NO_WEIGHTS,
+) -> Delivery:
     """Return the peer messages for the site with the private key ``secret``.
 
-    ``sizes`` are the lengths of a model's ``w`` and ``stats``. A message that cannot be decrypted,
+    ``sizes`` are the lengths of a model's ``w`` and ``stats``. ``weights`` are the fields with the
+    weight of a model, by client function (`Declaration.weight`). A message that cannot be decrypted,
     is not finite or has another size is rejected with the name of its sender, and the site proceeds
     with the others. Raises ValueError if no message can be read.
     """
@@ -190,13 +198,14 @@ def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Deli
     kinds = {"verb": str, "letters": dict, "cycle": int}
     if {name: type(value) for name, value in body.items()} != kinds:
         raise Refusal(f"instruction {order.key} contains no peer messages")
+    weight = weights.get(body["verb"])
     opened: dict[SiteId, State | None] = {}  # None if its form is unknown
     refused: dict[SiteId, str] = {}
     for sender, letter in body["letters"].items():
         opened[sender] = None
         try:
             opened[sender] = _open_letter(order, sender, letter, secret)
-            _check_letter(opened[sender] or {}, sizes)
+            _check_letter(opened[sender] or {}, sizes, weight)
         except Refusal as error:
             details = f"site {order.site} rejects the message of site {sender} for"
             refused[sender] = plain(f"{details} {body['verb']!r}: {error}")
@@ -212,7 +221,7 @@ def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Deli
         ):  # same fields and shapes as that or another message, without its values
             state = _make_blank(delivery or readable[0], sizes)
         messages[sender] = RelayedMessage(state)
-    return Delivery(body["verb"], messages, refused, body["cycle"])
+    return Delivery(body["verb"], messages, refused, body["cycle"], weight)
 
 
 def _open_letter(order: Order, sender: SiteId, letter: object, secret: bytes) -> State:
@@ -236,7 +245,7 @@ def _open_letter(order: Order, sender: SiteId, letter: object, secret: bytes) ->
     return result
 
 
-def _check_letter(state: State, sizes: Mapping[str, int]) -> None:
+def _check_letter(state: State, sizes: Mapping[str, int], weight: str | None) -> None:
     for name, value in state.items():
         if name in sizes and value.shape != (sizes[name],):
             raise Refusal(
@@ -255,7 +264,7 @@ def _check_letter(state: State, sizes: Mapping[str, int]) -> None:
                 f"{name} has the norm {float(value.double().norm()):.3g}, too large "
                 "for a model: its training diverged"
             )
-        if name == CLAIM and bool((value < 0).any()):
+        if name == weight and bool((value < 0).any()):
             raise Refusal(f"{name} is below 0")
 
 
@@ -265,9 +274,12 @@ def limit_claims(brought: Delivery, own: int, ratio: float) -> Delivery:
     No model weighs more than ``ratio`` times the larger of the median model and the site's ``own``
     labels. The weight of a relayed model is its number of labels, which the coordinator cannot see.
     """
+    weight = brought.weight
+    if weight is None:
+        return brought
     claims: dict[SiteId, float] = {}
     for sender, letter in brought.messages.items():
-        claim = letter.state.get(CLAIM)
+        claim = letter.state.get(weight)
         if claim is not None and claim.ndim == 0:
             claims[sender] = float(claim)
     limit = ratio * max(float(own), lower_median(claims.values()))
@@ -275,8 +287,8 @@ def limit_claims(brought: Delivery, own: int, ratio: float) -> Delivery:
     for sender, claimed in claims.items():
         if claimed > limit > 0:
             state = messages[sender].state
-            limited = torch.full_like(state[CLAIM], limit)
-            messages[sender] = RelayedMessage({**state, CLAIM: limited})
+            limited = torch.full_like(state[weight], limit)
+            messages[sender] = RelayedMessage({**state, weight: limited})
     return brought._replace(messages=messages)
 
 

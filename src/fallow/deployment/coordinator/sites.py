@@ -32,7 +32,7 @@ from fallow.experiment.finished import ExampleSpec, FinishedQuery, TrainedPhase
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import is_shared
 from fallow.experiment.phases import Memory, Phases
-from fallow.experiment.scale import Scale
+from fallow.experiment.scale import Scale, find_variance
 from fallow.experiment.scoring import describe_round
 from fallow.experiment.steps import check_picked
 from fallow.privacy import SecureSum
@@ -258,7 +258,7 @@ class RealSites:
         targets: State | None = self.methods["scaling"].of_targets(ask)
         if targets is not None and self.variance is None:
             with self.journal.transaction():
-                self.journal.note("variance", repr(float(targets["std"]) ** 2))
+                self.journal.note("variance", repr(find_variance(targets)))
         return targets
 
     # -- annotators -------------------------------------------------------------------------

@@ -13,9 +13,10 @@ from typing import cast, final
 import torch
 from torch import Tensor
 
+from fallow.core.client import declared
 from fallow.core.events import Say, stay_silent
 from fallow.core.messages import KEYS, Request
-from fallow.core.methods import site_function
+from fallow.core.methods import methods_by_owner, site_function
 from fallow.core.refusal import Refusal
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer, SiteId, State
@@ -489,7 +490,12 @@ class Host:
     def _receive(self, order: Order, position: OrderPlace) -> Delivery:
         """Decrypt, check and store relayed messages."""
         sizes = sizes_of_models(self._made.layout)
-        brought = read_delivery(order, self._folder.keys.seal, sizes)
+        weights: dict[str, str] = {}
+        method = methods_by_owner(self._made.methods)[position.owner]
+        for item in declared(method).values():
+            if item.operation == "relay" and item.weight is not None:
+                weights[item.name] = item.weight
+        brought = read_delivery(order, self._folder.keys.seal, sizes, weights)
         senders = brought.messages
         self._limits.check_delivery(order.key, position, brought.verb, senders)
         site = self._here()

@@ -1,0 +1,121 @@
+"""Packages that carry and check messages know no field and no argument of an algorithm.
+
+Such names stand in declarations alone, so that a new algorithm needs no other file.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fallow.core.client import declared
+from fallow.deployment.people import People
+from tests.contracts.test_adversaries import METHODS, SIZES
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "fallow"
+PACKAGES = ("transport", "deployment")
+CHECKS = (
+    "transport/alike.py",
+    "transport/checks.py",
+    "transport/gathering.py",
+    "transport/relays.py",
+    "transport/remote.py",
+    "deployment/coordinator/plausible_sums.py",
+    "deployment/coordinator/weights.py",
+    "deployment/site/limits.py",
+)
+"""Modules that check instructions and replies; they use few words of the protocol."""
+CHECKED = {
+    "count": "number that a site replies to `Ask.keep`",
+    "draw": "step of a cycle: drawing the evaluation set",
+    "features": "step before the first cycle: standardization",
+    "given": "start of local training",
+    "labels": "registered labels, by which a site weighs",
+    "last": "step of a cycle: last exchange of training",
+    "left": "field of an event: seconds that are left",
+    "refused": "why a reply or a peer message does not count",
+    "rows": "registered examples, by which a site weighs, and tested ones",
+    "squares": "squared errors on test examples (`People.score`)",
+    "stats": "part of the global model",
+    "w": "part of the global model",
+}
+"""Words of the protocol in `CHECKS`, and what they mean there."""
+WORDS = {
+    **CHECKED,
+    "body": "content of an instruction and of an HTTP message",
+    "classes": "classes of the agreed schema",
+    "columns": "columns of the agreed schema",
+    "conflicts": "labeling tasks that annotators disagree on",
+    "counts": "a word for the terms of a study",
+    "end": "last piece of a message in NVFlare",
+    "high": "largest value of a column",
+    "labeled": "labels for training (`People`)",
+    "log": "folder of Flower",
+    "low": "smallest value of a column",
+    "one": "column of a table of the ledger",
+    "order": "instruction in an HTTP header and in the log of a site",
+    "purpose": "of an instruction: request, delivery or progress",
+    "sure": "field of a form of the labeling page",
+    "targets": "state with the unit of regression targets, and the step that computes it",
+    "turn": "number of an exchange of a step",
+    "unit": "unit of a column",
+    "variance": "note with the unit of squared errors, and variance over sites",
+    "weight": "weight of a selected example",
+    "weights": "file with the weights of an encoder",
+    "y": "labels in a file of arrays",
+}
+"""Words of the protocol that a field or an argument of some algorithm is called too."""
+
+
+def find_names() -> dict[str, str]:
+    """Fields and arguments of all built-in algorithms, each with a function that has it."""
+    names: dict[str, str] = {}
+    for method in METHODS:
+        if isinstance(method, People):  # the protocol itself
+            continue
+        for item in declared(method).values():
+            fields = list(item.takes or {})
+            if item.returns is not None:
+                fields += [*item.returns.fields({}), *item.returns.fields(SIZES)]
+            for name in fields:
+                names[name] = f"{type(method).__name__}.{item.name}"
+    return names
+
+
+NAMES = find_names()
+
+
+def list_texts() -> Iterator[tuple[str, int, str]]:
+    """File, line and text of every constant."""
+    for package in PACKAGES:
+        for path in sorted((SOURCE / package).rglob("*.py")):
+            file = path.relative_to(SOURCE).as_posix()
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield file, node.lineno, node.value
+
+
+TEXTS = list(list_texts())
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_text_is_a_field_or_an_argument_of_an_algorithm(package: str) -> None:
+    faults: list[str] = []
+    for file, line, text in TEXTS:
+        allowed = CHECKED if file in CHECKS else WORDS
+        if file.startswith(package) and text in NAMES and text not in allowed:
+            faults.append(f"{file}:{line} knows {text!r} of {NAMES[text]}")
+    assert faults == [], "declare it beside the client function, or list what it means here"
+
+
+def test_every_word_of_the_protocol_is_used_and_is_the_name_of_a_field() -> None:
+    used = {text for _, _, text in TEXTS}
+    checked = {text for file, _, text in TEXTS if file in CHECKS}
+    assert sorted(WORDS.keys() - used) == []
+    assert sorted(WORDS.keys() - NAMES.keys()) == []
+    assert sorted(CHECKED.keys() - checked) == []
+    files = {file for file, _, _ in TEXTS}
+    assert sorted(set(CHECKS) - files) == []

@@ -1,0 +1,239 @@
+"""An own strategy at real sites, over HTTPS: one file declares all that the parties check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fallow.core.events import Event
+from fallow.core.names import NamePolicy, distribution_digest
+from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
+from fallow.deployment.agreement import Waits
+from fallow.deployment.coordinator.program import Program
+from fallow.deployment.ledger import Ledger
+from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.site.host import Host
+from fallow.privacy import Privacy
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.transport.envelope import open_reply, sign_message
+from fallow.transport.https import Calling, HttpsLink, HttpsNode, Listening
+from fallow.transport.tls import new_tls
+from tests.deployment.planted import SITES, people, planted
+from tests.deployment.worlds import Federation
+from tests.packages import install
+
+pytest.importorskip("httpx")
+
+STRATEGY = '''
+"""Tides: label where the water is low."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+
+import fallow as fl
+from fallow.core import client
+from fallow.core.contract import Contract
+from fallow.core.values import Count, LabelCount, NonNegative, Share
+from fallow.core.view import Picks
+
+
+@final
+@dataclass(frozen=True)
+class Tides:
+    contract: ClassVar[Contract] = Contract("Tides")
+
+    def query(self, ask, budget, memo):
+        swell = ask.sum("measure")["swell"]
+        ask.sum("sound", ebb=swell / (1 + swell.sum()))
+        ask.keep("select", to={site: {"n": n} for site, n in budget.items() if n})
+        return memo
+
+    @client.sum(
+        "aggregates of label shares, and the number of unlabeled examples",
+        returns={"swell": Share("classes"), "boats": Count(of="rows")},
+    )
+    def measure(self, view):
+        counts = view.counts
+        return {"swell": counts / counts.sum().clamp_min(1), "boats": float(view.pool)}
+
+    @client.sum(
+        "squared distance of the shares from those of all sites",
+        returns={"keel": NonNegative(of="labels")},
+        takes={"ebb": Share("classes")},
+    )
+    def sound(self, view, ebb):
+        shares = view.counts / view.counts.sum().clamp_min(1)
+        return {"keel": float((shares - ebb).square().sum())}
+
+    @client.keep("number of selected examples", takes={"n": LabelCount()})
+    def select(self, view, n):
+        return Picks(torch.arange(n))
+'''
+UNDECLARED = STRATEGY.replace(
+    '    @client.keep("number of selected examples", takes={"n": LabelCount()})\n', ""
+).replace(
+    'Contract("Tides")',
+    'Contract("Tides", keep={"select": "number of selected examples"})',
+)
+RECIPE = Recipe(
+    "alps",
+    model=Spec("linear"),
+    training_config=TrainingConfig((TrainingStage(1),), 8, Optimizer(lr=0.05)),
+    strategy=Spec("tides_of_tests:Tides"),
+    initial=4,
+    budget=1,
+    rounds=1,
+    cycles=4,
+    score_rounds=1,
+)
+WAITS = Waits(timeout=60.0, quorum=2, patience=120.0, deadline=3600.0)
+FAR = 2**62  # added to a masked number: a quarter of all there are
+
+Changes = dict[str, Callable[[Any], Any]]
+"""What a site makes of fields of its reply."""
+HOSTILE: list[Changes] = [
+    {"swell": lambda value: value + 7},
+    {"boats": lambda value: 1e6},
+    {"keel": lambda value: -9.0},
+    {"swell": lambda value: value[:1]},
+]
+"""Of the query of each cycle."""
+
+
+@dataclass
+class Process:
+    """A site as its process runs it: one thread with a ledger of its own.
+
+    hostile: by cycle, what it does to the fields of its first reply that has them.
+    """
+
+    folder: SiteFolder
+    hostile: list[Changes]
+    host: Host | None = None
+    ledger: Ledger | None = None
+
+    def handle(self, blob: bytes) -> bytes:
+        if self.host is None:
+            self.ledger = self.folder.open_ledger()
+            self.host = Host(self.folder, self.ledger)
+        output = self.host.handle(blob)
+        if not self.hostile:
+            return output
+        keys = self.folder.keys
+        reply = open_reply(keys.verify, output, self.folder.name)
+        cycle, _, rest = reply.key.partition("/")
+        if reply.refused is not None or not rest.startswith("query/"):
+            return output
+        changes = self.hostile[int(cycle)]
+        if not reply.answer.keys() >= changes.keys():
+            return output
+        answer = dict(reply.answer)
+        for name, change in changes.items():
+            answer[name] = change(answer[name])
+        self.hostile[int(cycle)] = {"spoiled": abs}  # once
+        return sign_message(keys.sign, replace(reply, answer=answer))
+
+
+def install_strategy(folder: Path, source: str, patch: pytest.MonkeyPatch) -> NamePolicy:
+    install(folder, "tides-of-tests", {"tides_of_tests.py": source}, patch)
+    return NamePolicy(allowed={"tides-of-tests": distribution_digest("tides-of-tests")})
+
+
+@contextmanager
+def over_https(world: Federation, processes: dict[str, Process]) -> Iterator[HttpsLink]:
+    """The link of the coordinator, with a node of each site that calls it."""
+    tls = new_tls(world.folder / "tls")
+    study = world.agreement.digest
+    said: list[Event] = []
+    listening = Listening("127.0.0.1:0", tls, None)
+    link = HttpsLink(listening, study, world.keys.sites, said.append).start()
+    with ExitStack() as stack:
+        stack.callback(link.close)
+        assert link.wait_until_there(20.0)
+        for name, process in processes.items():
+            calling = Calling(f"127.0.0.1:{link.port}", tls.authority)
+            secret = process.folder.keys.sign
+            node = HttpsNode(calling, name, study, secret, process.handle)
+            node.start()
+            stack.callback(node.stop)
+        yield link
+
+
+def run_study(world: Federation, hostile: list[Changes]) -> None:
+    processes = {name: Process(folder, []) for name, folder in world.sites.items()}
+    processes[SITES[2]].hostile = hostile
+    program: list[bool] = []
+    with over_https(world, processes) as link:
+        coordinator = Program(
+            world.place,
+            world.agreement,
+            link,
+            world.keys,
+            people(world),
+            poll=0.05,
+            pages=False,
+        )
+        program.append(coordinator.go())
+    assert program == [True]
+    assert [record["cycle"] for record in world.records()][
+        -1
+    ] == world.agreement.recipe.cycles
+
+
+def test_a_strategy_of_one_file_runs_and_hostile_replies_to_it_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = install_strategy(tmp_path / "installed", STRATEGY, monkeypatch)
+    with closing(planted(tmp_path, RECIPE, waits=WAITS, policy=policy)) as world:
+        run_study(world, HOSTILE)
+        refusals = [(event["key"], event["why"]) for event in world.said("refused")]
+        assert {event["site"] for event in world.said("refused")} == {SITES[2]}
+    assert refusals == [
+        ("0/query/0", "swell is above 1, which no share is"),
+        ("1/query/0", "boats is 1000000, and the site has 27 rows"),
+        ("2/query/1", "keel is below 0, which no count and no square is"),
+        (
+            "3/query/0",
+            "swell has the shape (1,) and not (2,): all sites must use one model",
+        ),
+    ]
+
+
+def test_hostile_contributions_to_sums_of_a_strategy_of_one_file_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = install_strategy(tmp_path / "installed", STRATEGY, monkeypatch)
+    recipe = replace(RECIPE, privacy=Privacy(secure_sum=True), cycles=3)
+    hostile: list[Changes] = [
+        {"swell": lambda value: value + FAR},
+        {"boats": lambda value: value + FAR},
+        {"keel": lambda value: value - FAR},
+    ]
+    with closing(planted(tmp_path, recipe, policy=policy)) as world:
+        run_study(world, hostile)
+        reasons = [event["why"] for event in world.said("implausible")]
+        assert world.said("refused") == []
+    for field, why in zip(("swell", "boats", "keel"), reasons, strict=True):
+        assert f"cannot be: {field} is " in why
+        assert why.endswith("it is asked for again")
+
+
+def test_a_function_whose_arguments_are_not_declared_is_refused_at_real_sites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody could tell which argument is a number of labels."""
+    policy = install_strategy(tmp_path / "installed", UNDECLARED, monkeypatch)
+    why = (
+        r"Tides does not declare the fields of 'select'.* such as "
+        r"@client.keep\('number of selected examples', takes=\{...\}\)"
+    )
+    with pytest.raises(ValueError, match=why):
+        planted(tmp_path, RECIPE, policy=policy)
