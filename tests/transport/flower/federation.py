@@ -28,6 +28,8 @@ class Federation:
     tls: Tls
     link: FlowerLink
     said: list[Event]
+    keys: Mapping[str, str]
+    """Public key of each node, also of strangers."""
     sites: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start_site(self, name: str, authority: Path | None = None) -> None:
@@ -64,6 +66,7 @@ class Federation:
                 f"only {sorted(found)} answered; {self.link.problem}; {self.said[-9:]}"
             )
             found |= self.link.receive(min(left, 1.0))
+            assert set(found) <= sites
         return found
 
 
@@ -84,6 +87,7 @@ def federation(
         tls,
         FlowerLink(root / "link", address, tls, nodes, output.append),
         output,
+        lines,
     )
     try:
         made.link.start()

@@ -189,6 +189,16 @@ def test_a_message_that_was_replaced_is_answered_no_more(hub: Hub, app: App) -> 
     assert hub.receive(5) == [("ash", b"to the second")]
 
 
+def test_a_message_that_was_dropped_is_answered_no_more(hub: Hub, app: App) -> None:
+    app.sees([[1, "ash", "1"]])
+    hub.send({"ash": b"question"})
+    number, _, _ = app.takes()
+    hub.drop("ash")
+    app.gives(number, b"answer")
+    assert hub.receive(0.5) == []
+    hub.drop("ash")  # there is none
+
+
 def test_nonsense_from_the_app_ends_its_connection_and_nothing_else(
     hub: Hub, app: App, said: list[Event]
 ) -> None:

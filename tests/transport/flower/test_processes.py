@@ -25,7 +25,7 @@ LONG = 300.0  # seconds; a machine that is busy with other things takes minutes
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     with federation(
-        tmp_path_factory.mktemp("flower"), SITES, ["stranger", "misled"]
+        tmp_path_factory.mktemp("flower"), SITES, ["stranger", "misled", "leaver"]
     ) as made:
         yield made
 
@@ -102,3 +102,26 @@ def test_flower_writes_to_the_given_folders_which_other_users_cannot_enter(
         assert any((home / "apps").iterdir())  # so it is there that Flower writes
     modes = {path.stat().st_mode & 0o077 for path in running.root.glob("*/socket")}
     assert modes == {0}
+
+
+def test_a_revoked_site_is_cut_off_amid_a_message_and_the_others_are_not(
+    running: Federation,
+) -> None:
+    link = running.link
+    link.admit({name: running.keys[name] for name in (*SITES, "leaver")})
+    running.start_site("leaver")
+    assert running.ask({"leaver": b"hello"}, LONG) == {"leaver": b"leaver:hello"}
+    handled = running.root / "leaver" / "handled"
+    link.send({"leaver": b"slow 5"})
+    wait_until(lambda: "slow 5" in handled.read_text(), LONG, "leaver has the message")
+    link.revoke("leaver")
+    assert running.ask(dict.fromkeys(SITES, b"without"), LONG) == echoed(b"without")
+    problem = running.root / "leaver" / "problem"
+
+    def is_told() -> bool:
+        return problem.exists() and "leaver is not registered" in problem.read_text()
+
+    wait_until(is_told, LONG, "leaver is told")
+    wait_until(lambda: link.online() == set(SITES), LONG, "leaver is not online")
+    assert link.receive(1.0) == []
+    running.stop_site("leaver")

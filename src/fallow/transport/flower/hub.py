@@ -103,6 +103,11 @@ class Hub:
             for site, content in messages.items():
                 self._parcels[site] = Parcel(content, silence=self._silence)
 
+    def drop(self, site: SiteId) -> None:
+        """Discard the open message of a site, so that a reply to it is ignored."""
+        with self._lock:
+            self._parcels.pop(site, None)
+
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
         """Return the received replies after waiting up to ``seconds`` for the first one."""
         return collect_answers(self._answers, seconds)

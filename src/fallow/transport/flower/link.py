@@ -71,7 +71,8 @@ class FlowerLink:
             self._admitted = False
 
     def revoke(self, site: SiteId) -> None:
-        """Reject all further connections of a site's node."""
+        """Ignore replies of a site from now on, and reject further connections of its node."""
+        self.hub.drop(site)
         with self._lock:
             nodes = {name: node for name, node in self._nodes.items() if name != site}
         self.admit(nodes)
