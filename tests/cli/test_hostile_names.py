@@ -116,7 +116,7 @@ def test_nothing_that_is_shown_steers_a_terminal_or_turns_around(
             shown = "\n".join(cell["source"] for cell in cells)
         unfit = {sign for sign in shown if is_unfit(sign)} - set("\n\t\r")
         assert not unfit, kind
-    assert "this should not happen" not in written["screen"]
+    assert "this is a bug" not in written["screen"]
 
 
 class _Parser(HTMLParser):

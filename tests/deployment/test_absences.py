@@ -138,7 +138,8 @@ def scaling_waits(world: Federation, then: Callable[[], None]) -> Callable[[Even
         world.label(event)
         if event["event"] == "met":
             world.link.down = {"davos"}
-        if event["event"] == "waiting" and event["key"].startswith("0/initial/features"):
+        if event["event"] == "waiting":
+            assert event["key"].startswith("0/initial/features"), event
             then()
 
     return say

@@ -352,7 +352,7 @@ def test_a_coordinator_that_waited_too_long_says_so_and_nothing_else(
     code, _, err = fallow("coordinate", "start", "study")
     assert code == 1
     assert "start again when the sites are connected to resume the run" in err
-    assert "should not happen" not in err
+    assert "this is a bug" not in err
 
 
 def test_the_status_of_a_study_that_was_not_started(begun: Said) -> None:

@@ -205,6 +205,15 @@ def test_a_link_in_the_place_of_a_file_leads_to_no_other_file(
     assert precious.read_text() == "labels of a year"
 
 
+def test_a_link_that_is_put_there_after_the_check_is_not_followed(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("labels of a year")
+    (tmp_path / DATA).symlink_to(precious)
+    with pytest.raises(OSError), features._open_for_writing(tmp_path / DATA) as file:
+        os.ftruncate(file, 0)
+    assert precious.read_text() == "labels of a year"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_a_file_of_another_owner_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "features"
