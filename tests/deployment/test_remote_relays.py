@@ -230,6 +230,17 @@ def test_a_sender_that_answers_with_no_sealed_letters_is_refused() -> None:
         there.ask().relay("model", {"a": ["b"]})
 
 
+def test_a_sender_that_answers_with_a_letter_too_many_is_refused() -> None:
+    there = federation(Passing(), THREE)
+
+    def add_letter(order: Order, answer: Any) -> Any:
+        return {**answer, "letter/c": answer["letter/a"]}
+
+    there.signing["b"].change = add_letter
+    with pytest.raises(RuntimeError, match="it must reply with encrypted messages to a"):
+        there.ask().relay("model", {"a": ["b"]})
+
+
 # -- what a hostile sender can do ----------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError, with_config
 
 from fallow.core.kinds import describe_wrong_value
 from fallow.core.missing import Missing, name_marks
@@ -32,11 +32,13 @@ from fallow.data.own.labels import TaskChoice, encode_labels
 from fallow.data.own.table import EMPTY, read_cells
 from fallow.deployment.site.pictures import read_pictures
 from fallow.experiment.finished import ExampleSpec
+from fallow.storage.validation import STRICT
 
 DataKind = Literal["table", "images", "arrays"]
 MOST_NUMBERS = 10**8  # limit for a row, because a synthetic one is built to check models
 
 
+@with_config(STRICT)
 @dataclass(frozen=True)
 class Column:
     """One column of a table."""
@@ -107,6 +109,7 @@ class Column:
         return (self.name, self.unit, self.values)
 
 
+@with_config(STRICT)
 @dataclass(frozen=True)
 class Schema:
     """Schema that sites agree on before they train a joint model."""
@@ -304,17 +307,14 @@ def schema_from(settings: Mapping[str, object]) -> Schema:
         if result.get("kind") == "table" and "shape" not in result:
             columns = _read_columns(result.get("columns", ()))
             result["shape"] = (len(features_of(columns)),)
-        known = list(Schema.__dataclass_fields__)
-        for key in result:
-            if key not in known:
-                raise ValueError(f"schema.{key} is not a setting{nearest(key, known)}")
-        schema: Schema = TypeAdapter(Schema).validate_json(_as_json(result), strict=True)
+        schema: Schema = TypeAdapter(Schema).validate_json(_as_json(result))
     except ValidationError as error:
         wrong_value = describe_wrong_value(Schema, error.errors(), whole="schema")
         raise ValueError(wrong_value) from error
     return schema
 
 
+@with_config(STRICT)
 @dataclass(frozen=True)
 class _Columns:
     """Columns of a schema whose shape is not known yet."""
@@ -325,7 +325,7 @@ class _Columns:
 def _read_columns(value: object) -> tuple[Column, ...]:
     """Build columns from plain settings. Raises pydantic's ValidationError."""
     settings = _as_json({"columns": value})
-    checked: _Columns = TypeAdapter(_Columns).validate_json(settings, strict=True)
+    checked: _Columns = TypeAdapter(_Columns).validate_json(settings)
     return checked.columns
 
 
