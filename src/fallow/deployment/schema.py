@@ -38,7 +38,6 @@ DataKind = Literal["table", "images", "arrays"]
 MOST_NUMBERS = 10**8  # limit for a row, because a synthetic one is built to check models
 
 
-@with_config(STRICT)
 @dataclass(frozen=True)
 class Column:
     """One column of a table."""
@@ -314,7 +313,6 @@ def schema_from(settings: Mapping[str, object]) -> Schema:
     return schema
 
 
-@with_config(STRICT)
 @dataclass(frozen=True)
 class _Columns:
     """Columns of a schema whose shape is not known yet."""
@@ -325,7 +323,7 @@ class _Columns:
 def _read_columns(value: object) -> tuple[Column, ...]:
     """Build columns from plain settings. Raises pydantic's ValidationError."""
     settings = _as_json({"columns": value})
-    checked: _Columns = TypeAdapter(_Columns).validate_json(settings)
+    checked: _Columns = TypeAdapter(_Columns).validate_json(settings, strict=True)
     return checked.columns
 
 
