@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import ClassVar
 import torch
 from torch import nn
+from fallow.core import client
 from fallow.core.contract import Contract
+from fallow.core.values import LabelCount
 from fallow.core.view import Picks
 from fallow.strategies import Random as Borrowed
 
@@ -24,12 +26,13 @@ Path({mark!r}).write_text("imported")
 @dataclass(frozen=True)
 class Fancy:
     k: int = 1
-    contract: ClassVar[Contract] = Contract("Fancy", "-", 0, keep={{"select": "a count"}})
+    contract: ClassVar[Contract] = Contract("Fancy", "-", 0)
 
     def query(self, ask, budget, memo):
         ask.keep("select", to={{site: {{"n": n}} for site, n in budget.items() if n}})
         return memo
 
+    @client.keep("a count", takes={{"n": LabelCount()}})
     def select(self, view, n):
         return Picks(torch.arange(n))
 
@@ -59,13 +62,19 @@ def install(
     files: Mapping[str, str],
     patch: pytest.MonkeyPatch,
     version: str = "1.0",
+    entries: str = "",
 ) -> None:
-    """A distribution with ``files``, which Python finds until the test ends."""
+    """A distribution with ``files``, which Python finds until the test ends.
+
+    entries: its entry points, as in ``entry_points.txt``.
+    """
     details = f"{name.replace('-', '_')}-{version}.dist-info"
     noted = {
         f"{details}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{details}/INSTALLER": "pip\n",
     }
+    if entries:
+        noted[f"{details}/entry_points.txt"] = entries
     for path, text in {**files, **noted}.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")

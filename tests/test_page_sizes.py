@@ -25,6 +25,7 @@ PARTS = {
             "docs/deployment.md",
             "docs/extend.md",
             "docs/installing.md",
+            "docs/integrations.md",
             "docs/labeling-tools.md",
             "docs/load-data.md",
             "docs/operating.md",

@@ -263,7 +263,7 @@ def start(
         tightened = tighten(folder)
         if tightened is not None:
             print_lines(console, [tightened])
-    check_packages(agreement.link)
+    check_packages(agreement.transport)
 
     say = CoordinatorLines(console, agreement, as_json=as_json, log=log)
     run = StudyRun(str(agreement.recipe.strategy), agreement.seed)

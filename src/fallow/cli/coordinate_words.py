@@ -27,7 +27,7 @@ from fallow.report.live import (
     silent_sites,
     site_columns,
 )
-from fallow.transport.links import LINKS, NVFLARE
+from fallow.transport.links import NVFLARE
 from fallow.transport.nvflare import FOLDER, JOB, KEEP
 
 if TYPE_CHECKING:
@@ -208,9 +208,7 @@ def after_init(office: CoordinatorFolder, host: str | None) -> list[str]:
     agreed = office.agreement
     port = office.address.rpartition(":")[2]
     lines = []
-    is_called = (
-        LINKS[agreed.link].nearby is None
-    )  # whether sites connect from other machines
+    is_called = agreed.transport.nearby is None  # whether sites connect from other machines
     if host is None and office.server.is_own and is_called:
         lines.append(
             "No --host was given, so the certificate is good for this machine alone (127.0.0.1). "
@@ -264,7 +262,7 @@ def after_admission(result: Admission, folder: Path) -> list[str]:
 
 def _address_option(agreed: Agreement, host: str | None, port: str) -> str:
     """Return the address option for a site's command, or "" if it is not needed."""
-    kind = LINKS[agreed.link]
+    kind = agreed.transport
     if kind.nearby is not None:
         return ""
     return f" --{kind.setting} {_host_in_address(host)}:{port}"

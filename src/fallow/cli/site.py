@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fallow.deployment.agreement import Agreement
     from fallow.deployment.site.budget import Proposal
     from fallow.deployment.site.folder import SiteFolder
+    from fallow.deployment.site.labeling_tools import LabelingTool
     from fallow.deployment.site.labels_io import Exported
     from fallow.deployment.site.settings import Settings
 
@@ -33,6 +34,14 @@ Folder = Annotated[
     Path, typer.Argument(metavar="SITE", help="Site folder, as created by 'init'")
 ]
 File = Annotated[Path, typer.Argument(help="A .csv or .json file")]
+Tool = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Labeling tool of an installed package whose format the file has; site.toml must "
+        "allow the package",
+    ),
+]
 
 NewFolder = Annotated[Path, typer.Argument(metavar="SITE", help="Folder to create")]
 Data = Annotated[
@@ -247,7 +256,7 @@ def start(
 
     opt.check_log(log_format, as_json=as_json)
     result = SiteFolder.open(folder)
-    check_packages(result.agreement.link)
+    check_packages(result.agreement.transport)
     log = open_log(log_format, result.agreement.name, result.name)
     console = opt.console(quiet=quiet or as_json or log is not None)
     stop = Event()
@@ -360,6 +369,7 @@ def import_(
             "write their own numbers into id"
         ),
     ] = "id",
+    tool: Tool = None,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
@@ -371,9 +381,13 @@ def import_(
     """
     from fallow.core.words import count_noun
     from fallow.deployment.site.folder import SiteFolder
+    from fallow.deployment.site.labeling_tools import find_tool
     from fallow.deployment.site.labels_io import import_labels
 
     result = SiteFolder.open(folder)
+    reader: LabelingTool | None = None
+    if tool is not None:
+        reader = find_tool(tool, result.settings.names)
     with closing(result.open_ledger()) as ledger:
         taken = import_labels(
             ledger,
@@ -384,6 +398,7 @@ def import_(
             partial=partial,
             dry_run=dry_run,
             by=by,
+            tool=reader,
         )
     console = opt.console(quiet=quiet or as_json)
     if as_json:
@@ -433,6 +448,7 @@ def export(
         bool,
         typer.Option("--cvat", help="Export images and labels as a CVAT archive (.zip)"),
     ] = False,
+    tool: Tool = None,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
@@ -442,7 +458,13 @@ def export(
     """
     from fallow.core.words import count_noun
     from fallow.deployment.site.folder import SiteFolder
-    from fallow.deployment.site.labels_io import Exported, export_labels, export_questions
+    from fallow.deployment.site.labeling_tools import find_tool
+    from fallow.deployment.site.labels_io import (
+        Exported,
+        export_labels,
+        export_questions,
+        export_with,
+    )
     from fallow.deployment.site.serve import has_ended
 
     result = SiteFolder.open(folder)
@@ -457,6 +479,24 @@ def export(
             f"{exported.labels}: make a task in CVAT with these as its raw labels, and import what it "
             "exports as 'CVAT for images 1.1'"
         )
+        opt.tell([line], exported, quiet=quiet, as_json=as_json)
+        return
+    if tool is not None:
+        if labels or tasks:
+            raise ValueError(
+                "--tool exports open labeling tasks; omit --labels and --label-studio"
+            )
+        with closing(result.open_ledger()) as ledger:
+            count = export_with(
+                find_tool(tool, result.settings.names),
+                ledger,
+                result.agreement.schema,
+                result.rows,
+                file,
+                guess=guess,
+            )
+        exported = Exported(str(file), "labeling tasks", count)
+        line = f"wrote {count_noun(count, 'labeling task')} to {file}"
         opt.tell([line], exported, quiet=quiet, as_json=as_json)
         return
     kind: Literal["labeling tasks", "labels"] = "labeling tasks"

@@ -8,16 +8,18 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, get_type_hints
 
+from fallow.core.extensions import (
+    explain_missing,
+    find_extension,
+    fold_name,
+    list_extensions,
+    load_extension,
+)
 from fallow.core.kinds import describe_kind, is_of_kind, show_value
-from fallow.core.names import BUILT_IN, CLASS_KINDS, NamePolicy, load_class
+from fallow.core.names import BUILT_IN, CLASS_KINDS, ClassKind, NamePolicy, load_class
 from fallow.core.own import own_class
 from fallow.core.spelling import spell_class
 from fallow.core.terms import nearest, refuse_settings
-
-
-def _plain(name: str) -> str:
-    return name.replace("-", "").replace("_", "").lower()
-
 
 Packages = ModuleType | tuple[ModuleType, ...]
 """Packages in which names are looked up; error messages refer to the first one."""
@@ -50,11 +52,11 @@ def _is_concrete(exported: Any) -> bool:
 def _words(package: Packages) -> dict[str, type[Any]]:
     """Return all names of the classes of a package, including aliases of their contracts."""
     exported = names(package)
-    known = {_plain(name): cls for name, cls in exported.items()}
+    known = {fold_name(name): cls for name, cls in exported.items()}
     for cls in exported.values():
         contract = getattr(cls, "contract", None)
         for alias in getattr(contract, "aliases", ()):
-            known.setdefault(_plain(alias), cls)
+            known.setdefault(fold_name(alias), cls)
     return known
 
 
@@ -62,18 +64,41 @@ def find(package: Packages, name: str, policy: NamePolicy = BUILT_IN, /) -> type
     """Find a class by its name or an alias, ignoring case, ``-`` and ``_``.
 
     A name with a colon, ``module:Class``, refers to a custom class, if ``policy`` allows its code.
+    So does the name of an extension (`fallow.core.extensions`).
     """
-    packages = _listed(package)
+    kind = _kind_of(package)
+    result: type[Any]
     if ":" in name:
-        kind_of_class = None
-        if packages:  # nothing else is looked up, so no package is needed
-            kind_of_class = CLASS_KINDS.get(packages[0].__name__)
-        result: type[Any] = load_class(name, policy, kind_of_class)
+        result = load_class(name, policy, kind)
         return result
     known = _words(package)
-    if _plain(name) not in known:
+    if fold_name(name) in known:
+        return known[fold_name(name)]
+    if kind is None:
         raise ValueError(_explain_unknown(package, name))
-    return known[_plain(name)]
+    if find_extension(kind, name) is None:
+        raise ValueError(explain_missing(kind, name) or _explain_unknown(package, name))
+    result = load_extension(kind, name, policy)
+    return result
+
+
+def resolve_name(package: Packages, name: str) -> str:
+    """Return ``module:Class`` for the name of an extension, and any other name unchanged.
+
+    Nothing is imported.
+    """
+    kind = _kind_of(package)
+    if kind is None or ":" in name or fold_name(name) in _words(package):
+        return name
+    return find_extension(kind, name) or name
+
+
+def _kind_of(package: Packages) -> ClassKind | None:
+    """Return the required kind of a class; None where no package is looked up."""
+    packages = _listed(package)
+    if not packages:
+        return None
+    return CLASS_KINDS.get(packages[0].__name__)
 
 
 SWAPPED = {
@@ -94,7 +119,7 @@ def _explain_unknown(package: Packages, name: str) -> str:
     first = _listed(package)[0]
     others, sentence = SWAPPED.get(first.__name__, ((), ""))
     for other in others:
-        if _plain(name) in _words(import_module(other)):
+        if fold_name(name) in _words(import_module(other)):
             return f"{name!r} is {sentence.format(name=name)}"
     last_step = first.__name__.rpartition(".")[2]
     kind = getattr(first, "KIND", last_step.replace("training", "training algorithms"))
@@ -102,6 +127,9 @@ def _explain_unknown(package: Packages, name: str) -> str:
     for cls in names(package).values():
         aliases = getattr(getattr(cls, "contract", None), "aliases", ())
         written += [spell_class(cls), *(alias for alias in aliases if ":" not in alias)]
+    kind_of_class = _kind_of(package)
+    if kind_of_class is not None and kind_of_class.group is not None:
+        written += list_extensions(kind_of_class.group)
     written_name = name.lower().replace("_", "-")
     otherwise = ""
     if first.__name__ == "fallow.encoders":

@@ -70,7 +70,8 @@ class ClassKind:
     """Requirements for a class that a received file may name.
 
     is_method: a dataclass with a `Contract`.  base: required base class.  members: required
-    functions.  is_function: whether a plain function of the user can define one.
+    functions.  is_function: whether a plain function of the user can define one.  group: group of
+    entry points by which distributions add such classes, or None (`fallow.core.extensions`).
     """
 
     what: str
@@ -78,6 +79,7 @@ class ClassKind:
     base: type | None = None
     members: tuple[str, ...] = ()
     is_function: bool = False
+    group: str | None = None
 
     def check(self, name: str, value: Any) -> None:
         """Raise ValueError unless the object is such a class."""
@@ -106,19 +108,29 @@ TRAINING = ClassKind(
     "training method",
     is_method=True,
     members=("start", "step", "finish", "round", "deploy"),
+    group="fallow.training",
 )
-MODEL = ClassKind("model", base=nn.Module, members=("forward",))
+MODEL = ClassKind("model", base=nn.Module, members=("forward",), group="fallow.models")
 CLASS_KINDS: Mapping[str, ClassKind] = {
     "fallow.strategies": ClassKind(
-        "query", is_method=True, members=("query",), is_function=True
+        "query",
+        is_method=True,
+        members=("query",),
+        is_function=True,
+        group="fallow.strategies",
     ),
     "fallow.training": TRAINING,
     "fallow.training.personal": TRAINING,
     "fallow.encoders": ClassKind(
-        "encoder", is_method=True, members=("width", "fit", "encode")
+        "encoder",
+        is_method=True,
+        members=("width", "fit", "encode"),
+        group="fallow.encoders",
     ),
     "fallow.models.networks": MODEL,
-    "fallow.data.partition.partitions": ClassKind("partition", members=("split",)),
+    "fallow.data.partition.partitions": ClassKind(
+        "partition", members=("split",), group="fallow.partitions"
+    ),
     "fallow.engine.executors": ClassKind("executor", members=("build", "can_train", "fit")),
 }
 """Required kind of a class, by the package that it replaces."""
@@ -181,10 +193,35 @@ def distribution_digest(distribution: str) -> str:
     return f"sha256:{total.hexdigest()}"
 
 
+@dataclass(frozen=True)
+class Distribution:
+    """Version and digest of an installed distribution, as returned by `find_distribution`."""
+
+    version: str
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.version} ({self.digest})"
+
+
+def find_distribution(name: str) -> Distribution:
+    """Return version and digest of an installed distribution.
+
+    Raises ValueError as `installed_files`.
+    """
+    digest = distribution_digest(name)
+    return Distribution(importlib.metadata.version(name), digest)
+
+
 def distribution_of(module: str) -> str | None:
     """Return the installed distribution with the file of a module, or None."""
-    top = module.partition(".")[0]
-    for distribution in importlib.metadata.packages_distributions().get(top, []):
+    top = re.escape(module.partition(".")[0])
+    listed = re.compile(rf"^{top}(\.py,|/)", re.MULTILINE)
+    for installed in importlib.metadata.distributions():
+        # the text is searched first, because parsing every list of files takes seconds
+        if listed.search(installed.read_text("RECORD") or "") is None:
+            continue
+        distribution = installed.metadata["Name"]
         try:
             files = installed_files(distribution)
         except ValueError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +14,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fallow.core.names import BUILT_IN, NamePolicy, check_name
-from fallow.core.terms import nearest
+from fallow.core.names import (
+    BUILT_IN,
+    Distribution,
+    NamePolicy,
+    check_name,
+    find_distribution,
+)
 from fallow.core.types import SiteId
 from fallow.data import Dataset, embed_rows
 from fallow.deployment.folders import check_authority
@@ -31,7 +37,7 @@ from fallow.settings.spec import Spec
 from fallow.settings.training_defaults import REGRESSION, complete_from
 from fallow.storage.plain import is_unfit
 from fallow.storage.received import read_named
-from fallow.transport.links import LINKS, USUAL
+from fallow.transport.links import USUAL, LinkKind, check_transport, kind_of_link
 
 KEY = 32  # size of an Ed25519 key in bytes
 MOST_OF_GUIDELINE = 4000  # characters; it is shown beside every example
@@ -105,7 +111,8 @@ class Agreement:
     coordinator's machine, or None if it is agreed on separately. ``smallest`` is the smallest
     number of test examples for which a site reports scores. ``bounds`` limit how unusual a reply
     may be before it is clipped or rejected. ``guideline`` is the labeling guideline as plain text,
-    or None. ``link`` is the transport, a name in `fallow.transport.links.LINKS`.
+    or None. ``link`` is the transport, a name in `fallow.transport.links.LINKS` or of an extension.
+    ``distributions`` are the distributions other than Fallow whose code the study uses, by name.
 
     ``names`` is the policy for class names in the configuration. The machine that reads the
     agreement sets it, and it is not part of the agreement. An agreement with other names cannot be
@@ -124,6 +131,7 @@ class Agreement:
     bounds: Bounds = Bounds()
     guideline: str | None = None
     link: str = USUAL
+    distributions: Mapping[str, Distribution] = field(default_factory=dict)
     names: NamePolicy = field(default=BUILT_IN, compare=False)
 
     def __post_init__(self) -> None:
@@ -158,9 +166,8 @@ class Agreement:
             check_authority(self.authority.encode(), "federation.authority", copy)
         if self.guideline is not None:
             check_guideline(self.guideline)
-        if self.link not in LINKS:
-            hint = nearest(self.link, list(LINKS), f"it is one of {', '.join(LINKS)}")
-            raise ValueError(f"federation.link is {self.link!r:.80}{hint}")
+        check_transport(self.link, self.names, "federation.link")
+        check_distributions(self.distributions, self.names)
         least = 1
         if self.recipe.privacy.secure_sum:
             least = SMALLEST
@@ -206,7 +213,26 @@ class Agreement:
         # it influences labels; agreements without a guideline keep their hash
         if self.guideline is not None:
             agreed.append({"guideline": self.guideline})
+        if self.distributions:
+            agreed.append({"distributions": describe_distributions(self.distributions)})
         return hashlib.blake2b(json.dumps(agreed).encode(), digest_size=16).hexdigest()
+
+    @property
+    def transport(self) -> LinkKind:
+        """Return the properties of the agreed transport."""
+        return kind_of_link(self.link, self.names)
+
+    @property
+    def code(self) -> str:
+        """Return a fingerprint of the agreed distributions, or "" if the study uses only Fallow."""
+        return _fingerprint_code(self.distributions)
+
+    @property
+    def installed_code(self) -> str:
+        """Return the fingerprint of these distributions as they are installed here."""
+        return _fingerprint_code(
+            {name: find_distribution(name) for name in self.distributions}
+        )
 
     @cached_property
     def example(self) -> Dataset:
@@ -310,6 +336,42 @@ def check_names(recipe: Recipe, policy: NamePolicy) -> None:
             check_name(name, policy)
         except ValueError as error:
             raise ValueError(f"{setting}: {error}") from error
+
+
+def check_distributions(
+    distributions: Mapping[str, Distribution], policy: NamePolicy
+) -> None:
+    """Raise ValueError unless ``policy`` allows the agreed code of each distribution."""
+    if policy.any_module:
+        return
+    for name, agreed in distributions.items():
+        allowed = policy.allowed.get(name)
+        if allowed is None:
+            raise ValueError(
+                f"federation.distributions: the study uses code of {name} {agreed}; install it, "
+                f'review its code, and write {name} = "{agreed.digest}" under [allow] in site.toml '
+                f"(when a site's folder is made: --allow {name}={agreed.digest})"
+            )
+        if allowed != agreed.digest:
+            raise ValueError(
+                f"federation.distributions: the study uses {name} {agreed}, and {allowed} is allowed "
+                f"here; install {name}=={agreed.version}, review its code, and write its digest "
+                "under [allow] in site.toml"
+            )
+
+
+def describe_distributions(
+    distributions: Mapping[str, Distribution],
+) -> dict[str, dict[str, str]]:
+    """Return versions and digests by distribution, in alphabetical order."""
+    return {name: asdict(distributions[name]) for name in sorted(distributions)}
+
+
+def _fingerprint_code(distributions: Mapping[str, Distribution]) -> str:
+    if not distributions:
+        return ""
+    text = json.dumps(describe_distributions(distributions))
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _make_example(recipe: Recipe, schema: Schema) -> Dataset:

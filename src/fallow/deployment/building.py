@@ -110,6 +110,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
         secure_sum=recipe.privacy.secure_sum,
         classes=schema.task == "classification",
         schema=schema.digest,
+        code=agreement.code,
     )
     _check_shown(agreement, methods["training"], "training", recipe.training)
     # other query strategies only disclose means of several rows

@@ -17,7 +17,7 @@ from fallow.deployment.schema import Column
 from fallow.experiment.versions import versions
 from fallow.storage.files import write_whole
 from fallow.storage.plain import markdown_text, one_line
-from fallow.transport.links import LINKS
+from fallow.transport.links import title_of_link
 
 CARD = "model-card.md"
 PARTS = {"training": "Training", "query": "Choice of rows"}
@@ -194,7 +194,7 @@ def _describe_privacy(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
         yield "- Sums over sites were masked."
     else:
         yield "- Sums over sites were not masked."
-    yield f"- Messages went over {LINKS[agreement.link].title}, each signed by its sender."
+    yield f"- Messages went over {title_of_link(agreement.link)}, each signed by its sender."
     if facts.left:
         yield "- What left the sites:"
     for row in facts.left:

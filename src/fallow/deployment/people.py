@@ -91,12 +91,14 @@ class People:
     The client functions run at a site like those of an algorithm, with the site's `Office` as view.
     The number of requested and labeled examples is disclosed without noise, but not which examples,
     and no counts per class. With ``secure_sum``, scores are disclosed as aggregates only.
-    ``classes`` is false for regression. ``schema`` is the schema hash that a site must report.
+    ``classes`` is false for regression. ``schema`` is the schema hash that a site must report, and
+    ``code`` the fingerprint of the agreed distributions, or "" without any.
     """
 
     secure_sum: bool = False
     classes: bool = True
     schema: str = ""
+    code: str = ""
 
     contract: ClassVar[Contract] = Contract(
         title="People and scores",
@@ -108,12 +110,12 @@ class People:
 
     @client.each(
         "numbers of rows, labels and test rows, its version and a public key",
-        returns=lambda self: Registration(self.schema),
+        returns=lambda self: Registration(self.schema, self.code),
         takes={},
     )
     def hello(self, at: Office) -> Answer:
         """Register the site with the data that the coordinator needs to start."""
-        return {
+        answer: Answer = {
             "rows": len(at.site.x),
             "test": len(at.y),
             **_count_labels(at.site),
@@ -121,6 +123,9 @@ class People:
             "fallow": versions()["fallow"],
             "seal": torch.tensor(list(at.seal), dtype=torch.uint8),
         }
+        if at.agreement.distributions:
+            answer["code"] = at.agreement.installed_code
+        return answer
 
     @client.each(
         "number of labeling tasks",

@@ -46,19 +46,26 @@ def _add(parts: Parts, names: tuple[str, ...]) -> float:
 class Registration(Composite):
     """Examples of a site, its version, and its key for peer messages.
 
-    schema: hash that a site must report; "" for any.
+    schema: hash that a site must report; "" for any.  code: fingerprint of the agreed distributions
+    that it must report, or "" if the study uses only Fallow.
     """
 
     schema: str = ""
+    code: str = ""
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
         known = (self.schema,) if self.schema else ()
+        code: dict[str, Kind] = {}
+        if self.code:
+            fix = "compare the installed distributions with federation.distributions in study.toml"
+            code = {"code": Text((self.code,), fix)}
         return {
             "rows": Whole(low=1),
             "test": Whole(),
             **_whole(*LABELS),
             "schema": Text(known, "compare its study.toml with the coordinator's"),
             "fallow": Text(),
+            **code,
             "seal": Count(HALF),
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +13,14 @@ import tomlkit
 from pydantic import AfterValidator, Field
 from tomlkit.items import Table
 
-from fallow.core.names import BUILT_IN, NamePolicy
-from fallow.deployment.agreement import Agreement, Bounds, Waits, at_sites
+from fallow.core.names import BUILT_IN, DIGEST, Distribution, NamePolicy
+from fallow.deployment.agreement import (
+    Agreement,
+    Bounds,
+    Waits,
+    at_sites,
+    describe_distributions,
+)
 from fallow.deployment.declared import (
     Key,
     Text,
@@ -54,6 +60,18 @@ def check_base64(text: str) -> str:
     except binascii.Error as error:
         raise ValueError(f"federation.coordinator is no base64: {error}") from error
     return text
+
+
+def check_distribution(described: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the description of a distribution unchanged. Raises ValueError if it is incomplete."""
+    if described.keys() != {"version", "digest"} or not DIGEST.fullmatch(
+        described["digest"]
+    ):
+        raise ValueError(
+            "federation.distributions: give version and digest of each distribution, such as "
+            'my-methods = {version = "1.0", digest = "sha256:..."}'
+        )
+    return described
 
 
 def duration_of(setting: str) -> AfterValidator:
@@ -186,6 +204,16 @@ class Federation:
         Field(description="labeling guideline: plain text, shown beside each example"),
     ] = None
 
+    distributions: Annotated[
+        Mapping[str, Annotated[Mapping[str, str], AfterValidator(check_distribution)]],
+        Key("federation.distributions"),
+        Field(
+            description="installed distributions other than Fallow whose code the study uses; "
+            "version and digest are the same at all sites",
+            examples=[{"my-methods": {"version": "1.0", "digest": "sha256:..."}}],
+        ),
+    ] = field(default_factory=dict)
+
     def __post_init__(self) -> None:
         check_settings(self)
 
@@ -244,6 +272,10 @@ def agreement_from(
         ),
         guideline=_strip(parties.guideline),
         link=parties.link,
+        distributions={
+            name: Distribution(**described)
+            for name, described in parties.distributions.items()
+        },
         names=names,
     )
 
@@ -360,15 +392,31 @@ def _federation_section(agreement: Agreement) -> Table:
         largest_ratio=bounds.largest_ratio,
         authority=agreement.authority,
         guideline=agreement.guideline,
+        distributions=describe_distributions(agreement.distributions),
     )
     section = tomlkit.table()
     for setting in list_declared(Federation):
         text = getattr(parties, setting.field)
         is_long = setting.field in ("authority", "guideline")
-        if not is_long:
+        if setting.field == "distributions":
+            _add_distributions(section, parties, setting.description)
+        elif not is_long:
             add_declared(section, parties, setting.field)
         elif text is not None:
             add_comment(section, setting.description)
             # TOML ignores the line break after the opening quotes
             section.add(setting.name, tomlkit.string(f"\n{text}\n", multiline=True))
     return section
+
+
+def _add_distributions(section: Table, parties: Federation, description: str) -> None:
+    """Add the agreed distributions, if there are any."""
+    if not parties.distributions:
+        return
+    add_comment(section, description)
+    described = tomlkit.inline_table()
+    for name, distribution in parties.distributions.items():
+        inner = tomlkit.inline_table()
+        inner.update(distribution)
+        described.add(name, inner)
+    section.add("distributions", described)

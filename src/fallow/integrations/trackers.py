@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
+from fallow.core.extensions import find_extension, list_extensions
 from fallow.core.optional import import_optional
-from fallow.study.callbacks import Callback, TrackedRun
+from fallow.study.callbacks import CALLBACK, Callback, TrackedRun, load_tracker
 
 if TYPE_CHECKING:
     from mlflow.entities import Run as MLflowRun
@@ -263,6 +264,9 @@ def build_tracker(name: str, folder: Path) -> Callback:
 
     Raises ValueError for an unknown name, or if its package is not installed.
     """
-    if name not in TRACKERS:
-        raise ValueError(f"there is no tracker {name!r}; there are {', '.join(TRACKERS)}")
-    return TRACKERS[name](folder)
+    if name in TRACKERS:
+        return TRACKERS[name](folder)
+    if find_extension(CALLBACK, name) is None:
+        known = [*TRACKERS, *list_extensions("fallow.callbacks")]
+        raise ValueError(f"there is no tracker {name!r}; there are {', '.join(known)}")
+    return load_tracker(name, folder)

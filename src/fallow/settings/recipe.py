@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args, get_type_hints
 
-from fallow.core.build import find
+from fallow.core.build import find, resolve_name
 from fallow.core.contract import Contract
 from fallow.core.kinds import describe_wrong_value, refuse_truth
 from fallow.core.names import BUILT_IN, OWN, NamePolicy
@@ -34,6 +34,7 @@ from fallow.settings.budgets import (
     check_budget_kind,
     describe_reading,
 )
+from fallow.settings.classes import PARTS
 from fallow.settings.resolved import resolve_settings
 from fallow.settings.spec import Published, Spec, literal
 from fallow.settings.stopping import parse_stop
@@ -389,7 +390,7 @@ class Recipe:
 
 
 def named_classes(recipe: Recipe) -> dict[str, str]:
-    """Return the names of all components, by setting."""
+    """Return the names of all components, by setting; ``module:Class`` for an extension."""
     result = {
         "model": recipe.model.name,
         "training": recipe.training.name,
@@ -402,6 +403,9 @@ def named_classes(recipe: Recipe) -> dict[str, str]:
         result["executor"] = recipe.executor
     if recipe.encoder is not None:
         result["encoder"] = recipe.encoder.name
+    for setting, name in result.items():
+        if setting in PARTS:
+            result[setting] = resolve_name(PARTS[setting], name)
     return result
 
 

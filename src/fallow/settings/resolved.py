@@ -75,14 +75,15 @@ def _fields(spec: Spec, policy: NamePolicy, part: str) -> dict[str, object]:
 
 def _packages(part: str) -> Packages:
     """Return the packages that contain the classes of a setting, imported on demand."""
-    from fallow import encoders, models, strategies, training
+    from fallow import encoders, strategies, training
     from fallow.data.partition import partitions
+    from fallow.models import networks
     from fallow.training import personal
 
     packages: dict[str, Packages] = {
         "encoder": encoders,
-        "features": models,
-        "model": models,
+        "features": networks,
+        "model": networks,
         "partition": partitions,
         "strategy": strategies,
         "training": (training, personal),

@@ -11,6 +11,8 @@ from types import TracebackType
 from typing import Protocol, Self, final
 
 from fallow.core.events import Event, Say, name_run
+from fallow.core.extensions import load_extension
+from fallow.core.names import OWN, ClassKind
 from fallow.settings.recipe import OUTSIDE, Recipe
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
@@ -79,6 +81,11 @@ class Callback(Protocol):
     True
     """
 
+    @classmethod
+    def for_study(cls, folder: Path) -> Self:
+        """Create the callback for ``--track``, for the study in ``folder``."""
+        return cls()
+
     def begin_run(self, run: TrackedRun) -> None:
         """Handle the start of a run.
 
@@ -109,6 +116,22 @@ class Callback(Protocol):
     def end(self, page: Path | None) -> None:
         """Handle the end of the study; ``page`` is its report, or None."""
         return
+
+
+CALLBACK = ClassKind(
+    "tracker", members=("for_study", "begin_run", "end"), group="fallow.callbacks"
+)
+"""Required kind of a tracker that a distribution adds: `Callback`."""
+
+
+def load_tracker(name: str, folder: Path) -> Callback:
+    """Create a tracker of an installed distribution for the study in ``folder``.
+
+    The name is an option of the user, so any installed distribution is allowed.  Raises ValueError
+    if none has it, or if a package of the tracker is not installed.
+    """
+    tracker: Callback = load_extension(CALLBACK, name, OWN).for_study(folder)
+    return tracker
 
 
 @final

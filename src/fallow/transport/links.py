@@ -1,4 +1,4 @@
-"""Available transports by name."""
+"""Transports by name: those of Fallow, and those of installed distributions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from ipaddress import ip_address
 
+from fallow.core.extensions import (
+    explain_missing,
+    find_extension,
+    list_extensions,
+    load_extension,
+)
+from fallow.core.names import ClassKind, NamePolicy, check_name
+from fallow.core.terms import nearest
 from fallow.transport.nvflare.app.fallow_tunnel.tunnel import PORT
 
 FLOWER = "flower"
@@ -30,7 +38,7 @@ class LinkKind:
     setting
         Setting of ``site.toml`` with the coordinator's address.
     packages
-        Required packages.
+        Required packages that the distribution of the transport does not require itself.
     extra
         Extra of Fallow that installs them.
     is_plain_https
@@ -42,9 +50,9 @@ class LinkKind:
     """
 
     title: str
-    setting: str
-    packages: tuple[str, ...]
-    extra: str
+    setting: str = "address"
+    packages: tuple[str, ...] = ()
+    extra: str = ""
     is_plain_https: bool = False
     listen: str = EVERYWHERE
     nearby: str | None = None
@@ -73,12 +81,53 @@ LINKS: dict[str, LinkKind] = {
 }
 
 
-def check_packages(link: str) -> None:
+TRANSPORT = ClassKind("transport", members=("open", "connect"), group="fallow.transports")
+"""Required kind of a transport of a distribution: `fallow.deployment.links.ends.Transport`."""
+
+
+def check_transport(name: str, policy: NamePolicy, setting: str) -> None:
+    """Raise ValueError, naming the setting, for a transport that is not available or not allowed.
+
+    Nothing is imported.
+    """
+    if name in LINKS:
+        return
+    target = find_extension(TRANSPORT, name)
+    if target is None:
+        known = sorted({*LINKS, *list_extensions("fallow.transports")})
+        hint = nearest(name, known, f"it is one of {', '.join(known)}")
+        missing = explain_missing(TRANSPORT, name)
+        if missing is not None:
+            raise ValueError(f"{setting}: {missing}")
+        raise ValueError(f"{setting} is {name!r:.80}{hint}")
+    try:
+        check_name(target, policy)
+    except ValueError as error:
+        raise ValueError(f"{setting}: {error}") from error
+
+
+def kind_of_link(name: str, policy: NamePolicy) -> LinkKind:
+    """Return the properties of a transport, whose code is loaded if ``policy`` allows it."""
+    if name in LINKS:
+        return LINKS[name]
+    kind = load_extension(TRANSPORT, name, policy).kind
+    if not isinstance(kind, LinkKind):
+        raise ValueError(f"the transport {name!r} has no attribute kind, a LinkKind")
+    return kind
+
+
+def title_of_link(name: str) -> str:
+    """Return the name of a transport for display; nothing is imported."""
+    if name in LINKS:
+        return LINKS[name].title
+    return name
+
+
+def check_packages(kind: LinkKind) -> None:
     """Raise ValueError if a package of a transport is not installed.
 
     No package is imported, because reading an agreement needs none of them.
     """
-    kind = LINKS[link]
     for package in kind.packages:
         if find_spec(package) is None:
             raise ValueError(

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
-from fallow.core.names import BUILT_IN, NamePolicy, pin_names
+from fallow.core.extensions import require_extension
+from fallow.core.names import BUILT_IN, OWN, NamePolicy, find_distribution, pin_names
 from fallow.core.terms import nearest
 from fallow.core.types import SiteId, Tree
 from fallow.deployment.address import check_address, check_host, find_bind_problem
@@ -25,7 +26,14 @@ from fallow.settings.recipe import Recipe, named_classes
 from fallow.storage.errors import Failed
 from fallow.storage.files import only_one, unwritable, write_json, write_whole
 from fallow.transport.gathering import Keys, SealKey
-from fallow.transport.links import LINKS, NVFLARE, USUAL, is_loopback
+from fallow.transport.links import (
+    LINKS,
+    NVFLARE,
+    TRANSPORT,
+    USUAL,
+    check_transport,
+    is_loopback,
+)
 from fallow.transport.nvflare import FOLDER, write_job
 from fallow.transport.tls import Tls, make_server_context, new_tls
 
@@ -69,6 +77,7 @@ class StudyPlan:
             authority=authority,
             guideline=self.guideline,
             link=self.link,
+            distributions={name: find_distribution(name) for name in names.allowed},
             names=names,
         )
         build_study(result)
@@ -76,14 +85,18 @@ class StudyPlan:
 
     @property
     def names(self) -> NamePolicy:
-        """Return the policy for class names: those that the experiment configuration uses.
+        """Return the policy for class names: those of the configuration, and the transport.
 
         The code of these classes is the version that is installed now.
 
         Raises ValueError for a class that no installed distribution provides.
         """
         try:
-            return pin_names(list(named_classes(self.recipe).values()))
+            names = list(named_classes(self.recipe).values())
+            if self.link not in LINKS:
+                check_transport(self.link, OWN, "federation.link")
+                names.append(require_extension(TRANSPORT, self.link))
+            return pin_names(names)
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from error
 
@@ -210,8 +223,7 @@ class CoordinatorFolder:
             check_host(host, "host")
         # errors in the plan are reported before the folder and its keys are made
         check_texts({"schema": asdict(plan.schema)})
-        plan.agreement(verify_key(new_signing_key()))
-        kind = LINKS[plan.link]
+        kind = plan.agreement(verify_key(new_signing_key())).transport
         if address is None:
             address = kind.listen
         if server != Server() and not kind.is_plain_https:
@@ -360,7 +372,7 @@ class CoordinatorFolder:
             raise ValueError(
                 f"{self.path / ABOUT}: this machine cannot listen at {self.address} ({why}); write "
                 "an address of its own there, or 0.0.0.0 for all that it has, and a free port, and "
-                f"tell the sites ({LINKS[self.agreement.link].setting} in their site.toml)"
+                f"tell the sites ({self.agreement.transport.setting} in their site.toml)"
             )
 
     @property

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from fallow.core.events import Say
 from fallow.core.types import SiteId
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.site.folder import SiteFolder
 from fallow.transport.envelope import Link
+from fallow.transport.links import LinkKind
 
 
 class ServedLink(Link, Protocol):
@@ -40,6 +41,25 @@ Connect = Callable[[SiteFolder, Handle], SiteNode]
 """Factory of the node that carries instructions to a site."""
 Open = Callable[[CoordinatorFolder, Say], ServedLink]
 """Factory of the coordinator's end."""
+
+
+class Transport(Protocol):
+    """Interface of a transport that a distribution adds (entry points ``fallow.transports``).
+
+    The class itself is used, so both functions are static methods.
+    """
+
+    kind: ClassVar[LinkKind]
+
+    @staticmethod
+    def open(office: CoordinatorFolder, say: Say) -> ServedLink:
+        """Return the coordinator's end."""
+        ...
+
+    @staticmethod
+    def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
+        """Return a site's end, which passes each instruction to ``handle``."""
+        ...
 
 
 @dataclass(frozen=True)

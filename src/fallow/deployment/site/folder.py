@@ -94,7 +94,7 @@ class SiteFolder:
         placed = replace(settings, data=data, test=None, certificates=None)
         check_link(settings, agreement)
         if settings.address is None:
-            placed = replace(placed, address=LINKS[agreement.link].nearby)
+            placed = replace(placed, address=agreement.transport.nearby)
         if settings.own_certificate is not None and settings.own_key is not None:
             make_site_context(
                 None, Pair(Path(settings.own_certificate), Path(settings.own_key))
@@ -379,20 +379,19 @@ def check_member(agreement: Agreement, name: SiteId, study: str) -> None:
 
 def check_link(settings: Settings, agreement: Agreement) -> None:
     """Raise ValueError if a site uses another transport than the agreed one."""
-    wanted = LINKS[agreement.link].setting
-    others = {kind.setting for kind in LINKS.values()} - {wanted}
+    kind = agreement.transport
+    wanted = kind.setting
+    others = {other.setting for other in LINKS.values()} - {wanted}
     for name in sorted(others):
         if getattr(settings, name) is not None:
             raise ValueError(
-                f"study {agreement.name} uses {LINKS[agreement.link].title}: give "
-                f"--{wanted} instead of --{name}"
+                f"study {agreement.name} uses {kind.title}: give --{wanted} instead of --{name}"
             )
     is_more = settings.proxy or settings.own_certificate
-    if is_more and not LINKS[agreement.link].is_plain_https:
+    if is_more and not kind.is_plain_https:
         raise ValueError(
-            f"study {agreement.name} uses {LINKS[agreement.link].title}, which "
-            "supports neither a proxy nor a certificate of the site: leave these "
-            "options out"
+            f"study {agreement.name} uses {kind.title}, which supports neither a proxy nor a "
+            "certificate of the site: leave these options out"
         )
 
 

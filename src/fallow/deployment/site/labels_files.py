@@ -12,6 +12,7 @@ from typing import Literal
 
 from fallow.deployment.site.cvat import ANNOTATIONS, read_annotations
 from fallow.deployment.site.label_studio import Cells, JsonObject, is_task, read_task
+from fallow.deployment.site.labeling_tools import LabelingTool
 from fallow.storage.files import write_whole
 from fallow.storage.plain import cell, cell_text
 from fallow.storage.private import FILE
@@ -42,6 +43,14 @@ def write_lines(path: Path, lines: Sequence[JsonObject]) -> int:
     for line in lines:
         table.writerow({name: cell(value) for name, value in line.items()})
     write_whole(path, text.getvalue().encode(), mode=FILE)
+    return len(lines)
+
+
+def write_with(
+    tool: LabelingTool, path: Path, lines: Sequence[JsonObject], classes: Sequence[str]
+) -> int:
+    """Write labeling tasks in the format of a tool, and return their number."""
+    write_whole(path, tool.format_tasks(lines, classes), mode=FILE)
     return len(lines)
 
 
@@ -98,6 +107,15 @@ def read_lines(
                 f"label needs {by!r} and 'label'"
             )
     return [(at, _select_cells(cells)) for at, cells in entries]
+
+
+def read_with(tool: LabelingTool, path: Path) -> list[tuple[str, dict[str, str]]]:
+    """Return the position and the cells `READ` of each label in a file of a tool."""
+    entries = tool.parse_labels(_read_bytes(path))
+    return [
+        (f"label {number}", _select_cells(cells))
+        for number, cells in enumerate(entries, start=1)
+    ]
 
 
 def _read_bytes(path: Path) -> bytes:

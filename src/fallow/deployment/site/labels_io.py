@@ -39,7 +39,14 @@ from fallow.deployment.ledger.questions import LabelAnswer, Question
 from fallow.deployment.schema import Schema
 from fallow.deployment.site.cvat import ANNOTATIONS, name_image
 from fallow.deployment.site.label_studio import JsonObject, build_tasks
-from fallow.deployment.site.labels_files import Key, read_lines, write_lines
+from fallow.deployment.site.labeling_tools import LabelingTool
+from fallow.deployment.site.labels_files import (
+    Key,
+    read_lines,
+    read_with,
+    write_lines,
+    write_with,
+)
 from fallow.deployment.site.rows import SiteRows
 from fallow.storage.plain import plain
 from fallow.storage.validation import STRICT, Count
@@ -82,6 +89,20 @@ def list_open_questions(
         _build_line(schema, rows, asked, answer=None, guess=guess)
         for asked in ledger.questions(state="open")
     ]
+
+
+def export_with(
+    tool: LabelingTool,
+    ledger: Ledger,
+    schema: Schema,
+    rows: SiteRows,
+    path: Path,
+    *,
+    guess: bool = False,
+) -> int:
+    """Write the open labeling tasks in the format of a tool, and return their number."""
+    lines = list_open_questions(ledger, schema, rows, guess=guess)
+    return write_with(tool, path, lines, schema.classes)
 
 
 def export_labels(
@@ -249,19 +270,20 @@ def import_labels(
     partial: bool = False,
     dry_run: bool = False,
     by: Key = "id",
+    tool: LabelingTool | None = None,
 ) -> Imported:
     """Import the labels in a file as if entered on the labeling page: all or none.
 
     ``who`` is the annotator of lines without one. ``partial`` keeps valid lines if others are
     rejected. ``dry_run`` reports the result without changes. ``by`` is the column with the names of
-    examples.
+    examples. ``tool`` reads the file (default: by its suffix).
 
     A line is rejected for an unknown example, for one without an active labeling task, for an
     unknown class, and for a number that is not finite. It is also rejected for a label that differs
     from an existing one, at the site or in another line, because annotators must decide. Raises
     ValueError for a file that cannot be read.
     """
-    parsed = _parse_file(path, schema, rows, who=who, by=by)
+    parsed = _parse_file(path, schema, rows, who=who, by=by, tool=tool)
     refused = parsed.refused
     agreed, contradictions = _split_contradictions(parsed.lines, schema, rows)
     refused += contradictions
@@ -290,14 +312,24 @@ def import_labels(
 
 
 def _parse_file(
-    path: Path, schema: Schema, rows: SiteRows, *, who: str, by: Key
+    path: Path,
+    schema: Schema,
+    rows: SiteRows,
+    *,
+    who: str,
+    by: Key,
+    tool: LabelingTool | None,
 ) -> _Parsed:
     parsed = _Parsed(lines=[], refused=[])
     row_of_name: dict[str, int] = {}
     if by == "id":
         row_of_name = {name: row for row, name in enumerate(_list_names(path, rows))}
     most_hints = _bound_hints(len(row_of_name))
-    for location, cells in read_lines(path, by, _other_names(schema, by)):
+    if tool is not None:
+        entries = read_with(tool, path)
+    else:
+        entries = read_lines(path, by, _other_names(schema, by))
+    for location, cells in entries:
         if not cells["label"]:
             parsed.empty += 1
             continue

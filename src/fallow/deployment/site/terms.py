@@ -13,7 +13,7 @@ from fallow.deployment.toml import duration
 from fallow.settings.budgets import LabelBudget
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.storage.plain import plain
-from fallow.transport.links import LINKS
+from fallow.transport.links import title_of_link
 
 NOTHING = "nothing"
 PARTS = {
@@ -146,12 +146,16 @@ def describe_agreement(agreement: Agreement, own: Settings) -> list[str]:
     ]
     for name in list_foreign_classes(recipe):
         lines.append(f"code of another distribution: {name}")
+    for name, distribution in agreement.distributions.items():
+        lines.append(f"distribution: {name} {distribution}")
     lines += [labels, deadline]
     if _is_budget_unknown(recipe, own.limit):
         lines.append(UNKNOWN_BUDGET)
     lines.append(f"privacy: {_describe_privacy(recipe, own.epsilon)}")
     lines += _describe_empty(agreement)
-    lines.append(f"link: {LINKS[agreement.link].title}; all connections start at this site")
+    lines.append(
+        f"link: {title_of_link(agreement.link)}; all connections start at this site"
+    )
     if agreement.guideline is not None:
         lines.append("guideline, displayed beside each example:")
     shown = [plain(line, LINE) for line in lines]

@@ -1,0 +1,194 @@
+"""A toy distribution with an encoder, a transport, a tracker and a labeling tool.
+
+`install_toy` installs it outside the tree, as an installer would leave it; nothing of Fallow was
+changed for it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.packages import install
+
+NAME = "toy-integration"
+MODULE = "toy_integration_of_tests"
+ENTRIES = f"""\
+[fallow.callbacks]
+notebook-page = {MODULE}.tracker:Page
+
+[fallow.encoders]
+halves = {MODULE}.encoder:Halves
+
+[fallow.labeling_tools]
+slips = {MODULE}.tool:Slips
+
+[fallow.strategies]
+front-rows = {MODULE}.strategy:FrontRows
+
+[fallow.transports]
+mailbag = {MODULE}.transport:Mailbag
+"""
+
+MARK = """
+from pathlib import Path
+with Path({mark!r}).open("a") as file:
+    file.write(__name__.rpartition(".")[2] + "\\n")
+"""
+"""Every module notes in a file that it was imported."""
+
+ENCODER = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+import fallow as fl
+import torch
+
+
+@dataclass(frozen=True)
+class Halves:
+    contract: ClassVar[fl.Contract] = fl.Contract(title="Halves")
+
+    def width(self, shape):
+        return 2
+
+    def fit(self, ask, shape):
+        return {}
+
+    def encode(self, x, state):
+        flat = x.flatten(1)
+        half = flat.shape[1] // 2
+        return torch.stack([flat[:, :half].mean(1), flat[:, half:].mean(1)], 1)
+"""
+
+STRATEGY = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from fallow.core import client
+from fallow.core.contract import Contract
+from fallow.core.values import LabelCount
+from fallow.core.view import Picks
+
+
+@dataclass(frozen=True)
+class FrontRows:
+    contract: ClassVar[Contract] = Contract("Front rows", "-", 0)
+
+    def query(self, ask, budget, memo):
+        ask.keep("select", to={site: {"n": n} for site, n in budget.items() if n})
+        return memo
+
+    @client.keep("a count", takes={"n": LabelCount()})
+    def select(self, view, n):
+        return Picks(torch.arange(n))
+"""
+
+TRACKER = """
+from fallow.study.callbacks import Callback
+
+
+class Page(Callback):
+    def __init__(self, file):
+        self.file = file
+
+    @classmethod
+    def for_study(cls, folder):
+        return cls(folder / "page.txt")
+
+    def take_scores(self, run, cycle, scores):
+        with self.file.open("a") as file:
+            file.write(f"{run.name}, cycle {cycle}, {scores['accuracy']:.3f}\\n")
+"""
+
+TOOL = """
+class Slips:
+    def format_tasks(self, tasks, classes):
+        head = "/".join(classes)
+        lines = [f"{task['id']}: ?" for task in tasks]
+        return "\\n".join([head, *lines, ""]).encode()
+
+    def parse_labels(self, content):
+        pairs = [line.partition(": ") for line in content.decode().splitlines()[1:]]
+        return [{"id": name, "label": label} for name, _, label in pairs]
+"""
+
+TRANSPORT = """
+from collections import deque
+
+from fallow.transport.links import LinkKind
+
+
+class Mailbag:
+    kind = LinkKind(title="A mailbag", listen="127.0.0.1:9092", nearby="127.0.0.1:9092")
+    handlers = {}
+
+    @staticmethod
+    def open(office, say):
+        return Carrier()
+
+    @staticmethod
+    def connect(folder, handle):
+        return Node(folder.name, handle)
+
+
+class Node:
+    problem = None
+
+    def __init__(self, site, handle):
+        self.site = site
+        self.handle = handle
+
+    def start(self):
+        Mailbag.handlers[self.site] = self.handle
+
+    def stop(self):
+        del Mailbag.handlers[self.site]
+
+
+class Carrier:
+    def __init__(self):
+        self.replies = deque()
+
+    def start(self):
+        pass
+
+    def limit(self, bound):
+        pass
+
+    def revoke(self, site):
+        pass
+
+    def send(self, messages):
+        for site, message in messages.items():
+            self.replies.append((site, Mailbag.handlers[site](message)))
+
+    def receive(self, seconds):
+        return [self.replies.popleft()] if self.replies else []
+
+    def online(self):
+        return set(Mailbag.handlers)
+
+    def close(self):
+        self.replies.clear()
+"""
+
+
+def install_toy(folder: Path, patch: pytest.MonkeyPatch) -> Path:
+    """Install the distribution; return the file in which its modules note their import."""
+    mark = folder / "imported.txt"
+    parts = {
+        "encoder": ENCODER,
+        "strategy": STRATEGY,
+        "tool": TOOL,
+        "tracker": TRACKER,
+        "transport": TRANSPORT,
+    }
+    note = MARK.format(mark=str(mark))
+    files = {f"{MODULE}/__init__.py": ""}
+    for name, text in parts.items():
+        files[f"{MODULE}/{name}.py"] = note + text
+    install(folder / "site-packages", NAME, files, patch, version="2.1", entries=ENTRIES)
+    return mark
