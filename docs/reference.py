@@ -14,6 +14,7 @@ from fallow._names import PARTS
 from fallow.cli.app import app
 from fallow.cli.lists import kinds
 from fallow.core.build import names
+from fallow.core.client import declared
 from fallow.core.contract import Contract
 from fallow.core.spelling import spell_class, summarize
 from fallow.recipes.papers import load_papers
@@ -57,6 +58,7 @@ def write_reference(folder: Path) -> None:
         f".. toctree::\n   :maxdepth: 2\n\n{entries}\n"
     )
     pages["algorithms"] = algorithms_page()
+    pages["disclosures"] = disclosures_page()
     pages["commands"] = commands_page()
     pages["glossary"] = glossary_page()
     for page, text in pages.items():
@@ -120,6 +122,41 @@ def _describe(name: str, summary: str, contract: Contract) -> list[str]:
     flags = [contract.local_dp, contract.secure_sum]
     supported = ["yes" if flag else "no" for flag in flags]
     return [f"``{name}``", _rst(summary), _rst(paper), *supported]
+
+
+# -- disclosures
+
+GROUPS = {
+    "counts": "Counts",
+    "aggregates": "Aggregates and other numbers",
+    "models": "Models",
+    "status": "Status of a site",
+}
+
+
+def disclosures_page() -> str:
+    """Return what the algorithms disclose, by the kinds of the fields that they declare."""
+    named: dict[tuple[str, str], list[str]] = {}
+    for package in kinds().values():
+        for cls in sorted(names(package).values(), key=spell_class):
+            for function in declared(cls()).values():
+                line = (function.group, function.discloses)
+                algorithms = named.setdefault(line, [])
+                if spell_class(cls) not in algorithms:
+                    algorithms.append(spell_class(cls))
+    parts = [
+        _title("Disclosures"),
+        "Data that query strategies and training algorithms may send with their default "
+        "settings. The group follows from the kinds of the fields that a client function "
+        "declares.",
+    ]
+    for group, title in GROUPS.items():
+        rows = []
+        for (of_group, discloses), algorithms in named.items():
+            if of_group == group and discloses != "nothing":
+                rows.append([_rst(discloses), ", ".join(algorithms)])
+        parts += [_heading(title), _table(("data", "algorithms"), sorted(rows))]
+    return "\n\n".join(parts) + "\n"
 
 
 # -- commands

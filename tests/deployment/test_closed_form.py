@@ -68,7 +68,7 @@ def test_with_secure_sums_only_the_totals_of_two_closes_are_spoken_of(
     study = describe_study(world.sites["basel"])
     assert not any("without secure aggregation" in line for line in study)
     assert any("two consecutive aggregates" in line for line in study)
-    seen_by = {verb: seen for _, verb, _, seen in list_disclosures(world.sites["basel"])}
+    seen_by = {verb: seen for _, verb, _, seen, _ in list_disclosures(world.sites["basel"])}
     assert seen_by["totals"] == "coordinator, aggregate only"
 
 

@@ -136,7 +136,7 @@ def test_a_person_reads_what_is_told_of_cells_before_the_site_joins(
     world = federation(tmp_path, replace(TINY, **change), ward())
     site = world.sites["basel"]
     of_cells = [line for line in list_disclosures(site) if line[1] == "cells"]
-    assert [(part, verb, seen) for part, verb, _, seen in of_cells] == [told]
+    assert [(part, verb, seen) for part, verb, _, seen, _ in of_cells] == [told]
     assert of_cells[0][2] == (
         "aggregates of numbers of examples, of each column and of its non-empty cells"
     )

@@ -183,7 +183,7 @@ def test_what_can_leave_comes_from_the_contracts(tmp_path: Path) -> None:
     assert ("training", "upload") in found
     assert ("standardization", "columns") in found
     assert not any(part == "best model" for part, _ in found)  # nothing is held back
-    assert not any(what == "nothing" for *_, what, _ in list_disclosures(made))
+    assert not any(line.reveals == "nothing" for line in list_disclosures(made))
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_who_sees_what_leaves_follows_from_how_it_is_asked(
         site(tmp_path, replace(about, recipe=recipe, waits=Waits()))
     )
     assert len({(part, verb) for part, verb, *_ in disclosures}) == len(disclosures)
-    assert seen.items() <= {verb: who for _, verb, _, who in disclosures}.items()
+    assert seen.items() <= {verb: who for _, verb, _, who, _ in disclosures}.items()
 
 
 def test_rows_are_told_with_their_labels_and_notes(tmp_path: Path) -> None:

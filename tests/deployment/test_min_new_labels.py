@@ -190,7 +190,7 @@ def test_the_terms_state_the_minimum(tmp_path: Path) -> None:
     world = study(tmp_path, Privacy(min_new_labels=7))
     shown = describe_study(world.sites["basel"])
     assert any("after 7 new labels of a site" in line for line in shown)
-    listed = {verb: what for _, verb, what, _ in list_disclosures(world.sites["basel"])}
+    listed = {verb: what for _, verb, what, *_ in list_disclosures(world.sites["basel"])}
     assert listed["totals"].endswith("; updated after 7 new labels")
     assert "new labels" not in listed["columns"]  # of all examples
     parts = {part for part, *_ in list_disclosures(world.sites["basel"])}

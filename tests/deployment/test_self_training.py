@@ -46,7 +46,7 @@ def study(folder: Path, **settings: Any) -> Federation:
 
 def test_a_site_is_told_what_leaves_it(tmp_path: Path) -> None:
     world = study(tmp_path)
-    listed = {verb: what for _, verb, what, _ in list_disclosures(world.sites["basel"])}
+    listed = {verb: what for _, verb, what, *_ in list_disclosures(world.sites["basel"])}
     assert "products of unlabeled examples" in listed["unlabeled_totals"]
     assert "class probabilities of unlabeled examples" in listed["soft_labels"]
     assert listed["soft_labels"].endswith("; updated after 10 new labels")

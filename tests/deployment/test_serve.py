@@ -346,7 +346,7 @@ def test_init_shows_the_study_the_rows_and_what_to_send(tmp_path: Path) -> None:
         "Site north",
         "4 examples, 2 of them labeled",
         "What leaves this site",
-        "upload",
+        "weighted models",
         "join.json to the coordinator",
         agreed().digest,
         "fallow site start",

@@ -6,11 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from fallow.cli import options
+from fallow.cli.site import site
 from fallow.cli.tables import show_table
 from fallow.deployment.building import build_study
-from fallow.deployment.site.terms import list_disclosures
+from fallow.deployment.site.status import SentReplies, group_sent
+from fallow.deployment.site.terms import (
+    GROUPS,
+    Disclosed,
+    group_disclosures,
+    list_disclosures,
+)
 from fallow.settings.spec import Spec
 from tests.deployment.worlds import TINY, Federation, federation, rows, tiny
 
@@ -30,7 +38,47 @@ def test_a_table_is_no_wider_than_a_hundred_columns_where_nobody_knows_the_width
 
 
 def list_reveals(world: Federation) -> dict[str, str]:
-    return {verb: what for _, verb, what, _ in list_disclosures(world.sites["basel"])}
+    return {verb: what for _, verb, what, *_ in list_disclosures(world.sites["basel"])}
+
+
+def test_disclosures_are_grouped_by_the_kinds_of_their_fields(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = tiny(tmp_path)
+    disclosures = list_disclosures(world.sites["basel"])
+    groups = {line.function: line.group for line in disclosures}
+    expected = {
+        "select": "counts",
+        "columns": "aggregates",
+        "upload": "models",
+        "progress": "status",
+    }
+    assert expected.items() <= groups.items()
+    shown = group_disclosures(disclosures)
+    assert [group for group, *_ in shown if group] == [*GROUPS]
+    assert {reveals for _, reveals, _ in shown} == {line.reveals for line in disclosures}
+    folder = str(world.sites["basel"].path)
+    result = CliRunner().invoke(site, ["status", folder], catch_exceptions=False)
+    assert "upload" not in result.output
+    result = CliRunner().invoke(site, ["status", folder, "--verbose"])
+    assert "verb" in result.output
+
+
+def test_what_left_is_added_up_by_kind() -> None:
+    sent: list[SentReplies] = [
+        {"run": run, "verb": verb, "exchanges": 2, "bytes": size}
+        for run in ("r1", "r2")
+        for verb, size in (("upload", 100), ("select", 8), ("fit", 0))
+    ]
+    disclosures = [
+        Disclosed("training", "upload", "models", "coordinator", "models"),
+        Disclosed("query", "select", "a count", "coordinator", "counts"),
+    ]
+    assert group_sent(sent, disclosures) == [
+        {"kind": "counts", "exchanges": 4, "bytes": 16},
+        {"kind": "models", "exchanges": 4, "bytes": 200},
+        {"kind": "status", "exchanges": 4, "bytes": 0},
+    ]
 
 
 def test_a_study_of_classes_says_nothing_of_numbers_and_its_sites_tell_none(

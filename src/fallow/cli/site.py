@@ -114,6 +114,12 @@ Epsilon = Annotated[
     ),
 ]
 
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose", help="List disclosures by client function instead of by kind"
+    ),
+]
 Delta = Annotated[
     float | None,
     typer.Option(
@@ -144,6 +150,7 @@ def init(
     delta: Delta = None,
     digest: Digest = None,
     allow: Allow = None,
+    verbose: Verbose = False,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
@@ -204,7 +211,7 @@ def init(
         delta=delta,
         allow=allowed,
     )
-    _introduce(console, made)
+    _introduce(console, made, verbose=verbose)
     allowed_addresses = find_allowed_addresses(made.settings)
     drop_in = write_drop_in(folder, allowed_addresses)
     result = NewSite(
@@ -239,6 +246,7 @@ def init(
 @opt.shows("fallow.cli.objects:EventLine")
 def start(
     folder: Folder,
+    verbose: Verbose = False,
     quiet: opt.Quiet = False,
     as_json: opt.AsLines = False,
     log_format: opt.LogForm = None,
@@ -265,7 +273,7 @@ def start(
         tightened = tighten(folder)
         if tightened is not None:
             print_lines(console, [tightened])
-    _introduce(console, result)
+    _introduce(console, result, verbose=verbose)
     with closing(result.open_ledger()) as ledger:
         copied = ledger.store.find_copy_time()
         noise = ledger.store.describe_put_back()
@@ -287,13 +295,16 @@ def start(
     print_lines(console, [f"stopped; to resume: fallow site start {folder}"])
 
 
+SENT = ("run", "verb", "exchanges", "bytes")
+SENT_KINDS = ("kind", "exchanges", "bytes")
+"""Columns of the tables of sent data."""
 ENDINGS = (signal.SIGINT, signal.SIGTERM)
 SHOWN = 10  # rejected lines to show
 
 
 @site.command()
 @opt.shows("fallow.deployment.site.status:SiteStatus")
-def status(folder: Folder, as_json: opt.AsObject = False) -> None:
+def status(folder: Folder, verbose: Verbose = False, as_json: opt.AsObject = False) -> None:
     """Show connection, labeling tasks, data sent and privacy budget spent."""
     from fallow.cli.site_words import describe_status
     from fallow.deployment.site.folder import SiteFolder
@@ -305,9 +316,12 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
         return
     console = opt.console()
     print_lines(console, describe_status(result, folder))
-    sent = [[str(value) for value in line.values()] for line in result["sent"]]
-    heads = ("run", "verb", "exchanges", "bytes")
-    show_table(console, "What left this site", heads, sent, whole=2, words=2)
+    if verbose:
+        rows = [[str(value) for value in line.values()] for line in result["sent"]]
+        show_table(console, "What left this site", SENT, rows, whole=2, words=2)
+    else:
+        rows = [[str(value) for value in line.values()] for line in result["kinds"]]
+        show_table(console, "What left this site", SENT_KINDS, rows, words=1)
 
 
 @site.command()
@@ -632,11 +646,16 @@ def _choose_limit(console: Console, proposed: Proposal, is_asked: bool) -> int:
     return int(typed)
 
 
-def _introduce(console: Console, folder: SiteFolder) -> None:
+def _introduce(console: Console, folder: SiteFolder, *, verbose: bool) -> None:
     """Print the study, the site's data, and what leaves the site."""
     from fallow.data.facts import format_facts
     from fallow.deployment.site.own_data import describe_own_data
-    from fallow.deployment.site.terms import describe_rows, describe_study, list_disclosures
+    from fallow.deployment.site.terms import (
+        describe_rows,
+        describe_study,
+        group_disclosures,
+        list_disclosures,
+    )
 
     print_lines(
         console,
@@ -647,5 +666,12 @@ def _introduce(console: Console, folder: SiteFolder) -> None:
             *format_facts(describe_own_data(folder)),
         ],
     )
-    heads = ("part", "verb", "reveals", "seen by")
-    show_table(console, "What leaves this site", heads, list_disclosures(folder), whole=2)
+    disclosures = list_disclosures(folder)
+    if verbose:
+        rows = [line[:4] for line in disclosures]
+        heads = ("part", "verb", "reveals", "seen by")
+        show_table(console, "What leaves this site", heads, rows, whole=2)
+    else:
+        lines = group_disclosures(disclosures)
+        columns = ("kind", "reveals", "seen by")
+        show_table(console, "What leaves this site", columns, lines)

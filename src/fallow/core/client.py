@@ -21,18 +21,55 @@ from functools import partial
 from typing import Any, Literal, Protocol, TypeVar, final, runtime_checkable
 
 from fallow.core.composites import Composite, Fields, read_parts
-from fallow.core.values import Count, Kind, Known, LabelCount, Model, Statistics
+from fallow.core.values import (
+    Count,
+    Flag,
+    Indicator,
+    Indices,
+    Kind,
+    Known,
+    LabelCount,
+    Mask,
+    Model,
+    Optional,
+    SiteName,
+    Statistics,
+    Text,
+    Whole,
+)
 
 Operation = Literal["sum", "each", "keep", "relay"]
 """Operations of `Ask`, by which a client function may be called."""
 Weighting = Literal["", "rows", "labels"]
 """Weight of a site in an aggregate: its registered examples or its largest number of labels; "" for
 the field ``n`` beside a model, or none."""
+Group = Literal["counts", "aggregates", "models", "status"]
+"""Groups of disclosures, by the kinds of the fields in a reply."""
 Declared = Mapping[str, Kind] | Composite
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 MARK = "__client__"
 PARTS = (Model, Statistics)
+STATED = (
+    Count,
+    Flag,
+    Indicator,
+    Indices,
+    LabelCount,
+    Mask,
+    Optional,
+    SiteName,
+    Text,
+    Whole,
+)
+"""Kinds that count or name something."""
+UNDECLARED: Mapping[Operation, Group] = {
+    "sum": "aggregates",
+    "each": "status",
+    "keep": "counts",
+    "relay": "models",
+}
+"""Groups of functions that do not declare the fields of their replies."""
 
 
 @final
@@ -112,6 +149,21 @@ class Declaration:
     release: bool = False
     weighted_by: Weighting = ""
     reveals_parts: str = ""
+
+    @property
+    def group(self) -> Group:
+        """Group in tables of disclosures, from the kinds of the fields.
+
+        Counts and texts of a single site are its status.
+        """
+        if self.operation == "keep" or self.returns is None:
+            return UNDECLARED[self.operation]
+        if self.models:
+            return "models"
+        kinds = self.returns.fields({}).values()
+        if all(isinstance(kind, STATED) for kind in kinds):
+            return "counts" if self.operation == "sum" else "status"
+        return "aggregates"
 
     @property
     def models(self) -> dict[str, Kind]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from contextlib import closing
 from typing import Annotated
 
 from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
+from fallow.core.client import Group
 from fallow.data.facts import DataFacts
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.own_data import describe_own_data
 from fallow.deployment.site.serve import read_status
+from fallow.deployment.site.terms import GROUPS, Disclosed, list_disclosures
 from fallow.report.live_state import Moment
 from fallow.storage.errors import Failed
 from fallow.storage.validation import STRICT, Count
@@ -36,6 +39,15 @@ class SentReplies(TypedDict):
 
     run: Annotated[str, Field(description="run")]
     verb: Annotated[str, Field(description="client function")]
+    exchanges: Annotated[Count, Field(description="number of replies")]
+    bytes: Annotated[Count, Field(description="size of the replies in bytes")]
+
+
+@with_config(STRICT)
+class SentGroup(TypedDict):
+    """Replies of one kind that left the site over all runs."""
+
+    kind: Annotated[Group, Field(description="kind of the data")]
     exchanges: Annotated[Count, Field(description="number of replies")]
     bytes: Annotated[Count, Field(description="size of the replies in bytes")]
 
@@ -93,6 +105,9 @@ class SiteProgress(TypedDict):
 class SiteStatus(SiteProgress):
     """Status of a site, as `fallow site status --json` prints it."""
 
+    kinds: Annotated[
+        list[SentGroup], Field(description="replies that left the site, by kind")
+    ]
     data: Annotated[
         DataFacts | UnreadableData, Field(description="summary of the site's own data")
     ]
@@ -153,4 +168,26 @@ def collect_status(folder: SiteFolder) -> SiteStatus:
         data = describe_own_data(folder)
     except (ValueError, Failed) as error:  # the rest of the status is valid
         data = {"problem": str(error)}
-    return {**collect_progress(folder), "data": data}
+    progress = collect_progress(folder)
+    return {
+        **progress,
+        "kinds": group_sent(progress["sent"], list_disclosures(folder)),
+        "data": data,
+    }
+
+
+def group_sent(
+    sent: Iterable[SentReplies], disclosures: Iterable[Disclosed]
+) -> list[SentGroup]:
+    """Return the replies that left the site by the kind of their data.
+
+    Replies without data, such as those to training, are status.
+    """
+    groups = {disclosure.function: disclosure.group for disclosure in disclosures}
+    totals: dict[Group, SentGroup] = {}
+    for line in sent:
+        group = groups.get(line["verb"], "status")
+        total = totals.setdefault(group, {"kind": group, "exchanges": 0, "bytes": 0})
+        total["exchanges"] += line["exchanges"]
+        total["bytes"] += line["bytes"]
+    return [totals[group] for group in GROUPS if group in totals]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fallow.core.client import UNDECLARED, Group, declared
 from fallow.core.methods import methods_by_owner
 from fallow.core.words import count_noun, join_some
 from fallow.deployment.agreement import MOST_OF_GUIDELINE, Agreement
@@ -49,8 +53,18 @@ UNKNOWN_BUDGET = (
     "limit in site.toml"
 )
 LINE = 1000  # characters of a displayed line
-Disclosed = tuple[str, str, str, str]
-"""Part of the study, client function, disclosed data, and recipient."""
+GROUPS: tuple[Group, ...] = ("counts", "aggregates", "models", "status")
+"""Groups of disclosures in the order of tables."""
+
+
+class Disclosed(NamedTuple):
+    """Data that a client function discloses, with its recipient."""
+
+    part: str  # of the study
+    function: str
+    reveals: str
+    seen_by: str
+    group: Group
 
 
 def list_disclosures(folder: SiteFolder) -> list[Disclosed]:
@@ -73,14 +87,36 @@ def list_agreed_disclosures(agreement: Agreement) -> list[Disclosed]:
         if owner not in methods:
             continue
         contract = methods[owner].contract
+        declarations = declared(methods[owner])
         for operation, functions in contract.asked.items():
             for function, what in functions.items():
                 if what == NOTHING:
                     continue
+                group = UNDECLARED[operation]
+                if function in declarations:
+                    group = declarations[function].group
                 if is_exact and least > 1 and function in contract.waits:
                     what = f"{what}; updated after {least} new labels"
-                disclosures.append((part, function, what, seen_by[operation]))
+                disclosures.append(
+                    Disclosed(part, function, what, seen_by[operation], group)
+                )
     return disclosures
+
+
+def group_disclosures(disclosures: Sequence[Disclosed]) -> list[tuple[str, str, str]]:
+    """Return group, disclosed data and recipient of each disclosure, without repetitions.
+
+    >>> sent = Disclosed("query", "select", "a count", "coordinator", "counts")
+    >>> group_disclosures([sent, sent._replace(part="audit"), sent._replace(reveals="b")])
+    [('counts', 'a count', 'coordinator'), ('', 'b', 'coordinator')]
+    """
+    lines: list[tuple[str, str, str]] = []
+    for group in GROUPS:
+        of_group = [one for one in disclosures if one.group == group]
+        pairs = dict.fromkeys((one.reveals, one.seen_by) for one in of_group)
+        for place, (reveals, seen_by) in enumerate(pairs):
+            lines.append((group if place == 0 else "", reveals, seen_by))
+    return lines
 
 
 def describe_budget(recipe: Recipe) -> str:

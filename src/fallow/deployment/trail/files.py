@@ -48,8 +48,7 @@ def _render_records(trail: Trail, summary: Mapping[str, object]) -> bytes:
     """Return a JSON object with each entry on its own line."""
     head = json.dumps(summary, ensure_ascii=False)
     kinds = json.dumps(KINDS, ensure_ascii=False)
-    names = ("part", "function", "reveals", "seen_by")
-    may_leave = [dict(zip(names, line, strict=True)) for line in trail.disclosures]
+    may_leave = [line._asdict() for line in trail.disclosures]
     disclosures = json.dumps(may_leave, ensure_ascii=False)
     entries = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in trail.entries)
     text = (
