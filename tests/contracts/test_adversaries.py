@@ -30,7 +30,7 @@ from fallow.transport.checks import ResponseCheck
 
 SIZES = {
     **{"classes": 3, "outputs": 3, "features": 4, "inputs": 5, "cells": 5, "sites": 3},
-    **{"weights": 15, "statistics": 2, "body": 8, "rows": 20},
+    **{"weights": 15, "statistics": 2, "body": 8, "rows": 20, "labels": 9},
 }
 SITES = ("a", "b", "c")
 METHODS: list[Any] = []
@@ -40,7 +40,8 @@ METHODS += [
     *(AHFAL(tau_scale="count"), FALE(mode="fedsvd"), FALE(mode="tsqr", allot="site")),
     *(Pivotal(allot="site"), Entropy(model="average"), FedAvg(bn="local")),
     *(ClosedForm(balance="class", passes=2, local_head="own"), ClosedForm(reveal="head")),
-    *(ClosedForm(delta=1e-5), Scaling(True, True), Scaling(True, True, of_cells=True)),
+    *(ClosedForm(delta=1e-5), ClosedForm(unlabeled="auto")),
+    *(Scaling(True, True), Scaling(True, True, of_cells=True)),
     *(Filling(Missing()), Retention(FedAvg()), Audit(), Audit(secure_sum=True)),
     *(MinNewLabels(counts_all=True), encoders.Convolution(), encoders.Fourier()),
     *(encoders.Timm(network="x"), encoders.HashedText(columns=2)),

@@ -46,6 +46,7 @@ CHECKED = {
 WORDS = {
     **CHECKED,
     "body": "content of an instruction and of an HTTP message",
+    "changed": "what the labeling page says of an answer that replaced another",
     "classes": "classes of the agreed schema",
     "columns": "columns of the agreed schema",
     "conflicts": "labeling tasks that annotators disagree on",
@@ -57,6 +58,7 @@ WORDS = {
     "low": "smallest value of a column",
     "one": "column of a table of the ledger",
     "order": "instruction in an HTTP header and in the log of a site",
+    "pool": "unlabeled examples of a site (`People`)",
     "purpose": "of an instruction: request, delivery or progress",
     "sure": "field of a form of the labeling page",
     "targets": "state with the unit of regression targets, and the step that computes it",

@@ -15,7 +15,7 @@ from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import Answer
 from fallow.models.networks import ResNet8
 from fallow.privacy.secure_sum import CHECK
-from fallow.strategies import AHFAL, FALE, Typical
+from fallow.strategies import AHFAL, FALE
 from fallow.training import FedAvg, Robust
 from fallow.training.personal import FedRep
 from fallow.transport.alike import find_odd
@@ -122,37 +122,6 @@ def test_what_no_method_answers_is_refused_by_its_field(
 ) -> None:
     with pytest.raises(ValueError, match=f"^{why}"):
         BORDER.check("a", request(kind, masked=masked), answer)
-
-
-UPLOAD = {"n": 2.0, "w": W, "stats": torch.zeros(2)}
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        (
-            {"w": torch.ones(3)},
-            r"w has the shape \(3,\) and not \(4,\): all sites must use",
-        ),
-        ({"n": 10.0}, "n is 10, and the site brought or was asked for 9 labels"),
-        ({"n": torch.tensor(-1.0)}, "n is below 0"),
-        ({"n": 1.5}, "n has a fraction"),
-        ({"n": None}, "n is None, and only numbers can be added up"),
-        ({"n": torch.ones(2)}, r"n has the shape \(2,\) and not \(\)"),
-        (
-            {"v": W},
-            r"its reply has the fields \['n', 'stats', 'v', 'w'\] instead of",
-        ),
-    ],
-)
-def test_a_reply_is_checked_by_the_declaration_of_its_function(
-    change: dict[str, Any], why: str
-) -> None:
-    border = with_training(FedAvg())
-    asked = request("sum", "upload", owner="training")
-    assert border.check("a", asked, UPLOAD) == UPLOAD
-    with pytest.raises(ValueError, match=f"^{why}"):
-        border.check("a", asked, {**UPLOAD, **change})
 
 
 MASKED_UPLOAD = {"n": PART[0], "w": PART.repeat(2), CHECK: PART[0]}
@@ -331,24 +300,6 @@ def test_an_order_of_a_method_of_the_study_is_taken(good: Request) -> None:
 def test_an_order_that_no_coordinator_makes_is_refused(bad: Request, why: str) -> None:
     with pytest.raises(ValueError, match=f"the order 0/query/0.*{why}"):
         check_order(bad, PARTS)
-
-
-def test_clusters_of_more_rows_than_the_site_has_are_refused() -> None:
-    asked = request("sum", "groups")
-    border = replace(BORDER, declared={"query": declared(Typical())})
-    rest = {"features": torch.zeros(2, 3).double(), "squares": torch.zeros(2).double()}
-    for rows, why in (
-        ([4.0, 6.0], "rows are 10 together, and the site has 9"),
-        (
-            [-1.0, 6.0],
-            "rows is below 0",
-        ),
-    ):
-        answer = {"rows": torch.tensor(rows).double(), **rest}
-        with pytest.raises(ValueError, match=why):
-            border.check("a", asked, answer)
-    fits = {"rows": torch.tensor([4.0, 5.0]).double(), **rest}
-    assert border.check("a", asked, fits) == fits
 
 
 def test_a_model_without_statistics_is_no_model_to_train_on_from() -> None:

@@ -325,15 +325,11 @@ def put(
     return change
 
 
-@pytest.mark.parametrize("encoder", [None, FOURIER])
 @pytest.mark.parametrize(
-    ("lie", "why"),
+    ("lie", "why", "encoder"),
     [
-        (put("columns", 1, torch.nan), "columns is NaN or infinite"),
-        (put("given", 1, -4.0), "given is below 0, which no count"),
-        (put("columns", 1, 1e12), r"columns has values up to 1e\+12, beyond"),
-        (put("columns", 3, -2.0), "columns has -2 cells with one text"),
-        (put("given", 0, 1e6), "given is 1000000, and the site has 21 rows"),
+        (put("columns", 1, 1e12), r"columns has values up to 1e\+12, beyond", FOURIER),
+        (put("columns", 3, -2.0), "columns has -2 cells with one text", None),
     ],
 )
 def test_one_site_with_totals_that_cannot_be_is_named_in_one_sentence(

@@ -22,9 +22,8 @@ from fallow.deployment.coordinator.weights import (
 )
 from fallow.deployment.people import People
 from fallow.deployment.people_values import ALLOWED, TESTS
-from fallow.experiment.audit import Audit
 from fallow.settings.spec import Spec
-from fallow.strategies import AHFAL, FALE
+from fallow.strategies import AHFAL
 from fallow.training import FedAvg, ServerSolve
 from fallow.training.scaling import Scaling
 from fallow.transport.checks import ResponseCheck
@@ -242,54 +241,6 @@ def test_units_and_least_squares_weigh_a_site_by_what_it_registered(
     assert counted == dict.fromkeys(fields, pytest.approx(20.0))
     assert found["a"] is answers["a"]
     assert words.keys() == {"c"}
-
-
-@pytest.mark.parametrize(
-    ("verb", "answer", "why"),
-    [
-        ("spread", {"squares": [-1.0], "varies": [1.0]}, "squares is below 0"),
-        ("spread", {"squares": [1.0], "varies": [-1.0]}, "varies is below 0"),
-        ("share", {"one": 1.0, "share": [7.0], "square": [0.5]}, "share is above 1"),
-    ],
-)
-def test_counts_below_0_and_shares_above_1_are_refused(
-    verb: str, answer: dict[str, Any], why: str
-) -> None:
-    declarations = {"training": {**declared(FALE()), **declared(AHFAL())}}
-    values = {name: torch.tensor(value) for name, value in answer.items()}
-    with pytest.raises(ValueError, match=why):
-        ResponseCheck({"a": 9}, declared=declarations).check("a", of_sum(verb), values)
-
-
-TALLY = {
-    **{"chosen": 3.0, "wrong": 1.0, "left": 6.0, "doubt": 1.5},
-    **{"drawn": 2.0, "beyond": 4.0, "squares": 8.0},
-}
-
-
-@pytest.mark.parametrize("kind", ["sum", "each"])
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"drawn": -1.0}, "drawn is below 0"),
-        ({"wrong": -9.0}, "wrong is below 0"),
-        ({"left": 7.0}, "chosen and left are 10 together, and there are 9 rows"),
-        ({"doubt": 7.0}, "doubt is 7, more than left, 6"),
-        ({"drawn": 5.0}, "drawn is 5, and there are 4 labels at most"),
-        ({"beyond": 5.0}, "beyond is more than its squares allow"),
-        ({"beyond": 1e300}, "beyond is more than its squares allow"),
-        ({"chosen": torch.tensor([3.0])}, "chosen has the shape"),
-    ],
-)
-def test_a_tally_that_cannot_be_is_refused(
-    kind: Any, changes: dict[str, Any], why: str
-) -> None:
-    request = Request("1/audit/0", "audit", 1, 0, (Step(kind, "tally", {}),))
-    declarations = {"audit": declared(Audit(secure_sum=kind == "sum"))}
-    border = ResponseCheck({"a": 9}, labels={"a": 4}, declared=declarations)
-    assert border.check("a", request, TALLY) == TALLY
-    with pytest.raises(ValueError, match=why):
-        border.check("a", request, {**TALLY, **changes})
 
 
 # -- what a site says of itself ------------------------------------------------------------------

@@ -333,15 +333,6 @@ def test_a_verb_is_given_what_it_takes(leader: Leader, more: dict[str, Any]) -> 
     )
 
 
-def test_a_number_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
-    agreed = agreement("strategy=fale", "initial_by=query", "protocol=one_pass", "cycles=1")
-    leader = Leader(folder(tmp_path, agreed))
-    step = Step("relay", "rotation", {"size": 10**7})
-    why = expect_refusal(leader, Request("0/query/0", "query", 0, 0, (step,)))
-    assert "to rotation: size is 10000000, and it is a whole number of at most 5" in why
-    leader.ledger.close()
-
-
 def test_seats_that_would_fill_the_memory_are_refused(tmp_path: Path) -> None:
     """A pivotal sample has a seat for each site, and no more."""
     agreed = agreement(

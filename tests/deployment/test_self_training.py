@@ -10,20 +10,16 @@ import pytest
 import torch
 
 from fallow.core.client import declared, find_fault
-from fallow.core.composites import MASS, PoolProducts
-from fallow.core.messages import Request, Step
+from fallow.core.composites import MASS
 from fallow.core.values import Known
 from fallow.deployment.building import build_study
-from fallow.deployment.coordinator.plausible_sums import PlausibleSums
-from fallow.deployment.coordinator.weights import SiteWeights
 from fallow.deployment.site.terms import describe_study, list_disclosures
-from fallow.privacy import Privacy, SecureSum
+from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.training import ClosedForm
 from fallow.training.parts.ridge import TEMPERATURES
 from fallow.training.parts.self_training import FORMS
-from fallow.transport.checks import ResponseCheck
 from tests.deployment.test_closed_form import CLOSED, add_up, listen
 from tests.deployment.test_closed_form_killed import RECIPE, check
 from tests.deployment.worlds import NAMES, Federation, federation, rows
@@ -111,55 +107,6 @@ def test_it_is_refused_for_regression_in_one_sentence(tmp_path: Path) -> None:
 
 
 # -- replies ------------------------------------------------------------------------------------
-
-
-def pooled(**changes: Any) -> dict[str, Any]:
-    z = torch.tensor([[1.0, 2.0], [0.5, -1.0]], dtype=torch.float64)
-    products = z.T @ z
-    upper = products[torch.ones(2, 2, dtype=torch.bool).triu()]
-    return {"pool": 2.0, "features": z.sum(0), "products": upper, **changes}
-
-
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"pool": 9.0}, "pool is 9, and these sites have 5"),
-        ({"pool": -1.0}, "pool is below 0"),
-        ({"products": torch.tensor([1.25, 1.5, -5.0]).double()}, "negative eigenvalue"),
-        ({"features": torch.tensor([9.0, 9.0]).double()}, "negative eigenvalue"),
-        ({"products": torch.ones(2).double()}, "products has the shape (2,)"),
-    ],
-)
-def test_products_that_no_unlabeled_examples_have_are_refused(
-    changes: dict[str, Any], why: str
-) -> None:
-    known = Known(rows=5, is_total=True, sites=2)
-    assert find_fault(PoolProducts(), pooled(), known) is None
-    assert why in (find_fault(PoolProducts(), pooled(**changes), known) or "")
-
-
-BORDER = ResponseCheck(
-    {"a": 5, "b": 5},
-    labels={"a": 1, "b": 1},
-    declared={"training": declared(ClosedForm(unlabeled="auto"))},
-)
-ASKED = Request(POOL, "training", 0, 0, (Step("sum", "unlabeled_totals", {}),))
-
-
-def test_a_site_with_products_of_no_examples_is_refused() -> None:
-    answer = pooled()
-    assert BORDER.check("a", ASKED, answer) == answer
-    with pytest.raises(ValueError, match="negative eigenvalue"):
-        BORDER.check("a", ASKED, pooled(features=torch.tensor([9.0, 9.0]).double()))
-
-
-def test_a_masked_total_of_no_examples_does_not_count() -> None:
-    sums = PlausibleSums(SecureSum(), SiteWeights(BORDER), lambda event: None)
-    sites = ["a", "b"]
-    asked = ("training", "unlabeled_totals", None)
-    assert sums.find_fault(pooled(), sites, *asked) is None
-    many = pooled(pool=19.0)
-    assert "these sites have 10" in (sums.find_fault(many, sites, *asked) or "")
 
 
 def test_more_held_out_examples_than_labels_are_refused() -> None:

@@ -13,12 +13,9 @@ from fallow.core.messages import Request, Step
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.types import Answer, State
-from fallow.deployment.coordinator.plausible_sums import PlausibleSums
-from fallow.deployment.coordinator.weights import SiteWeights
 from fallow.encoders import Convolution, Fourier, Timm
 from fallow.encoders.base import encoder_digest
 from fallow.encoders.encoding import Encoding
-from fallow.privacy import SecureSum
 from fallow.transport.checks import ResponseCheck
 from tests.encoders.asks import draw_pictures, fit_encoder
 
@@ -158,28 +155,6 @@ def test_moments_of_rows_are_taken() -> None:
     assert make_check(Fourier()).check("a", ask_for("moments"), moments_of_columns())
     photos = make_check(Timm(network="x"))
     assert photos.check("a", ask_for("colors"), moments_of_colors())
-
-
-@pytest.mark.parametrize(
-    ("encoder", "verb", "found", "name", "factor", "why"),
-    [
-        (CONVOLUTION, *("patches", PATCHES, "moments", -1.0, "negative eigenvalue")),
-        (CONVOLUTION, *("patches", PATCHES, "patches", 9.0, "negative eigenvalue")),
-        (CONVOLUTION, *("patches", PATCHES, "moments", 1e6, "longer patches than there")),
-        (FOURIER, *("moments", COLUMNS, "columns", 9.0, "squares are less than those of")),
-        (TIMM, *("colors", COLORS, "columns", 2.0, "squares are less than those of the")),
-    ],
-)
-def test_moments_that_no_rows_have_are_refused_with_the_field(
-    encoder: Any, verb: str, found: Answer, name: str, factor: float, why: str
-) -> None:
-    wrong = {**found, name: torch.as_tensor(found[name]) * factor}
-    border = make_check(encoder)
-    with pytest.raises(ValueError, match=why):
-        border.check("a", ask_for(verb), wrong)
-    sums = PlausibleSums(SecureSum(), SiteWeights(border), lambda event: None)
-    assert sums.find_fault(found, ["a", "b"], "encoder", verb, None) is None
-    assert why in str(sums.find_fault(wrong, ["a", "b"], "encoder", verb, None))
 
 
 def test_what_a_chosen_gamma_leads_to_is_taken() -> None:

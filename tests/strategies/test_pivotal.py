@@ -11,13 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core.client import declared
-from fallow.core.messages import Delivered, Request, Step
+from fallow.core.messages import Delivered
 from fallow.core.streams import stream
 from fallow.privacy.settings import noise_refusal
 from fallow.sites.store import Label
 from fallow.strategies.pivotal import CLOSER, Pivotal, count_capped, meet
-from fallow.transport.checks import ResponseCheck
 from tests.privacy.federation import SECURE, asking
 from tests.strategies.regression import (
     SIZES,
@@ -343,35 +341,6 @@ def test_a_total_that_cannot_be_is_refused_with_the_site_that_said_it(
     lying = replace(world, carrier=Lying(world.carrier, verb, name, value))
     with pytest.raises(ValueError, match=f"site b answered '{verb}' with {name} "):
         lying.query(PER_SITE)
-
-
-@pytest.mark.parametrize(
-    ("verb", "name"),
-    [
-        ("spread", "squares"),
-        ("mass", "mass"),
-        ("capped", "mass"),
-        ("capped", "rows"),
-        ("left", "left"),
-    ],
-)
-def test_a_total_below_0_is_refused_at_the_border(verb: str, name: str) -> None:
-    declaration = declared(ANYWHERE)[verb]
-    border = ResponseCheck({"b": 12}, declared={"query": {verb: declaration}})
-    asked = Request("0/query/0", "query", 0, 0, (Step("sum", verb, {}),), bound=60.0)
-    assert declaration.returns is not None
-    answer = declaration.returns.valid({})
-    assert border.check("b", asked, answer) == answer
-    with pytest.raises(ValueError, match=f"{name} is below 0"):
-        border.check("b", asked, {**answer, name: torch.as_tensor(answer[name]) - 1})
-
-
-def test_more_certain_rows_than_a_site_has_are_refused_at_the_border() -> None:
-    border = ResponseCheck({"b": 12}, declared={"query": declared(ANYWHERE)})
-    asked = Request("0/query/0", "query", 0, 0, (Step("sum", "capped", {}),), bound=60.0)
-    answer = {"rows": 13.0, "mass": 1.0}
-    with pytest.raises(ValueError, match=r"rows is 13, and the site has 12 rows"):
-        border.check("b", asked, answer)
 
 
 def test_noise_is_refused() -> None:

@@ -63,12 +63,6 @@ def products(is_class: bool = True, n: int = 7, weight: float = 0.7) -> Answer:
     return totals_of(Labeled(z, y, torch.full((n,), weight, dtype=torch.float64)))
 
 
-def spoiled(is_class: bool, name: str, factor: float) -> Answer:
-    honest = products(is_class)
-    value = torch.as_tensor(honest[name], dtype=torch.float64)
-    return {**honest, name: value * factor}
-
-
 @KINDS
 @pytest.mark.parametrize("n", [0, 1, 7])
 @pytest.mark.parametrize("weight", [0.7, 1.0, 13.5])
@@ -84,62 +78,6 @@ def test_the_center_of_rows_with_weights_is_taken() -> None:
     answer = {"n": 4.9, "features": torch.ones(5, dtype=torch.float64)}
     center = Request("0/train/0/0", "training", 0, 0, (Step("sum", "center", {}),))
     assert make_check().check("a", center, answer) == answer
-
-
-WRONG = pytest.mark.parametrize(
-    ("name", "factor"),
-    [("products", -1.0), ("products", 0.5), ("features", 9.0), ("cross", 100.0)],
-)
-
-
-@KINDS
-@WRONG
-def test_what_no_rows_have_as_products_is_refused_with_the_site_that_said_it(
-    is_class: bool, name: str, factor: float
-) -> None:
-    border = make_check(classes=3 * is_class)
-    with pytest.raises(ValueError, match="negative eigenvalue"):
-        border.check("a", TOTALS, spoiled(is_class, name, factor))
-
-
-@KINDS
-@WRONG
-def test_a_masked_total_that_is_none_of_rows_does_not_count(
-    is_class: bool, name: str, factor: float
-) -> None:
-    border = make_check(classes=3 * is_class)
-    assert find_total_fault(border, products(is_class), "totals") is None
-    fault = find_total_fault(border, spoiled(is_class, name, factor), "totals")
-    assert fault is not None
-    assert "negative eigenvalue" in fault
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"rows": 10.0}, "rows is 10, and the site brought or was asked for 9 labels"),
-        ({"n": 1e6}, "weigh 280 at most"),
-        ({"products": torch.zeros(14)}, "products has the shape"),
-        ({"features": torch.zeros(1, 5)}, "features has the shape"),
-    ],
-)
-def test_products_of_more_than_a_site_has_are_refused(
-    change: dict[str, Any], why: str
-) -> None:
-    with pytest.raises(ValueError, match=why):
-        make_check().check("a", TOTALS, {**products(), **change})
-
-
-@pytest.mark.parametrize("name", ["squared", "right", "log"])
-def test_a_loss_below_0_steers_no_choice(name: str) -> None:
-    lost = losses(1.0)
-    wrong: Answer = {**lost, name: -torch.as_tensor(lost[name])}
-    border = make_check()
-    with pytest.raises(ValueError, match=f"{name} is below 0"):
-        border.check("a", LEFT_OUT, wrong)
-    assert find_total_fault(border, lost, "left_out") is None
-    fault = find_total_fault(border, wrong, "left_out")
-    assert str(fault).startswith(f"{name} is below 0")
 
 
 def losses(right: float, log: float = 3.0) -> Answer:

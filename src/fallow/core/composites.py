@@ -275,7 +275,12 @@ class Losses(Composite):
         if "right" not in honest:
             return {}
         right = torch.as_tensor(honest["right"])
-        return {"more right than rows": {**honest, "right": right + 1e12}}
+        faults: dict[str, Answer] = {
+            "more right than rows": {**honest, "right": right + 1e12}
+        }
+        if self.has_changed:
+            faults["more changed than rows"] = {**honest, "changed": right + 1e12}
+        return faults
 
 
 def _dims(dims: Dims) -> tuple[str | int | Triangle, ...]:
@@ -342,10 +347,14 @@ class Moments(Composite):
     def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
         honest = self.valid(sizes)
         first = torch.as_tensor(honest[self.first])
-        return {
+        faults: dict[str, Answer] = {
             "rows without squares": {**honest, "rows": 3.0, self.first: first + 30},
             "sums without rows": {**honest, self.first: first + 30},
         }
+        if self.is_matrix:
+            second = torch.as_tensor(honest[self.second])
+            faults["longer than rows are"] = {**honest, self.second: second + 9}
+        return faults
 
 
 @final

@@ -350,6 +350,8 @@ class Numbers(Kind):
             faults["above"] = zeros + rule.high + 3
         if rule.of:
             faults["more than there are"] = zeros + 1e9
+        if rule.is_together and rule.of in sizes and zeros.numel() > 1:
+            faults["more together than there are"] = zeros + sizes[rule.of]
         if rule.is_whole:
             faults["a fraction"] = zeros + 0.3
         if rule.is_order:
