@@ -38,7 +38,7 @@ SHARE = (
     0.1  # share of the mean variance, added to that of each patch: flat patches stay flat
 )
 RIDGE = 0.1  # added to the variance in each direction, so that noise is not amplified
-NUMBERS = 2**24  # numbers in the patches and responses of one batch: 64 MB
+NUMBERS = 2**20  # numbers in the patches and responses of one batch: 4 MB stay in the cache
 FILTERS = {False: 64, True: 128}
 """Number of filters, by whether images have more than one channel."""
 SMALL = 16  # pixels in the shorter direction: smaller images have smaller patches
