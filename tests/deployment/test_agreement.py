@@ -62,7 +62,7 @@ def test_what_a_training_method_brings_along_is_written_where_it_is_otherwise() 
         again = agreement_from(tomllib.loads(agreement_text(details)))
         assert again.digest == details.digest
     without = replace(solved, recipe=replace(recipe, encoder=None))
-    with pytest.raises(ValueError, match=r"encoder is None, which no line .* 'auto'"):
+    with pytest.raises(ValueError, match=r"encoder is None, which TOML .* 'auto'"):
         agreement_text(without)
 
 
@@ -141,11 +141,11 @@ def test_a_recipe_may_start_from_one_of_the_library(tmp_path: Path) -> None:
         ('["north", "south"]', '["north", "north"]', "each site once"),
         ('["north", "south"]', '["../north"]', "is not a valid name"),
         ('["north", "south"]', "[1]", "federation.sites.0 is 1; it must be a text"),
-        ("a2tra2tr", "a2tr", "bytes and not 32"),
-        ("a2tra2tr", "??", "no base64"),
+        ("a2tra2tr", "a2tr", "bytes instead of 32"),
+        ("a2tra2tr", "??", "is not base64"),
         (KEY, "AQ" + 41 * "A" + "=", "a weak key, for which anyone can forge"),
         ("quorum = 1", "quorum = 3", "must be 1 to 2"),
-        ("quorum = 1", 'authority = "mine"', "federation.authority holds no certificate"),
+        ("quorum = 1", 'authority = "mine"', "federation.authority contains no certificate"),
         ("quorum = 1", "authority = 1", "federation.authority is 1; it must be a text"),
         ('kind = "table"', 'kind = "pictures"', "schema.kind"),
         ('"yes"]', '"no"]', "two classes or more"),
@@ -213,7 +213,7 @@ def test_both_halves_have_the_weights_of_the_simulator(tmp_path: Path) -> None:
 
 
 def test_a_method_that_reads_hidden_labels_is_refused() -> None:
-    with pytest.raises(ValueError, match="which only a simulator can"):
+    with pytest.raises(ValueError, match="which exist only in a simulation"):
         build_study(agreed("strategy=oracle-histogram"))
 
 

@@ -99,15 +99,18 @@ def test_the_file_says_which_columns_may_be_empty_and_is_read_back() -> None:
     section = schema_section(SCHEMA)
     text = section.as_string()
     assert text.count("may_be_empty = true") == 2 and "may_be_empty = false" not in text
-    assert "by totals over all of them" in text
+    assert "computed over all sites" in text
     assert schema_from(section.unwrap()) == SCHEMA
 
 
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"drop_rows": True}, "'x1' may be empty, and with drop_rows = true sites leave"),
-        ({"features": Spec("mlp")}, "'x1' may be empty, and a frozen model .* whole rows"),
+        ({"drop_rows": True}, "'x1' may be empty, but with drop_rows = true, sites drop"),
+        (
+            {"features": Spec("mlp")},
+            "'x1' may be empty, but a frozen model .* complete rows",
+        ),
     ],
 )
 def test_what_needs_whole_rows_is_not_agreed_on_beside_empty_cells(

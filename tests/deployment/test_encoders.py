@@ -240,7 +240,9 @@ def test_a_study_without_an_encoder_asks_nothing_of_one(tmp_path: Path) -> None:
 
 
 def test_a_choice_by_labels_needs_secure_sums(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="chosen by labels, which needs secure sums"):
+    with pytest.raises(
+        ValueError, match="chosen by labels, which needs secure aggregation"
+    ):
         build_study(agreement("strategy=entropy", f"{TABLE}:gamma=auto"))
     shown = ("training=closed-form:shown=parts", "rounds=1", "score_rounds=1")
     agreed = agreement("strategy=entropy", f"{TABLE}:gamma=auto", "model=linear", *shown)

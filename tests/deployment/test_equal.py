@@ -321,7 +321,7 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
     theirs = tree(tmp_path / "model.safetensors")
     if ours["state"] is not None:  # masks hide a common model from the coordinator
         assert_alike(ours, theirs)
-    is_common = "One model for all sites" in (world.place / CARD).read_text()
+    is_common = "A global model" in (world.place / CARD).read_text()
     assert is_common == (ours["state"] is not None)
     for site, folder in world.sites.items():
         own = theirs["sites"].get(site) or theirs["state"]

@@ -105,7 +105,7 @@ def test_a_wrong_choice_leaves_no_folder(
 
 def test_a_folder_is_made_once(tmp_path: Path) -> None:
     site(tmp_path)
-    with pytest.raises(ValueError, match="is the folder of a site already"):
+    with pytest.raises(ValueError, match="is already the folder of a site"):
         site(tmp_path)
 
 
@@ -171,7 +171,7 @@ def test_terms_say_what_is_asked_spent_and_hidden(tmp_path: Path) -> None:
         "study hearts",
         "first 2 labels per site, then in each of 4 cycles 3 labels per site",
         "gives at most 9",
-        "ε 0.5 for each release and 2 in all, at most 1 at this site",
+        "ε 0.5 per release and 2 in total, at most 1 at this site",
         "the coordinator receives the contribution of each site",
     ):
         assert words in lines

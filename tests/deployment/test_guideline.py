@@ -35,8 +35,8 @@ def test_a_guideline_is_agreed_on_and_comes_back_from_its_file(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "is empty or has space around it"),
-        (" \n", "is empty or has space around it"),
+        ("", "is empty or has leading or trailing space"),
+        (" \n", "is empty or has leading or trailing space"),
         ("a" * 4001, "has 4001 characters, more than 4000"),
         ("a\x1b[31mb", "the character '\\x1b'"),
         ("a\u202eb", "the character '\\u202e'"),

@@ -167,7 +167,7 @@ def test_a_stored_answer_with_a_changed_byte_is_not_sent(leader: Leader) -> None
     refused = str(leader.send(order).refused)
     assert "its ledger is damaged" in refused
     log = (leader.site.path / "errors.log").read_text()
-    assert "the reply to 0/hello/0 has another checksum" in log
+    assert "the reply to 0/hello/0 has a wrong checksum" in log
 
 
 def test_one_key_with_other_contents_is_refused(leader: Leader) -> None:

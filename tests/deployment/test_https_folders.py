@@ -163,7 +163,7 @@ def test_behind_a_proxy_the_coordinator_listens_on_this_machine_alone(
     tmp_path: Path,
 ) -> None:
     output = refuse(*init(tmp_path, "--behind-proxy"))
-    assert "0.0.0.0:9092 is open to others" in output
+    assert "0.0.0.0:9092 is open to other machines" in output
     run(*init(tmp_path, "--behind-proxy", "--address", "127.0.0.1:9092"))
     details = json.loads((tmp_path / "office" / "coordinator.json").read_text())
     assert details["behind_proxy"] is True
@@ -180,9 +180,9 @@ def test_behind_a_proxy_the_coordinator_listens_on_this_machine_alone(
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        (("--certificate", "server.pem"), "belong together"),
-        (("--ca", "authority.pem"), "belongs to a certificate of yours"),
-        (("--behind-proxy", "--clients", "a.pem"), "no certificate is used here"),
+        (("--certificate", "server.pem"), "a certificate needs its key"),
+        (("--ca", "authority.pem"), "is the authority of your own certificate"),
+        (("--behind-proxy", "--clients", "a.pem"), "the coordinator uses no certificate"),
         (("--clients", "nothing.pem"), "cannot be read"),
     ],
 )

@@ -65,8 +65,8 @@ PHASES = {
     "score": "scoring",
     "evaluate": "scoring",
     "train": "training",
-    "query": "choosing rows",
-    "initial": "choosing rows",
+    "query": "selecting examples",
+    "initial": "selecting examples",
 }
 """What is going on until an exchange is answered, by the first of these words in its key."""
 WHO = {  # who is killed at one moment, and how often that is drawn

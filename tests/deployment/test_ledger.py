@@ -42,7 +42,7 @@ def test_an_answer_enters_training_when_its_step_is_closed_and_no_earlier(
 def test_an_unknown_class_is_refused_and_named(open_ledger: Open, value: float) -> None:
     ledger = open_ledger()
     with pytest.raises(
-        ValueError, match=f"{value:g} of row 2 at site north is no class.* 0 to 2"
+        ValueError, match=f"{value:g} of row 2 at site north is not a class.* 0 to 2"
     ):
         ledger.answer(2, value, "ann")
     assert state(ledger, 2) == "open" and ledger.history(2) == []

@@ -99,7 +99,7 @@ def test_a_kept_model_with_a_changed_byte_is_noticed(tmp_path: Path) -> None:
         ledger,
         "UPDATE kept SET state = CAST(substr(state, 1, length(state) - 1) || x'ff' AS BLOB)",
     )
-    with pytest.raises(Failed, match="what it remembers as local has wrong checksum"):
+    with pytest.raises(Failed, match="the state 'local' has wrong checksum"):
         ledger.store.load_states("north")
 
 

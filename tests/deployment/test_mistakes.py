@@ -127,8 +127,8 @@ def test_a_wrong_choice_is_told_and_makes_no_folder(
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        ("north", "folder of a site already"),
-        ("study", "folder of a coordinator already"),
+        ("north", "already the folder of a site"),
+        ("study", "already the folder of a coordinator"),
         ("rows.csv", "rows.csv is a file"),
         ("rows.csv/in", "rows.csv is a file"),
     ],
@@ -372,7 +372,7 @@ def test_what_was_changed_or_lost_at_a_site_is_said_and_no_label_is(
         ),
         (
             lambda: shutil.copy("other/keys/authority.pem", "study/keys"),
-            "is not the certificate that study/study.toml names",
+            "is not the certificate in study/study.toml",
             1,
         ),
         (

@@ -268,7 +268,7 @@ def test_what_runs_already_is_not_started_again_nor_disturbed(command: Said) -> 
     command("coordinate", "admit", "study", "north/join.json", "south/join.json")
     with only_one(Path("study/coordinator.lock")):
         refused(
-            command("coordinate", "start", "study"), "is running in study already", code=1
+            command("coordinate", "start", "study"), "is already running in study", code=1
         )
         assert "Now: starting" in command("coordinate", "status", "study")[1]
     assert not Path("study/flower").exists()

@@ -73,7 +73,7 @@ def test_a_site_is_well_while_a_process_serves_it(site: Path, fallow: Said) -> N
     with only_server(folder):
         write_json(site / "live.json", {"pid": 17, "problem": None})
         code, out, _ = fallow("monitor", str(site), "--check")
-        assert (code, out) == (0, "site north is served by process 17\n")
+        assert (code, out) == (0, "site north runs in process 17\n")
         write_json(site / "live.json", {"pid": 17, "problem": "nothing answers at a:1"})
         code, _, err = fallow("monitor", str(site), "--check")
         assert (code, err) == (1, "error: site north: nothing answers at a:1\n")
@@ -149,7 +149,7 @@ def test_a_state_that_no_coordinator_wrote_is_no_health_and_no_number(
 
 def test_a_coordinator_that_has_ended_is_not_well(begun: Said, tmp_path: Path) -> None:
     health = watch(tmp_path / "study").check()
-    assert (health.is_well, "no coordinator works" in health.why) == (False, True)
+    assert (health.is_well, "no coordinator runs" in health.why) == (False, True)
 
 
 def test_before_a_run_there_is_nothing_to_count_and_that_is_no_error(

@@ -91,7 +91,7 @@ def test_a_number_may_have_a_decimal_comma_and_has_its_unit(tmp_path: Path) -> N
     assert "dose in mg" in browser.get()
     assert "Saved: “2.5 mg”" in browser.send("/answer", value="2,5")
     assert desk.ledger.history(3)[0].value == 2.5
-    assert "could be read in two ways" in browser.send("/answer", value="1,234.5")
+    assert "is ambiguous" in browser.send("/answer", value="1,234.5")
     assert browser.shown.status_code == 409 and 'value="1,234.5"' in browser.shown.text
     assert "is not a finite number" in browser.send("/answer", value="inf")
     assert "is not a number" in browser.send("/answer", value="")
@@ -106,7 +106,7 @@ def test_an_unknown_class_is_refused_and_nothing_is_kept(
     desk = make_desk(tmp_path)
     browser = enter(desk)
     browser.get()
-    assert "is no class of this study: nothing was saved" in browser.send(
+    assert "is not a class of this study: nothing was saved" in browser.send(
         "/answer", value=value
     )
     assert browser.shown.status_code == 409 and not desk.ledger.history(3)
@@ -118,7 +118,9 @@ def test_a_sample_that_was_never_asked_takes_no_label(tmp_path: Path) -> None:
     fields = {"row": "7", "seen": "", "value": "1"}
     assert "not selected for labeling. Nothing was saved" in browser.post("/answer", fields)
     assert "there is no example '12'" in browser.post("/answer", {**fields, "row": "12"})
-    assert "the form lacks 'seen'" in browser.post("/answer", {"row": "3", "value": "1"})
+    assert "the form has no field 'seen'" in browser.post(
+        "/answer", {"row": "3", "value": "1"}
+    )
     assert "not selected for labeling" in browser.get("/sample/7")
     assert not desk.ledger.history(7) and not desk.ledger.history(3)
 

@@ -33,7 +33,7 @@ PATHS = [
 @pytest.mark.parametrize("path", PATHS)
 def test_nothing_is_shown_without_the_cookie(tmp_path: Path, path: str) -> None:
     browser = outside(make_desk(tmp_path))
-    assert "the address that 'fallow label' printed" in browser.get(path)
+    assert "the latest address that 'fallow label' printed" in browser.get(path)
     assert browser.shown.status_code == 403 and "patient" not in browser.text
 
 
@@ -47,7 +47,7 @@ def test_nothing_is_changed_without_the_cookie(tmp_path: Path) -> None:
 def test_only_the_token_of_this_start_opens_the_page(tmp_path: Path) -> None:
     browser = outside(make_desk(tmp_path), "Ann")
     for wrong in ("", "?token=", "?token=another", "?token=the-toke", "?token=%C3%A9"):
-        assert "is not the one that 'fallow label' printed last" in browser.get(
+        assert "is not the latest one that 'fallow label' printed" in browser.get(
             f"/enter{wrong}"
         )
         assert browser.shown.status_code == 403 and not browser.cookies
@@ -131,8 +131,8 @@ def test_files_beside_the_static_ones_cannot_be_had(tmp_path: Path) -> None:
         (b"row=%ff&seen=&value=1", "the form cannot be read"),
         (b"\xff", "the form cannot be read"),
         (b"&".join(b"a=1" for _ in range(30)), "the form cannot be read"),
-        (b'{"row": 3}', "the form lacks 'row'"),
-        (b"", "the form lacks 'row'"),
+        (b'{"row": 3}', "the form has no field 'row'"),
+        (b"", "the form has no field 'row'"),
     ],
 )
 def test_a_form_that_is_none_is_refused_in_words(

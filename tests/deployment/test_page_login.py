@@ -236,7 +236,7 @@ def test_a_secret_that_others_may_read_or_write_is_not_believed(
     assert open_proxy_door(tmp_path, login).secret == first.secret
     (tmp_path / SECRET).rename(tmp_path / "elsewhere")
     (tmp_path / SECRET).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(Failed, match="no file but a link"):
+    with pytest.raises(Failed, match="is not a regular file"):
         open_proxy_door(tmp_path, login)
 
 

@@ -124,7 +124,7 @@ def test_tightening_says_how_many_were_open_and_keeps_the_owners_own_rights(
     output = tighten(tmp_path)
     assert output is not None
     assert output == (
-        f"{tmp_path}: others had rights to 3 files and folders in it, and have none any more"
+        f"{tmp_path}: other users had permissions to 3 files and folders in it, which were removed"
     )
     assert stat.S_IMODE(script.stat().st_mode) == 0o700
     assert stat.S_IMODE(notes.stat().st_mode) == 0o600

@@ -208,7 +208,7 @@ def test_a_second_coordinator_is_refused(tmp_path: Path) -> None:
     assert not is_running(world.place)
     with only_one(world.place / "coordinator.lock"):
         assert is_running(world.place)
-        with pytest.raises(Failed, match="coordinator is running"):
+        with pytest.raises(Failed, match="coordinator is already running"):
             world.program().go()
 
 

@@ -151,7 +151,8 @@ def test_a_quorum_that_is_too_small_for_secure_sums_is_told_the_switch(
     code, _, err = fallow("coordinate", "init", "study", *details, *sites)
     assert code == 2
     assert (
-        "secure sums need 3 sites; set privacy.secure_sum=false to go without them" in err
+        "secure aggregation needs 3 sites; set privacy.secure_sum=false to disable it"
+        in err
     )
 
 
@@ -187,7 +188,7 @@ def test_init_says_what_to_send_and_what_to_do_next(fallow: Said, tmp_path: Path
         (("--sites", "north,north"), "name each site once"),
         (
             ("--sites", "north,south", "--set", "strategy=oracle-histogram"),
-            "only a simulator can",
+            "exist only in a simulation",
         ),
         (("--sites", "north,south", "--address", "nowhere"), "give host:port"),
         (("--sites", "north,south", "--quorum", "3"), "federation.quorum is 3"),
@@ -267,7 +268,7 @@ def test_a_join_file_with_a_number_of_thousands_of_digits_is_named(
     (tmp_path / "long.json").write_text(f'{{"name": {"9" * 5000}}}')
     code, _, err = begun("coordinate", "admit", "study", "long.json")
     assert code == 2
-    assert "long.json is no join.json of a site" in err
+    assert "long.json is not the join.json of a site" in err
 
 
 def test_class_names_that_steer_a_screen_are_refused_before_a_folder_is_made(
@@ -491,8 +492,8 @@ def test_status_and_advance_speak_of_sites_that_are_waited_for(
     ("phase", "said"),
     [
         (
-            "meeting sites",
-            "a study begins with all its sites, and south did not answer yet",
+            "registering sites",
+            "a study starts with all its sites, and south did not answer yet",
         ),
         ("training", "0/initial/features/0 needs 2 answers and waits for south; too few"),
     ],
@@ -638,7 +639,7 @@ def test_a_guideline_is_agreed_on_and_shown_before_a_site_joins(
     ("content", "why"),
     [
         (None, "the guideline guide.txt cannot be read"),
-        (b"\xff\xfe\xfa", "the guideline guide.txt is no text in UTF-8"),
+        (b"\xff\xfe\xfa", "the guideline guide.txt is not in UTF-8"),
         (b" \n", "guide.txt: federation.guideline is empty"),
         (b"a" * 4001, "guide.txt: federation.guideline has 4001 characters"),
     ],

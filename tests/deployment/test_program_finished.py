@@ -205,7 +205,7 @@ def test_the_card_of_a_site_says_how_the_model_does_on_its_own_rows(
     at = lines[0].index(finished.agreement.schema.label)
     right = sum(a == line[at] for a, line in zip(output, lines[1:], strict=True)) / n
     card = (finished.folder / "basel" / CARD).read_text()
-    assert f"- accuracy on the {n} test rows of basel: {right:.4g}" in card
+    assert f"- accuracy on the {n} test examples of basel: {right:.4g}" in card
 
 
 def test_the_live_state_names_every_site(finished: Federation) -> None:

@@ -277,7 +277,11 @@ HEAD = "cycles = 1\n"
         (HEAD, '"\\u001b[2J" = 1\n', "changes how other text is shown"),
         (HEAD, 'dtype = "__class__"\n', "dtype"),
         (HEAD, "# " + "x" * (5 << 20), "more than 4 MiB"),
-        ('kind = "table"', 'kind = "arrays"\nshape = [99999, 99999]', "numbers in a row"),
+        (
+            'kind = "table"',
+            'kind = "arrays"\nshape = [99999, 99999]',
+            "numbers per example",
+        ),
     ],
 )
 def test_a_file_that_is_too_much_is_one_sentence(
@@ -287,7 +291,7 @@ def test_a_file_that_is_too_much_is_one_sentence(
     text = agreement_text(agreed())
     assert old in text
     if "arrays" in new:
-        text = text[: text.index("# features; one with values")]
+        text = text[: text.index("# features; a column with values")]
     file.write_text(text.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(ValueError, match=reason) as error:
         read_agreement(file)

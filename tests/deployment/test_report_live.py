@@ -119,7 +119,7 @@ def test_labels_that_are_no_longer_waited_for_are_not_called_open() -> None:
         in closing
     )
     ended = {"step": "0/query", "why": "advance", "open": 7}
-    over = {**asking, "phase": "entering labels", "deadline": None}
+    over = {**asking, "phase": "storing labels", "deadline": None}
     closed = describe_standing({**over, "ended": ended})
     assert "The labels of cycle 0 were closed at the coordinator's request" in closed
     assert "7 open labeling tasks were withdrawn" in closed

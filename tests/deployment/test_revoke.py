@@ -197,7 +197,7 @@ def test_a_study_ends_in_a_sentence_where_it_needs_the_revoked_site(tmp_path: Pa
     agreed = tiny(tmp_path / "a", LONGER).agreement
     journal = Journal()
     about: dict[str, Any] = {"sites": [GONE], "at": "2026-11-26T00:00:00+00:00"}
-    with pytest.raises(Halted, match="a study begins with all its sites"):
+    with pytest.raises(Halted, match="a study starts with all its sites"):
         revoke(journal, agreed, {}, key="0/hello/0", **about)
     masked = replace(LONGER, privacy=Privacy(secure_sum=True))
     with pytest.raises(Halted, match="2 of 3 sites would be left, and the study needs 3"):
@@ -251,20 +251,20 @@ def test_the_command_says_where_the_study_needs_the_site(command: Said) -> None:
 def test_an_unknown_site_and_one_without_keys_cannot_be_revoked(command: Said) -> None:
     said = "'sout' is no site of this study, which has north, south; did you mean 'south'"
     refused(command(*REVOKE, "sout"), said)
-    refused(command(*REVOKE, "south"), "south is not admitted, so no key of it is accepted")
+    refused(command(*REVOKE, "south"), "south is not admitted, so it has no key to revoke")
 
 
 def test_revoked_keys_are_not_admitted_again_and_new_ones_are(command: Said) -> None:
     command(*ADMIT, "north/join.json", "south/join.json")
     command(*REVOKE, "south")
     again = command(*ADMIT, "south/join.json", "--replace")
-    refused(again, "has keys of south that were revoked")
+    refused(again, "has revoked keys of south")
     SiteFolder.create(
         Path("fresh"), Path("study/study.toml"), name="south", data="rows.csv"
     )
     assert command(*ADMIT, "fresh/join.json", "--replace")[0] == 0
     assert CoordinatorFolder.open("study").revoked == frozenset()
-    refused(command(*ADMIT, "south/join.json", "--replace"), "that were revoked")
+    refused(command(*ADMIT, "south/join.json", "--replace"), "has revoked keys of")
 
 
 def test_a_damaged_list_of_revoked_keys_is_said(command: Said) -> None:

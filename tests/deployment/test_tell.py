@@ -79,7 +79,7 @@ def test_labels_that_were_cut_short_are_not_open_any_more(tmp_path: Path) -> Non
     tell = teller(tmp_path, [0.0], [])
     tell(asking("0/query", north=NORTH, south=NORTH | {"open": 2, "conflicts": 1}))
     tell({"event": "labeled", "step": "0/query", "why": "advance"})
-    said = "closed at the coordinator's request ('fallow coordinate advance'); 5 open questions"
+    said = "closed at the coordinator's request ('fallow coordinate advance'); 5 open labeling tasks"
     again = teller(tmp_path, [0.0], [])  # started anew, and told the same
     again({"event": "labeled", "step": "0/query", "why": "advance"})
     assert said in describe_standing(read_live(tmp_path) or {})

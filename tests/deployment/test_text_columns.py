@@ -69,7 +69,7 @@ def test_named_columns_of_an_example_are_texts(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match="no column 'notes'; did you mean 'note'"):
         schema_of(example, "y", texts=("notes",))
-    with pytest.raises(ValueError, match="'y' is the label or names the rows"):
+    with pytest.raises(ValueError, match="'y' is the label or the row name"):
         schema_of(example, "y", texts=("y",))
 
 

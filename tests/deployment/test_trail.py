@@ -142,7 +142,7 @@ def test_one_changed_line_is_found_and_named(
     lines[chosen] = lines[chosen].replace(b"answer", b"Answer", 1)
     (audit / name).write_bytes(b"\n".join(lines))
     (fault,) = verify_audit(audit, read_key(key_of(world))).faults
-    assert fault == f"{name}: line {chosen + 1} is not what was signed"
+    assert fault == f"{name}: line {chosen + 1} differs from the signed one"
 
 
 def test_a_line_that_was_taken_out_or_added_and_a_missing_file_are_found(
@@ -191,7 +191,7 @@ def sign_again(world: Federation, audit: Path, change: Callable[[Any], None]) ->
 
 def test_a_site_cannot_sign_as_the_coordinator(world: Federation, audit: Path) -> None:
     sign_again(world, audit, lambda found: found.update(role="coordinator"))
-    with pytest.raises(ValueError, match="of the coordinator, and the key is that of site"):
+    with pytest.raises(ValueError, match="of the coordinator, but the key is that of site"):
         verify_audit(audit, read_key(key_of(world)))
 
 
@@ -210,7 +210,7 @@ def test_a_manifest_that_its_own_party_made_odd_is_refused_in_a_sentence(
     world: Federation, audit: Path, change: Callable[[Any], None]
 ) -> None:
     sign_again(world, audit, change)
-    with pytest.raises(ValueError, match="is no manifest of an audit trail"):
+    with pytest.raises(ValueError, match="is not the manifest of an audit trail"):
         verify_audit(audit, read_key(key_of(world)))
 
 
@@ -314,7 +314,7 @@ def test_the_trail_of_a_coordinator_has_who_was_let_in_and_what_arrived(
     (tmp_path / "study" / "audit" / "audit.csv").write_text("nothing\n")
     code, _, err = begun(*words)
     assert code == 1
-    assert "audit.csv: line 1 is not what was signed" in err
+    assert "audit.csv: line 1 differs from the signed one" in err
 
 
 def test_a_coordinator_notes_each_answer_as_it_arrives(world: Federation) -> None:
@@ -360,8 +360,8 @@ def test_a_folder_that_is_there_keeps_its_rights_and_a_file_is_none(
 @pytest.mark.parametrize(
     ("key", "why"),
     [
-        ("abc", "is no public key"),
-        ("AQ" + 41 * "A" + "=", "is a key with which anybody can sign"),
+        ("abc", "is not a public key"),
+        ("AQ" + 41 * "A" + "=", "is an insecure key, with which anyone can sign"),
         ("nothing.json", "give the join.json of the site"),
         ("nothing.toml", "give the study.toml"),
     ],

@@ -162,7 +162,7 @@ def test_a_release_survives_the_file_and_a_changed_byte_is_noticed(tmp_path: Pat
     assert again.load_releases("b") == {} and again.load_secret("b") is None
     assert again.load_secret("a") == {"name": "l"}
     again._write("UPDATE spent SET key = '1/query/0'")
-    with pytest.raises(Failed, match="stands under another key"):
+    with pytest.raises(Failed, match="is stored under another key"):
         again.load_releases("a")
     again._write("UPDATE spent SET line = CAST(X'00' || substr(line, 2) AS BLOB)")
     with pytest.raises(Failed, match="damaged"):

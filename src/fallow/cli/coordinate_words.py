@@ -153,9 +153,9 @@ def why_not_advanced(folder: Path, live: Live) -> str:
     """Explain why the run cannot proceed without pending sites, and how to resolve this."""
     waiting = live["waiting"]
     names = ", ".join(waiting["sites"])
-    if live.get("phase") == "meeting sites":
+    if live.get("phase") == "registering sites":
         return (
-            f"a study begins with all its sites, and {names} did not answer yet: get it to "
+            f"a study starts with all its sites, and {names} did not answer yet: get it to "
             "answer, or agree on a study without it and begin in a new folder"
         )
     return (

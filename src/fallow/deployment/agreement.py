@@ -153,8 +153,9 @@ class Agreement:
             )
         if len(self.coordinator) != KEY:
             raise ValueError(
-                f"federation.coordinator has {len(self.coordinator)} bytes and not {KEY}; copy the "
-                "line from the study.toml that the coordinator sent"
+                f"federation.coordinator has {len(self.coordinator)} bytes instead "
+                f"of {KEY}; copy the line from the study.toml that the coordinator "
+                "sent"
             )
         if is_forgeable(self.coordinator):
             raise ValueError(
@@ -176,8 +177,8 @@ class Agreement:
             why = ""
             if 0 < self.waits.quorum < least:
                 why = (
-                    f": secure sums need {SMALLEST} sites; set privacy.secure_sum=false to go "
-                    "without them"
+                    f": secure aggregation needs {SMALLEST} sites; set "
+                    "privacy.secure_sum=false to disable it"
                 )
             raise ValueError(
                 f"federation.quorum is {self.waits.quorum}; it must be {least} to {limit}, the "
@@ -277,7 +278,7 @@ def read_guideline(file: Path) -> str:
         ) from error
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"the guideline {file} is no text in UTF-8; save it as plain text"
+            f"the guideline {file} is not in UTF-8; save it as plain text"
         ) from error
     try:
         check_guideline(text)
@@ -294,7 +295,8 @@ def check_guideline(text: str) -> None:
     what = "federation.guideline"
     if not text or text != text.strip():
         raise ValueError(
-            f"{what} is empty or has space around it; write a text, or leave the setting out"
+            f"{what} is empty or has leading or trailing space; write a text, or "
+            "leave the setting out"
         )
     if len(text) > MOST_OF_GUIDELINE:
         raise ValueError(
@@ -316,13 +318,13 @@ def check_cells(recipe: Recipe, schema: Schema) -> None:
     what = f"schema.columns: {lacking[0]!r} may be empty"
     if recipe.drop_rows:
         raise ValueError(
-            f"{what}, and with drop_rows = true sites leave rows with empty cells out; leave out "
-            "one of may_be_empty and drop_rows"
+            f"{what}, but with drop_rows = true, sites drop rows with empty cells; "
+            "leave out one of may_be_empty and drop_rows"
         )
     if recipe.features is not None:
         raise ValueError(
-            f"{what}, and a frozen model (features) needs whole rows; agree on drop_rows = true, or "
-            "leave out features"
+            f"{what}, but a frozen model (features) needs complete rows; agree on "
+            "drop_rows = true, or leave out features"
         )
 
 
@@ -404,11 +406,12 @@ def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
     """
     if recipe.flip:
         raise ValueError(
-            f"flip is {recipe.flip}: wrong labels are for simulations; set flip=0"
+            f"flip is {recipe.flip}, but wrong labels are for simulations only; set flip=0"
         )
     if recipe.target_scale == "oracle" and schema.task == "regression":
         raise ValueError(
-            "target_scale 'oracle' reads labels that nobody has given yet; use 'labeled' or 'none'"
+            "target_scale 'oracle' needs labels that do not exist yet; use "
+            "'labeled' or 'none'"
         )
     title = ""
     if recipe.data == name:  # otherwise it refers to other data

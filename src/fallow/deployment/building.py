@@ -93,8 +93,9 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     for name in ("query", "training"):
         if methods[name].contract.simulator_only:
             raise ValueError(
-                f"{agreement.name}: {methods[name].contract.title} reads labels that nobody has "
-                "given yet, which only a simulator can; choose another method in study.toml"
+                f"{agreement.name}: {methods[name].contract.title} reads hidden "
+                "labels, which exist only in a simulation; choose another algorithm "
+                "in study.toml"
             )
     _check_declared(agreement, methods)
     trainer = executor_of(recipe, model, names)
@@ -113,7 +114,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
         code=agreement.code,
     )
     _check_shown(agreement, methods["training"], "training", recipe.training)
-    # other query strategies only disclose means of several rows
+    # other query strategies disclose only means of several examples
     if isinstance(methods["query"], Showing):
         _check_shown(agreement, methods["query"], "strategy", recipe.strategy)
     _check_tuned(agreement, methods)
@@ -179,8 +180,9 @@ def _check_weights(agreement: Agreement) -> None:
             lacking.append(name)
     if lacking:
         raise ValueError(
-            f"{agreement.name}: the encoder {spec.name} has no {' and no '.join(lacking)}; at real "
-            "sites name the file of weights and its SHA-256, so that all have the same"
+            f"{agreement.name}: the encoder {spec.name} has no "
+            f"{' and no '.join(lacking)}; in a federation, name the file of weights "
+            "and its SHA-256, so that all sites use the same"
         )
 
 
@@ -209,9 +211,10 @@ def _check_declared(agreement: Agreement, methods: Methods) -> None:
                 if name not in functions:
                     fields = "takes" if operation in ("keep", "relay") else "returns"
                     raise ValueError(
-                        f"{agreement.name}: {contract.title} does not declare the fields of "
-                        f"{name!r}, and real sites take and send no others; declare it beside its "
-                        f"body, such as @client.{operation}({what!r}, {fields}={{...}})"
+                        f"{agreement.name}: {contract.title} does not declare the "
+                        f"fields of {name!r}, and sites send declared fields only; "
+                        "declare them at the function, such as "
+                        f"@client.{operation}({what!r}, {fields}={...})"
                     )
 
 
@@ -222,9 +225,10 @@ def _check_shown(agreement: Agreement, method: Method, setting: str, spec: Spec)
         return
     showing = Spec(spec.name, {**spec.fields, "shown": "parts"})
     raise ValueError(
-        f"{agreement.name}: {method.contract.title} needs secure sums at real sites, because "
-        f"without them {method.contract.parts_show}; set privacy.secure_sum = true (three sites or "
-        f'more), or agree to that with {setting} = "{showing}"'
+        f"{agreement.name}: {method.contract.title} needs secure aggregation in a "
+        f"federation, because without it {method.contract.parts_show}; set "
+        "privacy.secure_sum = true (three sites or more), or agree to that with "
+        f'{setting} = "{showing}"'
     )
 
 
@@ -236,8 +240,9 @@ def _check_tuned(agreement: Agreement, methods: Methods) -> None:
         return
     encoder = agreement.recipe.encoder
     raise ValueError(
-        f"{agreement.name}: a field of the encoder {encoder} is chosen by labels, which needs secure "
-        f"sums at real sites, because without them {methods['tuning'].contract.parts_show}; set "
-        "privacy.secure_sum = true (three sites or more), or give the field, such as "
-        "encoder = 'fourier:gamma=0.25'"
+        f"{agreement.name}: a field of the encoder {encoder} is chosen by labels, "
+        "which needs secure aggregation in a federation, because without it "
+        f"{methods['tuning'].contract.parts_show}; set privacy.secure_sum = true "
+        "(three sites or more), or give the field, such as encoder = "
+        "'fourier:gamma=0.25'"
     )

@@ -20,7 +20,7 @@ from fallow.storage.plain import markdown_text, one_line
 from fallow.transport.links import title_of_link
 
 CARD = "model-card.md"
-PARTS = {"training": "Training", "query": "Choice of rows"}
+PARTS = {"training": "Training", "query": "Query strategy"}
 INTENDED = "Intended use: to be filled in by the owner."
 LIMITS = (
     (
@@ -64,9 +64,9 @@ def write_card(
 def card_text(agreement: Agreement, methods: Methods, facts: CardFacts) -> str:
     """Return the model card as Markdown. ``methods`` are the algorithms of `build_study` by role."""
     today = datetime.now(UTC).date().isoformat()
-    model = "One model for all sites"
+    model = "A global model"
     if facts.is_own:
-        model = "A model of its own at each site"
+        model = "A personalized model at each site"
     lines = [
         f"# Model card: {agreement.name}",
         "",
@@ -75,7 +75,7 @@ def card_text(agreement: Agreement, methods: Methods, facts: CardFacts) -> str:
         "",
         INTENDED,
         "",
-        "## Trained on",
+        "## Training data",
         "",
         *_describe_data(agreement, facts),
         "",
@@ -110,7 +110,7 @@ def _describe_data(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
     what = "a number"
     if schema.classes:
         what = f"classes {', '.join(schema.classes)}"
-    yield f"- Rows: {schema.kind}; the label {schema.label!r} is {what}"
+    yield f"- Examples: {schema.kind}; the label {schema.label!r} is {what}"
     if schema.columns:
         names = [_describe_column(column) for column in schema.columns]
         yield f"- Columns: {', '.join(names)}"
@@ -138,7 +138,7 @@ def _describe_labels(labels: Mapping[str, int]) -> str:
     validation = labels.get("held", 0)
     if not validation:
         return trained
-    return f"{trained}, {validation} more to choose the best model"
+    return f"{trained}, and {validation} for the selection of the best model"
 
 
 def _describe_methods(agreement: Agreement, methods: Methods) -> Iterator[str]:
@@ -164,7 +164,7 @@ def _describe_paper(contract: Contract) -> str:
 
 def _describe_scores(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
     if not facts.scores:
-        yield "Not known to the writer of this card."
+        yield "Not known."
         return
     for name, value in facts.scores.items():
         if value is None:
@@ -172,7 +172,7 @@ def _describe_scores(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
         else:
             yield f"- {name}: {value:.4g}"
     yield ""
-    yield f"Counts over fewer than {agreement.smallest} test rows left no site."
+    yield f"Counts over fewer than {agreement.smallest} test examples were not disclosed."
 
 
 def _describe_privacy(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
@@ -181,20 +181,20 @@ def _describe_privacy(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
         yield "- No noise was added to counts."
     else:
         yield (
-            f"- Noise on the class counts that a query releases: ε = {privacy.epsilon:g} each, at "
-            f"most {privacy.total:g} for a site."
+            "- Noise on the class counts that a query releases: ε = "
+            f"{privacy.epsilon:g} each, at most {privacy.total:g} per site."
         )
     if agreement.recipe.delta is not None:
         yield (
-            "- Gaussian noise on the totals from which the model was solved for: ε = "
-            f"{privacy.epsilon:g} and δ = {agreement.recipe.delta:g} for each close of labels, in the "
-            "same total."
+            "- Gaussian noise on the aggregates that determine the model: ε = "
+            f"{privacy.epsilon:g} and δ = {agreement.recipe.delta:g} at each end of "
+            "labeling, in the same total."
         )
     if privacy.secure_sum:
-        yield "- Sums over sites were masked."
+        yield "- Aggregates over sites were computed by secure aggregation."
     else:
-        yield "- Sums over sites were not masked."
-    yield f"- Messages went over {title_of_link(agreement.link)}, each signed by its sender."
+        yield "- Aggregates over sites were computed without secure aggregation."
+    yield f"- Transport: {title_of_link(agreement.link)}; each message was signed by its sender."
     if facts.left:
         yield "- What left the sites:"
     for row in facts.left:

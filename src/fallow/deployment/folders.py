@@ -19,7 +19,7 @@ def check_free(folder: Path) -> None:
     for name, kind in KINDS.items():
         if (folder / name).exists():
             raise ValueError(
-                f"{folder} is the folder of {kind} already; choose another one"
+                f"{folder} is already the folder of {kind}; choose another one"
             )
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if there.is_file():
@@ -62,12 +62,12 @@ def tighten(folder: Path) -> str | None:
     output: list[str] = []
     if changed:
         files = _count_files(changed)
-        output.append(f"others had rights to {files} in it, and have none any more")
+        output.append(f"other users had permissions to {files} in it, which were removed")
     if left:
         files = _count_files(left)
         output.append(
-            f"others have rights to {files} in it that this account cannot change: have "
-            f"the owner run 'chmod -R go= {folder}'"
+            f"other users have permissions to {files} in it that this account cannot "
+            f"change: ask the owner to run 'chmod -R go= {folder}'"
         )
     if not output:
         return None

@@ -30,7 +30,7 @@ def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
 
     Raises ValueError that names the file and the problem.
     """
-    what = f"{file} is no join.json of a site, which 'fallow site init' writes"
+    what = f"{file} is not the join.json of a site, which 'fallow site init' writes"
     content = read_bytes(file, "check the path")
     try:
         joining = json.loads(content)
@@ -51,11 +51,11 @@ def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
     site = details["name"]
     if site not in agreement.sites:
         hint = nearest(site, list(agreement.sites))
-        raise ValueError(f"{file} is of {site!r}, which is no site of this study{hint}")
+        raise ValueError(f"{file} is of {site!r}, which is not a site of this study{hint}")
     if details["study"] != agreement.digest:
         raise ValueError(
-            f"{file} is for another version of the study: send {site} this study.toml, "
-            f"{agreement.digest}, to make its folder with"
+            f"{file} is for another version of the study: send {site} this "
+            f"study.toml, {agreement.digest}, to create its folder with"
         )
     for name in ("verify", "seal"):
         _check_key(file, name, details[name])
@@ -85,8 +85,9 @@ def check_own(
             continue
         if any(other[kind] == details[kind] for kind in ("verify", "seal", "node")):
             raise ValueError(
-                f"{file} has the keys of {site}: {details['name']} makes its own with 'fallow site "
-                "init' in a folder of its own, and no folder is copied"
+                f"{file} has the keys of {site}: {details['name']} must create its "
+                "own keys with 'fallow site init' in a new folder; do not copy a "
+                "folder"
             )
 
 

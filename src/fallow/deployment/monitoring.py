@@ -70,7 +70,7 @@ def watch(folder: Path) -> WatchedFolder:
         return WatchedCoordinator(CoordinatorFolder.open(folder))
     raise ValueError(
         f"{folder} is neither the folder of a site nor that of a coordinator: "
-        "'fallow site init' and 'fallow coordinate init' make them"
+        "'fallow site init' and 'fallow coordinate init' create them"
     )
 
 
@@ -92,9 +92,9 @@ class WatchedSite:
                 study = self.folder.agreement.name
                 return Health(True, f"study {study} has ended at site {name}")
             if status.pid is None:
-                return Health(False, f"no process serves site {name}")
+                return Health(False, f"no process runs site {name}")
             return Health(False, f"site {name}: {status.problem}")
-        return Health(True, f"site {name} is served by process {status.pid}")
+        return Health(True, f"site {name} runs in process {status.pid}")
 
     def _has_ended(self) -> bool:
         with closing(self.folder.open_ledger()) as ledger:
@@ -115,7 +115,7 @@ class WatchedSite:
 
         yield gauge(
             "fallow_healthy",
-            "1 while the process of the site does its work.",
+            "1 while the process of the site runs.",
             float(self.check().is_well),
         )
         progress = collect_progress(self.folder)
@@ -137,7 +137,7 @@ class WatchedSite:
         yield sent
         labels = GaugeMetricFamily(
             "fallow_labels",
-            "Questions of the newest cycle, by what became of them.",
+            "Labeling tasks of the newest cycle, by state.",
             labels=[*names, "state"],
         )
         for state in COUNTS:
@@ -151,11 +151,13 @@ class WatchedSite:
         yield gauge("fallow_epsilon_spent", "Epsilon spent on noise.", progress["epsilon"])
         limit = progress["epsilon_limit"]
         if limit is not None:
-            yield gauge("fallow_epsilon_limit", "Epsilon that the site allows.", limit)
+            yield gauge(
+                "fallow_epsilon_limit", "Privacy budget epsilon of the site.", limit
+            )
         age = progress["copy_age"]
         if age is not None:
             yield gauge(
-                "fallow_copy_age_seconds", "Age of the newest copy of the ledger.", age
+                "fallow_copy_age_seconds", "Age of the newest backup of the ledger.", age
             )
 
 
@@ -175,21 +177,21 @@ class WatchedCoordinator:
         if status["state"] == "finished":
             return Health(True, f"study {name} is finished")
         if not status["alive"]:
-            return Health(False, f"no coordinator works on study {name}")
+            return Health(False, f"no coordinator runs study {name}")
         if status["state"] == OPEN and "updated" in status:
             silence = time.time() - seconds_of(status["updated"])
             if silence < -SILENT:
                 return Health(
                     False,
-                    f"the coordinator of {name} last wrote at a time that has not come: "
-                    "the clock was set back",
+                    f"the last heartbeat of the coordinator of {name} is in the "
+                    "future: the clock was set back",
                 )
             if silence > SILENT:
                 return Health(
                     False,
                     f"the coordinator of {name} has not responded for {silence:.0f} s",
                 )
-        return Health(True, f"study {name} is coordinated")
+        return Health(True, f"the coordinator of study {name} is running")
 
     def collect(self) -> Iterator[Metric]:
         """Yield metrics of the phase, the connected sites and the labeling progress."""
@@ -198,7 +200,7 @@ class WatchedCoordinator:
         study = self.folder.agreement.name
         yield GaugeMetricFamily(
             "fallow_healthy",
-            "1 while the coordinator does its work.",
+            "1 while the coordinator runs.",
             value=float(self.check().is_well),
         )
         try:
@@ -208,7 +210,7 @@ class WatchedCoordinator:
         sites = status["sites"]
         waiting = sum(bool(state.get("awaited")) for state in sites.values())
         phase = GaugeMetricFamily(
-            "fallow_phase", "1 for the phase that the run is in.", labels=["study", "phase"]
+            "fallow_phase", "1 for the present phase of the run.", labels=["study", "phase"]
         )
         phase.add_metric([study, status.get("phase", status["state"])], 1)
         yield phase
@@ -216,10 +218,10 @@ class WatchedCoordinator:
         for name, number in numbers.items():
             if number is not None:
                 yield GaugeMetricFamily(
-                    f"fallow_{name}", f"The {name} that the run is in.", value=number
+                    f"fallow_{name}", f"The present {name} of the run.", value=number
                 )
         if status["state"] == NOT_STARTED:
-            return  # there is nothing to count
+            return  # the run has not started
         yield GaugeMetricFamily(
             "fallow_waiting_sites", "Number of pending sites.", value=waiting
         )
@@ -241,12 +243,12 @@ def _describe_sites(study: str, sites: Mapping[str, SiteState]) -> Iterator[Metr
     )
     seen = GaugeMetricFamily(
         "fallow_site_seen_timestamp_seconds",
-        "When a site was heard last.",
+        "Time of the last reply of a site.",
         labels=["study", "site"],
     )
     labels = GaugeMetricFamily(
         "fallow_labels",
-        "Questions of the newest cycle, by what became of them.",
+        "Labeling tasks of the newest cycle, by state.",
         labels=["study", "site", "state"],
     )
     for name, details in sites.items():
@@ -268,7 +270,7 @@ def metrics_text(watched: WatchedFolder) -> bytes:
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry()
-    registry.register(cast("Collector", watched))  # it has the method of a collector
+    registry.register(cast("Collector", watched))  # implements the interface of a collector
     return generate_latest(registry)
 
 
@@ -290,7 +292,7 @@ def create_app(watched: WatchedFolder, port: int) -> Starlette:
         host = request.headers.get("host", "")
         if host in hosts:
             return None
-        return PlainTextResponse(f"This is {HOME}:{port}, not {host!r}.\n", status_code=421)
+        return PlainTextResponse(f"This is {HOME}:{port}, not {host!r}.", status_code=421)
 
     def healthz(request: Request) -> Response:
         health = watched.check()

@@ -142,7 +142,7 @@ class People:
     ) -> Answer:
         """Turn the selected examples into labeling tasks within the budget."""
         picks = _find_picks(at, step)
-        if picks is not None:  # a row may have been withdrawn since
+        if picks is not None:  # an example may have been withdrawn since
             taken = at.ledger.purchases.find_taken_rows(at.run, cycle)
             kept = [i for i, row in enumerate(picks["rows"].tolist()) if row not in taken]
             picks = {name: values[kept] for name, values in picks.items()}
@@ -259,11 +259,15 @@ class People:
         if at.site.parts.classes:
             hits = (outputs.argmax(1) == at.y.long()).double()
             return {
-                f"accuracy on the {len(hits)} test rows of {at.site.id}": float(hits.mean())
+                f"accuracy on the {len(hits)} test examples of {at.site.id}": float(
+                    hits.mean()
+                )
             }
         away = in_units(outputs.squeeze(1), at.site.memory.get("targets")) - at.y
         error = float(away.double().square().mean())
-        return {f"mean squared error on the {len(at.y)} test rows of {at.site.id}": error}
+        return {
+            f"mean squared error on the {len(at.y)} test examples of {at.site.id}": error
+        }
 
     def _outputs(self, at: Office, state: State) -> Tensor:
         """Return the model outputs for the test examples, (m, c)."""
@@ -331,7 +335,7 @@ def _explain_picks(at: Office, cycle: int, picks: State) -> Iterator[ChosenRow]:
     reasons = _predict(at, cycle, picks["rows"])
     if "score" in picks:
         for why, score in zip(reasons, picks["score"].tolist(), strict=True):
-            if not math.isnan(score):  # rows drawn at random have no reason
+            if not math.isnan(score):  # randomly drawn examples have no reason
                 why["score"] = score
     weights = [1.0] * len(rows)
     if "weight" in picks:

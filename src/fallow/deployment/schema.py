@@ -153,21 +153,22 @@ class Schema:
             )
         if (self.kind == "table") != bool(self.columns):
             raise ValueError(
-                f"schema.columns is {names} and schema.kind {self.kind!r}; a table has columns, "
-                "and nothing else has"
+                f"schema.columns is {names} but schema.kind is {self.kind!r}; give "
+                "columns for a table, and only for a table"
             )
         if self.kind == "table" and self.shape != (len(self.features),):
             raise ValueError(
-                f"schema.shape is {list(self.shape)} and the columns make {len(self.features)} "
-                "features; leave the shape of a table out"
+                f"schema.shape is {list(self.shape)} but the columns make "
+                f"{len(self.features)} features; leave the shape of a table out"
             )
         if not self.shape or min(self.shape) < 1:
             raise ValueError(
-                f"schema.shape is {list(self.shape)}; give the shape of one row"
+                f"schema.shape is {list(self.shape)}; give the shape of one example"
             )
         if math.prod(self.shape) > MOST_NUMBERS:
             raise ValueError(
-                f"schema.shape is {list(self.shape)}, more than {MOST_NUMBERS:,} numbers in a row"
+                f"schema.shape is {list(self.shape)}, more than {MOST_NUMBERS:,} "
+                "numbers per example"
             )
 
     @property
@@ -430,14 +431,15 @@ def _schema_of_table(
     for name in texts:
         if name in (label, ids):
             raise ValueError(
-                f"column {name!r} is the label or names the rows, and a text column; choose"
+                f"column {name!r} is the label or the row name, and also a text "
+                "column; choose one"
             )
     _, result = encode_labels(
         np.array(cells.pop(label), dtype=np.str_), task, file.name, classes
     )
     cells.pop(ids, None)
     if not cells:
-        raise ValueError(f"{file.name} has no column of features; add one")
+        raise ValueError(f"{file.name} has no feature column; add one")
     columns: list[Column] = []
     reasons: list[str] = []
     for name, values in cells.items():
@@ -451,10 +453,10 @@ def _schema_of_table(
             column = _describe_column(file, name, values, needs_whole=needs_whole)
             columns.append(column)
         else:
-            reasons.append(f"column {name!r} was left out: {why}")
+            reasons.append(f"column {name!r} was skipped: {why}")
     if not columns:
         raise ValueError(
-            f"{file.name} has no column of features ({'; '.join(reasons)}); add one"
+            f"{file.name} has no feature column ({'; '.join(reasons)}); add one"
         )
     for reason in reasons:
         say(f"{file.name}: {reason}")

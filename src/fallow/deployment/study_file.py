@@ -58,7 +58,7 @@ def check_base64(text: str) -> str:
     try:
         base64.b64decode(text, validate=True)
     except binascii.Error as error:
-        raise ValueError(f"federation.coordinator is no base64: {error}") from error
+        raise ValueError(f"federation.coordinator is not base64: {error}") from error
     return text
 
 
@@ -292,7 +292,7 @@ def _find_section(settings: Mapping[str, object], name: str) -> Mapping[str, obj
     section = settings.get(name)
     if not isinstance(section, Mapping):
         raise ValueError(
-            f"there is no section [{name}]; 'fallow coordinate init' writes a whole file"
+            f"there is no section [{name}]; 'fallow coordinate init' writes a complete file"
         )
     return section
 

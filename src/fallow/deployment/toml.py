@@ -38,7 +38,7 @@ SAID = {
     "training_config": "training configuration of a site in one round",
     "rounds": "number of rounds in a cycle",
     "cycles": "number of cycles (train, query, label)",
-    "initial": "initial labeled set: a share of all rows, or a number per site",
+    "initial": "initial labeled set: a share of all examples, or a number per site",
     "budget": "label budget of a cycle, in the same form",
     "validation": "share of the labels held out to select the best model",
     "privacy": "noise on counts (epsilon) and secure aggregation (secure_sum)",
@@ -121,9 +121,9 @@ def add_recipe(document: TOMLDocument, recipe: Recipe) -> None:
         if value is None:
             usual = brought.get(field.name, field.default)
             raise ValueError(
-                f"{field.name} is None, which no line of a study's file can say, and with "
-                f"training={recipe.training.name} who reads the file would have {usual!r}; give it "
-                "a value"
+                f"{field.name} is None, which TOML cannot represent, and with "
+                f"training={recipe.training.name} the default would be {usual!r}; "
+                "set a value"
             )
         briefly = field.name != "privacy"  # show disabled privacy settings as well
         shown = TypeAdapter(hints[field.name]).dump_python(
@@ -134,15 +134,15 @@ def add_recipe(document: TOMLDocument, recipe: Recipe) -> None:
 
 
 EMPTY_CELLS = (
-    "where cells may be empty, the sites put in the mean of a number or the most frequent text, by "
-    "totals over all of them"
+    "the sites impute empty cells by the mean of a number or the most frequent "
+    "text, computed over all sites"
 )
 
 
 def schema_section(schema: Schema) -> Table:
     """Return the section ``[schema]``, with one line for each column."""
     section = tomlkit.table()
-    section.comment("what the rows of all sites have in common")
+    section.comment("common properties of the examples of all sites")
     for key, value in asdict(schema).items():
         is_listed_below = key in ("columns", "classes")
         is_of_arrays = key == "shape" and schema.kind == "table"
@@ -152,8 +152,8 @@ def schema_section(schema: Schema) -> Table:
         add_setting(section, "classes", schema.classes)
     if schema.columns:
         details = (
-            "features; one with values holds these texts, one with text holds free text, others hold "
-            "numbers in the unit"
+            "features; a column with values has these texts, one with text has free "
+            "text, others have numbers in the unit"
         )
         section.add(tomlkit.comment(details))
         if schema.missing is not None:

@@ -47,8 +47,9 @@ def add_arrival(file: Path, arrival: Arrival) -> None:
             opened.write(line)
     except OSError as error:
         raise Failed(
-            f"{file}, the record of what arrived, cannot be written ({error.strerror}): free some "
-            "space or make the folder writable, then start again; nothing is lost"
+            f"{file}, the log of received replies, cannot be written "
+            f"({error.strerror}): free some space or make the folder writable, then "
+            "start again; nothing is lost"
         ) from error
 
 

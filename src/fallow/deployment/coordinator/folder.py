@@ -120,16 +120,17 @@ class Server:
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
-            raise ValueError("a certificate and its key belong together: give both or none")
+            raise ValueError("a certificate needs its key: give both or neither")
         if self.behind_proxy and (self.certificate or self.clients):
             raise ValueError(
-                "behind a reverse proxy no certificate is used here: name it there, and leave "
-                "--certificate and --clients out"
+                "behind a reverse proxy, the coordinator uses no certificate: "
+                "configure it in the proxy, and leave --certificate and --clients "
+                "out"
             )
         if self.authority and not (self.certificate or self.behind_proxy):
             raise ValueError(
-                "the authority belongs to a certificate of yours: give --certificate and "
-                "--certificate-key, or leave --ca out"
+                "--ca is the authority of your own certificate: give --certificate "
+                "and --certificate-key, or leave --ca out"
             )
 
     @property
@@ -167,8 +168,8 @@ def check_server(server: Server, address: str) -> None:
     host = address.rpartition(":")[0].strip("[]")
     if server.behind_proxy and not is_loopback(host):
         raise ValueError(
-            f"behind a reverse proxy nothing but this machine may reach the coordinator, and "
-            f"{address} is open to others: give --address 127.0.0.1:9092"
+            "behind a reverse proxy, only this machine may reach the coordinator, "
+            f"but {address} is open to other machines: give --address 127.0.0.1:9092"
         )
     for authority in (server.authority, server.clients):
         if authority is not None:
@@ -221,15 +222,16 @@ class CoordinatorFolder:
             check_address(address, "address")
         for host in hosts:
             check_host(host, "host")
-        # errors in the plan are reported before the folder and its keys are made
+        # report errors in the plan before the folder and its keys are created
         check_texts({"schema": asdict(plan.schema)})
         kind = plan.agreement(verify_key(new_signing_key())).transport
         if address is None:
             address = kind.listen
         if server != Server() and not kind.is_plain_https:
             raise ValueError(
-                f"over {kind.title}, a certificate is made: leave --certificate, "
-                "--certificate-key, --ca, --clients and --behind-proxy out, or choose --link https"
+                f"for {kind.title}, Fallow generates the certificate: leave "
+                "--certificate, --certificate-key, --ca, --clients and "
+                "--behind-proxy out, or choose --link https"
             )
         check_server(server, address)
         private_folder(folder.path)
@@ -292,7 +294,7 @@ class CoordinatorFolder:
         if allowed is None:
             return BUILT_IN
         if not isinstance(allowed, dict):
-            raise ValueError(f"{self.path / ABOUT}: allow is no table of digests")
+            raise ValueError(f"{self.path / ABOUT}: allow is not a table of fingerprints")
         return NamePolicy(allowed=allowed)
 
     @property
@@ -304,8 +306,8 @@ class CoordinatorFolder:
         """Return the coordinator's private signing key."""
         file = self._secret
         way_out = (
-            "restore it from a backup; without it sites do not obey, and a new study has to be "
-            "begun"
+            "restore it from a backup; without it, sites reject all instructions, "
+            "and you must create a new study"
         )
         if not file.exists():
             raise Failed(f"{file} is missing: {way_out}")
@@ -363,16 +365,18 @@ class CoordinatorFolder:
                 )
         if self.agreement.authority not in (None, self._authority):
             raise Failed(
-                f"{self.tls.authority} is not the certificate that {self.path / 'study.toml'} "
-                "names: restore both, or no site takes this machine for the coordinator's"
+                f"{self.tls.authority} is not the certificate in "
+                f"{self.path / 'study.toml'}: restore both, or the sites will reject "
+                "this machine"
             )
         host, _, port = self.address.rpartition(":")
         why = find_bind_problem(host.strip("[]"), int(port), patience)
         if why is not None:
             raise ValueError(
-                f"{self.path / ABOUT}: this machine cannot listen at {self.address} ({why}); write "
-                "an address of its own there, or 0.0.0.0 for all that it has, and a free port, and "
-                f"tell the sites ({self.agreement.transport.setting} in their site.toml)"
+                f"{self.path / ABOUT}: this machine cannot listen at {self.address} ({why}); set "
+                "an address of this machine there, or 0.0.0.0 for all of its addresses, and a free "
+                "port, and send the new address to the sites ("
+                f"{self.agreement.transport.setting} in their site.toml)"
             )
 
     @property
@@ -444,9 +448,10 @@ class CoordinatorFolder:
                 other.append(site)
         if other:
             raise ValueError(
-                f"{self.path / 'study.toml'} has changed since {', '.join(other)} joined: put the "
-                "old file back (lengths of time and limits of columns may change), or the version of "
-                "Fallow if that has changed since, or have the sites join anew"
+                f"{self.path / 'study.toml'} has changed since {', '.join(other)} "
+                "joined: restore the old file (durations and limits of columns may "
+                "change), or the version of Fallow if that has changed since, or "
+                "ask the sites to join again"
             )
         if self.missing:
             raise ValueError(
@@ -473,14 +478,15 @@ class CoordinatorFolder:
             known = self.admitted
             if known.get(site, joining) != joining and not replace:
                 raise ValueError(
-                    f"{site} was admitted with other keys: two sites may use this name, and each "
-                    "needs its own; if the site has new keys, make sure by another way, such as a "
-                    "telephone, that these are theirs, and give --replace"
+                    f"{site} was admitted with other keys: two sites may use this "
+                    "name, but each needs a unique one; if the site has new keys, "
+                    "verify them through another channel, such as a telephone, and "
+                    "give --replace"
                 )
             if joining["verify"] in self._revoked_keys.get(site, []):
                 raise ValueError(
-                    f"{file} has keys of {site} that were revoked: ask for new ones, which 'fallow "
-                    "site init' makes in a new folder"
+                    f"{file} has revoked keys of {site}: ask for new ones, which "
+                    "'fallow site init' creates in a new folder"
                 )
             check_own(file, joining, known)
             check_seal(file, joining)
@@ -498,13 +504,13 @@ class CoordinatorFolder:
         if site not in self.agreement.sites:
             hint = nearest(site, list(self.agreement.sites))
             raise ValueError(
-                f"{site!r} is no site of this study, which has "
+                f"{site!r} is not a site of this study; its sites are "
                 f"{', '.join(self.agreement.sites)}{hint}"
             )
         with only_one(self.path / "sites.lock"):
             known = self.admitted
             if site not in known:
-                raise ValueError(f"{site} is not admitted, so no key of it is accepted")
+                raise ValueError(f"{site} is not admitted, so it has no key to revoke")
             key = known[site]["verify"]
             revoked = self._revoked_keys
             if key in revoked.get(site, []):

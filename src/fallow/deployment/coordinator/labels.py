@@ -136,7 +136,7 @@ def read_count(answer: Answer, name: str) -> int:
     """Return an integer of a reply that `ResponseCheck` has accepted, or 0 if it is missing."""
     value = answer.get(name, 0)
     if value is None or isinstance(value, str):
-        raise TypeError(f"{name} is {value!r}, which is no count")
+        raise TypeError(f"{name} is {value!r}, which is not a count")
     return int(value)
 
 

@@ -35,7 +35,7 @@ class Advanced(Exception):
     """The coordinator was asked to proceed without the pending sites of an exchange."""
 
     def __init__(self, sites: list[SiteId]) -> None:
-        super().__init__(f"going on without {', '.join(sites)}")
+        super().__init__(f"proceeding without {', '.join(sites)}")
         self.sites = sites
 
 

@@ -49,23 +49,23 @@ def describe_leaving(since: str) -> str:
     """Describe the removal of a site from a study at a time (ISO text)."""
     return (
         f"this site was removed from the study at {since}, because it did not reply "
-        "when all sites had to agree on the standardization: this run sends it no "
-        "more requests, and its labels stay at the site; ask the coordinator about "
-        "another run"
+        "to the standardization, which needs all sites: it receives no more "
+        "requests of this run, and its labels remain stored here; ask the "
+        "coordinator about another run"
     )
 
 
 def _describe_cut(step: str) -> str:
     return (
         f"the coordinator ended the labeling of {describe_key(step)} before its "
-        "deadline: open labeling tasks have expired, and existing labels count"
+        "deadline: open labeling tasks have expired, but existing labels count"
     )
 
 
 def _describe_closed(step: str) -> str:
     return (
-        f"the coordinator ended {describe_key(step)} without this site, which did not "
-        "reply in time: its labels count at the end of the next labeling"
+        f"the coordinator ended {describe_key(step)} without this site, which did "
+        "not reply in time: its labels count in the next cycle"
     )
 
 

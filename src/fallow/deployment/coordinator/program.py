@@ -70,7 +70,7 @@ CardScore = Literal[
 ]
 SCORES: dict[CardScore, str] = {
     "accuracy": "accuracy, mean over sites",
-    "accuracy_weighted": "accuracy over all test rows",
+    "accuracy_weighted": "accuracy over all test examples",
     "balanced_accuracy": "accuracy, mean over classes",
     "worst_tenth": "accuracy of the worst tenth of the sites",
     "mse": "mean squared error",
@@ -254,7 +254,7 @@ class Program:
             else:
                 contracts = find_contracts(parts)
                 leave_out(journal, self.agreement, contracts, sites=sites, key=key, at=now)
-            why = f"going on without {names}"
+            why = f"proceeding without {names}"
         except ValueError as error:
             why = f"cannot proceed without {names}: {error}"
         tell({"event": "advanced", "sites": sites, "why": why})
@@ -295,9 +295,10 @@ class Program:
                     "event": "taken back",
                     "key": key,
                     "why": (
-                        f"the replies to {key} are discarded, because they cannot be used: the "
-                        "exchange is repeated at the next start; to proceed without a site, stop its "
-                        f"program and run 'fallow coordinate advance {self.folder}'"
+                        f"the replies to {key} cannot be used and are discarded: the "
+                        "exchange is repeated at the next start; to proceed without "
+                        "a site, stop its program and run 'fallow coordinate "
+                        f"advance {self.folder}'"
                     ),
                 }
             )
@@ -382,8 +383,8 @@ def name_run(now: float) -> str:
 def alone(folder: Path) -> AbstractContextManager[None]:
     """Lock the folder for one coordinator. Raises Failed for a second one."""
     otherwise = (
-        f"a coordinator is running in {folder} already: 'fallow coordinate status {folder}' "
-        f"shows it, 'fallow coordinate stop {folder}' ends it"
+        f"a coordinator is already running in {folder}: see 'fallow coordinate "
+        f"status {folder}', or stop it with 'fallow coordinate stop {folder}'"
     )
     return locks.alone(folder / LOCK, otherwise)
 
@@ -416,9 +417,9 @@ def open_journal(path: Path, agreement: Agreement) -> Iterator[Journal]:
     try:
         if journal.note_once("agreement", agreement.digest) != agreement.digest:
             raise ValueError(
-                f"study.toml has changed since {path} was started, and sites would refuse it: "
-                "restore it (lengths of time may change), or the version of Fallow if that has "
-                "changed since, or begin in a new folder"
+                f"study.toml has changed since {path} was started, and sites would "
+                "reject it: restore it (durations may change), or the version of "
+                "Fallow if that has changed since, or start in a new folder"
             )
         yield journal
     finally:

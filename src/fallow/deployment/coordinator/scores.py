@@ -106,7 +106,7 @@ def _ratio(counted: Value, rows: Value) -> float | None:
 def _number(value: Value) -> float:
     """Return a number of a reply in full precision. Other types were rejected before."""
     if value is None or isinstance(value, str):
-        raise TypeError(f"{value!r} is no count")
+        raise TypeError(f"{value!r} is not a count")
     return float(value)
 
 

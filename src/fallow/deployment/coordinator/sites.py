@@ -87,7 +87,7 @@ class RealSites:
         border.note(TESTS, tests)
         border.labels |= self.most_labels
 
-    # -- what is known ----------------------------------------------------------------------
+    # -- properties of the study ---------------------------------------------------------------
 
     @property
     def known(self) -> dict[SiteId, Answer]:
@@ -233,7 +233,7 @@ class RealSites:
             there = [site for site in self.carrier.sites if site not in absent]
         return tuple(there)
 
-    # -- units ------------------------------------------------------------------------------
+    # -- units of features and targets ---------------------------------------------------------
 
     def with_encoder(self, state: State) -> RealSites:
         """Return the same sites with examples encoded by a fitted encoder."""
@@ -446,7 +446,8 @@ def greet_sites(made: BuiltStudy, carrier: Carrier, journal: Journal) -> Greetin
         met = each_of_all(ask, "hello")
     except Halted as error:
         raise Halted(
-            f"a study begins with all its sites, also where a quorum is enough later: {error}"
+            "a study starts with all its sites, even if a smaller quorum is "
+            f"sufficient later: {error}"
         ) from error
     greetings: Greetings = {"sites": met, "revealed": shown.rows()}
     return journal.finish(HELLO, greetings)

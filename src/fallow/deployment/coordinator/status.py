@@ -37,6 +37,6 @@ def collect_status(folder: CoordinatorFolder) -> Status:
 
 
 def _begin(is_alive: bool) -> LiveState:
-    """Return the state of a run of which nothing has been written."""
+    """Return the state of a run without any event."""
     state = OPEN if is_alive else NOT_STARTED
     return {"state": state, "sites": {}, "refusals": []}

@@ -65,7 +65,7 @@ class Teller:
             state="running",
             pid=os.getpid(),
             started=utc(self.live.clock()),
-            phase="meeting sites",
+            phase="registering sites",
             cycles=recipe.cycles,
             rounds=recipe.rounds,
             name=self.agreement.name,
@@ -111,7 +111,7 @@ class Teller:
             case "round":
                 self.live.put(phase="training", deadline=None, **output)
             case "query":
-                self.live.put(phase="choosing rows", **output)
+                self.live.put(phase="selecting examples", **output)
             case "labels":
                 self._note_progress(event)
                 event = event | {
@@ -193,7 +193,7 @@ class Teller:
             }
         for site, n in counts.items():
             self.live.update_site(site, labels=n | {"open": 0})
-        self.live.put(phase="entering labels", deadline=None, silent=None)
+        self.live.put(phase="storing labels", deadline=None, silent=None)
         self._write_page()
 
     def _note_arrival(self, site: SiteId) -> None:
@@ -241,5 +241,5 @@ class Teller:
         try:
             write_report([self.folder], papers=load_papers())
         except (Failed, OSError, ValueError) as error:
-            why = f"the report page is not up to date: {sentence(error)}; the run continues"
+            why = f"the report page is outdated: {sentence(error)}; the run continues"
             self.say({"event": "page", "why": why})

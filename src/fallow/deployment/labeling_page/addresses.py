@@ -43,7 +43,7 @@ def enter(request: Request, views: Page, token: str = "") -> Response:
     door: Door = request.app.state.door
     if not door.opens(token):
         return views.plain(
-            403, "This address is not the one that 'fallow label' printed last."
+            403, "This address is not the latest one that 'fallow label' printed."
         )
     # Send a page that forwards the browser instead of a redirect: after a link from another site,
     # browsers do not send strict cookies with a redirect.

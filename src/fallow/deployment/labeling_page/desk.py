@@ -195,8 +195,9 @@ class LabelQueue:
             undone = self.ledger.take_back(who)
             if undone is None:
                 raise Outdated(
-                    "There is nothing to undo: your labels are already used in training. Correct a "
-                    "label under My labels. The correction counts from the next cycle."
+                    "There is nothing to undo: your labels are already used in "
+                    "training. You can correct a label under My labels. The "
+                    "correction counts from the next cycle."
                 )
             if undone.row != row:
                 raise Outdated(
@@ -251,7 +252,7 @@ def find_last_answer(history: Sequence[LabelAnswer], who: str) -> LabelAnswer | 
     for value in history:
         if value.who != who:
             continue
-        # an undo refers to the last label that was not undone
+        # an undo applies to the last label that was not undone
         if value.kind == "taken back":
             last_answer.pop()
         else:

@@ -25,7 +25,7 @@ HEADERS = {
         "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
         "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
-    "Cache-Control": "no-store",  # reload on the back button, and keep nothing on disk
+    "Cache-Control": "no-store",  # reload on the back button, and store nothing on disk
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "same-origin",  # with no-referrer, browsers would hide the origin of forms
@@ -146,7 +146,7 @@ class Door:
             cookies.get(self.cookie, "").encode(), self.key.encode()
         ):
             return 403, (
-                "This page needs the address that 'fallow label' printed when it was started "
-                "last; open that one. Nothing was changed, and saved labels are safe."
+                "This page needs the latest address that 'fallow label' printed; "
+                "open that one. Nothing was changed, and saved labels are safe."
             )
         return None

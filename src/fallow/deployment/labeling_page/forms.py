@@ -41,7 +41,7 @@ def field(form: Mapping[str, str], name: str) -> str:
     """Return a required field of a form."""
     if name not in form:
         raise ValueError(
-            f"the form lacks {name!r}: nothing was changed; load the page again"
+            f"the form has no field {name!r}: nothing was changed; load the page again"
         )
     return form[name]
 
@@ -75,7 +75,7 @@ def value_of(form: Mapping[str, str], schema: Schema) -> float | None:
     if not schema.classes:
         return number_of(text)
     if not (text.isascii() and text.isdigit()) or int(text[:9]) >= len(schema.classes):
-        raise ValueError(f"{text!r} is no class of this study: nothing was saved")
+        raise ValueError(f"{text!r} is not a class of this study: nothing was saved")
     return float(text)
 
 
@@ -117,8 +117,8 @@ def number_of(text: str) -> float:
     plain = text.strip().replace("\u2212", "-")
     if plain.count(",") + plain.count(".") > 1:
         raise ValueError(
-            f"{text.strip()!r} could be read in two ways: write one decimal point or comma, and "
-            "nothing between thousands"
+            f"{text.strip()!r} is ambiguous: write one decimal point or comma, and "
+            "no thousands separator"
         )
     try:
         value = float(plain.replace(",", "."))

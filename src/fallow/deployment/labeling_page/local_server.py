@@ -35,10 +35,10 @@ def listen(port: int, host: str = HOME) -> socket.socket:
         listener.close()
         why = str(error.strerror)
         if error.errno == errno.EADDRINUSE:
-            why = "another process listens there, perhaps the page of another site"
+            why = "another process uses it, perhaps the page of another site"
         raise Failed(
-            f"port {port} cannot be used ({why}): choose another with --port, or --port 0 for any "
-            "that is free"
+            f"port {port} cannot be used ({why}): choose another with --port, or "
+            "--port 0 for any free port"
         ) from error
     return listener
 

@@ -29,7 +29,7 @@ SECRET_HEADER = "fallow-proxy"  # noqa: S105  (the name of the field, not the se
 SECRET = Path("keys", "page-proxy.secret")
 """Path of the secret that the proxy and the page share, in a site's folder."""
 SHORTEST = 32  # shortest secret in characters
-ANEW = "and a new one is made, which the proxy then needs"
+ANEW = "and a new one is created, which the proxy then needs"
 
 
 @final
@@ -70,7 +70,8 @@ class ProxyDoor:
         """Return the status and message of a rejection, or None if the request may pass."""
         if not self._is_proxy(peer, headers):
             return 403, (
-                "This page is reached through the hospital's login only. Nothing was changed."
+                "This page accepts connections through the hospital's login only. "
+                "Nothing was changed."
             )
         if headers.getlist("host") != [self.host]:
             return 421, f"This page is at https://{self.host} only."
@@ -78,7 +79,10 @@ class ProxyDoor:
         if foreign is not None:
             return foreign
         if path in (ENTRANCE, "/name"):
-            return 404, "Who labels here is known by the login. Nothing was changed."
+            return 404, (
+                "Your name comes from the login and cannot be changed here. Nothing was "
+                "changed."
+            )
         if self.find_name(headers, cookies) is None:
             return 403, (
                 "Your login is not on the list of annotators of this site. Ask its "
@@ -153,11 +157,11 @@ def _find_secret(file: Path) -> str:
             raise unwritable(file.parent, error) from error
     details = file.lstat()
     if not stat.S_ISREG(details.st_mode):
-        raise Failed(f"{file} is no file but a link or the like: delete it, {ANEW}")
+        raise Failed(f"{file} is not a regular file: delete it, {ANEW}")
     if details.st_mode & OTHERS:
         raise Failed(
-            f"other accounts can read {file}, and could label under any name: delete it, "
-            f"{ANEW}"
+            f"other accounts can read {file}, and could label under any name: delete "
+            f"it, {ANEW}"
         )
     secret = file.read_text(encoding="utf-8").strip()
     if len(secret) < SHORTEST:

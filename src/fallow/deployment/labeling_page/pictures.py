@@ -60,7 +60,7 @@ def picture(rows: SiteRows, row: int, view: int = 0) -> Picture | None:
     content = rows.content(row, view) or b""
     media_type = SHOWN.get(shown.suffix.lower())
     try:
-        with open_image(BytesIO(content), "showing images") as opened:
+        with open_image(BytesIO(content), "displaying images") as opened:
             if media_type is not None:
                 return Picture(content, media_type)
             mode = "RGB"
@@ -101,7 +101,7 @@ def sizes(rows: SiteRows, row: int) -> list[tuple[int, int]]:
 def _size_of_file(rows: SiteRows, row: int, view: int) -> tuple[int, int]:
     try:
         content = BytesIO(rows.content(row, view) or b"")
-        with open_image(content, "showing images") as opened:
+        with open_image(content, "displaying images") as opened:
             width, height = opened.size
     except ValueError:
         return SMALL, SMALL  # the address of the image returns the error
@@ -130,7 +130,7 @@ def _draw(x: Tensor) -> Any:  # a Pillow image; Pillow may not be installed
     values = (share * 255).round().byte().permute(1, 2, 0)  # (h, w, 1 or 3)
     if len(x) == 1:
         values = values.squeeze(2)  # (h, w): gray
-    images = import_optional("PIL.Image", "pillow", "showing images")
+    images = import_optional("PIL.Image", "pillow", "displaying images")
     return images.fromarray(values.contiguous().numpy())
 
 

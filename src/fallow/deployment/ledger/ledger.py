@@ -284,7 +284,8 @@ class Ledger:
             check_value(value, self.classes, row=row, site=self.site)
             if self._load_question(asked.id).state != "conflict":
                 raise ValueError(
-                    f"row {row} of site {self.site} is not in conflict: there is nothing to decide"
+                    f"row {row} of site {self.site} is not in conflict, so no "
+                    "decision is necessary"
                 )
             self._record(asked, who=who, value=value, kind="resolved")
             return self._load_question(asked.id)
@@ -361,18 +362,19 @@ class Ledger:
         )
         if not lines:
             raise ValueError(
-                f"row {row} of site {self.site} has no labeling task: only selected rows can "
-                "be labeled"
+                f"row {row} of site {self.site} has no labeling task: only selected "
+                "examples can be labeled"
             )
         asked = _QuestionLine._make(lines[0])
         if asked.state == "expired":
             raise ValueError(
-                f"the labeling task of row {row} of site {self.site} expired at the end of "
-                f"cycle {asked.cycle}: nothing was changed; the row may be selected again"
+                f"the labeling task of row {row} of site {self.site} expired at the "
+                f"end of cycle {asked.cycle}: nothing was changed; the example may "
+                "be selected again"
             )
         if asked.state == "withdrawn":
             raise ValueError(
-                f"row {row} of site {self.site} was withdrawn: it takes no labels any more"
+                f"row {row} of site {self.site} was withdrawn and accepts no more labels"
             )
         return asked
 

@@ -40,7 +40,7 @@ class Orders:
     def check_owner(self, site: SiteId, classes: int) -> None:
         """Raise Failed if the ledger belongs to another site or has another number of classes."""
         self._check_fact(
-            "site", site, way_out="a folder belongs to one site; make another one"
+            "site", site, way_out="a folder belongs to one site; create another one"
         )
         self._check_fact(
             "classes", str(classes), way_out="another study needs another folder"
@@ -48,7 +48,7 @@ class Orders:
 
     def check_rows(self, rows: int) -> None:
         """Raise Failed if the number of rows of the site has changed."""
-        way_out = "labels belong to rows by their number; put the old file of data back"
+        way_out = "the ledger stores labels by row number; restore the old data file"
         self._check_fact("number of rows", str(rows), way_out=way_out)
 
     def _check_fact(self, name: str, value: str, *, way_out: str) -> None:
@@ -58,8 +58,8 @@ class Orders:
         fact = self._tables.read("SELECT value FROM about WHERE name = ?", name)[0][0]
         if fact != value:
             raise Failed(
-                f"ledger {self._tables.path} says that the {name} is {fact}, not {value}: "
-                f"{way_out}"
+                f"ledger {self._tables.path} was created with another {name} "
+                f"({fact}, not {value}): {way_out}"
             )
 
     def rows(self) -> int | None:
@@ -255,7 +255,7 @@ class Orders:
             )
         if checksum(blob[MARK:]) != blob[:MARK]:
             raise self._tables.damage_error(
-                f"the reply to {order.key} has another checksum"
+                f"the reply to {order.key} has a wrong checksum"
             )
         answer: Answer = unpack(blob[MARK:])
         return answer

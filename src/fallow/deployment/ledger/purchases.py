@@ -132,7 +132,8 @@ class Purchases:
         """
         if allowed < 0:
             raise ValueError(
-                f"site {self._tables.site} is allowed {allowed} labels in {step}"
+                f"step {step} may request at most {allowed} labels from site "
+                f"{self._tables.site}"
             )
         allowance = allowance or Allowance()
         with self._tables.transaction():
@@ -184,8 +185,8 @@ class Purchases:
             )
         except sqlite3.IntegrityError as error:
             raise ValueError(
-                f"site {self._tables.site} cannot ask for row {chosen.row} in cycle {cycle}: "
-                f"{error}"
+                f"site {self._tables.site} cannot create a labeling task for row "
+                f"{chosen.row} in cycle {cycle}: {error}"
             ) from error
 
     def _count_affordable(self, wanted: int, allowance: Allowance) -> int:

@@ -123,8 +123,8 @@ def check_value(value: float | None, classes: int, *, row: int, site: SiteId) ->
         )
     if classes and not (float(value).is_integer() and 0 <= value < classes):
         raise ValueError(
-            f"the label {value:g} of row {row} at site {site} is no class: classes are 0 to "
-            f"{classes - 1}"
+            f"the label {value:g} of row {row} at site {site} is not a class: "
+            f"classes are 0 to {classes - 1}"
         )
 
 

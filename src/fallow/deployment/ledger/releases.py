@@ -204,10 +204,10 @@ def _line(content: Tree) -> bytes:
 def _parse_line(line: bytes) -> Tree:
     mark, _, text = line.partition(b" ")
     if _mark(text) != mark:
-        raise ValueError("a line has another checksum")
+        raise ValueError("a line has a wrong checksum")
     result = json.loads(text)
     if not isinstance(result, dict):
-        raise TypeError("a line is no record")
+        raise TypeError("a line is not a record")
     return result
 
 

@@ -73,7 +73,7 @@ class SiteStore:
         rows = self._tables.read("SELECT name, state FROM kept ORDER BY name")
         states: dict[str, State] = {}
         for name, blob in rows:
-            states[name] = self._unpack(blob, f"what it remembers as {name}")
+            states[name] = self._unpack(blob, f"the state {name}")
         return states
 
     def settle(self, exchange: int) -> None:
@@ -196,9 +196,9 @@ class SiteStore:
                 if so_far + as_written(cost) > as_written(self._epsilon):
                     raise Refusal(
                         f"site {site} has spent epsilon {float(so_far):g} of the "
-                        f"{self._epsilon:g} {self._in_doubt()}that it allows over all runs, and "
-                        f"another release costs {cost:g}: raise the limit under [privacy] in its "
-                        "site.toml, or leave the study"
+                        f"{self._epsilon:g} {self._in_doubt()}that it allows over "
+                        f"all runs, but another release costs {cost:g}: raise the "
+                        "limit under [privacy] in its site.toml, or leave the study"
                     )
             self._check_delta(site, released.delta)
             line = with_checksum({**released.to_line(), "key": key})
@@ -211,9 +211,10 @@ class SiteStore:
         so_far = self._spent_delta()
         if so_far + as_written(delta) > as_written(self._delta):
             raise Refusal(
-                f"site {site} has spent delta {float(so_far):g} of the {self._delta:g} that it allows "
-                f"over all runs, and a run of this study costs {delta:g}: raise delta under [privacy] "
-                "in its site.toml, or leave the study"
+                f"site {site} has spent delta {float(so_far):g} of the "
+                f"{self._delta:g} that it allows over all runs, but a run of this "
+                f"study costs {delta:g}: raise delta under [privacy] in its "
+                "site.toml, or leave the study"
             )
 
     def _in_doubt(self) -> str:
@@ -416,7 +417,9 @@ class SiteStore:
         for key, blob in self._tables.read(sql, self.run):
             line = self._unpack(blob, f"release {key}")
             if line.pop("key") != key:
-                raise self._tables.damage_error(f"release {key} stands under another key")
+                raise self._tables.damage_error(
+                    f"release {key} is stored under another key"
+                )
             releases[key] = Released(**line)
         return releases
 
@@ -431,13 +434,13 @@ class SiteStore:
         packed = self._tables.read_one("SELECT held FROM secret")
         if packed is None:
             return None
-        secret: SumKey = self._unpack(packed, "the key of a secure sum")
+        secret: SumKey = self._unpack(packed, "the key of a secure aggregation")
         return secret
 
     def _unpack(self, blob: bytes, what: str) -> Any:
         """Unpack the output of `with_checksum` and verify the checksum."""
         if checksum(blob[MARK:]) != blob[:MARK]:
-            raise self._tables.damage_error(f"{what} has another checksum")
+            raise self._tables.damage_error(f"{what} has a wrong checksum")
         return unpack(blob[MARK:])
 
 

@@ -231,17 +231,18 @@ class Tables:
     def damage_error(self, why: str) -> Failed:
         """Return the error for a damaged file, with instructions for recovery."""
         return Damaged(
-            f"ledger {self.path} of site {self.site} is damaged ({why}): end the site and its "
-            f"page, move {self.path.name} and the files {self.path.name}-wal and -shm away, copy "
-            f"{self.copy.name}, which is an hour old at most where the site was running, to "
-            f"{self.path.name}, and start the site again"
+            f"ledger {self.path} of site {self.site} is damaged ({why}): stop the "
+            f"site and its page, move {self.path.name} and the files "
+            f"{self.path.name}-wal and -shm away, copy {self.copy.name}, which is at "
+            f"most an hour old if the site was running, to {self.path.name}, and "
+            "start the site again"
         )
 
     def _write_error(self, why: str) -> Failed:
         if "locked" in why or "busy" in why:
             return Failed(
-                f"ledger {self.path} has been busy for {BUSY:g} seconds: another process is "
-                "writing; end it, or try again; nothing was changed"
+                f"ledger {self.path} has been locked for {BUSY:g} seconds by another "
+                "process: stop that process, or try again; nothing was changed"
             )
         return Unwritable(
             f"ledger {self.path} of site {self.site} cannot be read or written ({why}): "

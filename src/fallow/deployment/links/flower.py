@@ -27,8 +27,8 @@ def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
     superlink = folder.settings.superlink
     if superlink is None:
         raise ValueError(
-            f'site {folder.name} does not know its coordinator: write superlink = "host:port" '
-            f"into {folder.path / 'site.toml'}"
+            f"site {folder.name} has no address of its coordinator: write superlink "
+            f'= "host:port" into {folder.path / "site.toml"}'
         )
 
     def make_node(at: Path) -> Supernode:

@@ -32,8 +32,8 @@ def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
     own = folder.settings
     if own.address is None:
         raise ValueError(
-            f'site {folder.name} does not know its coordinator: write address = "host:port" '
-            f"into {folder.path / 'site.toml'}"
+            f"site {folder.name} has no address of its coordinator: write address = "
+            f'"host:port" into {folder.path / "site.toml"}'
         )
     pair = None
     if own.own_certificate is not None and own.own_key is not None:

@@ -7,7 +7,7 @@ from fallow.deployment.links.https import call, open_link
 from fallow.deployment.site.folder import SiteFolder
 from fallow.transport.links import LINKS, NVFLARE
 
-TUNNEL = "the job of NVFlare that leads to it"
+TUNNEL = "the NVFlare job that forwards to it"
 
 
 def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
@@ -17,7 +17,7 @@ def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
     address = folder.settings.address
     if address is None:
         raise ValueError(
-            f"site {folder.name} does not know where the job of NVFlare listens: write address = "
+            f"site {folder.name} has no address of the NVFlare job: write address = "
             f'"{LINKS[NVFLARE].nearby}" into {folder.path / "site.toml"}'
         )
     calling = Calling(address, folder.authority, tunnel=TUNNEL)

@@ -46,7 +46,7 @@ DIVISIONS = {
     "equal_rounded": ", equally many at each site",
     "proportional": ", more at larger sites",
 }
-"""Division of a share of all rows between the sites."""
+"""Division of a share of all examples between the sites."""
 UNKNOWN_BUDGET = (
     "the number of labels depends on the examples of all sites, which only the "
     "coordinator has: the first number that it requests applies; to set one, give "

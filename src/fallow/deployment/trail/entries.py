@@ -49,22 +49,22 @@ class Entry(TypedDict):
 FIELDS = tuple(Entry.__annotations__)
 
 KINDS = {
-    "asked": "people were asked for labels; note: how many, and until when",
-    "answer": "a person gave a label, or said that they cannot tell",
-    "imported": "a label was read from a file, under the name that stands there",
-    "resolved": "a person decided between two labels",
-    "taken back": "a person took their latest label back",
-    "withdrawn": "a person had a row leave the study",
-    "sent": "an answer to the coordinator was made ready and left, perhaps more than once",
+    "asked": "labeling tasks were created; note: their number and deadline",
+    "answer": "an annotator gave a label, or stated that they cannot tell",
+    "imported": "a label was imported from a file, under the annotator's name in it",
+    "resolved": "an annotator resolved a conflict between two labels",
+    "an annotator undid their latest label": "a person took their latest label back",
+    "withdrawn": "an annotator withdrew an example from the study",
+    "sent": "a reply to the coordinator was stored and sent, perhaps more than once",
     "noise": "counts were released with noise, which cost epsilon",
-    "noise in doubt": "the ledger was put back, and what may have been spent counts as spent",
-    "went back": "the run went back to ask an exchange anew",
-    "run left": "people here left a run for good",
-    "admitted": "a site was let in; note: the fingerprint of its keys",
-    "received": "an answer of a site arrived and was accepted",
-    "refused": "an answer of a site did not count; note: why",
-    "absent": "a round or query went on without a site",
-    "left out": "the run went on without a site for good",
+    "noise in doubt": "the ledger was restored, and possible releases since the backup count as spent",
+    "the run was rolled back to repeat an exchange": "the run went back to ask an exchange anew",
+    "users at this site left a run permanently": "people here left a run for good",
+    "admitted": "a site was admitted; note: the fingerprint of its keys",
+    "received": "a reply of a site arrived and was accepted",
+    "refused": "a reply of a site was rejected; note: the reason",
+    "absent": "a round or query proceeded without a site",
+    "the run proceeded permanently without a site": "the run went on without a site for good",
 }
 """Kinds of events and their meaning."""
 
@@ -111,7 +111,7 @@ def read_trail(folder: Path) -> tuple[Trail, bytes]:
         return read_coordinator_trail(office), office.secret
     raise ValueError(
         f"{folder} is neither the folder of a site nor that of a coordinator: "
-        "'fallow site init' and 'fallow coordinate init' make them"
+        "'fallow site init' and 'fallow coordinate init' create them"
     )
 
 

@@ -160,7 +160,7 @@ def _read_key_of_site(file: Path) -> PublicKey:
         TypeError,
     ) as error:
         raise ValueError(
-            f"{file} is no join.json of a site: give the one that the site has sent"
+            f"{file} is not the join.json of a site: give the one that the site has sent"
         ) from error
     return PublicKey(
         _decode_key(key, f"{file}: verify"), role="site", name=name, study=study
@@ -168,11 +168,11 @@ def _read_key_of_site(file: Path) -> PublicKey:
 
 
 def _read_key_of_coordinator(file: Path) -> PublicKey:
-    toml = read_toml(file, "give the study.toml that was agreed on")
+    toml = read_toml(file, "give the study.toml of the agreement")
     section = toml.get("federation")
     if not isinstance(section, dict) or "coordinator" not in section:
         raise ValueError(
-            f"{file} names no coordinator: give the study.toml that was agreed on"
+            f"{file} names no coordinator: give the study.toml of the agreement"
         )
     key = _decode_key(str(section["coordinator"]), f"{file}: federation.coordinator")
     return PublicKey(key, role="coordinator", name="coordinator")
@@ -185,11 +185,11 @@ def _decode_key(text: str, what: str) -> bytes:
         key = b""
     if len(key) != KEY:
         raise ValueError(
-            f"{what} is no public key: give its 44 characters, a site's join.json, or study.toml, "
-            "which has the coordinator's"
+            f"{what} is not a public key: give its 44 characters, a site's "
+            "join.json, or study.toml, which has the coordinator's"
         )
     if is_forgeable(key):
-        raise ValueError(f"{what} is a key with which anybody can sign: {AGAIN}")
+        raise ValueError(f"{what} is an insecure key, with which anyone can sign: {AGAIN}")
     return key
 
 
@@ -206,12 +206,13 @@ def verify_audit(folder: Path, public: PublicKey) -> Checked:
     if not is_of_role or not is_of_name:
         says = name_party(manifest["role"], manifest["party"])
         raise ValueError(
-            f"{folder} says that it is the audit trail of {says}, and the key is that of "
+            f"{folder} is the audit trail of {says}, but the key is that of "
             f"{public.role} {public.name}"
         )
     if public.study is not None and public.study != manifest["digest"]:
         raise ValueError(
-            f"{folder} is of study {manifest['digest']}, and the key is for study {public.study}"
+            f"{folder} is of study {manifest['digest']}, but the key is for study "
+            f"{public.study}"
         )
     faults: list[str] = []
     for name in FILES:
@@ -231,16 +232,17 @@ def _read_manifest(folder: Path, public: PublicKey) -> Manifest:
         open_signed(public.key, signature + content, "the party")
     except ValueError as error:
         raise ValueError(
-            f"{folder / MANIFEST} was not signed by the owner of that key: it was changed, or is "
-            f"somebody else's; {AGAIN}, and for its key by another way"
+            f"{folder / MANIFEST} was not signed by the owner of that key: it was "
+            f"changed, or is from another party; {AGAIN}, and for its key through "
+            "another channel"
         ) from error
     try:
         manifest: Manifest = adapter_of(Manifest).validate_json(content, strict=True)
         _ = [manifest["files"][name] for name in FILES]
     except (ValidationError, KeyError) as error:  # a signed manifest may be malformed
         raise ValueError(
-            f"{folder / MANIFEST} was signed by the owner of that key and is no manifest of an audit "
-            f"trail: {AGAIN}"
+            f"{folder / MANIFEST} was signed by the owner of that key, but is not "
+            f"the manifest of an audit trail: {AGAIN}"
         ) from error
     return manifest
 
@@ -256,8 +258,8 @@ def _compare(file: Path, signed: SignedFile) -> str | None:
     lines = _mark_lines(content)
     for number, (mark, wanted) in enumerate(zip(lines, then, strict=False), start=1):
         if mark != wanted:
-            return f"{file.name}: line {number} is not what was signed"
-    return f"{file.name} has {len(lines) - 1} lines, and {len(then) - 1} were signed"
+            return f"{file.name}: line {number} differs from the signed one"
+    return f"{file.name} has {len(lines) - 1} lines, but {len(then) - 1} were signed"
 
 
 def _read(file: Path) -> bytes:
