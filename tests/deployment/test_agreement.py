@@ -145,7 +145,11 @@ def test_a_recipe_may_start_from_one_of_the_library(tmp_path: Path) -> None:
         ("a2tra2tr", "??", "is not base64"),
         (KEY, "AQ" + 41 * "A" + "=", "a weak key, for which anyone can forge"),
         ("quorum = 1", "quorum = 3", "must be 1 to 2"),
-        ("quorum = 1", 'authority = "mine"', "federation.authority contains no certificate"),
+        (
+            "quorum = 1",
+            'authority = "mine"',
+            "federation.authority contains no certificate",
+        ),
         ("quorum = 1", "authority = 1", "federation.authority is 1; it must be a text"),
         ('kind = "table"', 'kind = "pictures"', "schema.kind"),
         ('"yes"]', '"no"]', "two classes or more"),
