@@ -70,7 +70,9 @@ def test_a_verb_is_refused_by_every_operation_but_the_one_that_lists_it(
             with pytest.raises(ValueError, match=f"site a does not answer {why}"):
                 answer_step(site, sent.steps[0], sent)
             if kind != "fit":
-                with pytest.raises(ValueError, match=f"the order 0/query/0 asks for {why}"):
+                with pytest.raises(
+                    ValueError, match=f"instruction 0/query/0 requests {why}"
+                ):
                     check_order(sent, site.parts)
 
 
@@ -110,5 +112,5 @@ def test_a_coordinator_that_asks_in_another_way_than_the_method_gets_nothing(
         ValueError, match=rf"site a (does not answer '{verb}' by {kind}|has no)"
     ):
         made.carrier.exchange({"a": order(verb, kind, owner)})
-    with pytest.raises(ValueError, match=r"the order 0/query/0 (asks for|is of)"):
+    with pytest.raises(ValueError, match=r"instruction 0/query/0 (requests|is of)"):
         check_order(order(verb, kind, owner), site.parts)

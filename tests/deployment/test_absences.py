@@ -74,7 +74,7 @@ def test_a_round_keeps_as_many_sites_as_its_method_needs(tmp_path: Path) -> None
     leave_out(journal, agreement, contracts, sites=without_two, key="0/train/1/0", at="now")
     assert find_absent(journal, "0/train/1") == {"chur", "davos"}
     assert find_absent(journal, "0/train/2") == set()
-    wanted = r"0 sites would be left in round 2 .* FedAvg needs 1"
+    wanted = r"FedAvg needs 1 sites in round 2 .* only 0 would be left"
     with pytest.raises(ValueError, match=wanted):
         leave_out(
             journal, agreement, contracts, sites=["basel"], key="0/train/1/0", at="now"

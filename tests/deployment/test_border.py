@@ -77,8 +77,8 @@ def test_what_methods_answer_is_taken_as_it_is(kind: Any, masked: Any, answer: A
         ("sum", None, {"w": W * torch.nan}, "w is NaN or infinite"),
         ("sum", None, {"x": -torch.inf}, "x is NaN or infinite"),
         ("sum", None, {"x": W.half()}, "x is of torch.float16"),
-        ("sum", None, {"x": PART}, "x is of torch.int64, and an addend"),
-        ("sum", None, {"x": None}, "x is None, and only numbers"),
+        ("sum", None, {"x": PART}, "x is of torch.int64, but a contribution"),
+        ("sum", None, {"x": None}, "x is None, but a contribution must be numeric"),
         ("each", None, {"x": 2**60}, "x is a whole number of 61 bits"),
         ("each", None, {"x": 10**400}, "x is a whole number of 1329 bits"),
         ("each", None, {"x": "y" * 10_001}, "x has 10001 letters"),
@@ -104,10 +104,10 @@ def test_what_methods_answer_is_taken_as_it_is(kind: Any, masked: Any, answer: A
             "sum",
             MASKED,
             {"w": W, CHECK: PART[0]},
-            "w is not masked: a masked part is int64",
+            "w is not masked: a masked contribution is int64",
         ),
-        ("sum", MASKED, {"w": PART.repeat(2)}, "mask/check is not the one number"),
-        ("sum", MASKED, {CHECK: PART}, "mask/check is not the one number"),
+        ("sum", MASKED, {"w": PART.repeat(2)}, "mask/check is not the single number"),
+        ("sum", MASKED, {CHECK: PART}, "mask/check is not the single number"),
         (
             "each",
             MASKED,
@@ -165,7 +165,7 @@ def test_an_addend_beyond_the_bound_of_a_request_is_refused() -> None:
     bounded = request("sum", bound=2.0)
     assert BORDER.check("a", bounded, {"x": torch.tensor([2.0, -2.0])})
     for value in (2.5, torch.tensor([0.0, -2.5])):
-        with pytest.raises(ValueError, match=r"^x is beyond the bound 2 of an addend"):
+        with pytest.raises(ValueError, match=r"^x exceeds the bound 2 of a contribution"):
             BORDER.check("a", bounded, {"x": value})
 
 
@@ -184,9 +184,7 @@ def test_a_site_that_has_not_registered_may_say_how_many_rows_it_has() -> None:
 
 
 def test_a_message_above_what_model_and_rows_can_fill_is_not_opened() -> None:
-    with pytest.raises(
-        ValueError, match="its message has 11 bytes, above the 10 that follow from"
-    ):
+    with pytest.raises(ValueError, match="its message has 11 bytes, more than the 10 that"):
         replace(BORDER, largest=10).check_size("a", bytes(11))
     wide = replace(BORDER, sites=3, width=5)
     assert wide.largest_message("a") == SPARE + 16 * (3 * 4 + 9 * 5)
@@ -247,32 +245,32 @@ def test_an_order_of_a_method_of_the_study_is_taken(good: Request) -> None:
         (request("sum", owner="plain", verb="upload"), "is of 'plain'; this study has"),
         (
             request("each", "__init__"),
-            "asks for '__init__' by each: .* allows share by sum; select by",
+            "requests '__init__' by each: .* allows share by sum; select by",
         ),
         (
             request("keep", "upload"),
-            "asks for 'upload' by keep: the contract of AHFAL allows share by",
+            "requests 'upload' by keep: the contract of AHFAL allows share by",
         ),
         (
             request("each"),
-            "asks for 'share' by each: the contract of AHFAL allows it by sum alone",
+            "requests 'share' by each: the contract of AHFAL allows it by sum alone",
         ),
         (
             request("relay", "select"),
-            "asks for 'select' by relay: .* allows it by keep alone",
+            "requests 'select' by relay: .* allows it by keep alone",
         ),
         (
             request("each", "keys"),
-            "asks for 'keys' by each: the contract of AHFAL allows share by",
+            "requests 'keys' by each: the contract of AHFAL allows share by",
         ),
-        (request("sum", "keys", masked=MASKED), "asks for 'keys' by sum"),
+        (request("sum", "keys", masked=MASKED), "requests 'keys' by sum"),
         (
             request(steps=request("sum").steps * 2),
             "'share' by sum, which is not its last step",
         ),
         (
             of_training(training_config=TrainingConfig((TrainingStage(EPOCHS + 1),))),
-            "is to train 100001 epochs",
+            "trains 100001 epochs",
         ),
         (
             of_training(training_config=TrainingConfig((TrainingStage(0),) * 101)),
@@ -282,14 +280,14 @@ def test_an_order_of_a_method_of_the_study_is_taken(good: Request) -> None:
             of_training(
                 training_config=TrainingConfig(optimizer=Optimizer(lr=float("inf")))
             ),
-            "a rate that is NaN or inf",
+            "a learning rate that is NaN or inf",
         ),
         (
             of_training(args={"w": MODEL["w"][1:]}),
-            "brings w of another model: its shape is",
+            "sends w of another model: its shape is",
         ),
-        (of_training(args={"w": 3.0}), "brings w of another model"),
-        (of_training(args={"w": MODEL["w"] + torch.nan}), "brings w with NaN or infinite"),
+        (of_training(args={"w": 3.0}), "sends w of another model"),
+        (of_training(args={"w": MODEL["w"] + torch.nan}), "sends w with NaN or infinite"),
         (
             of_training(args={"w": MODEL["w"], "x": [1]}),
             "x is .*neither a tensor nor a plain value",
@@ -298,7 +296,7 @@ def test_an_order_of_a_method_of_the_study_is_taken(good: Request) -> None:
     ],
 )
 def test_an_order_that_no_coordinator_makes_is_refused(bad: Request, why: str) -> None:
-    with pytest.raises(ValueError, match=f"the order 0/query/0.*{why}"):
+    with pytest.raises(ValueError, match=f"instruction 0/query/0.*{why}"):
         check_order(bad, PARTS)
 
 
@@ -309,5 +307,5 @@ def test_a_model_without_statistics_is_no_model_to_train_on_from() -> None:
     towards = of_training(args=direction, training_config=TrainingConfig(start="mixture"))
     check_order(towards, parts)
     for training_config in (None, TrainingConfig(), TrainingConfig(start="scratch")):
-        with pytest.raises(ValueError, match=r"brings stats of another model: .* \(0,\)"):
+        with pytest.raises(ValueError, match=r"sends stats of another model: .* \(0,\)"):
             check_order(of_training(args=direction, training_config=training_config), parts)

@@ -357,7 +357,7 @@ def test_masked_totals_that_cannot_be_never_count(tmp_path: Path) -> None:
 
     turn(world, "chur", shift)
     with pytest.raises(
-        RuntimeError, match=r"the secure sum of 'cells' over .* cannot be: given"
+        RuntimeError, match=r"the aggregate of 'cells' over .* is impossible: given"
     ):
         world.program().go()
     world.close()
@@ -398,7 +398,7 @@ def test_totals_of_cells_are_told_once_and_by_a_sum(leader: Leader) -> None:
     assert set(reply.answer) == {"rows", "columns", "given"}
     leader.count(order)
     again = send(leader, f"{key}/1", owner, sums)
-    assert "asks 1 times at most" in str(again.refused)
+    assert "requests it at most 1 times" in str(again.refused)
     by_each = send(leader, f"{key}/1", owner, Step("each", "cells", {}))
     assert "allows it by sum alone" in str(by_each.refused)
 
@@ -430,7 +430,7 @@ def test_a_study_of_whole_rows_asks_nothing_of_cells(tmp_path: Path) -> None:
     assert "'cells'" in str(reply.refused)
     units: Answer = {"mean": torch.zeros(4), "std": torch.ones(4), "fill": torch.zeros(4)}
     reply = send(plain, key, "scaling", Step("keep", "features", units))
-    assert "there is none to fill here" in str(reply.refused)
+    assert "the agreement permits no empty cells here" in str(reply.refused)
     reply = send(plain, "0/initial/cells/0", "filling", Step("sum", "cells", {}))
     assert "'filling'" in str(reply.refused)
     plain.ledger.close()

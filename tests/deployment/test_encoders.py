@@ -222,7 +222,7 @@ def test_totals_are_told_once(leader: Leader) -> None:
     leader.count(order)
     refused = asked(leader, "0/initial/encoder/1", "encoder", sums)
     assert refused is not None
-    assert "asks 1 times at most" in refused
+    assert "requests it at most 1 times" in refused
 
 
 def test_totals_leave_by_sums_alone(leader: Leader) -> None:
@@ -253,9 +253,7 @@ def test_a_choice_by_labels_needs_secure_sums(tmp_path: Path) -> None:
     step = Step("keep", "encode", value)
     refused = asked(leader, "0/initial/encode/0", "encoding", step)
     assert refused is not None
-    assert (
-        "comes too early: a field of the encoder is chosen by the first labels" in refused
-    )
+    assert "is too early: a field of the encoder is chosen by the initial labels" in refused
     leader.ledger.close()
 
 

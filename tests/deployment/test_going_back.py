@@ -125,7 +125,7 @@ def test_going_back_gives_no_score_back(tmp_path: Path) -> None:
     send_and_count(leader, anew(leader, upload(leader, 1, state), 1))
     other = {**state, "w": state["w"] + 1}
     why = leader.send(anew(leader, score(other), 1)).refused
-    assert "has scored 1 models and allows 1" in str(why)
+    assert "has scored 1 models, its limit over all runs is 1" in str(why)
     leader.ledger.close()
 
 

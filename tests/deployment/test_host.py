@@ -106,7 +106,7 @@ def test_nothing_but_verbs_of_the_study_runs(leader: Leader, request_: Request) 
         ("training", "each", "upload", "FedAvg allows it by sum alone"),
         ("query", "each", "select", "Entropy sampling allows it by keep alone"),
         ("query", "sum", "upload", "Entropy sampling allows select by keep; nothing else"),
-        ("plain", "sum", "upload", "by its key it would be of 'training'"),
+        ("plain", "sum", "upload", "by its key it must be of 'training'"),
         ("retention", "keep", "best", "is of 'retention'; this study has"),
         ("people", "sum", "hello", "People and scores allows it by each alone"),
     ],
@@ -247,7 +247,7 @@ def test_questions_are_asked_once_however_often_the_order_comes(leader: Leader) 
     assert len(leader.ledger.questions()) == 3
     more = about("ask", "0/query", **{**ASK, "allowed": 9})
     later = leader.order(replace(more, key="0/query/ask/1"))
-    assert "and there are at most" in str(leader.send(later).refused)
+    assert "but there are at most" in str(leader.send(later).refused)
     assert len(leader.ledger.questions()) == 3
 
 

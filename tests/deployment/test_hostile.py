@@ -98,7 +98,7 @@ def test_a_refusal_of_a_far_model_names_the_bound_and_the_setting() -> None:
     there = federation(AHFAL(), FOUR, QUORUM)
     says(there, "d", w=model_of(there, 1e7))
     train_round(there)
-    for word in ("beyond 1000 times", "median over sites", "federation.farthest"):
+    for word in ("more than 1000 times", "median over sites", "federation.farthest"):
         assert word in there.refusals["d"]
 
 
@@ -189,7 +189,7 @@ def test_a_site_that_weighs_too_much_is_cut_and_its_model_stays_what_it_is() -> 
     assert found["c"]["n"] == pytest.approx(8.0)
     torch.testing.assert_close(found["c"]["w"], 8.0 * torch.ones(2))
     assert found["a"] is answers["a"]
-    assert "weighs by 100 rows and counts as 8" in words["c"]
+    assert "100 examples, is limited to 8" in words["c"]
 
 
 def test_a_site_cannot_claim_more_labels_than_it_brought_or_was_asked_for() -> None:
@@ -278,9 +278,13 @@ def test_honest_counts_are_taken(verb: str, answer: dict[str, Any]) -> None:
     ("verb", "answer", "why"),
     [
         ("hello", {**HELLO, "schema": "other"}, "schema is 'other' and not 'digest'"),
-        ("ask", {"asked": 4}, "asked is 4, and 3 questions are allowed"),
-        ("close", {**CLOSE, "asked": 4}, "asked is 4, .* and 3 questions were allowed"),
-        ("score", {**SCORE, "rows": 3.0}, "rows is 3, and the site has 4 test rows"),
+        ("ask", {"asked": 4}, "asked is 4, but 3 labeling tasks are permitted"),
+        (
+            "close",
+            {**CLOSE, "asked": 4},
+            "asked is 4, .* but 3 labeling tasks were permitted",
+        ),
+        ("score", {**SCORE, "rows": 3.0}, "rows is 3, but the site has 4 test examples"),
     ],
 )
 def test_counts_are_compared_with_what_a_site_registered_and_was_asked_for(
@@ -293,7 +297,7 @@ def test_counts_are_compared_with_what_a_site_registered_and_was_asked_for(
 def test_more_answers_than_questions_are_no_progress() -> None:
     honest = {"asked": 3, "answered": 2, "declined": 0, "open": 1, "conflicts": 0}
     assert KNOWN.check_progress("a", honest) == honest
-    with pytest.raises(ValueError, match="are 4 together, and asked is 3"):
+    with pytest.raises(ValueError, match="are 4 together, but asked is 3"):
         KNOWN.check_progress("a", {**honest, "declined": 1})
 
 
@@ -303,7 +307,7 @@ def test_a_site_that_claims_far_more_rows_than_the_others_does_not_count() -> No
     answers["b"] = {**HELLO, "rows": 10**9}
     refused = SiteWeights(KNOWN).find_outliers(about, answers)
     assert refused.keys() == {"b"}
-    assert "rows is 1e+09, beyond 1000 times the median site" in refused["b"]
+    assert "rows is 1e+09, more than 1000 times the median site" in refused["b"]
 
 
 def test_a_shared_budget_is_never_asked_for_twice() -> None:

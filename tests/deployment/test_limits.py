@@ -71,7 +71,9 @@ def test_more_questions_than_the_agreement_has_are_refused_with_both_numbers(
 ) -> None:
     order_picks(leader)
     why = expect_refusal(leader, about("ask", "0/query", **{**ASK, "allowed": 12}))
-    assert "asks site north for 12 labels and the agreement allows 3 in 0/query" in why
+    assert (
+        "requests 12 labels from site north, but the agreement allows 3 in 0/query" in why
+    )
     assert leader.ledger.questions() == []
 
 
@@ -82,14 +84,15 @@ def test_more_picks_than_the_agreement_has_are_refused_before_anything_is_chosen
     leader.round(0, state)
     steps = (fit("global", state), Step("keep", "select", {"n": 4}))
     why = expect_refusal(leader, Request("0/query/0", "query", 0, 0, steps))
-    assert "asks site north for 4 labels and the agreement allows 3" in why
+    assert "requests 4 labels from site north, but the agreement allows 3" in why
     assert "picks" not in leader.ledger.store.load_states("north")
 
 
 def test_the_first_labels_have_a_budget_of_their_own(leader: Leader) -> None:
     request = Request("0/initial/0", "initial", 0, 0, (Step("keep", "select", {"n": 5}),))
-    assert "for 5 labels and the agreement allows 4 in 0/initial" in expect_refusal(
-        leader, request
+    assert (
+        "requests 5 labels from site north, but the agreement allows 4 in 0/initial"
+        in expect_refusal(leader, request)
     )
 
 
@@ -126,7 +129,7 @@ def test_a_deadline_is_a_time_of_day(leader: Leader) -> None:
     order_picks(leader)
     request = about("ask", "0/query", **ASK, deadline="soon")
     why = expect_refusal(leader, request)
-    assert "to ask: deadline is 'soon', which is no time of day" in why
+    assert "to ask: deadline is 'soon', which is not a time" in why
 
 
 def test_runs_begun_again_do_not_ask_for_the_budget_again(tmp_path: Path) -> None:
@@ -181,7 +184,10 @@ def test_a_share_of_all_rows_is_a_number_of_the_site_from_the_first_order_on(
     leader.initial(share)
     leader.round(0, leader.first_model())
     more = about("ask", "0/query", step="0/query", cycle=0, allowed=3)
-    assert "for 3 labels and the agreement allows 2" in expect_refusal(leader, more)
+    assert (
+        "requests 3 labels from site north, but the agreement allows 2"
+        in expect_refusal(leader, more)
+    )
     leader.query(leader.first_model(), n=share)
     output: dict[str, Value] = {"step": "0/query", "cycle": 0, "allowed": share}
     assert leader.people("ask", "0/query", **output) == {"asked": share}
@@ -193,7 +199,9 @@ def test_one_budget_of_all_sites_is_that_of_the_agreement(tmp_path: Path) -> Non
     leader = Leader(folder(tmp_path, agreed))
     output: dict[str, Value] = {"step": "0/query", "cycle": 0, "allowed": 3 * (4 + 3) + 1}
     why = expect_refusal(leader, about("ask", "0/query", **output))
-    assert "for 22 labels and the agreement allows 21 in 0/query" in why
+    assert (
+        "requests 22 labels from site north, but the agreement allows 21 in 0/query" in why
+    )
     leader.ledger.close()
 
 
@@ -224,7 +232,7 @@ def test_a_model_is_stored_without_training_only_where_the_algorithm_does(
 ) -> None:
     steps = (fit("local", leader.first_model()), Step("sum", "upload", {}))
     why = expect_refusal(leader, training(*steps))
-    assert "brings a model 'local' without training it" in why
+    assert "sends a model 'local' without training it" in why
     assert leader.ledger.store.load_states("north") == {}
 
 
@@ -260,8 +268,9 @@ def test_a_site_trains_by_the_agreed_training_config_alone(
 ) -> None:
     training_config = replace(leader.site.agreement.recipe.training_config, **changed)
     steps = (fit("local", leader.first_model(), training_config), Step("sum", "upload", {}))
-    assert "by a training configuration that is not the agreed one" in expect_refusal(
-        leader, training(*steps)
+    assert (
+        "with a training configuration that differs from the agreed one"
+        in expect_refusal(leader, training(*steps))
     )
     assert leader.ledger.store.load_states("north") == {}
 
@@ -269,7 +278,7 @@ def test_a_site_trains_by_the_agreed_training_config_alone(
 def test_an_order_brings_few_models(leader: Leader) -> None:
     one = fit("local", leader.first_model(), leader.site.agreement.recipe.training_config)
     steps = (*[one] * 7, Step("sum", "upload", {}))
-    assert "brings 7 models; a site takes 6" in expect_refusal(leader, training(*steps))
+    assert "has 7 models; a site accepts 6" in expect_refusal(leader, training(*steps))
 
 
 # -- what the recipe leads to ---------------------------------------------------------------
@@ -279,16 +288,16 @@ def test_an_order_brings_few_models(leader: Leader) -> None:
     ("request_", "why"),
     [
         (training(r=2), "a cycle has 2 rounds"),
-        (training(cycle=3), "it trains in cycles 0 to 2, and not in 3"),
-        (keep("2/query/0", "select", n=3), "it queries in cycles 0 to 1, and not in 2"),
+        (training(cycle=3), "it trains in cycles 0 to 2, not in 3"),
+        (keep("2/query/0", "select", n=3), "it queries in cycles 0 to 1, not in 2"),
         (keep("0/query-1/0", "select", n=3), "a cycle has 1 queries"),
-        (keep("0/query/audit/0", "draw", n=3), "no rows are drawn by chance"),
-        (keep("0/audit/0", "tally"), "no rows are drawn by chance"),
-        (keep("0/train/0/0", "select", n=3), "by its key it would be of 'training'"),
+        (keep("0/query/audit/0", "draw", n=3), "no examples are drawn at random"),
+        (keep("0/audit/0", "tally"), "no examples are drawn at random"),
+        (keep("0/train/0/0", "select", n=3), "by its key it must be of 'training'"),
         (keep("0/extra/0", "select", n=3), "belongs to no exchange of this study"),
         (keep("00/query/0", "select", n=3), "belongs to no exchange of this study"),
         (keep("0/query/9999999999", "select", n=3), "belongs to no exchange"),
-        (keep("0/query/7", "select", n=3), "and there are at most"),
+        (keep("0/query/7", "select", n=3), "but there are at most"),
         (keep("0/query/0/deliver", "select", n=3), "which does not match its key"),
         (
             replace(keep("0/query/0", "select", n=3), cycle=1),
@@ -321,14 +330,16 @@ def test_a_verb_is_asked_as_often_as_its_method_asks_it(leader: Leader) -> None:
         Step("sum", "upload", {}),
         turn=1,
     )
-    assert "and the agreed method asks 1 times at most" in expect_refusal(leader, again)
+    assert "but the agreed algorithm requests it at most 1 times" in expect_refusal(
+        leader, again
+    )
 
 
 @pytest.mark.parametrize("more", [{"m": 1}, {"n": 3, "gen": 1}, {}])
 def test_a_verb_is_given_what_it_takes(leader: Leader, more: dict[str, Any]) -> None:
     leader.round(0, leader.first_model())
     steps = (fit("global", leader.first_model()), Step("keep", "select", more))
-    assert "the order 0/query/0 to select" in expect_refusal(
+    assert "instruction 0/query/0 to select" in expect_refusal(
         leader, Request("0/query/0", "query", 0, 0, steps)
     )
 
@@ -353,7 +364,7 @@ def test_letters_of_a_verb_that_nobody_relays_are_refused(leader: Leader) -> Non
     key = f"0/train/0/0{DELIVER}"
     body = delivery_body("own", {})
     order = leader.order(about("hello", "0/hello"), "deliver", key=key, body=body)
-    assert "and the contract of FedAvg relays nothing" in str(leader.send(order).refused)
+    assert "but FedAvg declares relays of nothing only" in str(leader.send(order).refused)
 
 
 # -- scores ---------------------------------------------------------------------------------
@@ -386,7 +397,7 @@ def test_a_common_model_without_one_of_its_parts_is_refused_by_that_part(
 ) -> None:
     state = leader.first_model()
     rest = {name: part for name, part in state.items() if name != missing}
-    output = f"brings site north a model without {missing!r}"
+    output = f"sends site north a model without {missing!r}"
     training_config = leader.site.agreement.recipe.training_config
     upload = Step("sum", "upload", {})
     assert output in expect_refusal(
@@ -411,7 +422,7 @@ def test_a_query_is_handed_no_local_model(leader: Leader) -> None:
     other = {**state, "w": state["w"] + 1}
     leader.exchange({"north": score(leader, state, r=1)})
     steps = (fit("global", state), fit("local", other), Step("keep", "select", {"n": 3}))
-    assert "which is trained at the site" in expect_refusal(
+    assert "which only the queried site trains" in expect_refusal(
         leader, Request("0/query/0", "query", 0, 0, steps)
     )
 
@@ -421,7 +432,7 @@ def test_where_models_validate_the_retained_one_is_scored(tmp_path: Path) -> Non
     leader = Leader(folder(tmp_path, agreed, brought=range(9)))
     args: dict[str, Value] = {**leader.first_model(), "retained": False}
     request = Request("0/train/0/score/0", "people", 0, 0, (Step("each", "score", args),))
-    assert "says retained=False, and by the agreement it is True" in expect_refusal(
+    assert "has retained=False, but by the agreement it must be True" in expect_refusal(
         leader, request
     )
     leader.ledger.close()
@@ -441,13 +452,13 @@ def test_scores_are_counted_over_all_runs(tmp_path: Path) -> None:
                 output.append(reply.refused)
         leader.ledger.close()
     assert output[:12] == [None] * 12 and None not in output[12:]
-    assert "has scored 12 models and allows 12 over all runs" in str(output[12])
+    assert "has scored 12 models, its limit over all runs is 12" in str(output[12])
 
 
 def test_a_site_says_itself_how_often_models_are_scored(tmp_path: Path) -> None:
     leader = Leader(folder(tmp_path, scores=0))
     why = expect_refusal(leader, score(leader, leader.first_model()))
-    assert "has scored 0 models and allows 0 over all runs" in why
+    assert "has scored 0 models, its limit over all runs is 0" in why
     leader.ledger.close()
 
 
@@ -455,7 +466,7 @@ def test_a_score_brings_a_model_and_nothing_else(leader: Leader) -> None:
     state = leader.first_model()
     bare = Request("0/train/1/score/0", "people", 0, 1, (Step("each", "score", {}),))
     assert expect_refusal(leader, bare)
-    assert "brings no model" in expect_refusal(leader, score(leader, {}))
+    assert "has no model to score" in expect_refusal(leader, score(leader, {}))
     assert "to be scored" in expect_refusal(
         leader, score(leader, {**state, "a/b": state["w"]})
     )
@@ -465,7 +476,7 @@ def test_scores_are_not_asked_as_something_else(leader: Leader) -> None:
     state = leader.first_model()
     step = Step("each", "score", {"retained": False, **state})
     request = Request("0/query/ask/0", "people", 0, 0, (step,))
-    assert "asks for 'score', and its key is of ask" in expect_refusal(leader, request)
+    assert "requests 'score', but its key is of ask" in expect_refusal(leader, request)
     assert ROWS and CLOSE
 
 
@@ -511,7 +522,7 @@ def test_a_relay_goes_to_sites_of_the_study(tmp_path: Path) -> None:
     )
     body = request_body(training(*steps), {"mallory": bytes(32)})
     reply = leader.send(leader.order(training(*steps), body=body))
-    assert "is to relay to 'mallory', which is no site of this study" in str(reply.refused)
+    assert "relays to 'mallory', which is not a site of this study" in str(reply.refused)
     leader.ledger.close()
 
 
@@ -525,7 +536,9 @@ def test_a_masked_sum_belongs_to_its_step(tmp_path: Path, changed: dict[str, Any
     leader = Leader(folder(tmp_path, agreed, brought=range(6)))
     about_it = replace(Masked("0/train/0/0", 0, None), **changed)
     step = Step("each", KEYS, {}, masked=about_it)
-    assert "which does not belong to it" in expect_refusal(leader, training(step))
+    assert "belongs to another exchange than the masked aggregation" in expect_refusal(
+        leader, training(step)
+    )
     leader.ledger.close()
 
 
@@ -539,7 +552,7 @@ def test_a_masked_sum_names_keys_of_sites_of_the_study_alone(tmp_path: Path) -> 
     about_it = Masked("0/train/0/0", 0, None, {"north": key, "mallory": key})
     step = Step("each", KEYS, {}, masked=about_it)
     why = expect_refusal(leader, training(step))
-    assert "has a key of 'mallory', which is no site of this study" in why
+    assert "has a key of 'mallory', which is not a site of this study" in why
     leader.ledger.close()
 
 

@@ -223,7 +223,7 @@ def test_hostile_contributions_to_sums_of_a_strategy_of_one_file_do_not_count(
         assert world.said("refused") == []
     for field, why in zip(("swell", "boats", "keel"), reasons, strict=True):
         assert f"cannot be: {field} is " in why
-        assert why.endswith("it is asked for again")
+        assert why.endswith("it is requested again")
 
 
 def test_a_function_whose_arguments_are_not_declared_is_refused_at_real_sites(

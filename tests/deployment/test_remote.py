@@ -178,8 +178,8 @@ def one_is(there: Federation, site: str, **changes: Any) -> None:
             {"y": 1.0},
             r"its reply has the fields \['n', 'x', 'y'\], but the others have \['n', 'x'\]",
         ),
-        ({"x": "much"}, "x is 'much', and only numbers"),
-        ({"x": [1.0]}, r"x is \[1.0\], and only numbers"),
+        ({"x": "much"}, "x is 'much', but a contribution must be numeric"),
+        ({"x": [1.0]}, r"x is \[1.0\], but a contribution must be numeric"),
         ({"#epsilon": -1.0}, "#epsilon is -1.0"),
     ],
 )
@@ -213,7 +213,7 @@ def test_a_verb_that_fails_at_a_site_is_a_refusal_with_its_sentence() -> None:
     site = there.signing["b"].site
     site.parts = replace(site.parts, methods=none)
     there.ask().sum("plain")
-    assert there.refusals["b"] == "the order 0/query/0 is of 'query'; this study has []"
+    assert there.refusals["b"] == "instruction 0/query/0 is of 'query'; this study has []"
 
 
 def test_a_message_that_another_site_signed_is_never_the_sites_own() -> None:

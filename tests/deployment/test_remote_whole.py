@@ -109,7 +109,7 @@ def test_an_addend_beyond_its_bound_is_refused_and_the_sum_goes_on() -> None:
     there = federation(Asker(), FOUR, WAITS)
     answers_with(there, "c", lambda a: {**a, "x": a["x"] * 0 - 1e6})
     assert float(there.ask().sum("plain", bound=1e3)["sites"]) == 3
-    assert there.refusals == {"c": "x is beyond the bound 1000 of an addend"}
+    assert there.refusals == {"c": "x exceeds the bound 1000 of a contribution"}
 
 
 @pytest.mark.parametrize("count", [1.5, "many", True, None])

@@ -200,7 +200,7 @@ def test_a_study_ends_in_a_sentence_where_it_needs_the_revoked_site(tmp_path: Pa
     with pytest.raises(Halted, match="a study starts with all its sites"):
         revoke(journal, agreed, {}, key="0/hello/0", **about)
     masked = replace(LONGER, privacy=Privacy(secure_sum=True))
-    with pytest.raises(Halted, match="2 of 3 sites would be left, and the study needs 3"):
+    with pytest.raises(Halted, match="2 of 3 sites would be left, but the study needs 3"):
         revoke(
             journal, tiny(tmp_path / "b", masked).agreement, {}, key="0/query/0", **about
         )

@@ -73,7 +73,7 @@ class Registration(Composite):
         together = _add(parts, LABELS)
         rows = float(parts["rows"])
         if together > rows:
-            return f"{', '.join(LABELS)} are {together:g} together, and rows is {rows:g}"
+            return f"{', '.join(LABELS)} are {together:g} together, but rows is {rows:g}"
         return None
 
     def note(self, parts: Parts) -> dict[str, float]:
@@ -95,7 +95,7 @@ class NewTasks(Composite):
         asked = float(parts["asked"])
         allowed = known.noted.get(ALLOWED, known.rows)
         if asked > allowed:
-            return f"asked is {asked:g}, and {allowed:g} questions are allowed"
+            return f"asked is {asked:g}, but {allowed:g} labeling tasks are permitted"
         return None
 
     def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
@@ -116,8 +116,8 @@ class EndedTasks(Composite):
         allowed = known.noted.get(ALLOWED, known.rows)
         if not settled <= asked <= allowed:
             return (
-                f"asked is {asked:g}, answered and declined are {settled:g} together, and "
-                f"{allowed:g} questions were allowed"
+                f"asked is {asked:g}, and answered and declined are {settled:g} "
+                f"together, but {allowed:g} labeling tasks were permitted"
             )
         labels = _add(parts, LABELS[:2])
         if labels > known.labels:
@@ -155,7 +155,7 @@ class Progress(Composite):
         together = _add(parts, STATES)
         asked = float(parts["asked"])
         if together > asked:
-            return f"{', '.join(STATES)} are {together:g} together, and asked is {asked:g}"
+            return f"{', '.join(STATES)} are {together:g} together, but asked is {asked:g}"
         if asked > known.rows:
             return f"asked is {asked:g}, and {known.describe_limit('rows')}"
         return None
@@ -177,7 +177,7 @@ def _find_other_tests(parts: Parts, known: Known) -> str | None:
     tests = known.noted.get(TESTS, rows)
     if known.is_total or rows in (0.0, tests):
         return None
-    return f"rows is {rows:g}, and the site has {tests:g} test rows"
+    return f"rows is {rows:g}, but the site has {tests:g} test examples"
 
 
 @final
@@ -204,7 +204,7 @@ class Hits(Composite):
             together = float(parts[by_class].sum())
             limit = float(parts[in_all])
             if together > limit + known.room * len(parts[by_class]):
-                return f"{by_class} is {together:g} together, and {in_all} is {limit:g}"
+                return f"{by_class} is {together:g} together, but {in_all} is {limit:g}"
         return None
 
     def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
@@ -250,13 +250,13 @@ class Deadline(Kind):
     ) -> str | None:
         if value is None or _is_time(value):
             return None
-        return f"{name} is {value!r:.60}, which is no time of day"
+        return f"{name} is {value!r:.60}, which is not a time"
 
     def find_fault(self, name: str, value: object, known: Known) -> str | None:
         return None
 
     def describe(self) -> str:
-        return "a time of day, or nothing"
+        return "a time, or nothing"
 
     def valid(self, sizes: Mapping[str, int]) -> Value:
         return "2026-11-23T10:00:00+00:00"
@@ -271,7 +271,7 @@ class Deadline(Kind):
             "before all time zones": "0001-01-01T00:00:00+00:00",
             "beyond all time zones": "9999-12-31T23:59:59+00:00",
             "of another time zone": "2026-11-23T10:00:00-23:59",
-            "a sign that a terminal obeys": "2026-11-23\x1b10:00:00+00:00",
+            "a control character": "2026-11-23\x1b10:00:00+00:00",
         }
 
 

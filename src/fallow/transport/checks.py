@@ -202,8 +202,8 @@ class ResponseCheck:
         most = self.largest_message(site)
         if len(blob) > most:
             raise Refusal(
-                f"its message has {len(blob)} bytes, above the {most} that follow from "
-                "the sizes of the model and of its data"
+                f"its message has {len(blob)} bytes, more than the {most} that the "
+                "sizes of the model and of its data imply"
             )
 
     def check(self, site: SiteId, request: Request, answer: Received) -> Answer:
@@ -237,9 +237,9 @@ class ResponseCheck:
         count = answer["count"]
         limit = max(self.rows.get(site, WHOLE), FIELDS)
         if type(count) is not int:
-            raise Refusal(f"count is {count!r:.40}, which is no whole number")
+            raise Refusal(f"count is {count!r:.40}, which is not a whole number")
         if not 0 <= count <= limit:
-            raise Refusal(f"count is {count}, and the site has {limit} rows")
+            raise Refusal(f"count is {count}, but the site has {limit} examples")
         return dict(answer)
 
     def check_progress(self, site: SiteId, answer: Received) -> Answer:
@@ -304,14 +304,16 @@ def check_number_of_fields(answer: Received) -> None:
 
 def _check_addend(name: str, value: object, bound: float | None = None) -> None:
     if isinstance(value, Tensor) and value.dtype not in FLOATS:
-        raise Refusal(f"{name} is of {value.dtype}, and an addend is float32 or float64")
+        raise Refusal(
+            f"{name} is of {value.dtype}, but a contribution must be float32 or float64"
+        )
     if not isinstance(value, Tensor | float | int):
-        raise Refusal(f"{name} is {value!r:.40}, and only numbers can be added up")
+        raise Refusal(f"{name} is {value!r:.40}, but a contribution must be numeric")
     if bound is None:
         return
     sizes = torch.as_tensor(value, dtype=torch.float64).abs()
     if bool((sizes > bound).any()):
-        raise Refusal(f"{name} is beyond the bound {bound:g} of an addend")
+        raise Refusal(f"{name} exceeds the bound {bound:g} of a contribution")
 
 
 def _check_masked(step: Step, answer: Received) -> Answer:
@@ -323,14 +325,16 @@ def _check_masked(step: Step, answer: Received) -> Answer:
         if not is_row_of_bytes or key.shape != (KEY,):
             raise Refusal(f"key is not a public key of {KEY} bytes")
         if not is_usable(key.numpy().tobytes()):
-            raise Refusal("key is a public key with which nobody can share a secret")
+            raise Refusal("key is a public key that gives no shared secret")
     elif step.kind == "sum":
         check_number_of_fields(answer)
         for name, value in answer.items():
             if not isinstance(value, Tensor) or value.dtype != torch.int64:
-                raise Refusal(f"{name} is not masked: a masked part is int64")
+                raise Refusal(f"{name} is not masked: a masked contribution is int64")
         if CHECK not in answer or answer[CHECK].ndim:
-            raise Refusal(f"{CHECK} is not the one number that shows whether masks cancel")
+            raise Refusal(
+                f"{CHECK} is not the single number that shows whether masks cancel"
+            )
     return dict(answer)
 
 
@@ -352,14 +356,15 @@ def check_order(request: Request, parts: Parts) -> None:
     Training is limited in epochs, and models must have the agreed size and finite values.
     """
     if not 0 < len(request.steps) <= STEPS:
-        raise Refusal(f"the order {request.key} has {len(request.steps)} steps")
+        raise Refusal(f"instruction {request.key} has {len(request.steps)} steps")
     if not (-1 <= request.cycle < TURNS and 0 <= request.round < TURNS):
         raise Refusal(
-            f"the order {request.key} is of cycle {request.cycle}, round {request.round}"
+            f"instruction {request.key} is of cycle {request.cycle}, round {request.round}"
         )
     if request.owner not in parts.asked:
         raise Refusal(
-            f"the order {request.key} is of {request.owner!r}; this study has {sorted(parts.asked)}"
+            f"instruction {request.key} is of {request.owner!r}; this study has "
+            f"{sorted(parts.asked)}"
         )
     sizes = sizes_of_models(parts.layout)
     for number, step in enumerate(request.steps, 1):
@@ -377,7 +382,7 @@ def sizes_of_models(layout: Layout) -> dict[str, int]:
 
 def _check_asked(request: Request, step: Step, parts: Parts, is_last: bool) -> None:
     """Raise unless the step is used as its algorithm specifies, or requests a mask key."""
-    asks = f"the order {request.key} asks for {step.verb!r} by {step.kind}"
+    asks = f"instruction {request.key} requests {step.verb!r} by {step.kind}"
     if not is_last:
         raise Refusal(f"{asks}, which is not its last step")
     if step.verb == KEYS and step.kind == "each" and step.masked is not None:
@@ -391,9 +396,9 @@ def _check_training_config(key: str, training_config: TrainingConfig | None) -> 
         return
     if training_config.epochs > EPOCHS or len(training_config.trained_stages) > STEPS:
         raise Refusal(
-            f"the order {key} is to train {training_config.epochs} epochs in "
-            f"{len(training_config.trained_stages)} stages; a "
-            f"site trains at most {EPOCHS} in {STEPS}"
+            f"instruction {key} trains {training_config.epochs} epochs in "
+            f"{len(training_config.trained_stages)} stages; a site trains at most "
+            f"{EPOCHS} in {STEPS}"
         )
     numbers = [
         training_config.optimizer.learning_rate,
@@ -401,23 +406,23 @@ def _check_training_config(key: str, training_config: TrainingConfig | None) -> 
         training_config.schedule.factor,
     ]
     if not all(map(math.isfinite, numbers)):
-        raise Refusal(f"the order {key} is to train with a rate that is NaN or infinite")
+        raise Refusal(f"instruction {key} has a learning rate that is NaN or infinite")
 
 
 def _check_args(key: str, step: Step, sizes: Mapping[str, int]) -> None:
     if len(step.args) > FIELDS:
-        raise Refusal(f"the order {key} has {len(step.args)} fields")
+        raise Refusal(f"instruction {key} has {len(step.args)} fields")
     if _is_direction(step):
         sizes = {**sizes, STATISTICS: 0}
     for name, value in step.args.items():
         try:
             _check_kind(name, value)
         except ValueError as error:
-            raise Refusal(f"the order {key}: {error}") from error
+            raise Refusal(f"instruction {key}: {error}") from error
         if name in sizes:
             _check_shape(key, name, value, sizes[name])
         if isinstance(value, Tensor) and not is_finite(value):
-            raise Refusal(f"the order {key} brings {name} with NaN or infinite numbers")
+            raise Refusal(f"instruction {key} sends {name} with NaN or infinite numbers")
 
 
 def _is_direction(step: Step) -> bool:
@@ -438,6 +443,6 @@ def _check_shape(key: str, name: str, value: object, size: int) -> None:
         shape = tuple(value.shape)
     if shape != (size,):
         raise Refusal(
-            f"the order {key} brings {name} of another model: its shape is {shape or ()} and "
-            f"here it is {(size,)}"
+            f"instruction {key} sends {name} of another model: its shape is "
+            f"{shape or ()} instead of {(size,)}"
         )

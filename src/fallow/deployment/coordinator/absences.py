@@ -125,7 +125,7 @@ def describe_key(key: str) -> str:
     if key == "0/tuned":
         return "the choice of the encoder's field"
     if key == "0/initial":
-        return "the first labels"
+        return "the initial labeled set"
     return key
 
 
@@ -196,8 +196,8 @@ def _check_place(
     stay = len(agreement.sites) - len(removed)
     if stay < owner.cohort:
         raise ValueError(
-            f"{stay} sites would be left in {describe_key(position)}, and {owner.title} needs "
-            f"{owner.cohort}"
+            f"{owner.title} needs {owner.cohort} sites in {describe_key(position)}, "
+            f"but only {stay} would be left"
         )
 
 
@@ -257,8 +257,8 @@ def explain_too_few(agreement: Agreement, absent: Iterable[SiteId]) -> str | Non
     if stay >= least:
         return None
     return (
-        f"{stay} of {len(agreement.sites)} sites would be left, and the study needs {least} "
-        "(the quorum in study.toml, and 3 for secure sums)"
+        f"{stay} of {len(agreement.sites)} sites would be left, but the study needs "
+        f"{least} (the quorum in study.toml, and 3 for secure aggregation)"
     )
 
 
@@ -282,8 +282,9 @@ def revoke(
     names = ", ".join(sites)
     if find_step(key) == HELLO:
         raise Halted(
-            f"the keys of {names} were revoked and a study begins with all its sites: admit new keys "
-            "with --replace, or agree on a new study without it"
+            f"the keys of {names} were revoked, and a study starts with all its "
+            "sites: admit new keys with --replace, or agree on a new study without "
+            "it"
         )
     absent = {*load_left(journal), *load_revocations(journal), *sites}
     too_few = explain_too_few(agreement, absent)
@@ -292,8 +293,9 @@ def revoke(
     for contract in contracts.values():
         if contract.everyone:
             raise Halted(
-                f"the keys of {names} were revoked, and {contract.title} needs every site: begin "
-                "another study without it; labels at the other sites can be used there"
+                f"the keys of {names} were revoked, and {contract.title} needs every "
+                "site: start another study without it, in which the labels of the "
+                "other sites can be used"
             )
     step = find_step(key)
     has_tasks = any(name.startswith(f"{step}/ask/") for name in journal.exchanges())

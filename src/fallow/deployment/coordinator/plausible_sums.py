@@ -60,14 +60,15 @@ class PlausibleSums:
             return result
         self.failed.append(why)
         who = ", ".join(sorted(answers))
-        output = f"the secure sum of {verb!r} over {who} cannot be: {why}"
+        output = f"the aggregate of {verb!r} over {who} is impossible: {why}"
         if len(self.failed) >= ATTEMPTS:
             raise Halted(
-                f"{output}; this happened {len(self.failed)} times, and masks hide whose part it "
-                "is: ask the sites to check their rows and processes, and start again, or agree "
-                "on a study without secure sums or with other sites"
+                f"{output}; this happened {len(self.failed)} times, and masks hide "
+                "the responsible site: ask the sites to check their examples and "
+                "processes, and start again, or agree on a study without secure "
+                "aggregation or with other sites"
             )
-        self.say({"event": "implausible", "why": f"{output}; it is asked for again"})
+        self.say({"event": "implausible", "why": f"{output}; it is requested again"})
         raise Implausible(output)
 
     def find_fault(
@@ -88,7 +89,7 @@ class PlausibleSums:
             most = bound * len(sites) + ROUNDED
             for name, value in values.items():
                 if bool((value.abs() > most).any()):
-                    return f"{name} is beyond {len(sites)} times the bound {bound:g}"
+                    return f"{name} exceeds {len(sites)} times the bound {bound:g}"
         declaration = self.weights.border.find_declaration(owner, verb)
         if declaration is None:
             return None

@@ -122,14 +122,15 @@ class SiteWeights:
         for name, kind in sorted(declaration.models.items()):
             mean = total[name] / n
             if not does_fit(mean, self.dtype):
-                return f"{name} cannot be held squared in {self.dtype}"
+                return f"the square of {name} is not finite in {self.dtype}"
             last = self.last.get(name, 0.0)
             usual = max(last, 1.0)
             norm = float(mean.norm())
             if kind == Model() and last and norm > farthest * usual:
                 return (
-                    f"{name} has the norm {norm:.3g}, beyond {farthest:g} times {usual:.3g}, the "
-                    "larger of that of the last model and 1 (federation.farthest in study.toml)"
+                    f"{name} has the norm {norm:.3g}, more than {farthest:g} times "
+                    f"{usual:.3g}, the larger of that of the last model and 1 "
+                    "(federation.farthest in study.toml)"
                 )
         return None
 
@@ -149,8 +150,8 @@ class SiteWeights:
         while self.shared is not None and sum(asked.values()) > self.shared:
             site = max(sorted(asked), key=lambda name: asked[name])
             refused[site] = (
-                f"asked is {asked.pop(site)}, and all sites together were to ask "
-                f"{self.shared} questions"
+                f"asked is {asked.pop(site)}, but all sites together may create "
+                f"{self.shared} labeling tasks"
             )
         return refused
 
@@ -212,7 +213,8 @@ def _convert_used(answer: Answer, declaration: Declaration | None) -> dict[str, 
             continue
         if n == 0 and bool((numbers[name] != 0).any()):
             raise ValueError(
-                f"{name} is not 0 although {weight} is 0: a site without labels adds nothing"
+                f"{name} is not 0 although {weight} is 0: a site without labels "
+                "contributes nothing"
             )
         numbers[name] = numbers[name] / max(n, 1.0)
     return numbers
@@ -226,14 +228,15 @@ def _measure(name: str, value: Tensor, dtype: torch.dtype | None) -> float:
     if dtype is None:
         if not does_fit(value, torch.float64):
             raise ValueError(
-                f"{name} has values up to {float(value.abs().max()):.3g}, whose squares no number "
-                "can hold: check the site's rows"
+                f"{name} has values up to {float(value.abs().max()):.3g}, whose "
+                "squares are not finite: check the site's examples"
             )
         return float(value.abs().max())
     if not does_fit(value, dtype):
         raise ValueError(
-            f"{name} has the norm {float(value.norm()):.3g}, which {dtype} cannot hold squared: "
-            "training diverged or the answer is wrong; lower the learning rate or check the site"
+            f"{name} has the norm {float(value.norm()):.3g}, whose square is not "
+            f"finite in {dtype}: training diverged or the reply is wrong; lower the "
+            "learning rate or check the site"
         )
     return float(value.norm())
 
@@ -276,10 +279,11 @@ def _find_beyond(
     for site, size in sizes.items():
         if size > factor * usual:
             refused[site] = (
-                f"{name} has {what} {size:.3g}, beyond {factor:g} times {usual:.3g}, the largest "
-                "of the median over sites, the last model and 1: its training diverged, its rows "
-                "have other units, or the answer is wrong (federation.farthest in study.toml says "
-                "how far it may be)"
+                f"{name} has {what} {size:.3g}, more than {factor:g} times "
+                f"{usual:.3g}, the largest of the median over sites, the last model "
+                "and 1: its training diverged, its features have other units, or "
+                "the reply is wrong (the factor is federation.farthest in "
+                "study.toml)"
             )
     return refused
 
@@ -348,9 +352,9 @@ def _scale(answer: Answer, names: set[str], factor: float) -> Answer:
 
 def _describe_cut(site: SiteId, n: float, allowed: float, bounds: Bounds) -> str:
     return (
-        f"site {site} weighs by {n:g} rows and counts as {allowed:g}: more than "
-        f"{bounds.largest_share:g} of all or {bounds.largest_ratio:g} times the median site "
-        "(federation.largest_share and largest_ratio in study.toml)"
+        f"the weight of site {site}, {n:g} examples, is limited to {allowed:g}: it "
+        f"exceeds {bounds.largest_share:g} of all or {bounds.largest_ratio:g} times "
+        "the median site (federation.largest_share and largest_ratio in study.toml)"
     )
 
 
@@ -384,7 +388,7 @@ def _find_far_rows(
     for site, n in rows.items():
         if n > most:
             refused[site] = (
-                f"rows is {n:g}, beyond {bounds.farthest:g} times the median site "
+                f"rows is {n:g}, more than {bounds.farthest:g} times the median site "
                 "(federation.farthest in study.toml)"
             )
     return refused

@@ -138,13 +138,13 @@ class SiteLimits:
         is_relay = bool(request.steps) and request.steps[-1].kind == "relay"
         if to and not is_relay:
             raise Refusal(
-                f"the order {request.key} names receivers, and it relays nothing to them"
+                f"instruction {request.key} names receivers but relays nothing to them"
             )
         unknown = self._find_unknown(to)
         if unknown is not None:
             raise Refusal(
-                f"the order {request.key} is to relay to {unknown!r:.80}, which is no site of "
-                "this study"
+                f"instruction {request.key} relays to {unknown!r:.80}, which is not "
+                "a site of this study"
             )
 
     def check_delivery(
@@ -154,14 +154,15 @@ class SiteLimits:
         contract = self._contract(place.owner)
         if verb not in contract.relay:
             raise Refusal(
-                f"the order {key} brings what was relayed by {verb!r}, and the contract of "
-                f"{contract.title} relays {', '.join(contract.relay) or 'nothing'}"
+                f"instruction {key} delivers messages of {verb!r}, but "
+                f"{contract.title} declares relays of "
+                f"{', '.join(contract.relay) or 'nothing'} only"
             )
         unknown = self._find_unknown(senders)
         if unknown is not None:
             raise Refusal(
-                f"the order {key} brings what {unknown!r:.80} sent, which is no site of this "
-                "study"
+                f"instruction {key} delivers a message of {unknown!r:.80}, which is "
+                "not a site of this study"
             )
 
     def _find_unknown(self, names: Iterable[str]) -> str | None:
@@ -177,13 +178,13 @@ class SiteLimits:
         is_after = place.asks.startswith(TUNED)
         if is_after and not has_choice:
             raise Refusal(
-                f"the order {request.key} is none of this study: no field of its encoder is chosen "
-                "by labels"
+                f"instruction {request.key} is not part of this study: no field of "
+                "its encoder is chosen by labels"
             )
         if has_choice and not is_after and place.kind in ("encode", "features"):
             raise Refusal(
-                f"the order {request.key} comes too early: a field of the encoder is chosen by the "
-                "first labels before rows are encoded"
+                f"instruction {request.key} is too early: a field of the encoder is "
+                "chosen by the initial labels before examples are encoded"
             )
 
     # -- number of requests ------------------------------------------------------------------
@@ -205,14 +206,15 @@ class SiteLimits:
                 turns = 2 * most
         if place.turn >= turns:
             raise Refusal(
-                f"the order {request.key} is number {place.turn}, counted from 0, and there are at "
-                f"most {turns} of {place.asks}"
+                f"instruction {request.key} has number {place.turn}, counted from 0, "
+                f"but there are at most {turns} of {place.asks}"
             )
         times = self.ledger.orders.times(run, place.asks, verb)
         if times >= most:
             raise Refusal(
-                f"the order {request.key} asks site {self.site} for {verb!r} in {place.asks} once "
-                f"more, and the agreed method asks {most} times at most"
+                f"instruction {request.key} requests {verb!r} from site {self.site} "
+                f"in {place.asks} again, but the agreed algorithm requests it at "
+                f"most {most} times"
             )
 
     def _most(self, contract: Contract, verb: str) -> int:
@@ -236,14 +238,15 @@ class SiteLimits:
             is_here = asks == place.asks and turn.isdecimal() and len(turn) < 10
             if not is_here or int(turn) > place.turn or details.attempt >= self.sites:
                 raise Refusal(
-                    f"the order {request.key} is part of a masked sum {details.exchange!r:.80}, "
-                    f"attempt {details.attempt}, which does not belong to it"
+                    f"instruction {request.key} belongs to another exchange than the "
+                    f"masked aggregation {details.exchange!r:.80}, attempt "
+                    f"{details.attempt}"
                 )
             unknown = self._find_unknown(details.keys)
             if unknown is not None:
                 raise Refusal(
-                    f"the order {request.key} has a key of {unknown!r:.80}, which is no site of "
-                    "this study"
+                    f"instruction {request.key} has a key of {unknown!r:.80}, which "
+                    "is not a site of this study"
                 )
 
     # -- local training ---------------------------------------------------------------------
@@ -253,14 +256,15 @@ class SiteLimits:
         fits = [step for step in request.steps if step.kind == "fit"]
         if len(fits) > FITS:
             raise Refusal(
-                f"the order {request.key} brings {len(fits)} models; a site takes {FITS}"
+                f"instruction {request.key} has {len(fits)} models; a site accepts {FITS}"
             )
         for step in fits:
             known = self._models(request, place)
             if step.verb not in known:
                 raise Refusal(
-                    f"the order {request.key} would write {step.verb!r:.80} into the memory of "
-                    f"site {self.site}; of this study it may write {', '.join(known) or 'nothing'}"
+                    f"instruction {request.key} would store {step.verb!r:.80} at "
+                    f"site {self.site}; this study may store "
+                    f"{', '.join(known) or 'nothing'}"
                 )
             if (
                 place.kind == "query"
@@ -268,26 +272,27 @@ class SiteLimits:
                 and step.training_config is None
             ):
                 raise Refusal(
-                    f"the order {request.key} hands site {self.site} a model 'local', which is "
-                    "trained at the site that a query asks"
+                    f"instruction {request.key} sends site {self.site} a model "
+                    "'local', which only the queried site trains itself"
                 )
             if step.training_config is not None and not self._is_agreed(
                 request.owner, step, place
             ):
                 raise Refusal(
-                    f"the order {request.key} is to train {step.verb!r} by a training "
-                    f"configuration that is not the agreed one ({_describe(step.training_config)})"
+                    f"instruction {request.key} requests training of {step.verb!r} "
+                    "with a training configuration that differs from the agreed one "
+                    f"({_describe(step.training_config)})"
                 )
             if step.training_config is None and not self._is_stored(
                 request.owner, step, place
             ):
                 raise Refusal(
-                    f"the order {request.key} brings a model {step.verb!r} without training it, "
-                    "which the agreed algorithm does not do"
+                    f"instruction {request.key} sends a model {step.verb!r} without "
+                    "training it, which the agreed algorithm does not do"
                 )
             why = declared_state(self.made.methods).find_wrong_part(step.args)
             if why is not None:
-                raise Refusal(f"the order {request.key} {why}")
+                raise Refusal(f"instruction {request.key} {why}")
 
     def _models(self, request: Request, place: OrderPlace) -> tuple[str, ...]:
         """Return the names under which instructions store models at a site."""
@@ -328,14 +333,14 @@ class SiteLimits:
         try:
             inspect.signature(verb).bind(None, **step.args)
         except TypeError as error:
-            raise Refusal(f"the order {request.key} to {step.verb}: {error}") from error
+            raise Refusal(f"instruction {request.key} to {step.verb}: {error}") from error
         declaration = declared(self._method(request.owner)).get(step.verb)
         if declaration is None or declaration.takes is None:
             return
         known = Known({**self.made.dims, "rows": self.rows}, room=ROUNDED)
         why = find_wrong_argument(declaration.takes, step.args, known)
         if why is not None:
-            raise Refusal(f"the order {request.key} to {step.verb}: {why}")
+            raise Refusal(f"instruction {request.key} to {step.verb}: {why}")
 
     def _find_label_counts(self, owner: str, step: Step) -> list[int]:
         """Return the numbers of labels in the arguments of a client function."""
@@ -369,8 +374,8 @@ class SiteLimits:
             check_fill(self.site, fill, math.prod(schema.shape))
         elif fill is not None:
             raise Refusal(
-                f"the order {key} brings site {self.site} what fills empty cells, and by the "
-                "agreement there is none to fill here"
+                f"instruction {key} sends site {self.site} values for empty cells, "
+                "but the agreement permits no empty cells here"
             )
 
     # -- labels and scores ------------------------------------------------------------------
@@ -381,15 +386,17 @@ class SiteLimits:
         is_for_keys = step.verb == KEYS
         if not is_for_keys and step.verb != place.kind:
             raise Refusal(
-                f"the order {request.key} asks for {step.verb!r}, and its key is of {place.kind}"
+                f"instruction {request.key} requests {step.verb!r}, but its key is "
+                f"of {place.kind}"
             )
         if place.kind in ("ask", "close"):
             name = step.args.get("step")
             cycle = step.args.get("cycle")
             if (name, cycle) != (place.step, place.cycle):
                 raise Refusal(
-                    f"the order {request.key} is for step {name!r:.80} of cycle {cycle!r:.40} "
-                    f"and not for {place.step!r} of cycle {place.cycle}"
+                    f"instruction {request.key} is for step {name!r:.80} of cycle "
+                    f"{cycle!r:.40}, but its key is for {place.step!r} of cycle "
+                    f"{place.cycle}"
                 )
         if place.kind == "ask":
             for n in self._find_label_counts(request.owner, step):
@@ -408,8 +415,9 @@ class SiteLimits:
         most = budget.of(place)
         if most is not None and asked > most:
             raise Refusal(
-                f"the order {key} asks site {self.site} for {asked} labels and the agreement allows "
-                f"{most} in {place.step}: nothing was asked"
+                f"instruction {key} requests {asked} labels from site {self.site}, "
+                f"but the agreement allows {most} in {place.step}: no labeling task "
+                "was created"
             )
         if self.agreement.recipe.audit and place.kind in ("query", "draw"):
             return (
@@ -431,23 +439,24 @@ class SiteLimits:
         is_retained = recipe.validation > 0 and not (ends and is_last)
         if args.get("retained") is not is_retained:
             raise Refusal(
-                f"the order {key} says retained={args.get('retained')!r:.40}, and by the agreement "
-                f"it is {is_retained}"
+                f"instruction {key} has retained={args.get('retained')!r:.40}, but "
+                f"by the agreement it must be {is_retained}"
             )
         sent = declared_state(self.made.methods).sent
         strange = sorted(args.keys() - {"retained"} - sent.keys())
         if strange:
-            raise Refusal(f"the order {key} brings {strange[0]!r:.80} to be scored")
+            raise Refusal(f"instruction {key} sends {strange[0]!r:.80} to be scored")
         parts = self._check_whole(key, args)
         if not parts:
-            raise Refusal(f"the order {key} brings no model to score")
+            raise Refusal(f"instruction {key} has no model to score")
         scored = digest_of(parts)
         orders = self.ledger.orders
         most = self.most_scores
         if not orders.is_scored(run, place.step, scored) and orders.scores() >= most:
             raise Refusal(
-                f"site {self.site} has scored {orders.scores()} models and allows {most} over all "
-                "runs: raise scores.limit in its site.toml, or leave the study"
+                f"site {self.site} has scored {orders.scores()} models, its limit "
+                f"over all runs is {most}: raise scores.limit in its site.toml, or "
+                "leave the study"
             )
         return OrderNotes(scored=scored)
 
@@ -477,9 +486,10 @@ class SiteLimits:
         missing = [name for name in PARTS if name not in parts]
         if parts and missing:
             raise Refusal(
-                f"the order {key} brings site {self.site} a model without {missing[0]!r}: a model "
-                f"comes with {' and '.join(PARTS)}; the coordinator's version of Fallow, or its "
-                "training method, is another one than was agreed on"
+                f"instruction {key} sends site {self.site} a model without "
+                f"{missing[0]!r}, but a model has {' and '.join(PARTS)}; the "
+                "coordinator's version of Fallow, or its training algorithm, "
+                "differs from the agreed one"
             )
         return parts
 

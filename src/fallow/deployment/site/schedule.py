@@ -189,8 +189,8 @@ class RunSchedule:
             if match is not None and is_written_so:
                 return self._place(key, kind, asked, match.groupdict())
         raise Refusal(
-            f"the order {key!r:.80} belongs to no exchange of this study: sites perform what the "
-            "agreed recipe leads to"
+            f"instruction {key!r:.80} belongs to no exchange of this study: sites "
+            "perform only the exchanges of the agreed configuration"
         )
 
     def check(self, request: Request, position: OrderPlace) -> None:
@@ -206,9 +206,9 @@ class RunSchedule:
         wanted = (position.owner, cycle, position.round)
         if (request.owner, request.cycle, request.round) != wanted:
             raise Refusal(
-                f"the order {request.key} is of {request.owner!r} in cycle {request.cycle}, round "
-                f"{request.round}; by its key it would be of {position.owner!r} in cycle {cycle}, "
-                f"round {position.round}"
+                f"instruction {request.key} is of {request.owner!r} in cycle "
+                f"{request.cycle}, round {request.round}; by its key it must be of "
+                f"{position.owner!r} in cycle {cycle}, round {position.round}"
             )
 
     def _place(
@@ -225,7 +225,7 @@ class RunSchedule:
             cycle = self.recipe.cycles
         why = self._refusal(kind, cycle=cycle, round_=round_, part=part)
         if why:
-            raise Refusal(f"the order {key} is none of this study: {why}")
+            raise Refusal(f"instruction {key} is not part of this study: {why}")
         asks = asked.rpartition("/")[0]
         step = asks
         if kind in ("draw", "ask", "close", "best", "last", "head", "score"):
@@ -260,20 +260,23 @@ class RunSchedule:
             what = "trains"
             if is_query:
                 what = "queries"
-            return f"it {what} in cycles {first} to {last}, and not in {cycle}"
+            return f"it {what} in cycles {first} to {last}, not in {cycle}"
         if round_ >= recipe.rounds:
-            return f"a cycle has {recipe.rounds} rounds, numbered from 0, and not round {round_}"
+            return (
+                f"a cycle has {recipe.rounds} rounds, numbered from 0, but no round "
+                f"{round_}"
+            )
         if part >= recipe.queries_per_cycle:
             return f"a cycle has {recipe.queries_per_cycle} queries"
         if kind in ("draw", "tally") and not recipe.audit:
-            return "no rows are drawn by chance"
+            return "no examples are drawn at random"
         scored = recipe.rounds - recipe.score_rounds
         if kind == "score" and round_ < scored:
-            return f"models are scored from round {scored} on, and not in round {round_}"
+            return f"models are scored from round {scored} on, not in round {round_}"
         if kind == "head" and recipe.head != "exact":
-            return "heads stay as they were trained"
+            return "the last layer is not solved again"
         if kind in ("last", "head") and round_ < recipe.rounds - 1:
-            return f"the last word comes after round {recipe.rounds - 1}"
+            return f"the final exchange follows round {recipe.rounds - 1}"
         return None
 
     def _cycles(self, is_query: bool) -> tuple[int, int]:
