@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 import typer.main
 
 from fallow.cli.app import app
+from fallow.deployment.declared import list_declared
+from fallow.deployment.meanings import FEDERATION, SITE, as_help
+from fallow.deployment.site.settings import Settings
+from fallow.deployment.study_file import Federation
+from fallow.settings.meanings import MEANINGS
+from fallow.transport.links import LINKS
+from tests.commands import find_commands
 
 PRIVATE = re.compile(
     r"\b(anew|go on with|by which alone|so many|what (?:it|there) is|"
@@ -47,3 +54,39 @@ def test_help_of_options_has_no_final_period_and_standard_terms(path: str) -> No
             continue
         assert not text.endswith("."), option.name
         assert PRIVATE.search(text) is None, option.name
+
+
+def list_help(path: str) -> dict[str, str]:
+    """The help of the options of a command, by the settings that they are named after."""
+    parameters = find_commands()[path].params
+    return {
+        parameter.opts[0].removeprefix("--").replace("-", "_"): parameter.help or ""
+        for parameter in parameters
+        if parameter.opts[0].startswith("--")
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "meanings", "least"),
+    [
+        ("site init", SITE, 12),
+        ("coordinate init", FEDERATION, 9),
+        ("compare", MEANINGS, 6),
+        ("run", MEANINGS, 5),
+    ],
+)
+def test_an_option_that_sets_a_setting_has_its_description(
+    path: str, meanings: Mapping[str, str], least: int
+) -> None:
+    named = {name: text for name, text in list_help(path).items() if name in meanings}
+    named.pop("strategy", None)  # of compare: several
+    assert len(named) >= least
+    for name, text in named.items():
+        assert text.startswith(as_help(meanings[name])), name
+
+
+def test_files_have_the_descriptions_of_options() -> None:
+    for kind, meanings in ((Settings, SITE), (Federation, FEDERATION)):
+        declared = {setting.field: setting.description for setting in list_declared(kind)}
+        assert declared == meanings
+    assert all(name in FEDERATION["link"] for name in LINKS)

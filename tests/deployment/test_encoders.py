@@ -185,7 +185,7 @@ def test_an_agreement_names_its_encoder_and_has_another_digest(tmp_path: Path) -
     assert encoded.digest != plain.digest
     write_agreement(tmp_path / "study.toml", encoded)
     text = (tmp_path / "study.toml").read_text(encoding="utf-8")
-    assert "# feature extractor, identical at every site" in text
+    assert "# Encoder of the examples, fitted on aggregates" in text
     back = read_agreement(tmp_path / "study.toml")
     assert back.recipe.encoder == Spec("fourier", {"features": 8})
     assert back.digest == encoded.digest

@@ -7,11 +7,15 @@ from typing import Annotated, Literal
 
 import typer
 
+from fallow.deployment.meanings import FEDERATION, as_help
+
 NewFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder to create")]
 Recipe = Annotated[
     str, typer.Option(help="Recipe or .toml file with model, training and query strategy")
 ]
-Sites = Annotated[str, typer.Option(help="Names of the sites, e.g. basel,bern,chur")]
+Sites = Annotated[
+    str, typer.Option(help=as_help(FEDERATION["sites"], "e.g. basel,bern,chur"))
+]
 Example = Annotated[
     Path,
     typer.Option(
@@ -33,13 +37,12 @@ Texts = Annotated[
     typer.Option("--text", metavar="A,B", help="Columns of free text to use as features"),
 ]
 Name = Annotated[
-    str | None, typer.Option(help="Name of the study (default: that of the folder)")
+    str | None,
+    typer.Option(help=as_help(FEDERATION["name"], "default: that of the folder")),
 ]
 Seed = Annotated[
     int,
-    typer.Option(
-        min=0, help="Seed for initialization and all non-cryptographic randomness"
-    ),
+    typer.Option(min=0, help=as_help(FEDERATION["seed"])),
 ]
 Address = Annotated[
     str | None,
@@ -58,8 +61,7 @@ Link = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="Transport: https, flower, or nvflare (as a submitted job). Sites always open the "
-        "connection",
+        help=as_help(FEDERATION["link"]),
     ),
 ]
 Certificate = Annotated[
@@ -90,24 +92,15 @@ BehindProxy = Annotated[
         help="A reverse proxy on this machine terminates TLS: listen on 127.0.0.1 without TLS",
     ),
 ]
-Quorum = Annotated[
-    int | None, typer.Option(help="Number of sites that must reply (default: all)")
-]
-Timeout = Annotated[
-    str, typer.Option(help="Timeout of an exchange for all sites (s, m, h, d, w)")
-]
-Patience = Annotated[
-    str, typer.Option(help="Timeout for the quorum, after which the coordinator stops")
-]
-Deadline = Annotated[str, typer.Option(help="Time to label the examples of a cycle")]
+Quorum = Annotated[int | None, typer.Option(help=as_help(FEDERATION["quorum"]))]
+Timeout = Annotated[str, typer.Option(help=as_help(FEDERATION["timeout"]))]
+Patience = Annotated[str, typer.Option(help=as_help(FEDERATION["patience"]))]
+Deadline = Annotated[str, typer.Option(help=as_help(FEDERATION["deadline"]))]
 Guideline = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Text file with labeling instructions. It becomes part of the study agreement and is "
-        "shown to annotators beside each example",
+        help=as_help(FEDERATION["guideline"], "part of the study agreement"),
     ),
 ]
-Smallest = Annotated[
-    int, typer.Option(help="Minimum number of test examples for a site to report a score")
-]
+Smallest = Annotated[int, typer.Option(help=as_help(FEDERATION["smallest"]))]

@@ -17,6 +17,8 @@ from rich.console import Console
 from fallow.cli.completion import complete_recipe, complete_setting, complete_strategies
 from fallow.cli.log_lines import LogFormat
 from fallow.cli.tables import print_lines
+from fallow.deployment.meanings import as_help
+from fallow.settings.meanings import MEANINGS
 from fallow.storage.plain import printable
 from fallow.storage.private import OTHERS
 
@@ -42,25 +44,21 @@ Settings = Annotated[
 ]
 Data = Annotated[
     str | None,
-    typer.Option(
-        "--data", help="Dataset name, or path of a table, .npz file or image folder"
-    ),
+    typer.Option("--data", help=as_help(MEANINGS["data"])),
 ]
-Label = Annotated[str | None, typer.Option("--label", help="Column with the labels")]
+Label = Annotated[str | None, typer.Option("--label", help=as_help(MEANINGS["label"]))]
 SiteColumn = Annotated[
     str | None,
-    typer.Option("--site", help="Column with the site ID"),
+    typer.Option("--site", help=as_help(MEANINGS["site"])),
 ]
-IdColumn = Annotated[str | None, typer.Option("--id", help="Column with the row ID")]
+IdColumn = Annotated[str | None, typer.Option("--id", help=as_help(MEANINGS["id"]))]
 Drop = Annotated[
     str | None,
-    typer.Option("--drop", metavar="A,B", help="Columns to ignore"),
+    typer.Option("--drop", metavar="A,B", help=as_help(MEANINGS["drop"])),
 ]
 Columns = Annotated[
     str | None,
-    typer.Option(
-        "--columns", metavar="A,B", help="Columns to use as features (default: all others)"
-    ),
+    typer.Option("--columns", metavar="A,B", help=as_help(MEANINGS["columns"])),
 ]
 Query = Annotated[
     str | None,
@@ -84,7 +82,7 @@ Seed = Annotated[int, typer.Option("--seed", min=0, help="Random seed")]
 FirstSeed = Annotated[int, typer.Option("--first-seed", min=0, help="First random seed")]
 Seeds = Annotated[
     int | None,
-    typer.Option("--seeds", min=1, help="Number of seeds; every strategy runs with each"),
+    typer.Option("--seeds", min=1, help=as_help(MEANINGS["seeds"])),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Output folder")]
 Resume = Annotated[

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from fallow.cli import options as opt
 from fallow.cli.tables import print_lines, show_table
+from fallow.deployment.meanings import SITE, as_help
 
 if TYPE_CHECKING:
     from fallow.deployment.agreement import Agreement
@@ -47,49 +48,43 @@ NewFolder = Annotated[Path, typer.Argument(metavar="SITE", help="Folder to creat
 Data = Annotated[
     Path,
     typer.Option(
-        help="Examples, with or without labels: a table (.csv, .parquet), an .npz file or a folder "
-        "of images. They are read in place and must not change"
+        help=as_help(
+            SITE["data"], "a table (.csv, .parquet), an .npz file or a folder of images"
+        )
     ),
 ]
-Tests = Annotated[Path | None, typer.Option(help="Test examples, all labeled")]
+Tests = Annotated[Path | None, typer.Option(help=as_help(SITE["test"]))]
 Superlink = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="Address of the Flower SuperLink"),
+    typer.Option(metavar="HOST:PORT", help=as_help(SITE["superlink"])),
 ]
 Address = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        help="Address of the coordinator over HTTPS; over NVFlare, of the local job (default: "
-        "127.0.0.1:9093)",
+        help=as_help(SITE["address"], "default: 127.0.0.1:9093 for NVFlare"),
     ),
 ]
 Proxy = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="HTTPS proxy to the coordinator (default: HTTPS_PROXY)",
+        help=as_help(SITE["proxy"]),
     ),
 ]
 OwnCertificate = Annotated[
     Path | None,
-    typer.Option(
-        help="Client certificate of this site (PEM), if the coordinator requires one"
-    ),
+    typer.Option(help=as_help(SITE["own_certificate"])),
 ]
-OwnKey = Annotated[Path | None, typer.Option(help="Private key of --own-certificate (PEM)")]
+OwnKey = Annotated[Path | None, typer.Option(help=as_help(SITE["own_key"]))]
 Authority = Annotated[
     Path | None,
-    typer.Option(
-        help="CA certificate of the coordinator, if study.toml has none (default: the CAs that this "
-        "system trusts)"
-    ),
+    typer.Option(help=as_help(SITE["certificates"])),
 ]
 Limit = Annotated[
     int | None,
     typer.Option(
-        help="Label budget of this site over all runs (default: asks; with --digest, uses the "
-        "proposal and reports it)"
+        help=as_help(SITE["limit"], "asked by default; with --digest, the proposal")
     ),
 ]
 Digest = Annotated[
@@ -103,15 +98,12 @@ Allow = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=DIGEST",
-        help="Installed distribution whose classes the study may use, with the digest of its files; "
-        "review its code first; repeatable",
+        help=as_help(SITE["allow"], "repeatable"),
     ),
 ]
 Epsilon = Annotated[
     float | None,
-    typer.Option(
-        help="Privacy budget of this site over all runs (default: that of the study)"
-    ),
+    typer.Option(help=as_help(SITE["epsilon"])),
 ]
 
 Verbose = Annotated[
@@ -122,9 +114,7 @@ Verbose = Annotated[
 ]
 Delta = Annotated[
     float | None,
-    typer.Option(
-        help="Delta of this site over all runs, for Gaussian noise (default: that of one run)"
-    ),
+    typer.Option(help=as_help(SITE["delta"])),
 ]
 
 
@@ -133,7 +123,7 @@ Delta = Annotated[
 def init(
     folder: NewFolder,
     study: Annotated[Path, typer.Option(help="The study.toml from the coordinator")],
-    name: Annotated[str, typer.Option(help="Name of this site in the study")],
+    name: Annotated[str, typer.Option(help=as_help(SITE["name"]))],
     data: Data,
     test: Tests = None,
     superlink: Superlink = None,
@@ -143,9 +133,7 @@ def init(
     own_key: OwnKey = None,
     ca: Authority = None,
     limit: Limit = None,
-    annotators: Annotated[
-        int, typer.Option(help="Number of annotators who must agree on a label")
-    ] = 1,
+    annotators: Annotated[int, typer.Option(help=as_help(SITE["annotators"]))] = 1,
     epsilon: Epsilon = None,
     delta: Delta = None,
     digest: Digest = None,

@@ -32,6 +32,7 @@ from fallow.deployment.declared import (
     list_declared,
     read_settings,
 )
+from fallow.deployment.meanings import FEDERATION
 from fallow.deployment.received import check_texts, read_toml
 from fallow.deployment.schema import Schema, schema_from
 from fallow.deployment.toml import (
@@ -45,7 +46,7 @@ from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.schema import configuration_schema
 from fallow.storage.files import write_whole
 from fallow.storage.json_schema import JsonSchema, build_schema
-from fallow.transport.links import LINKS, USUAL
+from fallow.transport.links import USUAL
 
 SECURE_SUM = "privacy.secure_sum"
 """Setting that enables secure aggregation."""
@@ -91,51 +92,45 @@ class Federation:
     name: Annotated[
         Text,
         Key("federation.name"),
-        Field(description="name of the study", examples=["hearts"]),
+        Field(description=FEDERATION["name"], examples=["hearts"]),
     ]
     sites: Annotated[
         tuple[Text, ...],
         Key("federation.sites"),
         Words("a list of names"),
-        Field(description="participating sites", examples=[["basel", "bern"]]),
+        Field(description=FEDERATION["sites"], examples=[["basel", "bern"]]),
     ]
     coordinator: Annotated[
         Text,
         Key("federation.coordinator"),
         AfterValidator(check_base64),
-        Field(
-            description="public key of the coordinator, which signs all instructions to sites"
-        ),
+        Field(description=FEDERATION["coordinator"]),
     ]
     link: Annotated[
         Text,
         Key("federation.link"),
         Field(
-            description=f"transport: {', '.join(LINKS)}; sites always initiate the connection",
+            description=FEDERATION["link"],
             examples=[USUAL],
         ),
     ]
     seed: Annotated[
         int,
         Key("federation.seed"),
-        Field(
-            ge=0, description="seed for initialization and all non-cryptographic randomness"
-        ),
+        Field(ge=0, description=FEDERATION["seed"]),
     ] = 0
     smallest: Annotated[
         int,
         Key("federation.smallest"),
         Field(
             ge=1,
-            description="smallest number of test examples for which a site reports scores",
+            description=FEDERATION["smallest"],
         ),
     ] = 5
     quorum: Annotated[
         int | None,
         Key("federation.quorum"),
-        Field(
-            description="replies that an exchange needs (default: all sites)", examples=[2]
-        ),
+        Field(description=FEDERATION["quorum"], examples=[2]),
     ] = None
     timeout: Annotated[
         str | float,
@@ -143,7 +138,7 @@ class Federation:
         duration_of("federation.timeout"),
         LENGTH,
         Field(
-            description="time that an exchange waits for all sites (units: s, m, h, d, w)",
+            description=FEDERATION["timeout"],
             examples=["10m"],
         ),
     ] = duration(Waits.timeout)
@@ -153,8 +148,7 @@ class Federation:
         duration_of("federation.patience"),
         LENGTH,
         Field(
-            description="time that an exchange waits for the quorum; then the coordinator stops "
-            "(restart it)",
+            description=FEDERATION["patience"],
             examples=["1w"],
         ),
     ] = duration(Waits.patience)
@@ -164,52 +158,41 @@ class Federation:
         duration_of("federation.deadline"),
         LENGTH,
         Field(
-            description="time for the labels of a cycle; open labeling tasks then expire",
+            description=FEDERATION["deadline"],
             examples=["2w"],
         ),
     ] = duration(Waits.deadline)
     farthest: Annotated[
         float,
         Key("federation.farthest"),
-        Field(
-            description="reject a model whose norm exceeds the usual norm by this factor"
-        ),
+        Field(description=FEDERATION["farthest"]),
     ] = Bounds.farthest
     largest_share: Annotated[
         float,
         Key("federation.largest_share"),
-        Field(
-            description="largest weight of a site in an average, as a share of all sites"
-        ),
+        Field(description=FEDERATION["largest_share"]),
     ] = Bounds.largest_share
     largest_ratio: Annotated[
         float,
         Key("federation.largest_ratio"),
-        Field(
-            description="largest weight of a site, relative to the median (from three sites on; "
-            "inf: no limit)"
-        ),
+        Field(description=FEDERATION["largest_ratio"]),
     ] = Bounds.largest_ratio
     authority: Annotated[
         Text | None,
         Key("federation.authority"),
-        Field(
-            description="certificate that authenticates the coordinator's machine (default: that "
-            "of each site's operating system, or of its option --ca)"
-        ),
+        Field(description=FEDERATION["authority"]),
     ] = None
     guideline: Annotated[
         Text | None,
         Key("federation.guideline"),
-        Field(description="labeling guideline: plain text, shown beside each example"),
+        Field(description=FEDERATION["guideline"]),
     ] = None
 
     distributions: Annotated[
         Mapping[str, Annotated[Mapping[str, str], AfterValidator(check_distribution)]],
         Key("federation.distributions"),
         Field(
-            description="installed distributions other than Fallow whose code the study uses; "
-            "version and digest are the same at all sites",
+            description=FEDERATION["distributions"],
             examples=[{"my-methods": {"version": "1.0", "digest": "sha256:..."}}],
         ),
     ] = field(default_factory=dict)

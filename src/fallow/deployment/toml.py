@@ -13,6 +13,7 @@ from tomlkit import TOMLDocument
 from tomlkit.items import Array, Item, Table
 
 from fallow.deployment.schema import Schema
+from fallow.settings.listing import meaning_of
 from fallow.settings.recipe import Recipe, settings_of_training
 
 UNITS = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -29,20 +30,19 @@ PLACED = (
     "bounds",
 )
 """Settings without effect at remote sites: each has a single value there."""
-WHERE_USED = {"encoder": "feature extractor, identical at every site"}
-"""Comments on settings that most studies do not use."""
-SAID = {
-    "model": "model to train",
-    "training": "training algorithm: a global model, or a personalized model for each site",
-    "strategy": "query strategy: selects the examples to label",
-    "training_config": "training configuration of a site in one round",
-    "rounds": "number of rounds in a cycle",
-    "cycles": "number of cycles (train, query, label)",
-    "initial": "initial labeled set: a share of all examples, or a number per site",
-    "budget": "label budget of a cycle, in the same form",
-    "validation": "share of the labels held out to select the best model",
-    "privacy": "noise on counts (epsilon) and secure aggregation (secure_sum)",
-}
+ALWAYS = (
+    "model",
+    "training",
+    "strategy",
+    "training_config",
+    "rounds",
+    "cycles",
+    "initial",
+    "budget",
+    "validation",
+    "privacy",
+)
+"""Settings that are written even with their default."""
 
 
 def toml_item(value: object) -> Item:
@@ -114,7 +114,7 @@ def add_recipe(document: TOMLDocument, recipe: Recipe) -> None:
     brought = settings_of_training(str(recipe.training))
     for field in fields(recipe):
         value = getattr(recipe, field.name)
-        is_usual = field.name in SAID
+        is_usual = field.name in ALWAYS
         is_changed = value != field.default or field.name in brought
         if not (is_usual or (is_changed and field.name not in PLACED)):
             continue
@@ -129,8 +129,7 @@ def add_recipe(document: TOMLDocument, recipe: Recipe) -> None:
         shown = TypeAdapter(hints[field.name]).dump_python(
             value, mode="json", exclude_defaults=briefly
         )
-        details = (SAID | WHERE_USED).get(field.name, "")
-        add_setting(document, field.name, shown, comment=details)
+        add_setting(document, field.name, shown, comment=meaning_of(field.name))
 
 
 EMPTY_CELLS = (

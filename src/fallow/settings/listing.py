@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import Field
 
-from fallow.settings.meanings import MEANINGS
+from fallow.settings.meanings import MEANINGS, PARTS
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Published, Spec
 
@@ -124,7 +124,8 @@ def meaning_of(name: str) -> str:
 
     Settings of ``local_training_config`` have the descriptions of ``training_config``.
     """
-    return MEANINGS.get(name.replace("local_training_config.", "training_config."), "")
+    usual = name.replace("local_training_config.", "training_config.")
+    return MEANINGS.get(usual) or PARTS.get(name, "")
 
 
 def describe_type(hint: Any) -> str:  # a type or an annotation such as int | None

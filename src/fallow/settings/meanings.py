@@ -6,11 +6,11 @@ MEANINGS: dict[str, str] = {
     "title": "Title of the study in its report.",
     # data
     "data": "Name of a dataset, or path of a table, an .npz file or a folder of images.",
-    "label": "Label column of a table.",
-    "site": "Site column of a table.",
-    "id": "ID column of a table.",
-    "drop": "Columns of a table to ignore.",
-    "columns": "Feature columns of a table (default: all remaining columns).",
+    "label": "Column with the labels.",
+    "site": "Column with the site ID.",
+    "id": "Column with the example ID.",
+    "drop": "Columns to ignore.",
+    "columns": "Columns to use as features (default: all others).",
     "task": "Type of the labels of a table; auto: detected from their values.",
     "drop_rows": "Whether to drop examples of your own data with missing or infinite features.",
     "channels": "Position of the channel dimension of images in an .npz file; auto: from the shape.",
@@ -51,7 +51,7 @@ MEANINGS: dict[str, str] = {
     "restart": "Initial model of a cycle: newly initialized, or that of the last cycle.",
     "local_source": "Origin of the local model in query strategies; auto: as published.",
     # labels
-    "strategy": "Query strategy of 'fallow run' ('fallow algorithms').",
+    "strategy": "Query strategy, which selects the examples to label ('fallow algorithms').",
     "initial": "Initial labeled set: a fraction of all examples (0.1), or labels at each site (20).",
     "initial_by": "Selection of the initial labeled set: random, typical or by the query strategy.",
     "budget": "Label budget of a cycle: a fraction of all examples (0.05), or labels at each "
@@ -84,7 +84,14 @@ MEANINGS: dict[str, str] = {
     # the study
     "strategies": "Query strategies of 'fallow compare'.",
     "reference": "Query strategy to test against; none: random, if it is included.",
-    "seeds": "Number of seeds of 'fallow compare'.",
+    "seeds": "Number of seeds; every query strategy runs with each.",
     "bounds": "Upper bounds to run in addition; false: none.",
     "published": "Published results to show next to the results.",
 }
+
+PARTS: dict[str, str] = {
+    "training_config": "Local training of a site in a round.",
+    "local_training_config": "Training of the local models of a query strategy.",
+    "privacy": "Noise on counts (epsilon) and secure aggregation (secure_sum).",
+}
+"""Descriptions of settings that have settings of their own."""

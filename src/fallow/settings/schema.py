@@ -48,7 +48,7 @@ def _describe(part: JsonSchema, prefix: str, definitions: JsonSchema) -> None:
         if "properties" in nested and name != "published":
             if name == SECOND:  # has the definitions of training_config
                 continue
-            nested.pop("description", None)
+            nested["description"] = meaning_of(path)
             _describe(nested, f"{path}.", definitions)
             continue
         setting["description"] = meaning_of(path)

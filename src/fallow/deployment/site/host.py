@@ -25,6 +25,7 @@ from fallow.deployment.building import build_study
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.draft import Draft
 from fallow.deployment.ledger.purchases import Allowance
+from fallow.deployment.meanings import RUNS
 from fallow.deployment.people import PICKED, Office, People, begin_cycle
 from fallow.deployment.site.clocks import check_run
 from fallow.deployment.site.folder import SiteFolder
@@ -34,7 +35,6 @@ from fallow.deployment.site.peers import Peers
 from fallow.deployment.site.refusals import ErrorLog, word_for_outside
 from fallow.deployment.site.rows import SiteRows
 from fallow.deployment.site.schedule import OrderPlace
-from fallow.deployment.site.settings import RUNS
 from fallow.experiment.encoding import kept_features
 from fallow.experiment.steps import hold_back, is_stratified
 from fallow.sites.in_process import perform

@@ -28,6 +28,7 @@ from fallow.deployment.declared import (
     list_declared,
     read_settings,
 )
+from fallow.deployment.meanings import RUNS, SITE
 from fallow.storage.json_schema import JsonSchema
 from fallow.storage.validation import Rule
 from fallow.transport.links import is_loopback
@@ -36,8 +37,6 @@ ALLOW = "allow"
 """Section of distributions whose classes an agreement may name, with their hashes."""
 PAGE = "page"
 """Section of a labeling page behind a reverse proxy that authenticates annotators."""
-RUNS = 10
-"""Default for the largest number of runs of a study."""
 HEADER = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 Finite = Annotated[float, Rule(isfinite, "a finite number")]
 
@@ -145,25 +144,24 @@ class Settings:
     name: Annotated[
         SiteId,
         Filled,
-        Field(description="name of this site in the study", examples=["basel"]),
+        Field(description=SITE["name"], examples=["basel"]),
     ]
     data: Annotated[
         str,
         Filled,
         Field(
-            description="unlabeled or partly labeled examples; the file must not change during "
-            "the study",
+            description=SITE["data"],
             examples=["rows.csv"],
         ),
     ]
-    test: Annotated[
-        Text | None, Field(description="labeled test examples", examples=["test.csv"])
-    ] = None
+    test: Annotated[Text | None, Field(description=SITE["test"], examples=["test.csv"])] = (
+        None
+    )
     superlink: Annotated[
         Text | None,
         address_of("superlink"),
         Field(
-            description="address of the Flower SuperLink",
+            description=SITE["superlink"],
             examples=["coordinator.example:9092"],
         ),
     ] = None
@@ -171,7 +169,7 @@ class Settings:
         Text | None,
         address_of("address"),
         Field(
-            description="address of the coordinator, or the local port of an NVFlare job",
+            description=SITE["address"],
             examples=["coordinator.example:9092"],
         ),
     ] = None
@@ -179,25 +177,24 @@ class Settings:
         Text | None,
         AfterValidator(check_proxy),
         Field(
-            description="proxy between this site and the network (default: HTTPS_PROXY)",
+            description=SITE["proxy"],
             examples=["http://proxy.example:3128"],
         ),
     ] = None
     own_certificate: Annotated[
         Text | None,
         Field(
-            description="certificate of this site for the coordinator",
+            description=SITE["own_certificate"],
             examples=["keys/own.pem"],
         ),
     ] = None
     own_key: Annotated[
-        Text | None, Field(description="key of own_certificate", examples=["keys/own.key"])
+        Text | None, Field(description=SITE["own_key"], examples=["keys/own.key"])
     ] = None
     certificates: Annotated[
         Text | None,
         Field(
-            description="authority of the coordinator's certificate (default: those of the "
-            "operating system)",
+            description=SITE["certificates"],
             examples=["keys/authority.pem"],
         ),
     ] = None
@@ -206,22 +203,21 @@ class Settings:
         Key("labels.limit"),
         Field(
             ge=0,
-            description="largest number of labels from this site over all runs",
+            description=SITE["limit"],
             examples=[100],
         ),
     ] = None
     annotators: Annotated[
         int,
         Key("labels.annotators"),
-        Field(ge=1, description="number of annotators who must agree on a label"),
+        Field(ge=1, description=SITE["annotators"]),
     ] = 1
     epsilon: Annotated[
         Finite | None,
         Key("privacy.limit"),
         Field(
             gt=0,
-            description="privacy budget (ε) of this site over all runs (default: that of the "
-            "study)",
+            description=SITE["epsilon"],
             examples=[4.0],
         ),
     ] = None
@@ -231,8 +227,7 @@ class Settings:
         Field(
             gt=0,
             lt=1,
-            description="delta budget of this site over all runs; each run with Gaussian noise "
-            "spends the agreed delta (default: that of one run)",
+            description=SITE["delta"],
             examples=[1e-5],
         ),
     ] = None
@@ -241,8 +236,7 @@ class Settings:
         Key("labels.shown"),
         Field(
             ge=0,
-            description="largest number of labeling tasks shown to annotators, including expired "
-            "ones (default: twice the number of labels)",
+            description=SITE["shown"],
             examples=[200],
         ),
     ] = None
@@ -251,8 +245,7 @@ class Settings:
         Key("scores.limit"),
         Field(
             ge=0,
-            description="largest number of models scored on the test examples (default: twice "
-            "the number of one run)",
+            description=SITE["scores"],
             examples=[100],
         ),
     ] = None
@@ -261,22 +254,21 @@ class Settings:
         Key("runs.limit"),
         Field(
             ge=0,
-            description=f"largest number of runs of the study at this site (default: {RUNS})",
+            description=SITE["runs"],
             examples=[RUNS],
         ),
     ] = None
     allow: Annotated[
         Mapping[str, str],
         Field(
-            description="installed distributions whose classes study.toml may name, with their "
-            "fingerprints; review the code of a distribution before you add it",
+            description=SITE["allow"],
             examples=[{"my-methods": "sha256:..."}],
         ),
     ] = field(default_factory=dict)
     login: Annotated[
         PageLogin | None,
         Key(PAGE),
-        Field(description="login to the labeling page through a reverse proxy"),
+        Field(description=SITE["login"]),
     ] = None
 
     @property

@@ -1,0 +1,74 @@
+"""Descriptions of the settings of a federation, for files, pages and command-line options.
+
+The commands read them without the models (`study_file.Federation`, `site.settings.Settings`), which
+load PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+RUNS = 10
+"""Default for the largest number of runs of a study."""
+
+FEDERATION: Mapping[str, str] = {
+    "name": "name of the study",
+    "sites": "names of the participating sites",
+    "coordinator": "public key of the coordinator, which signs all instructions to sites",
+    "link": "transport: https, flower or nvflare; sites always open the connection",
+    "seed": "seed for initialization and all non-cryptographic randomness",
+    "smallest": "minimum number of test examples for which a site reports scores",
+    "quorum": "number of sites that must reply (default: all)",
+    "timeout": "time that an exchange waits for all sites (units: s, m, h, d, w)",
+    "patience": "time that an exchange waits for the quorum; then the coordinator stops "
+    "(restart it)",
+    "deadline": "time to label the examples of a cycle; open labeling tasks then expire",
+    "farthest": "reject a model whose norm exceeds the usual norm by this factor",
+    "largest_share": "largest weight of a site in an average, as a share of all sites",
+    "largest_ratio": "largest weight of a site, relative to the median (from three sites on; "
+    "inf: no limit)",
+    "authority": "certificate that authenticates the coordinator's machine (default: that of "
+    "each site's operating system, or of its option --ca)",
+    "guideline": "labeling guideline: plain text, shown to annotators beside each example",
+    "distributions": "installed distributions other than Fallow whose code the study uses; version "
+    "and digest are the same at all sites",
+}
+"""Settings of ``[federation]`` in ``study.toml``."""
+
+SITE: Mapping[str, str] = {
+    "name": "name of this site in the study",
+    "data": "unlabeled or partly labeled examples; the file must not change during the study",
+    "test": "labeled test examples",
+    "superlink": "address of the Flower SuperLink",
+    "address": "address of the coordinator, or the local port of an NVFlare job",
+    "proxy": "proxy between this site and the network (default: HTTPS_PROXY)",
+    "own_certificate": "certificate that this site shows to the coordinator (PEM)",
+    "own_key": "private key of own_certificate (PEM)",
+    "certificates": "authority of the coordinator's certificate (default: those of the operating "
+    "system)",
+    "limit": "largest number of labels from this site over all runs",
+    "annotators": "number of annotators who must agree on a label",
+    "epsilon": "privacy budget (ε) of this site over all runs (default: that of the study)",
+    "delta": "delta budget of this site over all runs; each run with Gaussian noise spends the "
+    "agreed delta (default: that of one run)",
+    "shown": "largest number of labeling tasks shown to annotators, including expired ones "
+    "(default: twice the number of labels)",
+    "scores": "largest number of models scored on the test examples (default: twice the number "
+    "of one run)",
+    "runs": f"largest number of runs of the study at this site (default: {RUNS})",
+    "allow": "installed distributions whose classes study.toml may name, with their fingerprints; "
+    "review the code of a distribution before you add it",
+    "login": "login to the labeling page through a reverse proxy",
+}
+"""Settings of ``site.toml``."""
+
+
+def as_help(description: str, more: str = "") -> str:
+    """Return a description as the help of an option, without a final period.
+
+    >>> as_help("label column of a table."), as_help(SITE["test"], "all labeled")
+    ('Label column of a table', 'Labeled test examples; all labeled')
+    """
+    text = description.rstrip(".")
+    text = text[0].upper() + text[1:]
+    return f"{text}; {more}" if more else text
