@@ -11,6 +11,7 @@ from bench.query_seconds import Nothing
 from fallow.core.ask import Ask
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Methods, Training
 from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
@@ -82,7 +83,13 @@ def phase(
     engine: Loop | Stacked = Loop(network, layout, loss)
     if model == "mlp":
         engine = Stacked(network, layout, loss)
-    ask = Ask(InProcess(members, engine), Nothing(), Disclosure(), "0/train/0", "training")
+    ask = Ask(
+        InProcess(members, engine),
+        Nothing(),
+        Disclosure(),
+        ExchangeKey("train", "round"),
+        "training",
+    )
     return Phase(ask, method, fresh, rounds)
 
 

@@ -12,6 +12,7 @@ from bench.shared_clusters import LABELS, site_of
 from bench.timing import Entry, Race
 from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
+from fallow.core.exchange_key import ExchangeKey
 from fallow.engine import Loop, row_loss
 from fallow.sites.in_process import InProcess
 from fallow.strategies import Coverage
@@ -34,7 +35,7 @@ def prepare(is_quick: bool) -> Race:
     def ours() -> None:
         loop = Loop(parts.model, parts.layout, row_loss("classification"))
         carrier = InProcess({"a": site}, loop)
-        ask = Ask(carrier, Nothing(), Disclosure(), "0/query")
+        ask = Ask(carrier, Nothing(), Disclosure(), ExchangeKey("query", "query"))
         Coverage().query(ask, {"a": LABELS}, {})
         results["picks"] = site.memory["picks"]["rows"]
 

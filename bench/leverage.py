@@ -18,6 +18,7 @@ from bench.timing import Entry, Race
 from fallow.core.ask import Ask
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Methods
 from fallow.core.streams import stream
 from fallow.engine import Loop, row_loss
@@ -91,7 +92,7 @@ def selection(n: int, d: int) -> float:
         InProcess(members, Loop(model, layout, row_loss("regression"))),
         Nothing(),
         Disclosure(),
-        "0/query",
+        ExchangeKey("query", "query"),
     )
     before = _peak()
     FALE().query(ask, dict.fromkeys(members, 100), {})

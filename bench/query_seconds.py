@@ -21,6 +21,7 @@ from bench.timing import CPU, Seconds, describe_machine
 from fallow.core.ask import Ask
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import ExchangeEntry
 from fallow.core.methods import Methods, Query
 from fallow.core.streams import stream
@@ -49,10 +50,10 @@ class Nothing:
     def transaction(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def recall(self, key: str, digest: str) -> None:
+    def recall(self, key: ExchangeKey, digest: str) -> None:
         return None
 
-    def record(self, key: str, digest: str, entry: ExchangeEntry) -> None:
+    def record(self, key: ExchangeKey, digest: str, entry: ExchangeEntry) -> None:
         return None
 
 
@@ -82,7 +83,9 @@ def seconds(pool: int, labeled: int, picks: int, runs: int) -> dict[str, Seconds
             here = site(strategy, pool, labeled)
             executor = Loop(here.parts.model, here.parts.layout, row_loss("classification"))
             carrier = InProcess({"a": here}, executor)
-            ask = Ask(carrier, Nothing(), Disclosure(), f"{run}/query")
+            ask = Ask(
+                carrier, Nothing(), Disclosure(), ExchangeKey("query", "query", cycle=run)
+            )
             started = CPU()
             strategy.query(ask, {"a": picks}, {})
             taken[name].append(CPU() - started)

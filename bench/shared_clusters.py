@@ -18,6 +18,7 @@ from bench.timing import CPU
 from fallow.core.ask import Ask
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Methods, Query
 from fallow.core.streams import stream
 from fallow.core.types import State
@@ -64,7 +65,7 @@ def measure(strategy: Query, rows: int) -> tuple[float, float]:
     carrier = InProcess(
         {"a": site}, Loop(parts.model, parts.layout, row_loss("classification"))
     )
-    ask = Ask(carrier, Nothing(), Disclosure(), "0/query")
+    ask = Ask(carrier, Nothing(), Disclosure(), ExchangeKey("query", "query"))
     before = peak_mb()
     started = CPU()
     strategy.query(ask, {"a": LABELS}, {})

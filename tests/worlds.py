@@ -18,6 +18,7 @@ from torch import Tensor
 from fallow.core.ask import Ask, Carrier
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import ExchangeEntry
 from fallow.core.methods import Methods
 from fallow.core.streams import stream
@@ -84,10 +85,10 @@ class Forgetful:
     def transaction(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def recall(self, key: str, digest: str) -> None:
+    def recall(self, key: ExchangeKey, digest: str) -> None:
         return None
 
-    def record(self, key: str, digest: str, entry: ExchangeEntry) -> None:
+    def record(self, key: ExchangeKey, digest: str, entry: ExchangeEntry) -> None:
         return None
 
 
@@ -103,7 +104,9 @@ class World:
     def ask(self, owner: str = "query", cycle: int = 0) -> Ask:
         parts = next(iter(self.members.values())).parts
         verbs = parts.asked[owner].contract.verbs
-        key = f"{cycle}/{owner}"
+        key = ExchangeKey("train", "round", cycle=cycle)
+        if owner == "query":
+            key = ExchangeKey("query", "query", cycle=cycle)
         return Ask(self.carrier, Forgetful(), self.shown, key, owner, cycle, reveals=verbs)
 
     def query(self, budget: int | Mapping[str, int], cycle: int = 0) -> dict[str, Any]:

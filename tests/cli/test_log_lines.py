@@ -24,6 +24,7 @@ from fallow.transport.envelope import sign_message
 from tests.deployment.hosts import SECRET, Leader, folder
 from tests.deployment.test_program_cli import Said, begun, fallow
 from tests.deployment.worlds import tiny
+from tests.keys import key_of
 
 __all__ = ["begun", "fallow"]  # fixtures
 FIELDS = ["time", "level", "study", "party", "event", "text"]
@@ -80,7 +81,9 @@ def test_what_an_error_quotes_of_a_row_stands_in_no_line(
     lines = SiteLines(Console(file=StringIO()), tmp_path, log=log)
     handle = _announce_replies(leader.site, leader.host.handle, lines)
     monkeypatch.setattr(Entropy, "select", quote_a_row)
-    request = Request("0/query/0", "query", 0, 0, (Step("keep", "select", {"n": 1}),))
+    request = Request(
+        key_of("0/query/0"), "query", 0, 0, (Step("keep", "select", {"n": 1}),)
+    )
     handle(sign_message(SECRET, leader.order(request)))
     with pytest.raises(ValueError, match="castorp"), log.around():
         quote_a_row()

@@ -27,6 +27,7 @@ from fallow.training import ClosedForm, FedAvg, personal
 from fallow.training.retention import Retention
 from fallow.training.scaling import Scaling
 from fallow.transport.checks import ResponseCheck
+from tests.keys import key_of
 
 SIZES = {
     **{"classes": 3, "outputs": 3, "features": 4, "inputs": 5, "cells": 5, "sites": 3},
@@ -80,7 +81,7 @@ def make_check(item: Declaration) -> ResponseCheck:
 
 def ask_for(item: Declaration) -> Request:
     kind: Any = item.operation
-    return Request("0/query/0", "query", 0, 0, (Step(kind, item.name, {}),))
+    return Request(key_of("0/query/0"), "query", 0, 0, (Step(kind, item.name, {}),))
 
 
 def list_hostile(item: Declaration) -> Iterator[tuple[str, dict[str, Any]]]:

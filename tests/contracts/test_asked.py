@@ -23,6 +23,7 @@ from fallow.training.scaling import Scaling
 from fallow.transport.checks import check_order
 from fallow_papers.ahfal import codes
 from tests.engine.jobs import mlp
+from tests.keys import key_of
 from tests.training.personal.federation import (
     CONFIG,
     METHODS,
@@ -53,7 +54,7 @@ TRAINERS = (
 
 def order(verb: str, kind: Any, owner: str = "query") -> Request:
     """What a coordinator of its own mind may send, past `Ask`."""
-    return Request("0/query/0", owner, 0, 0, (Step(kind, verb, {}),))
+    return Request(key_of("0/query/0"), owner, 0, 0, (Step(kind, verb, {}),))
 
 
 @pytest.mark.parametrize("method", EVERY, ids=str)

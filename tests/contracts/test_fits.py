@@ -24,6 +24,7 @@ from fallow.settings.spec import Spec
 from fallow.sites.site import LocalSite
 from fallow.storage.files import load_tree
 from fallow.training import personal
+from tests.keys import key_of
 from tests.training.personal.test_bad_input import RECIPE, odd
 
 ALGORITHMS = {**names(training), **names(personal)}
@@ -132,4 +133,4 @@ def test_a_site_takes_no_part_of_a_model_that_is_not_declared(owner: str) -> Non
     site = next(iter(world.members.values()))
     step = Step("fit", LOCAL, {"w": torch.zeros(3), "moments": torch.zeros(3)}, None)
     with pytest.raises(ValueError, match=r"'moments' with a model.*FitDeclaration\(sent="):
-        site.accept_fit(step, Request("0/train/0/0", owner, 0, 0, (step,)))
+        site.accept_fit(step, Request(key_of("0/train/0/0"), owner, 0, 0, (step,)))

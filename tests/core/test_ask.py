@@ -14,6 +14,7 @@ from fallow.core.ask import Ask
 from fallow.core.banks import Layout
 from fallow.core.contract import Contract
 from fallow.core.disclosure import Disclosure
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import ExchangeEntry, Masked
 from fallow.core.methods import Budget, Memo, Methods
 from fallow.core.training_config import TrainingConfig
@@ -25,6 +26,7 @@ from fallow.sites.in_process import InProcess
 from fallow.sites.store import MemoryStore
 from fallow.training import FedAvg
 from fallow.transport.bytes import Bytes
+from tests.keys import key_of
 
 NAMES = ("share", "secret", "bad", "wide", "pick", "model", "people")
 VERBS = {verb: f"what {verb} tells" for verb in NAMES}
@@ -68,12 +70,12 @@ class Book:
     """A journal in a dictionary."""
 
     def __init__(self) -> None:
-        self.pages: dict[str, tuple[str, ExchangeEntry]] = {}
+        self.pages: dict[ExchangeKey, tuple[str, ExchangeEntry]] = {}
 
     def transaction(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def recall(self, key: str, digest: str) -> ExchangeEntry | None:
+    def recall(self, key: ExchangeKey, digest: str) -> ExchangeEntry | None:
         page = self.pages.get(key)
         if page is None:
             return None
@@ -81,15 +83,19 @@ class Book:
             raise ValueError("other contents")
         return page[1]
 
-    def record(self, key: str, digest: str, entry: ExchangeEntry) -> None:
+    def record(self, key: ExchangeKey, digest: str, entry: ExchangeEntry) -> None:
         self.pages[key] = (digest, entry)
 
 
+QUERY = ExchangeKey("query", "query")
 Runtime = type[InProcess] | type[Bytes]
 
 
 def door(
-    runtime: Runtime = InProcess, journal: Book | None = None, **more: Any
+    runtime: Runtime = InProcess,
+    journal: Book | None = None,
+    key: ExchangeKey = QUERY,
+    **more: Any,
 ) -> tuple[Ask, dict[SiteId, LocalSite], Disclosure]:
     net = nn.Sequential()
     net.add_module("head", nn.Linear(2, 2))
@@ -101,7 +107,12 @@ def door(
     carrier = runtime(sites, Loop(net, layout, row_loss("classification")))
     shown = Disclosure()
     ask = Ask(
-        carrier, journal or Book(), shown, "0/query", reveals=Toy.contract.verbs, **more
+        carrier,
+        journal or Book(),
+        shown,
+        key,
+        reveals=Toy.contract.verbs,
+        **more,
     )
     return ask, sites, shown
 
@@ -139,10 +150,10 @@ def test_keep_lets_out_a_count_and_the_answer_stays(runtime: Runtime) -> None:
 def test_a_keep_answer_holds_nothing_but_a_count() -> None:
     book = Book()
     ask, _sites, _ = door(journal=book)
-    sent = ask.carrier.exchange(ask._requests([], "k", None))
+    sent = ask.carrier.exchange(ask._requests([], ask.key, None))
     assert sent.answers == {}
     ask.keep("secret")
-    (_, entry) = book.pages["0/query/0"]
+    (_, entry) = book.pages[ExchangeKey("query", "query")]
     assert all(set(a) == {"count"} for a in entry["answers"].values())
 
 
@@ -218,7 +229,7 @@ def test_an_error_in_a_verb_says_where() -> None:
     with pytest.raises(
         RuntimeError, match=r"Toy.pick failed at site a in cycle 3, round 2"
     ):
-        door(cycle=3, round=2)[0].keep("pick", n="many")
+        door(key=ExchangeKey("train", "round", round=2), cycle=3)[0].keep("pick", n="many")
 
 
 def test_a_journaled_exchange_is_not_sent_again() -> None:
@@ -278,7 +289,7 @@ def test_what_was_spent_and_masked_is_disclosed_and_adds_up() -> None:
 
 def test_a_sum_with_a_bound_that_means_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="the bound of a sum is -1"):
-        Masked("k", 0, -1)
+        Masked(key_of("0/query/0"), 0, -1)
 
 
 def test_a_fit_without_labels_gives_back_where_it_started() -> None:

@@ -23,7 +23,7 @@ def turn(world: Federation, site: str, change: Change) -> None:
         if reply.refused is not None:
             return sign_message(keys.sign, reply)
         return sign_message(
-            keys.sign, replace(reply, answer=change(reply.key, dict(reply.answer)))
+            keys.sign, replace(reply, answer=change(str(reply.key), dict(reply.answer)))
         )
 
     world.link.alive[site] = handle

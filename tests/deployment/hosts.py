@@ -24,8 +24,9 @@ from fallow.deployment.study_file import write_agreement
 from fallow.experiment.journal import Journal
 from fallow.privacy.signing import verify_key
 from fallow.settings.recipe import Recipe, with_settings
-from fallow.transport.envelope import Errand, Order, Reply, open_reply, sign_message
+from fallow.transport.envelope import Order, Reply, open_reply, sign_message
 from fallow.transport.relays import request_body
+from tests.keys import key_of, step_of
 
 SECRET = b"coordinator's signing key, 32 b."
 STRANGER = b"somebody else's signing key, 32."
@@ -128,19 +129,19 @@ class Leader:
     def place(self) -> int:
         return int(self.journal.read_note("place") or 0)
 
-    def order(self, request: Request, errand: Errand = "request", **more: Any) -> Order:
+    def order(self, request: Request, **more: Any) -> Order:
         """The next order."""
         counted = self.journal.read_note("counted")
         about = (self.site.agreement.digest, self.run, self.site.name, request.key)
         body = request_body(request, {})
-        return replace(Order(*about, self.place + 1, errand, counted, body), **more)
+        return replace(Order(*about, self.place + 1, counted, body), **more)
 
     def send(self, order: Order, secret: bytes = SECRET) -> Reply:
         blob = self.host.handle(sign_message(secret, order))
         return open_reply(self.site.keys.verify, blob, self.site.name)
 
     def count(self, order: Order) -> None:
-        self.journal.note("counted", order.key)
+        self.journal.note("counted", str(order.key))
         self.miss(order)
 
     def miss(self, order: Order) -> None:
@@ -163,13 +164,12 @@ class Leader:
         return Delivered({self.site.name: reply.answer}, 0, 0)
 
     def ask(self, key: str, owner: str, cycle: int = 0, **more: Any) -> Ask:
-        return Ask(self, self.journal, Disclosure(), key, owner, cycle, **more)
+        return Ask(self, self.journal, Disclosure(), step_of(key), owner, cycle, **more)
 
     # -- what a program does ----------------------------------------------------------------
 
     def people(self, verb: str, key: str, cycle: int = 0, /, **args: Value) -> Answer:
-        round_ = int(key.rsplit("/", 1)[1]) if verb == "score" else 0
-        ask = self.ask(key_of_people(key, verb), "people", cycle, round=round_)
+        ask = self.ask(key_of_people(key, verb), "people", cycle)
         return ask.each(verb, None, **args)[self.site.name]
 
     def label(self, who: str = "ann") -> None:
@@ -191,7 +191,7 @@ class Leader:
         return self.host._made.fresh(stream(0, "init", 0))
 
     def round(self, r: int, state: State, cycle: int = 0) -> State:
-        ask = self.ask(f"{cycle}/train/{r}", "training", cycle, round=r)
+        ask = self.ask(f"{cycle}/train/{r}", "training", cycle)
         values: State = self.host._made.methods["training"].round(state, ask)
         ask.flush()
         return values
@@ -215,13 +215,13 @@ class Leader:
 
 def keep(key: str, verb: str, **args: Value) -> Request:
     """An order to pick rows by the query."""
-    return Request(key, "query", 0, 0, (Step("keep", verb, args),))
+    return Request(key_of(key), "query", 0, 0, (Step("keep", verb, args),))
 
 
 def about(verb: str, key: str, **args: Value) -> Request:
     """An order of people."""
     return Request(
-        f"{key_of_people(key, verb)}/0", "people", 0, 0, (Step("each", verb, args),)
+        key_of(f"{key_of_people(key, verb)}/0"), "people", 0, 0, (Step("each", verb, args),)
     )
 
 
@@ -237,7 +237,7 @@ def order_picks(leader: Leader) -> Order:
     leader.exchange(
         {
             "north": Request(
-                "0/query/0",
+                key_of("0/query/0"),
                 "query",
                 0,
                 0,

@@ -9,6 +9,7 @@ from typing import Any
 
 from fallow.core.ask import Ask
 from fallow.core.events import Event
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import methods_by_owner
 from fallow.core.types import Answer
 from fallow.core.values import resolve_dims
@@ -39,6 +40,7 @@ from fallow.transport.sum_keys import (
     sign_sum_key,
 )
 from tests.deployment.loopback import Loopback
+from tests.keys import step_of
 from tests.worlds import Tables, World, tables, world
 
 STUDY, RUN = "study", "run"
@@ -70,14 +72,15 @@ class Signing:
         return SealKey(public, sign_seal_key(self.secret, STUDY, self.site.id, public))
 
     def handle(self, blob: bytes) -> bytes:
-        key = life = ""
+        key: ExchangeKey | None = None
+        life = ""
         try:
             order = open_order(self.public, blob)
             key = order.key
             life = order.life
-            if key not in self.told:
-                self.told[key] = self.answer(order)
-            answer = dict(self.told[key])
+            if str(key) not in self.told:
+                self.told[str(key)] = self.answer(order)
+            answer = dict(self.told[str(key)])
         except (ValueError, RuntimeError) as error:
             refused = Reply(RUN, self.site.id, key, refused=str(error), life=life)
             return sign_message(self.secret, refused)
@@ -132,7 +135,7 @@ class Federation:
             self.remote,
             self.journal,
             self.world.shown,
-            key,
+            step_of(key),
             owner,
             cycle,
             reveals=verbs,

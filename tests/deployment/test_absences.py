@@ -26,6 +26,7 @@ from fallow.experiment.journal import Journal
 from fallow.privacy import Privacy
 from fallow.report.live import describe_standing, read_live, without
 from tests.deployment.worlds import NAMES, TINY, Federation, tiny
+from tests.keys import key_of, step_of
 
 THREE = NAMES[:3]
 ROUNDS = replace(TINY, rounds=3)
@@ -62,8 +63,8 @@ def heard(world: Federation, site: str) -> list[str]:
 
 
 def test_keys_are_said_as_people_count() -> None:
-    assert describe_key("0/query-1") == "the query of cycle 0 (part 2)"
-    assert describe_key("1/train/targets") == "1/train/targets"
+    assert describe_key(step_of("0/query-1")) == "the query of cycle 0 (part 2)"
+    assert describe_key(step_of("1/train/targets")) == "1/train/targets"
 
 
 def test_a_round_keeps_as_many_sites_as_its_method_needs(tmp_path: Path) -> None:
@@ -71,23 +72,45 @@ def test_a_round_keeps_as_many_sites_as_its_method_needs(tmp_path: Path) -> None
     contracts = find_contracts(build_study(agreement))
     journal = Journal()
     without_two = ["chur", "davos"]
-    leave_out(journal, agreement, contracts, sites=without_two, key="0/train/1/0", at="now")
-    assert find_absent(journal, "0/train/1") == {"chur", "davos"}
-    assert find_absent(journal, "0/train/2") == set()
+    leave_out(
+        journal,
+        agreement,
+        contracts,
+        sites=without_two,
+        key=key_of("0/train/1/0"),
+        at="now",
+    )
+    assert find_absent(journal, step_of("0/train/1")) == {"chur", "davos"}
+    assert find_absent(journal, step_of("0/train/2")) == set()
     wanted = r"FedAvg needs 1 sites in round 2 .* only 0 would be left"
     with pytest.raises(ValueError, match=wanted):
         leave_out(
-            journal, agreement, contracts, sites=["basel"], key="0/train/1/0", at="now"
+            journal,
+            agreement,
+            contracts,
+            sites=["basel"],
+            key=key_of("0/train/1/0"),
+            at="now",
         )
     contracts["training"] = replace(contracts["training"], everyone=True)
     with pytest.raises(ValueError, match="needs every site in every round"):
         leave_out(
-            journal, agreement, contracts, sites=["basel"], key="0/train/2/0", at="now"
+            journal,
+            agreement,
+            contracts,
+            sites=["basel"],
+            key=key_of("0/train/2/0"),
+            at="now",
         )
     leave_out(
-        journal, agreement, contracts, sites=["basel"], key="0/query/close/0", at="now"
+        journal,
+        agreement,
+        contracts,
+        sites=["basel"],
+        key=key_of("0/query/close/0"),
+        at="now",
     )
-    assert find_absent(journal, "0/query/close") == {"basel"}
+    assert find_absent(journal, step_of("0/query/close")) == {"basel"}
 
 
 # -- what the server half stops on ---------------------------------------------------------------
@@ -104,7 +127,7 @@ def test_an_answer_on_which_the_server_half_stops_does_not_count(
 
     def stumbling(self: FedAvg, state: Any, ask: Any) -> Any:
         result = whole(self, state, ask)
-        if ask.key == "0/train/1":
+        if ask.key == step_of("0/train/1"):
             raise ValueError("nothing can be computed with that")
         return result
 
@@ -121,8 +144,8 @@ def test_an_answer_on_which_the_server_half_stops_does_not_count(
         performed = world.ledgers[site].orders.load_standing_keys(
             str(world.ledgers[site].orders.newest_run())
         )
-        assert [key for key in performed if key.startswith("0/train/1/0")] == [
-            "0/train/1/0~2"
+        assert [key for key in performed if key.request == key_of("0/train/1/0")] == [
+            key_of("0/train/1/0~2")
         ]
     assert honest.program().go()
     torch.testing.assert_close(state(world), state(honest))
@@ -271,11 +294,13 @@ def test_a_study_cannot_begin_without_a_site_and_masked_sums_begin_anew_by_thems
     tmp_path: Path,
 ) -> None:
     agreed = tiny(tmp_path / "a", ROUNDS).agreement
-    assert can_advance(agreed, "0/train/1/0", ["davos"])
-    assert not can_advance(agreed, "0/hello/0", ["davos"])
-    assert not can_advance(agreed, "0/train/1/0", THREE)
+    assert can_advance(agreed, key_of("0/train/1/0"), ["davos"])
+    assert not can_advance(agreed, key_of("0/hello/0"), ["davos"])
+    assert not can_advance(agreed, key_of("0/train/1/0"), THREE)
     masked = replace(ROUNDS, privacy=Privacy(secure_sum=True))
-    assert not can_advance(tiny(tmp_path / "b", masked).agreement, "0/train/1/0", ["davos"])
+    assert not can_advance(
+        tiny(tmp_path / "b", masked).agreement, key_of("0/train/1/0"), ["davos"]
+    )
 
 
 def test_people_who_are_waited_for_at_a_silent_site_are_named(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from fallow.training import FedAvg, Robust
 from fallow.training.personal import FedRep
 from fallow.transport.alike import find_odd
 from fallow.transport.checks import EPOCHS, LARGEST, SPARE, ResponseCheck, check_order
+from tests.keys import key_of
 from tests.worlds import tables, world
 
 W = torch.ones(4)
@@ -32,7 +33,7 @@ def with_training(method: object) -> ResponseCheck:
     return replace(BORDER, declared={"training": declared(method)})
 
 
-MASKED = Masked("0/query", 0, None)
+MASKED = Masked(key_of("0/query/0"), 0, None)
 PART = torch.tensor([1, -(2**60)])
 
 
@@ -44,7 +45,13 @@ def request(kind: Any = "each", verb: str = "share", **more: Any) -> Request:
         more.pop("training_config", None),
         more.pop("masked", None),
     )
-    about = {"key": "0/query/0", "owner": "query", "cycle": 0, "round": 0, "steps": (step,)}
+    about = {
+        "key": key_of("0/query/0"),
+        "owner": "query",
+        "cycle": 0,
+        "round": 0,
+        "steps": (step,),
+    }
     return Request(**{**about, **more})
 
 

@@ -98,7 +98,7 @@ def listen(world: Federation) -> dict[str, dict[str, Any]]:
         def handle(blob: bytes) -> bytes | None:
             sent = honest(blob)
             reply = open_reply(world.sites[site].keys.verify, sent or b"", site)
-            heard.setdefault(reply.key, {})[site] = reply.answer
+            heard.setdefault(str(reply.key), {})[site] = reply.answer
             return sent
 
         return handle

@@ -73,7 +73,7 @@ class Killed:
 
     def handle(self, blob: bytes) -> bytes | None:
         """The reply; None where the process died of the order, which is then sent again."""
-        key = open_order(self.site.agreement.coordinator, blob).key
+        key = str(open_order(self.site.agreement.coordinator, blob).key)
         pipe = self._pipe or self._start()
         point = self.deaths[key] if key.startswith(self.deadly) else None
         pipe.send((blob, point))

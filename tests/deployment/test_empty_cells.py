@@ -35,6 +35,7 @@ from fallow.transport.envelope import Reply
 from tests.deployment.hostile import turn
 from tests.deployment.hosts import Leader, agreement, folder
 from tests.deployment.worlds import TINY, federation, ward
+from tests.keys import key_of
 
 pytest.importorskip("cryptography")
 Cells = tuple[tuple[str, str, str], ...]
@@ -379,7 +380,7 @@ def leader(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Leader]:
 
 
 def send(leader: Leader, key: str, owner: str, step: Step) -> Reply:
-    return leader.send(leader.order(Request(key, owner, 0, 0, (step,))))
+    return leader.send(leader.order(Request(key_of(key), owner, 0, 0, (step,))))
 
 
 def place_of(leader: Leader) -> tuple[str, str]:
@@ -392,7 +393,7 @@ def place_of(leader: Leader) -> tuple[str, str]:
 def test_totals_of_cells_are_told_once_and_by_a_sum(leader: Leader) -> None:
     key, owner = place_of(leader)
     sums = Step("sum", "cells", {})
-    order = leader.order(Request(f"{key}/0", owner, 0, 0, (sums,)))
+    order = leader.order(Request(key_of(f"{key}/0"), owner, 0, 0, (sums,)))
     reply = leader.send(order)
     assert reply.refused is None
     assert set(reply.answer) == {"rows", "columns", "given"}

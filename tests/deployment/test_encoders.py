@@ -39,6 +39,7 @@ from fallow.storage.features import DATA
 from fallow.storage.files import load_tree
 from tests.deployment.hosts import Leader, agreement, folder
 from tests.deployment.worlds import TINY, Federation, federation, photos, rows
+from tests.keys import key_of
 from tests.packages import forget, install
 
 pytest.importorskip("cryptography")
@@ -210,12 +211,12 @@ def test_a_person_reads_what_an_encoder_tells(leader: Leader) -> None:
 
 
 def asked(leader: Leader, key: str, owner: str, step: Step) -> str | None:
-    return leader.send(leader.order(Request(key, owner, 0, 0, (step,)))).refused
+    return leader.send(leader.order(Request(key_of(key), owner, 0, 0, (step,)))).refused
 
 
 def test_totals_are_told_once(leader: Leader) -> None:
     sums = Step("sum", "moments", {})
-    order = leader.order(Request("0/initial/encoder/0", "encoder", 0, 0, (sums,)))
+    order = leader.order(Request(key_of("0/initial/encoder/0"), "encoder", 0, 0, (sums,)))
     reply = leader.send(order)
     assert reply.refused is None
     assert set(reply.answer) == {"rows", "columns", "squares"}

@@ -33,6 +33,7 @@ from fallow.transport.flower.sockets import FAILED, private_socket, serve_socket
 from tests.deployment.hosts import SECRET, SITE, Leader, about, folder
 from tests.deployment.planted import hidden_in
 from tests.deployment.worlds import tiny
+from tests.keys import key_of
 
 pytest.importorskip("cryptography")
 
@@ -138,7 +139,7 @@ def assert_silent(leader: Leader, order: Order, what: str) -> None:
 def build_request(leader: Leader, owner: str, kind: str, verb: str, turn: int) -> Request:
     """A request for a verb, where the agreement has one of its owner."""
     is_people = owner == "people"
-    key = f"{PLACES[verb if is_people else owner]}/{0 if is_people else turn}"
+    key = key_of(f"{PLACES[verb if is_people else owner]}/{0 if is_people else turn}")
     args: dict[str, Any] = {}
     if verb in ("ask", "close") and owner == "people":
         args = {"step": "0/query", "cycle": 0} | ({"allowed": 3} if verb == "ask" else {})
@@ -195,7 +196,9 @@ def test_no_kind_of_error_carries_its_words_out(
     error: str, leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fallow.strategies.Entropy, "select", raising(ERRORS[error]))
-    request = Request("0/query/0", "query", 0, 0, (Step("keep", "select", {"n": 1}),))
+    request = Request(
+        key_of("0/query/0"), "query", 0, 0, (Step("keep", "select", {"n": 1}),)
+    )
     assert_silent(leader, leader.order(request), "Entropy.select")
 
 
@@ -208,7 +211,7 @@ def test_what_a_step_of_training_says_stays_at_the_site(
     state = leader.first_model()
     training_config = leader.site.agreement.recipe.training_config
     fit = Step("fit", "local", dict(state), None if part == "deploy" else training_config)
-    order = leader.order(Request("0/train/0/0", "training", 0, 0, (fit,)))
+    order = leader.order(Request(key_of("0/train/0/0"), "training", 0, 0, (fit,)))
     assert_silent(leader, order, "training of FedAvg")
 
 
@@ -228,7 +231,7 @@ def test_a_progress_that_fails_is_silent_too(
     leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(People, "progress", raising(ERRORS["value"]))
-    order = leader.order(about("hello", "0/hello"), "progress")
+    order = leader.order(about("hello", "0/hello"), key=key_of("progress/1"))
     assert_silent(leader, order, "progress")
 
 
@@ -243,7 +246,9 @@ def test_a_method_cannot_pass_words_off_as_a_refusal_of_our_own(
     monkeypatch.setattr(
         fallow.strategies.Entropy, "select", raising(lambda: Refusal(QUOTED))
     )
-    request = Request("0/query/0", "query", 0, 0, (Step("keep", "select", {"n": 1}),))
+    request = Request(
+        key_of("0/query/0"), "query", 0, 0, (Step("keep", "select", {"n": 1}),)
+    )
     assert_silent(leader, leader.order(request), "Entropy.select")
 
 
@@ -347,7 +352,6 @@ def test_a_letter_that_cannot_be_read_quotes_nothing_of_what_was_sealed() -> Non
     from fallow.privacy.sealed import encrypt_for
     from fallow.storage.packing import pack
     from fallow.transport.relays import (
-        DELIVER,
         _name_letter,
         bytes_to_tensor,
         delivery_body,
@@ -355,7 +359,7 @@ def test_a_letter_that_cannot_be_read_quotes_nothing_of_what_was_sealed() -> Non
     )
 
     secret = new_secret()
-    order = Order("s", "r", "b", f"k{DELIVER}", 1, "deliver")
+    order = Order("s", "r", "b", key_of("0/train/0/0/deliver"), 1)
     contents = [QUOTED.encode(), pack({QUOTED: torch.tensor([torch.nan])}), pack([QUOTED])]
     for content in contents:
         sealed = encrypt_for(public_half(secret), content, _name_letter(order, "a", "b"))

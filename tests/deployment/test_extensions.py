@@ -36,6 +36,7 @@ from fallow.study.callbacks import load_tracker
 from fallow.study.reading import read_study
 from fallow.transport.checks import ResponseCheck
 from tests.deployment.agreed import HEAD, TABLE, table
+from tests.keys import key_of
 from tests.packages import forget, install
 from tests.toy_integration import MODULE, NAME, install_toy
 
@@ -190,7 +191,7 @@ def test_a_registration_compares_the_code_that_is_installed(
         **{"rows": 9, "test": 4, "labeled": 2, "held": 1, "pool": 6, "schema": "digest"},
         **{"fallow": "0", "seal": torch.zeros(32, dtype=torch.uint8)},
     }
-    request = Request("0/hello/0", "people", 0, 0, (Step("each", "hello", {}),))
+    request = Request(key_of("0/hello/0"), "people", 0, 0, (Step("each", "hello", {}),))
     people = People(schema="digest", code=agreed.code)
     check = ResponseCheck({"north": 9}, declared={"people": declared(people)})
     assert check.check("north", request, {**answer, "code": agreed.code})

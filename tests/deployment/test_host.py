@@ -30,6 +30,7 @@ from tests.deployment.hosts import (
     keep,
     order_picks,
 )
+from tests.keys import key_of
 
 pytest.importorskip("cryptography")
 
@@ -51,7 +52,7 @@ def test_a_site_says_what_it_has(leader: Leader) -> None:
 
 def test_orders_that_another_key_signed_are_refused(leader: Leader) -> None:
     reply = leader.send(leader.order(about("hello", "0/hello")), STRANGER)
-    assert "not signed with its key" in str(reply.refused) and reply.key == ""
+    assert "not signed with its key" in str(reply.refused) and reply.key is None
 
 
 def test_bytes_that_are_no_order_are_refused_and_the_site_goes_on(leader: Leader) -> None:
@@ -66,13 +67,15 @@ def test_bytes_that_are_no_order_are_refused_and_the_site_goes_on(leader: Leader
         ({"study": "another"}, "site north has agreed to study .* not to another"),
         ({"counted": "9/train/0/0"}, "does not have exchange 9/train/0/0"),
         (
-            {"counted": "9/train/0/0", "purpose": "progress"},
+            {"counted": "9/train/0/0", "key": key_of("progress/1")},
             "it is older, perhaps from a backup",
         ),
         ({"body": {"request": 3}}, r"does not have the fields \['request', 'to'\]"),
         ({"body": None}, r"does not have the fields \['request', 'to'\]"),
-        ({"key": "0/other/0"}, "0/other/0' belongs to no exchange of this study"),
-        ({"key": "0/query/0"}, "instruction 0/query/0 contains the request 0/hello/0"),
+        (
+            {"key": key_of("0/query/0")},
+            "instruction 0/query/0 contains the request 0/hello/0",
+        ),
     ],
 )
 def test_an_order_that_does_not_fit_is_refused_in_a_sentence(
@@ -89,11 +92,11 @@ def test_an_order_that_does_not_fit_is_refused_in_a_sentence(
     [
         keep("0/query/0", "fit"),
         keep("0/query/0", "__init__"),
-        Request("0/x/0", "nobody", 0, 0, (Step("each", "hello", {}),)),
-        Request("0/x/0", "people", 0, 0, (Step("fit", "_outputs", {}),)),
-        Request("0/x/0", "people", 0, 0, (Step("fit", "contract", {}),)),
-        Request("0/x/0", "people", 0, 0, (Step("relay", "hello", {}),)),
-        Request("0/x/0", "people", 0, 0, ()),
+        Request(key_of("0/hello/0"), "nobody", 0, 0, (Step("each", "hello", {}),)),
+        Request(key_of("0/hello/0"), "people", 0, 0, (Step("fit", "_outputs", {}),)),
+        Request(key_of("0/hello/0"), "people", 0, 0, (Step("fit", "contract", {}),)),
+        Request(key_of("0/hello/0"), "people", 0, 0, (Step("relay", "hello", {}),)),
+        Request(key_of("0/hello/0"), "people", 0, 0, ()),
     ],
 )
 def test_nothing_but_verbs_of_the_study_runs(leader: Leader, request_: Request) -> None:
@@ -121,7 +124,7 @@ def test_a_verb_that_is_asked_in_another_way_is_refused_before_anything_is_train
         "people": "0/hello/0",
     }
     key = keys.get(owner, "0/train/0/0")
-    order = leader.order(Request(key, owner, 0, 0, (fit, Step(kind, verb, {}))))
+    order = leader.order(Request(key_of(key), owner, 0, 0, (fit, Step(kind, verb, {}))))
     assert why in str(leader.send(order).refused)
     assert leader.ledger.store.load_states("north") == {} and leader.ledger.traffic() == []
 
@@ -197,7 +200,7 @@ def test_an_order_that_fails_changes_nothing_and_the_run_goes_on(tmp_path: Path)
         agreed.recipe.training_config, batch_size=8, start="common"
     )  # pairs of batches
     wrong = Request(
-        "0/train/0/0",
+        key_of("0/train/0/0"),
         "training",
         0,
         0,
@@ -246,7 +249,7 @@ def test_questions_are_asked_once_however_often_the_order_comes(leader: Leader) 
     leader.count(order)
     assert len(leader.ledger.questions()) == 3
     more = about("ask", "0/query", **{**ASK, "allowed": 9})
-    later = leader.order(replace(more, key="0/query/ask/1"))
+    later = leader.order(replace(more, key=key_of("0/query/ask/1")))
     assert "but there are at most" in str(leader.send(later).refused)
     assert len(leader.ledger.questions()) == 3
 
@@ -278,7 +281,7 @@ def test_work_that_came_too_late_leaves_no_trace_in_what_comes_next(tmp_path: Pa
             }
             step = Step("fit", "local", model, leader.site.agreement.recipe.training_config)
             missed = Request(
-                "0/train/1/0", "training", 0, 1, (step, Step("sum", "upload", {}))
+                key_of("0/train/1/0"), "training", 0, 1, (step, Step("sum", "upload", {}))
             )
             order = leader.order(missed)
             assert leader.send(order).refused is None  # and nobody counts it
@@ -347,12 +350,14 @@ def test_a_run_that_began_before_the_newest_one_is_a_replay(leader: Leader) -> N
 
 def test_news_without_a_request_are_few_and_of_the_run_that_is_on(leader: Leader) -> None:
     """Whoever writes them with the right key must not fill the ledger by them."""
-    asking = leader.order(about("hello", "0/hello"), "progress")
+    asking = leader.order(about("hello", "0/hello"), key=key_of("progress/1"))
     leader.send(replace(asking, body={"news": "too early"}))
     assert leader.ledger.orders.load_news() == []
     leader.exchange({"north": about("hello", "0/hello")})
     for number in range(60):
-        order = replace(asking, key=f"progress/{number}", body={"news": f"news {number}"})
+        order = replace(
+            asking, key=key_of(f"progress/{number}"), body={"news": f"news {number}"}
+        )
         assert leader.send(order).refused is None
     leader.send(replace(asking, run=SECOND, body={"news": "of another run"}))
     assert leader.ledger.orders.load_news() == [f"news {number}" for number in range(50)]
@@ -364,7 +369,12 @@ def test_people_who_are_asked_about_first_change_no_secret_draw(leader: Leader) 
     leader.round(0, state)
     before = leader.host._here().parts.secret
     leader.again()
-    assert leader.send(leader.order(about("hello", "0/hello"), "progress")).refused is None
+    assert (
+        leader.send(
+            leader.order(about("hello", "0/hello"), key=key_of("progress/1"))
+        ).refused
+        is None
+    )
     leader.round(1, state)
     assert leader.host._here().parts.secret == before
 
@@ -381,7 +391,7 @@ def test_a_ledger_that_cannot_be_written_is_a_refusal_and_the_site_goes_on(
     pages = tables.read("PRAGMA page_count")[0][0]
     tables.read(f"PRAGMA max_page_count = {pages}")
     model: dict[str, Value] = {**leader.first_model()}
-    request = Request("0/query/0", "query", 0, 0, (Step("fit", "global", model),))
+    request = Request(key_of("0/query/0"), "query", 0, 0, (Step("fit", "global", model),))
     order = leader.order(request)
     assert "free some space" in str(leader.send(order).refused)
     tables.read("PRAGMA max_page_count = 1000000")
@@ -403,7 +413,9 @@ def test_a_message_above_what_the_study_leads_to_is_refused_before_it_is_unpacke
         **leader.first_model(),
         "w": torch.ones(100 << 17, dtype=torch.float64),
     }
-    request = Request("0/train/0/0", "training", 0, 0, (Step("fit", "global", state),))
+    request = Request(
+        key_of("0/train/0/0"), "training", 0, 0, (Step("fit", "global", state),)
+    )
     blob = sign_message(SECRET, leader.order(request))
     tracemalloc.start()  # sees the copies of the message, not those of torch
     try:

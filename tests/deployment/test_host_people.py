@@ -23,6 +23,7 @@ from tests.deployment.hosts import (
     order_picks,
     truth,
 )
+from tests.keys import key_of
 
 pytest.importorskip("cryptography")
 
@@ -64,7 +65,7 @@ def test_progress_changes_nothing_and_needs_no_turn(leader: Leader) -> None:
     leader.people("ask", "0/query", **ASK)
     leader.ledger.answer(leader.ledger.questions()[0].row, 1, "ann")
     sent = leader.ledger.traffic()
-    order = Order(leader.site.agreement.digest, RUN, "north", "progress/7", 0, "progress")
+    order = Order(leader.site.agreement.digest, RUN, "north", key_of("progress/7"), 0)
     found = leader.send(order).answer
     assert found == {"asked": 3, "answered": 1, "declined": 0, "open": 2, "conflicts": 0}
     assert leader.send(replace(order, run="another")).answer["asked"] == 0
@@ -97,14 +98,14 @@ def test_a_withdrawn_sample_leaves_at_the_next_round_and_not_in_the_middle_of_on
     leader.ledger.withdraw(9, "ann")  # which has none
     training_config = leader.site.agreement.recipe.training_config
     middle = Request(
-        "0/train/0/1",
+        key_of("0/train/0/1"),
         "training",
         0,
         0,
         (Step("fit", "local", dict(state), training_config), Step("sum", "upload", {})),
     )
     assert leader.exchange({"north": middle}).answers["north"]["n"] == 6.0
-    first = replace(middle, key="0/train/1/0", round=1)
+    first = replace(middle, key=key_of("0/train/1/0"), round=1)
     assert leader.exchange({"north": first}).answers["north"]["n"] == 5.0
     site = leader.host._here()
     assert (len(site.labeled), len(site.pool)) == (5, ROWS - 6 - 1)

@@ -19,7 +19,6 @@ from fallow.storage.packing import unpack
 from fallow.transport.envelope import Order
 from fallow.transport.gathering import EPSILON
 from fallow.transport.relays import (
-    DELIVER,
     delivery_body,
     request_body,
     seal_letters,
@@ -27,10 +26,11 @@ from fallow.transport.relays import (
 )
 from fallow.transport.sum_keys import join_proofs, sign_seal_key
 from tests.deployment.hosts import RUN, SECOND, Leader, about, agreement, folder, keep
+from tests.keys import key_of
 
 pytest.importorskip("cryptography")
 
-SHARE = Request("0/query/0", "query", 0, 0, (Step("sum", "share", {}),))
+SHARE = Request(key_of("0/query/0"), "query", 0, 0, (Step("sum", "share", {}),))
 
 
 def noisy(path: Path, **chosen: Any) -> Leader:
@@ -98,13 +98,13 @@ def test_noise_that_was_drawn_is_spent_also_where_its_order_fails(tmp_path: Path
     leader = Leader(folder(tmp_path, agreed, brought=range(9)))
     spent, why = [], []
     for turn in (0, 2, 4):
-        shown = Masked(f"0/query/{turn}", 0, None)
+        shown = Masked(key_of(f"0/query/{turn}"), 0, None)
         step = Step("each", KEYS, {}, masked=shown)
-        asked = Request(f"0/query/{turn}", "query", 0, 0, (step,))
+        asked = Request(key_of(f"0/query/{turn}"), "query", 0, 0, (step,))
         leader.exchange({"north": asked})
         # without the site's own key, so that it fails whatever was drawn
         share = Step("sum", "share", {}, masked=shown)
-        failing = Request(f"0/query/{turn + 1}", "query", 0, 0, (share,))
+        failing = Request(key_of(f"0/query/{turn + 1}"), "query", 0, 0, (share,))
         order = leader.order(failing)
         for _ in range(2):  # the same order again costs nothing more
             why.append(str(leader.send(order).refused))
@@ -134,7 +134,9 @@ def relaying(path: Path) -> tuple[Leader, Order, bytes]:
     signature = sign_seal_key(signing, leader.site.agreement.digest, "south", seal)
     proofs = join_proofs({"south": verify_key(signing)}, {"south": signature.hex()})
     fit = Step("fit", "local", dict(leader.first_model()), training_config)
-    request = Request("0/train/0/0", "training", 0, 0, (fit, Step("relay", "model", {})))
+    request = Request(
+        key_of("0/train/0/0"), "training", 0, 0, (fit, Step("relay", "model", {}))
+    )
     body = request_body(request, {"south": seal}, proofs=proofs)
     return leader, leader.order(request, body=body), secret
 
@@ -144,10 +146,12 @@ def test_what_a_site_passes_on_is_for_its_receiver_alone(tmp_path: Path) -> None
     answer = leader.send(order).answer
     assert set(answer) == {"letter/south", "bytes"}
     letter = tensor_to_bytes(answer["letter/south"], "a letter")
-    model = unpack(decrypt(secret, letter, repr((RUN, order.key, "north", "south"))))
+    model = unpack(decrypt(secret, letter, repr((RUN, str(order.key), "north", "south"))))
     assert torch.equal(model["w"], leader.ledger.store.load_states("north")["local"]["w"])
     with pytest.raises(ValueError, match="it cannot be decrypted"):
-        decrypt(leader.site.keys.seal, letter, repr((RUN, order.key, "north", "south")))
+        decrypt(
+            leader.site.keys.seal, letter, repr((RUN, str(order.key), "north", "south"))
+        )
     leader.ledger.close()
 
 
@@ -165,10 +169,9 @@ def test_the_legs_of_a_relay_are_one_exchange(tmp_path: Path) -> None:
         order.study,
         order.run,
         "north",
-        f"{order.key}{DELIVER}",
+        replace(order.key, is_delivery=True),
         order.number + 1,
-        "deliver",
-        order.key,
+        str(order.key),
         body,
     )
     assert leader.send(second).answer == {"refused": ""}
@@ -191,10 +194,9 @@ def test_a_letter_that_does_not_open_is_refused_by_its_sender(tmp_path: Path) ->
         order.study,
         order.run,
         "north",
-        f"{order.key}{DELIVER}",
+        replace(order.key, is_delivery=True),
         order.number + 1,
-        "deliver",
-        order.key,
+        str(order.key),
         body,
     )
     assert "message of site south for 'model'" in str(leader.send(second).refused)
@@ -207,7 +209,7 @@ def test_letters_that_open_a_cycle_are_not_forgotten_with_the_one_before(
     leader, first, _ = relaying(tmp_path)
     leader.send(first)  # of a cycle whose end the site does not hear of
     leader.count(first)
-    key = f"1/train/0/0{DELIVER}"
+    key = key_of("1/train/0/0/deliver")
     sealed = seal_letters(
         Order(first.study, first.run, "south", key, 2),
         {"w": leader.first_model()["w"]},
@@ -216,11 +218,11 @@ def test_letters_that_open_a_cycle_are_not_forgotten_with_the_one_before(
     body = delivery_body(
         "model", {"south": torch.as_tensor(sealed["letter/north"])}, cycle=1
     )
-    brought = leader.order(about("hello", key), "deliver", key=key, body=body)
+    brought = leader.order(about("hello", "0/hello"), key=key, body=body)
     assert leader.send(brought).answer == {"refused": ""}
     leader.count(brought)
     fit = Step("fit", "local", dict(leader.first_model()))
-    leader.exchange({"north": Request("1/train/0/1", "training", 1, 0, (fit,))})
+    leader.exchange({"north": Request(key_of("1/train/0/1"), "training", 1, 0, (fit,))})
     assert leader.ledger.store.load_states("north").keys() == {
         "cycle",
         "local",
@@ -260,7 +262,9 @@ def test_a_ledger_put_back_from_a_backup_says_that_it_is_older(tmp_path: Path) -
         Path(f"{leader.site.ledger_path}{leftover}").unlink(missing_ok=True)
     leader.start()
     upload = (Step("sum", "upload", {}),)
-    reply = leader.send(leader.order(Request("1/train/1/0", "training", 1, 1, upload)))
+    reply = leader.send(
+        leader.order(Request(key_of("1/train/1/0"), "training", 1, 1, upload))
+    )
     assert "it is older, perhaps from a backup" in str(reply.refused)
     second = Leader(leader.site, run=SECOND)
     assert (
@@ -285,7 +289,7 @@ def test_a_run_whose_first_order_was_refused_begins_without_memory_of_the_last_o
     assert "it is older, perhaps from a backup" in str(
         second.send(replace(hello, counted="0/train/0/0")).refused
     )
-    look = replace(hello, key="progress", purpose="progress", body=None)
+    look = replace(hello, key=key_of("progress/1"), body=None)
     assert second.send(look).refused is None
     assert second.send(hello).refused is None
     site = second.host._site

@@ -32,6 +32,7 @@ from tests.deployment.hostile import turn
 from tests.deployment.hosts import agreement
 from tests.deployment.remotes import Federation, Waits, federation
 from tests.deployment.worlds import tiny
+from tests.keys import key_of
 from tests.privacy.federation import Asker
 from tests.worlds import tables
 
@@ -155,7 +156,7 @@ UPLOAD = declared(FedAvg(bn="local"))["upload"]
 
 def of_sum(verb: str = "upload", **args: Any) -> Request:
     steps = (Step("fit", "local", args), Step("sum", verb, {}))
-    return Request("0/train/0/0", "training", 0, 0, steps)
+    return Request(key_of("0/train/0/0"), "training", 0, 0, steps)
 
 
 # -- how much a site weighs ----------------------------------------------------------------------
@@ -227,7 +228,7 @@ def test_units_and_least_squares_weigh_a_site_by_what_it_registered(
     owner: str, verb: str, fields: tuple[str, ...]
 ) -> None:
     step = Step("sum", verb, {})
-    details = {site: Request("0", owner, 0, 0, (step,)) for site in "abc"}
+    details = {site: Request(key_of("0/query/0"), owner, 0, 0, (step,)) for site in "abc"}
     many = {"a": 10, "b": 10, "c": 10_000}
     method: Any = ServerSolve() if owner == "training" else Scaling(True, True)
     border = ResponseCheck(
@@ -256,8 +257,16 @@ SCORE = {
 }
 
 
+PEOPLE = {
+    "hello": "0/hello/0",
+    "ask": "0/query/ask/0",
+    "close": "0/query/close/0",
+    "score": "0/train/1/score/0",
+}
+
+
 def people(verb: str) -> Request:
-    return Request(f"0/{verb}/0", "people", 0, 0, (Step("each", verb, {}),))
+    return Request(key_of(PEOPLE[verb]), "people", 0, 0, (Step("each", verb, {}),))
 
 
 KNOWN = ResponseCheck(

@@ -27,6 +27,7 @@ from fallow.transport.sum_keys import SIGNED, find_shown, sign_sum_key
 from tests.deployment.hostile import turn
 from tests.deployment.remotes import RUN, STUDY, Federation, Waits, federation
 from tests.deployment.worlds import TINY, tiny
+from tests.keys import key_of
 from tests.privacy.federation import SECURE
 from tests.worlds import tables
 
@@ -99,7 +100,7 @@ def test_a_key_that_is_not_signed_is_held_against_its_site_and_the_sum_goes_on(
             return answer
         if wrong == "none":
             return {"key": answer["key"]}
-        masked = Masked("0/train/9", 0, None)
+        masked = Masked(key_of("0/train/9/0"), 0, None)
         signed = sign_sum_key(hostile.secret, order, "c", masked, answer["key"])
         if wrong == "longer":
             # signed as it is read, with a byte before it

@@ -20,6 +20,7 @@ from fallow.privacy import Released
 from fallow.storage.errors import Failed
 from tests.deployment.hosts import RUN, SECOND, Leader, agreement, folder
 from tests.experiment.crash import KILLED, start_child, wait_for_child
+from tests.keys import key_of
 
 pytest.importorskip("cryptography")
 pytest.importorskip("opendp")
@@ -35,7 +36,9 @@ def noisy(path: Path, **chosen: Any) -> Leader:
 
 
 def share(cycle: int) -> Request:
-    return Request(f"{cycle}/query/0", "query", cycle, 0, (Step("sum", "share", {}),))
+    return Request(
+        key_of(f"{cycle}/query/0"), "query", cycle, 0, (Step("sum", "share", {}),)
+    )
 
 
 def release(leader: Leader, cycle: int) -> torch.Tensor:

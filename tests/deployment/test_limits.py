@@ -26,6 +26,7 @@ from tests.deployment.hosts import (
     keep,
     order_picks,
 )
+from tests.keys import key_of
 
 pytest.importorskip("cryptography")
 LATER = tuple(f"{at:010x}-" + 16 * "c" for at in range(3, 10))
@@ -52,7 +53,7 @@ def fit(name: str, state: State, training_config: TrainingConfig | None = None) 
 
 
 def training(*steps: Step, cycle: int = 0, r: int = 0, turn: int = 0) -> Request:
-    return Request(f"{cycle}/train/{r}/{turn}", "training", cycle, r, steps)
+    return Request(key_of(f"{cycle}/train/{r}/{turn}"), "training", cycle, r, steps)
 
 
 def score(
@@ -60,7 +61,7 @@ def score(
 ) -> Request:
     args: dict[str, Value] = {"retained": False, **model}
     key = f"{cycle}/train/{r}/score/{turn}"
-    return Request(key, "people", cycle, r, (Step("each", "score", args),))
+    return Request(key_of(key), "people", cycle, r, (Step("each", "score", args),))
 
 
 # -- labels ---------------------------------------------------------------------------------
@@ -83,13 +84,15 @@ def test_more_picks_than_the_agreement_has_are_refused_before_anything_is_chosen
     state = leader.first_model()
     leader.round(0, state)
     steps = (fit("global", state), Step("keep", "select", {"n": 4}))
-    why = expect_refusal(leader, Request("0/query/0", "query", 0, 0, steps))
+    why = expect_refusal(leader, Request(key_of("0/query/0"), "query", 0, 0, steps))
     assert "requests 4 labels from site north, but the agreement allows 3" in why
     assert "picks" not in leader.ledger.store.load_states("north")
 
 
 def test_the_first_labels_have_a_budget_of_their_own(leader: Leader) -> None:
-    request = Request("0/initial/0", "initial", 0, 0, (Step("keep", "select", {"n": 5}),))
+    request = Request(
+        key_of("0/initial/0"), "initial", 0, 0, (Step("keep", "select", {"n": 5}),)
+    )
     assert (
         "requests 5 labels from site north, but the agreement allows 4 in 0/initial"
         in expect_refusal(leader, request)
@@ -223,7 +226,7 @@ def test_an_order_writes_only_models_of_the_study_into_a_sites_memory(
         upload = Step("sum", "upload", {})
         assert expect_refusal(leader, training(step, upload, r=1))
         steps = (step, Step("keep", "select", {"n": 3}))
-        assert expect_refusal(leader, Request("0/query/0", "query", 0, 0, steps))
+        assert expect_refusal(leader, Request(key_of("0/query/0"), "query", 0, 0, steps))
     assert leader.ledger.store.load_states("north").keys() == before
 
 
@@ -294,11 +297,11 @@ def test_an_order_brings_few_models(leader: Leader) -> None:
         (keep("0/query/audit/0", "draw", n=3), "no examples are drawn at random"),
         (keep("0/audit/0", "tally"), "no examples are drawn at random"),
         (keep("0/train/0/0", "select", n=3), "by its key it must be of 'training'"),
-        (keep("0/extra/0", "select", n=3), "belongs to no exchange of this study"),
-        (keep("00/query/0", "select", n=3), "belongs to no exchange of this study"),
-        (keep("0/query/9999999999", "select", n=3), "belongs to no exchange"),
         (keep("0/query/7", "select", n=3), "but there are at most"),
-        (keep("0/query/0/deliver", "select", n=3), "which does not match its key"),
+        (
+            keep("0/query/0/deliver", "select", n=3),
+            "does not have the fields ['cycle', 'letters', 'verb']",
+        ),
         (
             replace(keep("0/query/0", "select", n=3), cycle=1),
             "of 'query' in cycle 0, round 0",
@@ -317,7 +320,9 @@ def test_a_run_goes_back_where_something_is_asked_anew_alone(leader: Leader) -> 
     upload = Step("sum", "upload", {})
     again = training(upload, r=1)
     assert "a run only rolls back to repeat an exchange" in expect_refusal(leader, again)
-    first = Request("0/initial/0", "initial", 0, 0, (Step("keep", "select", {"n": 4}),))
+    first = Request(
+        key_of("0/initial/0"), "initial", 0, 0, (Step("keep", "select", {"n": 4}),)
+    )
     assert "a run only rolls back to repeat an exchange" in expect_refusal(leader, first)
 
 
@@ -340,7 +345,7 @@ def test_a_verb_is_given_what_it_takes(leader: Leader, more: dict[str, Any]) -> 
     leader.round(0, leader.first_model())
     steps = (fit("global", leader.first_model()), Step("keep", "select", more))
     assert "instruction 0/query/0 to select" in expect_refusal(
-        leader, Request("0/query/0", "query", 0, 0, steps)
+        leader, Request(key_of("0/query/0"), "query", 0, 0, steps)
     )
 
 
@@ -352,18 +357,18 @@ def test_seats_that_would_fill_the_memory_are_refused(tmp_path: Path) -> None:
     leader = Leader(folder(tmp_path, agreed))
     args: dict[str, Value] = {"factor": 1.0, "mass": 1.0, "rows": 9, "seat": 0}
     step = Step("keep", "draw", {**args, "seats": 2**40})
-    why = expect_refusal(leader, Request("0/query/0", "query", 0, 0, (step,)))
+    why = expect_refusal(leader, Request(key_of("0/query/0"), "query", 0, 0, (step,)))
     assert "to draw: seats is 1099511627776, and it is a whole number of at most 3" in why
     leader.ledger.close()
 
 
 def test_letters_of_a_verb_that_nobody_relays_are_refused(leader: Leader) -> None:
     """A delivery takes the place of what stood under the name of its verb."""
-    from fallow.transport.relays import DELIVER, delivery_body
+    from fallow.transport.relays import delivery_body
 
-    key = f"0/train/0/0{DELIVER}"
+    key = key_of("0/train/0/0/deliver")
     body = delivery_body("own", {})
-    order = leader.order(about("hello", "0/hello"), "deliver", key=key, body=body)
+    order = leader.order(about("hello", "0/hello"), key=key, body=body)
     assert "but FedAvg declares relays of nothing only" in str(leader.send(order).refused)
 
 
@@ -408,10 +413,12 @@ def test_a_common_model_without_one_of_its_parts_is_refused_by_that_part(
     )
     assert output in expect_refusal(leader, score(leader, rest))
     handed = (fit("global", rest), Step("keep", "select", {"n": 3}))
-    assert output in expect_refusal(leader, Request("0/query/0", "query", 0, 0, handed))
+    assert output in expect_refusal(
+        leader, Request(key_of("0/query/0"), "query", 0, 0, handed)
+    )
     left = Step("keep", "finish", dict(rest))
     assert output in expect_refusal(
-        leader, Request("model/finish/0", "people", 2, 0, (left,))
+        leader, Request(key_of("model/finish/0"), "people", 2, 0, (left,))
     )
 
 
@@ -423,7 +430,7 @@ def test_a_query_is_handed_no_local_model(leader: Leader) -> None:
     leader.exchange({"north": score(leader, state, r=1)})
     steps = (fit("global", state), fit("local", other), Step("keep", "select", {"n": 3}))
     assert "which only the queried site trains" in expect_refusal(
-        leader, Request("0/query/0", "query", 0, 0, steps)
+        leader, Request(key_of("0/query/0"), "query", 0, 0, steps)
     )
 
 
@@ -431,7 +438,9 @@ def test_where_models_validate_the_retained_one_is_scored(tmp_path: Path) -> Non
     agreed = agreement("strategy=entropy", "validation=0.34")
     leader = Leader(folder(tmp_path, agreed, brought=range(9)))
     args: dict[str, Value] = {**leader.first_model(), "retained": False}
-    request = Request("0/train/0/score/0", "people", 0, 0, (Step("each", "score", args),))
+    request = Request(
+        key_of("0/train/0/score/0"), "people", 0, 0, (Step("each", "score", args),)
+    )
     assert "has retained=False, but by the agreement it must be True" in expect_refusal(
         leader, request
     )
@@ -464,7 +473,9 @@ def test_a_site_says_itself_how_often_models_are_scored(tmp_path: Path) -> None:
 
 def test_a_score_brings_a_model_and_nothing_else(leader: Leader) -> None:
     state = leader.first_model()
-    bare = Request("0/train/1/score/0", "people", 0, 1, (Step("each", "score", {}),))
+    bare = Request(
+        key_of("0/train/1/score/0"), "people", 0, 1, (Step("each", "score", {}),)
+    )
     assert expect_refusal(leader, bare)
     assert "has no model to score" in expect_refusal(leader, score(leader, {}))
     assert "to be scored" in expect_refusal(
@@ -475,7 +486,7 @@ def test_a_score_brings_a_model_and_nothing_else(leader: Leader) -> None:
 def test_scores_are_not_asked_as_something_else(leader: Leader) -> None:
     state = leader.first_model()
     step = Step("each", "score", {"retained": False, **state})
-    request = Request("0/query/ask/0", "people", 0, 0, (step,))
+    request = Request(key_of("0/query/ask/0"), "people", 0, 0, (step,))
     assert "requests 'score', but its key is of ask" in expect_refusal(leader, request)
     assert ROWS and CLOSE
 
@@ -527,14 +538,20 @@ def test_a_relay_goes_to_sites_of_the_study(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changed", [{"exchange": "0/train/1/0"}, {"exchange": "x"}, {"attempt": 3}]
+    "changed",
+    [
+        {"exchange": key_of("0/train/1/0")},
+        {"exchange": key_of("0/train/0/1")},
+        {"exchange": key_of("0/train/0/0~1")},
+        {"attempt": 3},
+    ],
 )
 def test_a_masked_sum_belongs_to_its_step(tmp_path: Path, changed: dict[str, Any]) -> None:
     from fallow.core.messages import KEYS, Masked
 
     agreed = agreement("strategy=entropy", "privacy.secure_sum=true")
     leader = Leader(folder(tmp_path, agreed, brought=range(6)))
-    about_it = replace(Masked("0/train/0/0", 0, None), **changed)
+    about_it = replace(Masked(key_of("0/train/0/0"), 0, None), **changed)
     step = Step("each", KEYS, {}, masked=about_it)
     assert "belongs to another exchange than the masked aggregation" in expect_refusal(
         leader, training(step)
@@ -549,7 +566,7 @@ def test_a_masked_sum_names_keys_of_sites_of_the_study_alone(tmp_path: Path) -> 
     agreed = agreement("strategy=entropy", "privacy.secure_sum=true")
     leader = Leader(folder(tmp_path, agreed, brought=range(6)))
     key = torch.zeros(32, dtype=torch.uint8)
-    about_it = Masked("0/train/0/0", 0, None, {"north": key, "mallory": key})
+    about_it = Masked(key_of("0/train/0/0"), 0, None, {"north": key, "mallory": key})
     step = Step("each", KEYS, {}, masked=about_it)
     why = expect_refusal(leader, training(step))
     assert "has a key of 'mallory', which is not a site of this study" in why

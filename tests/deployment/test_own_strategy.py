@@ -129,16 +129,16 @@ class Process:
             return output
         keys = self.folder.keys
         reply = open_reply(keys.verify, output, self.folder.name)
-        cycle, _, rest = reply.key.partition("/")
-        if reply.refused is not None or not rest.startswith("query/"):
+        key = reply.key
+        if reply.refused is not None or key is None or key.step != "query":
             return output
-        changes = self.hostile[int(cycle)]
+        changes = self.hostile[key.cycle]
         if not reply.answer.keys() >= changes.keys():
             return output
         answer = dict(reply.answer)
         for name, change in changes.items():
             answer[name] = change(answer[name])
-        self.hostile[int(cycle)] = {"spoiled": abs}  # once
+        self.hostile[key.cycle] = {"spoiled": abs}  # once
         return sign_message(keys.sign, replace(reply, answer=answer))
 
 

@@ -16,6 +16,7 @@ from fallow.deployment.coordinator.labels import read_progress
 from fallow.deployment.coordinator.live import utc
 from fallow.deployment.coordinator.scores import UNSCORED, score_counts, score_totals
 from tests.deployment.worlds import tiny
+from tests.keys import key_of
 
 
 def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
@@ -51,7 +52,7 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
     [
         ({"event": "refused", "site": "a", "why": "no rows"}, "a is not counted: no rows"),
         ({"event": "missing", "sites": ["a"], "key": "0/train/0/0"}, "proceeded without a"),
-        ({"event": "missing", "sites": ["a"], "key": "progress/1"}, ""),
+        ({"event": "missing", "sites": ["a"], "exchange": key_of("progress/1")}, ""),
         ({"event": "answered", "site": "a", "key": "0/train/0/0"}, ""),
         (
             {"event": "lost", "site": "a", "why": "no heartbeat"},
@@ -130,7 +131,8 @@ def test_a_narrow_terminal_has_the_names_of_sites_and_fewer_columns(
     counts = {"asked": 8, "answered": 5, "declined": 0, "open": 3, "conflicts": 0}
     sites = {"va_long_beach": {"rows": 200, "test": 60, "online": True, "labels": counts}}
     paper = StringIO()
-    show_sites(Console(file=paper, width=width), {"sites": sites, "step": "0/query"})
+    live = {"sites": sites, "step": "0/query", "questions": "labels of cycle 0"}
+    show_sites(Console(file=paper, width=width), live)
     output = paper.getvalue()
     assert "va_long_beach" in output and "5 of 8" in output
     assert [head in output for head in ("Rows", "Conflicts")] == [is_whole, is_whole]

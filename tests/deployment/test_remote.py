@@ -16,6 +16,7 @@ from fallow.transport.envelope import Reply, open_order, sign_message
 from fallow.transport.remote import GLANCE
 from tests.deployment.loopback import Faults
 from tests.deployment.remotes import RUN, Federation, Waits, federation
+from tests.keys import key_of
 from tests.privacy.federation import Asker
 from tests.worlds import tables, world
 
@@ -68,7 +69,12 @@ def test_a_site_that_is_silent_delays_an_exchange_by_the_timeout_and_is_missing_
     assert float(total["sites"]) == 3
     assert 10.0 <= there.link.seconds < 15.0
     assert [e for e in there.said if e["event"] == "missing"] == [
-        {"event": "missing", "sites": ["b"], "key": "0/query/0"}
+        {
+            "event": "missing",
+            "sites": ["b"],
+            "key": "0/query/0",
+            "exchange": key_of("0/query/0"),
+        }
     ]
     assert there.journal.read_note("counted/b") is None
     assert there.journal.read_note("counted/a") == "0/query/0"
@@ -236,7 +242,7 @@ def test_an_answer_under_another_key_or_of_another_run_is_not_one(
     def handle(blob: bytes) -> bytes:
         order = open_order(liar.public, blob)
         answer = liar.answer(order)  # a good one, to something else
-        return sign_message(liar.secret, Reply(run, "d", key, answer))
+        return sign_message(liar.secret, Reply(run, "d", key_of(key), answer))
 
     there.link.alive["d"] = handle
     assert float(there.ask().sum("plain")["sites"]) == 3
@@ -249,7 +255,7 @@ def test_a_refusal_of_what_an_earlier_process_asked_does_not_count(
 ) -> None:
     there = federation(Asker(), FOUR, Waits(quorum=3))
     there.remote.life = "now"
-    late = Reply(RUN, "b", "0/query/0", refused="the disk is full", life=life)
+    late = Reply(RUN, "b", key_of("0/query/0"), refused="the disk is full", life=life)
     there.link.comes_late("b", sign_message(there.signing["b"].secret, late))
     assert float(there.ask().sum("plain")["sites"]) == answers
 
@@ -296,7 +302,7 @@ def test_an_order_names_the_exchange_that_counted_last_and_a_place_that_grows() 
     orders = [
         open_order(public, blob) for site, blob in there.link.delivered if site == "b"
     ]
-    assert [(o.key, o.number, o.counted) for o in orders] == [
+    assert [(str(o.key), o.number, o.counted) for o in orders] == [
         ("0/query/0", 1, None),
         ("0/query/2", 3, "0/query/0"),
     ]

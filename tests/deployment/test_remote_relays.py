@@ -26,6 +26,7 @@ from fallow.transport.relays import (
     tensor_to_bytes,
 )
 from tests.deployment.remotes import RUN, Federation, Waits, federation
+from tests.keys import key_of
 from tests.worlds import tables, world
 
 THREE = tables(sites=3)
@@ -135,7 +136,7 @@ def test_a_relay_passes_under_secure_sums_and_sums_of_it_are_masked() -> None:
     assert totals[0] == pytest.approx(totals[1], abs=1e-5)
     assert there.world.shown.entries["sum", "total"]["masked"]
     with pytest.raises(RuntimeError, match=r"asks for 'model' by each: .* by relay alone"):
-        there.ask("0/other").each("model")
+        there.ask("1/query").each("model")
 
 
 def test_a_receiver_without_a_seal_key_is_named() -> None:
@@ -152,14 +153,14 @@ TO_B = {"b": public_half(SECRET)}
 SIZES = {"w": 3, "stats": 0}
 
 
-def letter(sender: str, key: str = "0/0", **state: Any) -> torch.Tensor:
-    order = Order("s", RUN, sender, key, 1)
+def letter(sender: str, key: str = "0/query/0", **state: Any) -> torch.Tensor:
+    order = Order("s", RUN, sender, key_of(key), 1)
     return torch.as_tensor(seal_letters(order, state, TO_B)["letter/b"])
 
 
 def order_to_b(**letters: Any) -> Order:
     return Order(
-        "s", RUN, "b", "0/0/deliver", 2, "deliver", None, delivery_body("model", letters)
+        "s", RUN, "b", key_of("0/query/0/deliver"), 2, None, delivery_body("model", letters)
     )
 
 
@@ -175,7 +176,7 @@ GOOD = torch.tensor([1.0, 2.0, 3.0])
         ),
         (letter("a", w=GOOD[:2], labels=1.0), r"w has the shape \(2,\) instead of \(3,\)"),
         (letter("c", w=GOOD, labels=1.0), "it cannot be decrypted"),
-        (letter("a", key="0/1", w=GOOD, labels=1.0), "it cannot be decrypted"),
+        (letter("a", key="0/query/1", w=GOOD, labels=1.0), "it cannot be decrypted"),
         (bytes_to_tensor(b"short"), "it cannot be decrypted"),
         (3.0, "it cannot be decrypted"),
     ],
@@ -247,9 +248,9 @@ def test_a_sender_that_answers_with_a_letter_too_many_is_refused() -> None:
 def pass_on(content: dict[str, torch.Tensor]) -> Delivery:
     """What a receiver makes of one letter."""
     secret = new_secret()
-    order = Order("study", RUN, "b", "0/query/0/deliver", 1, "deliver")
+    order = Order("study", RUN, "b", key_of("0/query/0/deliver"), 1)
     details = {"b": public_half(secret)}
-    sent = replace(order, site="a", key="0/query/0")
+    sent = replace(order, site="a", key=key_of("0/query/0"))
     letters = seal_letters(sent, dict(content), details)
     body = delivery_body("model", {"a": letters["letter/b"]})
     weights = {"model": "labels"}

@@ -21,10 +21,11 @@ from tests.deployment.agreed import TABLE, table
 from tests.deployment.hosts import ASK, CLOSE, Leader, about, agreement, folder, order_picks
 from tests.deployment.remotes import federation
 from tests.deployment.worlds import NAMES, tiny
+from tests.keys import key_of
 
 pytest.importorskip("cryptography")
 
-SHARE = Request("0/query/0", "query", 0, 0, (Step("sum", "share", {}),))
+SHARE = Request(key_of("0/query/0"), "query", 0, 0, (Step("sum", "share", {}),))
 
 # -- replays --------------------------------------------------------------------------------
 
@@ -109,9 +110,9 @@ def test_a_score_of_another_number_of_classes_is_refused_by_the_others() -> None
     first = result.remote.sites[0]
     answers[first] = {**TOLD, "class_rows": torch.ones(3).double()}
     for site, signing in result.signing.items():
-        signing.told["0/query/score/0"] = answers[site]
+        signing.told["0/train/1/score/0"] = answers[site]
     result.remote.waits = Waits(result.remote.waits.timeout, quorum=2)
-    asked = {site: about("score", "0/query") for site in result.remote.sites}
+    asked = {site: about("score", "0/train/1") for site in result.remote.sites}
     assert set(result.remote.exchange(asked).answers) == set(result.remote.sites) - {first}
 
 

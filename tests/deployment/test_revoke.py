@@ -28,6 +28,7 @@ from fallow.transport.envelope import open_order
 from tests.deployment.mistakes import Said, refused
 from tests.deployment.test_closed_form import CLOSED
 from tests.deployment.worlds import NAMES, TINY, Federation, federation, rows, tiny
+from tests.keys import key_of
 
 GONE = "davos"
 LONGER = replace(TINY, rounds=2, cycles=2)
@@ -80,7 +81,7 @@ class Revoking:
         """The exchanges that the site was asked for after that."""
         public = self.world.agreement.coordinator
         later = self.world.link.delivered[self.delivered :]
-        return {open_order(public, blob).key for site, blob in later if site == GONE}
+        return {str(open_order(public, blob).key) for site, blob in later if site == GONE}
 
 
 def four(folder: Path, *settings: Any, **more: Any) -> Federation:
@@ -198,11 +199,15 @@ def test_a_study_ends_in_a_sentence_where_it_needs_the_revoked_site(tmp_path: Pa
     journal = Journal()
     about: dict[str, Any] = {"sites": [GONE], "at": "2026-11-26T00:00:00+00:00"}
     with pytest.raises(Halted, match="a study starts with all its sites"):
-        revoke(journal, agreed, {}, key="0/hello/0", **about)
+        revoke(journal, agreed, {}, key=key_of("0/hello/0"), **about)
     masked = replace(LONGER, privacy=Privacy(secure_sum=True))
     with pytest.raises(Halted, match="2 of 3 sites would be left, but the study needs 3"):
         revoke(
-            journal, tiny(tmp_path / "b", masked).agreement, {}, key="0/query/0", **about
+            journal,
+            tiny(tmp_path / "b", masked).agreement,
+            {},
+            key=key_of("0/query/0"),
+            **about,
         )
     assert load_left(journal) == {}
 

@@ -35,7 +35,10 @@ from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.storage.errors import Failed
 from fallow.transport.envelope import Order, open_reply, sign_message
 from fallow.transport.flower import SocketNode
+from fallow.transport.relays import request_body
 from tests.deployment.agreed import agreed, table
+from tests.deployment.hosts import RUN, about
+from tests.keys import key_of
 
 pytest.importorskip("cryptography")
 pytest.importorskip("flwr")
@@ -107,7 +110,13 @@ def serving(
 
 
 def progress(study: str) -> bytes:
-    return sign_message(SECRET, Order(study, "run", "north", "0/progress", 0, "progress"))
+    return sign_message(SECRET, Order(study, "run", "north", key_of("progress/0"), 0))
+
+
+def hello(study: str) -> bytes:
+    body = request_body(about("hello", "0/hello"), {})
+    order = Order(study, RUN, "north", key_of("0/hello/0"), 1, body=body)
+    return sign_message(SECRET, order)
 
 
 def test_a_site_answers_orders_at_its_socket_and_leaves_nothing_behind(
@@ -121,9 +130,10 @@ def test_a_site_answers_orders_at_its_socket_and_leaves_nothing_behind(
         assert reply.refused is None
         assert set(reply.answer) == {"asked", "answered", "declined", "open", "conflicts"}
         assert read_status(folder).pid == os.getpid()
+        wire.send(hello(folder.agreement.digest))
     assert wire.ran == [True, True]
     assert [event["event"] for event in heard] == ["coordinator", "order"]
-    assert (heard[1]["key"], heard[1]["refused"]) == ("0/progress", None)
+    assert (heard[1]["key"], heard[1]["refused"]) == ("0/hello/0", None)
     assert read_status(folder).pid is None
     assert not wire.at.exists()
     assert not (folder.path / "live.json").exists()
@@ -405,6 +415,7 @@ def test_after_the_end_it_is_no_news_that_the_coordinator_has_gone(tmp_path: Pat
     end: events.Event = {
         "event": "order",
         "key": "model/finish/0",
+        "exchange": key_of("model/finish/0"),
         "refused": None,
         "bytes": 9,
     }
@@ -418,11 +429,12 @@ def test_a_site_is_told_what_to_do_when_the_study_is_over(tmp_path: Path) -> Non
     event: events.Event = {
         "event": "order",
         "key": "model/finish/0",
+        "exchange": key_of("model/finish/0"),
         "refused": None,
         "bytes": 9,
     }
     assert f"fallow predict {tmp_path} ROWS" in " ".join(describe_end(event, tmp_path))
-    assert not describe_end({**event, "key": "0/train/0/1"}, tmp_path)
+    assert not describe_end({**event, "exchange": key_of("0/train/0/1")}, tmp_path)
     assert not describe_end({**event, "refused": "no"}, tmp_path)
     assert not describe_end({"event": "coordinator", "problem": None}, tmp_path)
 

@@ -29,10 +29,11 @@ from fallow.transport.sum_keys import (
     sign_sum_key,
 )
 from tests.deployment.hosts import RUN, SECOND, SITE, SITES, Leader, agreement, folder
+from tests.keys import key_of
 
 pytest.importorskip("cryptography")
 
-ABOUT = Masked("0/train/0/0", 0, None)
+ABOUT = Masked(key_of("0/train/0/0"), 0, None)
 OTHERS = [site for site in SITES if site != SITE]
 
 
@@ -50,7 +51,11 @@ class Sum:
             "fit", "local", dict(state), leader.site.agreement.recipe.training_config
         )
         asked = Request(
-            "0/train/0/0", "training", 0, 0, (fit, Step("each", KEYS, {}, masked=ABOUT))
+            key_of("0/train/0/0"),
+            "training",
+            0,
+            0,
+            (fit, Step("each", KEYS, {}, masked=ABOUT)),
         )
         self.own = leader.exchange({SITE: asked}).answers[SITE]
         self.keys = {site: bytes_to_tensor(public_half(new_secret())) for site in OTHERS}
@@ -58,7 +63,7 @@ class Sum:
 
     def sign(self, site: str, secret: bytes, masked: Masked = ABOUT, run: str = "") -> str:
         study = self.leader.site.agreement.digest
-        order = Order(study, run or self.leader.run, site, "", 0)
+        order = Order(study, run or self.leader.run, site, key_of("0/train/0/0"), 0)
         return (
             sign_sum_key(secret, order, site, masked, self.keys[site])
             .numpy()
@@ -70,7 +75,7 @@ class Sum:
         """What the site says to the order for its part."""
         keys: dict[str, Tensor] = {SITE: torch.as_tensor(self.own["key"]), **self.keys}
         step = Step("sum", "upload", {}, masked=replace(ABOUT, keys=keys))
-        request = Request("0/train/0/1", "training", 0, 0, (step,))
+        request = Request(key_of("0/train/0/1"), "training", 0, 0, (step,))
         identities = {site: verify_key(secret) for site, secret in self.identities.items()}
         proofs = join_proofs(identities, self.signed) if is_proven else None
         body = request_body(request, {}, proofs=proofs)
@@ -107,7 +112,7 @@ def test_a_site_signs_its_own_key_for_this_sum_alone(asked: Sum) -> None:
         {"run": SECOND},
         {"site": "south"},
         {"masked": replace(ABOUT, attempt=1)},
-        {"masked": replace(ABOUT, exchange="0/train/0/2")},
+        {"masked": replace(ABOUT, exchange=key_of("0/train/0/2"))},
     )
     for other in others:
         with pytest.raises(ValueError, match="is not signed by that site"):
@@ -135,7 +140,7 @@ def test_keys_without_signatures_are_refused(asked: Sum) -> None:
     "other",
     [
         {"masked": replace(ABOUT, attempt=1)},
-        {"masked": replace(ABOUT, exchange="0/train/1/0")},
+        {"masked": replace(ABOUT, exchange=key_of("0/train/1/0"))},
         {"run": SECOND},
     ],
     ids=["attempt", "exchange", "run"],
@@ -200,7 +205,7 @@ class Relay:
         )
         fit = Step("fit", "local", dict(self.leader.first_model()), config)
         steps = (fit, Step("relay", "model", {}))
-        request = Request("0/train/0/0", "training", 0, 0, steps)
+        request = Request(key_of("0/train/0/0"), "training", 0, 0, steps)
         identities = {site: verify_key(secret) for site, secret in self.identities.items()}
         proofs = join_proofs(identities, self.signed)
         body = request_body(request, self.seals, proofs=proofs)

@@ -8,18 +8,34 @@ from typing import Any
 import pytest
 
 from fallow.core.events import Event
+from fallow.deployment.coordinator.labels import name_questions
 from fallow.deployment.coordinator.live import Control, Live, utc
 from fallow.deployment.coordinator.tell import Teller
 from fallow.report.live import describe_standing, read_live, site_columns
 from tests.deployment.agreed import agreed
 from tests.deployment.mistakes import full_disk
 from tests.deployment.worlds import tiny
+from tests.keys import step_of
 
 NORTH = {"asked": 4, "answered": 1, "declined": 0, "open": 3, "conflicts": 0}
 
 
 def asking(step: str, **sites: Any) -> Event:
-    return {"event": "labels", "step": step, "deadline": utc(9e8), "sites": sites}
+    return {
+        "event": "labels",
+        "step": step,
+        "questions": name_questions(step_of(step)),
+        "deadline": utc(9e8),
+        "sites": sites,
+    }
+
+
+CUT_SHORT: Event = {
+    "event": "labeled",
+    "step": "0/query",
+    "questions": "labels of cycle 0",
+    "why": "advance",
+}
 
 
 def teller(folder: Path, now: list[float], events: list[Event]) -> Teller:
@@ -78,10 +94,10 @@ def test_counts_of_an_earlier_step_are_not_shown_for_the_next(tmp_path: Path) ->
 def test_labels_that_were_cut_short_are_not_open_any_more(tmp_path: Path) -> None:
     tell = teller(tmp_path, [0.0], [])
     tell(asking("0/query", north=NORTH, south=NORTH | {"open": 2, "conflicts": 1}))
-    tell({"event": "labeled", "step": "0/query", "why": "advance"})
+    tell(CUT_SHORT)
     said = "closed at the coordinator's request ('fallow coordinate advance'); 5 open labeling tasks"
     again = teller(tmp_path, [0.0], [])  # started anew, and told the same
-    again({"event": "labeled", "step": "0/query", "why": "advance"})
+    again(CUT_SHORT)
     assert said in describe_standing(read_live(tmp_path) or {})
     columns = read_columns(tmp_path)
     assert [columns[site]["Open"] for site in ("north", "south")] == ["0", "0"]

@@ -20,6 +20,7 @@ from rich.console import Console
 
 from fallow.cli.coordinate_words import CoordinatorLines
 from fallow.cli.log_lines import LogLines
+from fallow.core.exchange_key import ExchangeKey
 from fallow.deployment.coordinator.arrivals import (
     ARRIVALS,
     Arrival,
@@ -220,7 +221,9 @@ def test_no_message_of_a_party_passes_for_its_trail(world: Federation, audit: Pa
     from fallow.transport.envelope import Reply, sign_message
 
     site = world.sites["basel"]
-    signed = sign_message(site.keys.sign, Reply("run", "basel", "0/hello"))
+    signed = sign_message(
+        site.keys.sign, Reply("run", "basel", ExchangeKey("hello", "hello"))
+    )
     (audit / "manifest.sig").write_bytes(signed[:SIGNATURE])
     (audit / "manifest.json").write_bytes(signed[SIGNATURE:])
     with pytest.raises(ValueError, match="was not signed by the owner of that key"):

@@ -41,7 +41,7 @@ def of_version(there: Federation, site: str, version: str) -> None:
         honest(blob)
         key = open_order(signing.public, blob).key
         return sign_message(
-            signing.secret, Reply(RUN, site, key, signing.told[key], version=version)
+            signing.secret, Reply(RUN, site, key, signing.told[str(key)], version=version)
         )
 
     there.link.alive[site] = handle

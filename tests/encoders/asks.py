@@ -24,6 +24,7 @@ from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import MemoryStore
 from fallow.training import FedAvg
+from tests.keys import step_of
 
 
 def make_sites(encoder: Encoder, parts: Sequence[Tensor]) -> dict[str, LocalSite]:
@@ -52,7 +53,7 @@ def open_door(
     some = next(iter(sites.values())).parts
     executor = Loop(some.model, some.layout, row_loss("classification"))
     carrier = InProcess(sites, executor)
-    return Ask(carrier, Journal(), Disclosure(), key, owner)
+    return Ask(carrier, Journal(), Disclosure(), step_of(key), owner)
 
 
 def fit_encoder(encoder: Encoder, parts: Sequence[Tensor]) -> State:

@@ -18,6 +18,7 @@ from fallow.encoders.base import encoder_digest
 from fallow.encoders.encoding import Encoding
 from fallow.transport.checks import ResponseCheck
 from tests.encoders.asks import draw_pictures, fit_encoder
+from tests.keys import key_of
 
 PHOTO = (3, 8, 8)
 BANKS = {
@@ -110,7 +111,7 @@ def make_check(encoder: Any) -> ResponseCheck:
 
 
 def ask_for(verb: str) -> Request:
-    return Request("0/initial/encoder/0", "encoder", 0, 0, (Step("sum", verb, {}),))
+    return Request(key_of("0/initial/encoder/0"), "encoder", 0, 0, (Step("sum", verb, {}),))
 
 
 def moments_of_patches() -> Answer:

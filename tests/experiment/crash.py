@@ -118,7 +118,7 @@ class Points:
     def noted(self, exchange: Callable[..., Any]) -> Callable[..., Any]:
         def exchanged(carrier: Any, requests: Any, routes: Any = None) -> Any:
             with open(self.folder / "exchanges", "a") as file:
-                file.write(next(iter(requests.values())).key + "\n")
+                file.write(f"{next(iter(requests.values())).key}\n")
             return exchange(carrier, requests, routes)
 
         return exchanged

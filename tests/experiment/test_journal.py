@@ -13,6 +13,7 @@ import torch
 from fallow.experiment.journal import Journal
 from fallow.sites.store import Label
 from fallow.storage.errors import Failed
+from tests.keys import key_of
 
 
 @pytest.fixture
@@ -29,32 +30,30 @@ def journal(path: Path) -> Iterator[Journal]:
 
 def test_an_exchange_is_recalled_under_its_key_and_contents(journal: Journal) -> None:
     entry = {"answers": {"a": {"w": torch.arange(3.0), "n": 2}}, "up": 5, "down": 7}
-    assert journal.recall("0/train/0/0", "digest") is None
-    journal.record("0/train/0/0", "digest", entry)
-    found = journal.recall("0/train/0/0", "digest")
+    assert journal.recall(key_of("0/train/0/0"), "digest") is None
+    journal.record(key_of("0/train/0/0"), "digest", entry)
+    found = journal.recall(key_of("0/train/0/0"), "digest")
     assert found is not None
     assert torch.equal(found["answers"]["a"].pop("w"), torch.arange(3.0))
     assert found == {"answers": {"a": {"n": 2}}, "up": 5, "down": 7}
 
 
 def test_the_same_key_with_other_contents_is_refused(journal: Journal) -> None:
-    journal.record("0/query/0", "one", {})
+    journal.record(key_of("0/query/0"), "one", {})
     with pytest.raises(
         Failed, match=r"exchange 0/query/0 of .* was recorded with other contents"
     ):
-        journal.recall("0/query/0", "two")
+        journal.recall(key_of("0/query/0"), "two")
 
 
 def test_a_finished_step_forgets_its_own_exchanges_and_no_others(journal: Journal) -> None:
-    for key in ("1/train/0/0", "1/train/1/0", "11/train/0/0", "1/trainer/0/0"):
-        journal.record(key, "d", {})
+    keys = ("1/train/0/0", "1/train/1/0", "11/train/0/0", "1/query/0")
+    for key in keys:
+        journal.record(key_of(key), "d", {})
     journal.finish("1/train", {"seconds": 1.0})
-    kept = [
-        k
-        for k in ("1/train/0/0", "1/train/1/0", "11/train/0/0", "1/trainer/0/0")
-        if journal.recall(k, "d") is not None
-    ]
-    assert kept == ["11/train/0/0", "1/trainer/0/0"]
+    kept = [key for key in keys if journal.recall(key_of(key), "d") is not None]
+    assert kept == ["11/train/0/0", "1/query/0"]
+    assert journal.exchanges() == [key_of(key) for key in kept]
 
 
 def test_a_step_gives_what_a_resumed_run_will_read(journal: Journal) -> None:
@@ -114,7 +113,7 @@ def test_a_row_is_never_labeled_twice(journal: Journal) -> None:
 )
 def test_a_value_that_was_changed_is_reported_as_damage(path: Path, sql: str) -> None:
     journal = Journal(path)
-    journal.record("1/train/0/0", "d", {"answers": {}, "up": 1, "down": 2})
+    journal.record(key_of("1/train/0/0"), "d", {"answers": {}, "up": 1, "down": 2})
     journal.finish("0/train", {"state": torch.zeros(4)})
     journal.keep("a", "local", {"w": torch.zeros(4)})
     journal.write("a", [Label(3, 1.0, 0)])
@@ -126,7 +125,7 @@ def test_a_value_that_was_changed_is_reported_as_damage(path: Path, sql: str) ->
     with pytest.raises(
         Failed, match=r"damaged .*: delete the folder .* run again with --resume"
     ):
-        again.recall("1/train/0/0", "d")
+        again.recall(key_of("1/train/0/0"), "d")
         again.load_step("0/train")
         again.load_states("a")
         again.load_labels("a")

@@ -16,6 +16,7 @@ from torch.testing import assert_close
 from fallow.core.ask import Ask
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.local import Batch, slot
 from fallow.core.methods import Methods
 from fallow.core.streams import stream
@@ -70,7 +71,13 @@ def _fresh(make: Callable[[], nn.Module], generator: torch.Generator) -> State:
 def trained(carrier: InProcess, method: Any, start: State, rounds: int = 3) -> State:
     state = start
     for r in range(rounds):
-        ask = Ask(carrier, Forgetful(), Disclosure(), f"{r}", "training", round=r)
+        ask = Ask(
+            carrier,
+            Forgetful(),
+            Disclosure(),
+            ExchangeKey("train", "round", round=r),
+            "training",
+        )
         state = method.round(state, ask)
         ask.flush()
     return state

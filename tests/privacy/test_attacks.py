@@ -19,6 +19,7 @@ from fallow.privacy.masks import mask, new_secret, public_half
 from fallow.sites.answering import answer_step
 from fallow.storage.packing import pack
 from fallow.strategies import AHFAL
+from tests.keys import key_of
 from tests.privacy.federation import SECURE, Losing, asking, protected
 from tests.worlds import tables
 
@@ -75,7 +76,7 @@ def test_the_transcript_of_the_server_holds_no_part_of_a_site() -> None:
 
 def request(kind: Any, verb: str, **step: Any) -> Request:
     """What a coordinator of its own mind may send, past `Ask`."""
-    return Request("0/query/0", "query", 0, 0, (Step(kind, verb, {}, **step),))
+    return Request(key_of("0/query/0"), "query", 0, 0, (Step(kind, verb, {}, **step),))
 
 
 @pytest.mark.parametrize("kind", [k for k in get_args(Kind) if k not in ("keep", "relay")])
@@ -96,7 +97,7 @@ def test_a_relay_without_receivers_brings_nothing_to_the_server_under_secure_sum
 
 def make_keys(site: Any, others: dict[str, bytes]) -> Masked:
     """What a site is told of a sum with ``others``, who have these public halves."""
-    masked = Masked("0/query/0", 0, None)
+    masked = Masked(key_of("0/query/0"), 0, None)
     keys = {
         name: torch.tensor(list(half), dtype=torch.uint8) for name, half in others.items()
     }

@@ -23,6 +23,7 @@ from fallow.privacy.gauss import (
     scale_of,
 )
 from fallow.privacy.ledger import Released, add_up, as_written, check_delta
+from tests.keys import key_of
 from tests.privacy.federation import Asker, asking, protected
 
 DELTA = 1e-5
@@ -161,7 +162,7 @@ def test_a_delta_above_one_divided_by_the_examples_is_refused() -> None:
         check_delta("a", 0.01, 101)
     federation = protected(Privacy(epsilon=1.0), Numbers())
     site = federation.members["a"]
-    request = Request("0/query/0", "query", 0, 0, (Step("sum", "share", {}),))
+    request = Request(key_of("0/query/0"), "query", 0, 0, (Step("sum", "share", {}),))
     release = Release(torch.ones(3), 1.0, delta=1.1 / len(site.x))
     with pytest.raises(Refusal, match=r"above 1/"):
         site.guard.protect(request.steps[0], request, release)
@@ -179,7 +180,7 @@ def test_the_same_question_has_the_same_answer_and_costs_nothing() -> None:
 def test_without_epsilon_nothing_leaves_that_wants_gaussian_noise() -> None:
     federation = protected(Privacy(), Numbers())
     site = federation.members["a"]
-    request = Request("0/query/0", "query", 0, 0, (Step("sum", "share", {}),))
+    request = Request(key_of("0/query/0"), "query", 0, 0, (Step("sum", "share", {}),))
     release = Release(torch.ones(3), 1.0, delta=DELTA)
     with pytest.raises(Refusal, match=r"without noise: set privacy\.epsilon"):
         site.guard.protect(request.steps[0], request, release)

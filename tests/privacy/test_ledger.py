@@ -16,6 +16,7 @@ from fallow.sites.in_process import InProcess
 from fallow.storage.errors import Failed
 from fallow.strategies import AHFAL
 from fallow.transport.bytes import Bytes
+from tests.keys import key_of
 from tests.privacy.federation import Losing, asking, protected
 from tests.worlds import World
 
@@ -179,4 +180,6 @@ def test_a_release_is_spent_only_together_with_the_exchange_that_it_answers() ->
     with pytest.raises(ZeroDivisionError), journal.transaction():
         ask.sum("share")
         raise ZeroDivisionError
-    assert journal.load_releases("a") == {} and journal.recall("0/query/0", "") is None
+    assert (
+        journal.load_releases("a") == {} and journal.recall(key_of("0/query/0"), "") is None
+    )

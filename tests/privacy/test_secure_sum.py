@@ -21,6 +21,7 @@ from fallow.sites.in_process import InProcess
 from fallow.strategies import AHFAL
 from fallow.strategies.ahfal import moments
 from fallow.transport.bytes import Bytes
+from tests.keys import key_of
 from tests.privacy.federation import SECURE, Losing, asking, protected
 from tests.worlds import tables
 
@@ -264,7 +265,7 @@ def test_a_site_masks_nothing_without_its_own_key_or_for_two_sites() -> None:
     federation = protected(SECURE)
     ask = asking(federation)
     site = federation.members["a"]
-    masked = Masked("0/query/0", 0, None)
+    masked = Masked(key_of("0/query/0"), 0, None)
     with pytest.raises(ValueError, match="site a has no key for attempt 0"):
         request(ask, replace(masked, keys={}))
     own = torch.as_tensor(site.guard.public_key(masked)["key"])
@@ -347,7 +348,7 @@ def test_the_same_keys_give_other_masks_in_another_exchange_or_attempt(
     keys: dict[str, Tensor] = {}
     for name, secret in secrets.items():
         keys[name] = torch.tensor(list(public_half(secret)), dtype=torch.uint8)
-    masked = Masked("0/query/0", 0, None, keys)
+    masked = Masked(key_of("0/query/0"), 0, None, keys)
     parts = []
     for item in (masked, replace(masked, **changed)):
         part = mask_answer(

@@ -20,6 +20,7 @@ from fallow.sites.answering import answer_step
 from fallow.sites.store import MemoryStore
 from fallow.training import FedAvg
 from tests.engine.jobs import mlp
+from tests.keys import key_of
 
 ROWS = 6
 
@@ -57,7 +58,9 @@ def ask(strategy: Choosing, kind: Any, verb: str, **args: Any) -> tuple[LocalSit
     )
     site = LocalSite("a", x, parts, MemoryStore())
     step = Step(kind, verb, args)
-    return site, answer_step(site, step, Request("0/query/0", "query", 0, 0, (step,)))
+    return site, answer_step(
+        site, step, Request(key_of("0/query/0"), "query", 0, 0, (step,))
+    )
 
 
 def test_picks_stay_at_the_site_and_their_number_leaves() -> None:

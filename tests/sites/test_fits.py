@@ -15,6 +15,7 @@ from fallow.core.ask import Ask
 from fallow.core.banks import Layout
 from fallow.core.contract import Contract
 from fallow.core.disclosure import Disclosure
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.local import Batch, Learner, TrainState, slot, weighted_mean
 from fallow.core.messages import Request, Step
 from fallow.core.methods import Methods
@@ -29,6 +30,7 @@ from fallow.sites.store import Label, MemoryStore
 from fallow.training import FedAvg, ServerSolve
 from fallow.transport.bytes import Bytes
 from tests.engine.jobs import agree, mlp
+from tests.keys import key_of
 from tests.worlds import Forgetful
 
 CONFIG = TrainingConfig((TrainingStage(2),), 4, Optimizer("sgd", 0.05, momentum=0.9))
@@ -110,7 +112,14 @@ def order_fit(
     **state: Tensor,
 ) -> None:
     """Have a model trained at every site, as a query or the training method orders it."""
-    ask = Ask(carrier, Forgetful(), Disclosure(), name, owner, cycle=1)
+    ask = Ask(
+        carrier,
+        Forgetful(),
+        Disclosure(),
+        ExchangeKey("query", "query", cycle=1),
+        owner,
+        cycle=1,
+    )
     ask.fit(training_config, name, None, **state)
     ask.flush()
 
@@ -178,7 +187,7 @@ def test_what_a_query_trains_begins_with_the_statistics_that_stayed_at_the_site(
 
     def job(training_config: TrainingConfig, owner: str) -> Job:
         step = Step("fit", "local", dict(initial_model()), training_config)
-        made: Job = site.job(step, Request("key", owner, 1, 0, (step,)))
+        made: Job = site.job(step, Request(key_of("0/query/0"), owner, 1, 0, (step,)))
         return made
 
     assert torch.equal(job(CONFIG, "query").start["stats"], stats)
@@ -275,7 +284,7 @@ def test_where_a_model_comes_along_it_is_the_teacher_of_one_that_starts_elsewher
     site = world(Choosing()).members["a"]
     site.remember("own", kept := site.parts.fresh(stream(7)))
     step = Step("fit", "local", dict(initial_model()), replace(CONFIG, start="own"))
-    job = site.job(step, Request("key", "training", 1, 0, (step,)))
+    job = site.job(step, Request(key_of("0/query/0"), "training", 1, 0, (step,)))
     assert torch.equal(job.start["w"], kept["w"])
     assert torch.equal((job.sent or {})["w"], initial_model()["w"])
 
@@ -303,7 +312,7 @@ def test_a_model_is_handed_over_as_it_is_deployed_but_for_those_beside_the_local
         ("training", "local", 2),
         ("training", "average", 1),
     ):
-        ask = Ask(carrier, Forgetful(), Disclosure(), name, owner)
+        ask = Ask(carrier, Forgetful(), Disclosure(), ExchangeKey("query", "query"), owner)
         ask.fit(None, name, None, **initial_model())
         ask.flush()
         for site in carrier.members.values():

@@ -23,6 +23,7 @@ from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from fallow.training import FedAvg
 from tests.engine.jobs import mlp
+from tests.keys import key_of
 
 LABELS = [
     Label(row, row % 3, 0, weight=1.0 + row, is_validation=row in (2, 5))
@@ -86,7 +87,7 @@ def test_a_row_is_never_bought_twice() -> None:
 def test_held_labels_do_not_train() -> None:
     made = site_with_labels()
     step = Step("fit", "local", {}, TrainingConfig((TrainingStage(1),), 4, Optimizer()))
-    job = made.job(step, Request("key", "training", 0, 0, (step,)))
+    job = made.job(step, Request(key_of("0/query/0"), "training", 0, 0, (step,)))
     assert torch.equal(job.x, made.x[[0, 1, 3, 4, 6, 7]])
     assert job.y.tolist() == [0, 1, 0, 1, 0, 1]
     assert job.counts.tolist() == [3, 3, 0]

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import ExchangeEntry
 from fallow.data import load
 from fallow.sites.in_process import InProcess
@@ -267,7 +268,7 @@ class Notes(Forgetful):
     def __init__(self) -> None:
         self.entries: list[ExchangeEntry] = []
 
-    def record(self, key: str, digest: str, entry: ExchangeEntry) -> None:
+    def record(self, key: ExchangeKey, digest: str, entry: ExchangeEntry) -> None:
         self.entries.append(entry)
 
 

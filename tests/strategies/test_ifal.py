@@ -11,6 +11,7 @@ from torch.testing import assert_close
 
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.local import Batch
 from fallow.core.methods import Methods
 from fallow.core.streams import stream
@@ -286,7 +287,7 @@ def made(folder: Path, strategy: str, executor: str) -> dict[str, LocalSite]:
     run = Run(federation, journal)
     run.initial()
     state = run.train(0, None)["state"]
-    ask = run._ask("0/query", "query", 0, Disclosure())
+    ask = run._ask(ExchangeKey("query", "query"), "query", 0, Disclosure())
     ask.fit(None, "global", None, **state)
     federation.methods["query"].query(
         ask, federation.cap_budget(federation.budget_for(0.1)), {}

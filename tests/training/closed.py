@@ -12,6 +12,7 @@ from torch import Tensor
 from fallow.core.ask import Ask, Carrier
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import Delivered, Request
 from fallow.core.methods import Methods
 from fallow.core.streams import stream
@@ -106,7 +107,7 @@ class Hospitals:
             self.carrier,
             Forgetful(),
             Disclosure(),
-            "0/train/0",
+            ExchangeKey("train", "round"),
             "training",
             reveals=self.method.contract.verbs,
             masking=masking,

@@ -15,6 +15,7 @@ import fallow as fl
 from fallow.core.ask import Ask
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Methods
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
@@ -58,7 +59,7 @@ def solve(parts_of: Sequence[range]) -> tuple[State, State, MLP]:
         site.buy([Label(i, int(rows.y[row]), 0) for i, row in enumerate(held)])
         members[name] = site
     carrier = InProcess(members, Loop(model, layout, row_loss("classification")))
-    ask = Ask(carrier, Forgetful(), Disclosure(), "0/train/0/head", "head")
+    ask = Ask(carrier, Forgetful(), Disclosure(), ExchangeKey("train", "head"), "head")
     return before, ExactHead().solve(before, ask), model
 
 

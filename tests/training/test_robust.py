@@ -13,6 +13,7 @@ from torch.testing import assert_close
 
 from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import Delivered, Request
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import Answer, State
@@ -55,7 +56,16 @@ def site(w: Sequence[float], n: float = 1.0, stats: float = 0.0) -> Answer:
 def after(method: Robust, sites: Sequence[Answer], start: State = START) -> State:
     """The state after one round in which the sites say this."""
     said = dict(zip("abcdefg", sites, strict=False))
-    return method.round(start, Ask(Sends(said), Forgetful(), Disclosure(), "0", "training"))
+    return method.round(
+        start,
+        Ask(
+            Sends(said),
+            Forgetful(),
+            Disclosure(),
+            ExchangeKey("train", "round"),
+            "training",
+        ),
+    )
 
 
 FIVE = [

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.ask import Ask
+from fallow.core.exchange_key import ExchangeKey
 from fallow.sites.in_process import InProcess
 from fallow.sites.site import LocalSite
 from fallow.sites.store import Label
@@ -24,7 +25,12 @@ def agreeing(sites: dict[str, Tensor], runtime: Any = InProcess) -> tuple[World,
     world = federation(sites, SCALING, runtime=runtime)
     verbs = SCALING.contract.verbs
     return world, Ask(
-        world.carrier, Forgetful(), world.shown, "scaling", "query", reveals=verbs
+        world.carrier,
+        Forgetful(),
+        world.shown,
+        ExchangeKey("query", "query"),
+        "query",
+        reveals=verbs,
     )
 
 

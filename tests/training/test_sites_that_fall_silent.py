@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fallow.core.exchange_key import ExchangeKey
 from fallow.privacy import Privacy
 from fallow.training.masked_solve import MaskedSolve
 from fallow.training.scaling import Scaling
@@ -48,7 +49,9 @@ def train_round(world: World, lost: int | None) -> tuple[Tensor, Losing]:
     site = world.members["b"]
     solver = site.parts.methods["training"]
     carrier = Losing(world.carrier, {} if lost is None else {lost: ["b"]})
-    ask = replace(asking(world, carrier), key="0/train", owner="training")
+    ask = replace(
+        asking(world, carrier), key=ExchangeKey("train", "round"), owner="training"
+    )
     state = solver.round(site.parts.fresh(torch.Generator()), ask)
     ask.flush()
     return solver.deploy(state, site.memory)["w"], carrier
@@ -85,7 +88,7 @@ def test_units_are_those_of_all_sites_or_there_are_none(what: str, exchange: int
     ask = replace(
         asking(world, Losing(world.carrier, {exchange: ["b"]})),
         owner="training",
-        key="0/units",
+        key=ExchangeKey("train", "targets"),
     )
     with pytest.raises(RuntimeError, match=WAY_OUT):
         getattr(Scaling(), what)(ask)

@@ -26,6 +26,7 @@ from fallow.training.parts.heads import Labeled, totals_of
 from fallow.training.personal import ClosedFormHeads
 from fallow.transport.checks import ResponseCheck
 from tests.encoders.asks import fit_encoder
+from tests.keys import key_of
 
 ROWS = {"a": 20, "b": 20}
 LABELS = {"a": 9, "b": 9}
@@ -49,8 +50,8 @@ def find_total_fault(border: ResponseCheck, answer: Answer, verb: str) -> str | 
     return sums.find_fault(answer, sorted(border.rows), "training", verb, None)
 
 
-TOTALS = Request("0/train/0/0", "training", 0, 0, (Step("sum", "totals", {}),))
-LEFT_OUT = Request("0/train/0/1", "training", 0, 0, (Step("sum", "left_out", {}),))
+TOTALS = Request(key_of("0/train/0/0"), "training", 0, 0, (Step("sum", "totals", {}),))
+LEFT_OUT = Request(key_of("0/train/0/1"), "training", 0, 0, (Step("sum", "left_out", {}),))
 KINDS = pytest.mark.parametrize("is_class", [True, False])
 
 
@@ -76,7 +77,7 @@ def test_products_of_rows_with_weights_are_taken(
 
 def test_the_center_of_rows_with_weights_is_taken() -> None:
     answer = {"n": 4.9, "features": torch.ones(5, dtype=torch.float64)}
-    center = Request("0/train/0/0", "training", 0, 0, (Step("sum", "center", {}),))
+    center = Request(key_of("0/train/0/0"), "training", 0, 0, (Step("sum", "center", {}),))
     assert make_check().check("a", center, answer) == answer
 
 

@@ -16,6 +16,7 @@ from fallow.core.ask import Ask
 from fallow.core.banks import Layout
 from fallow.core.contract import Contract
 from fallow.core.disclosure import Disclosure
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.engine import Loop, row_loss
@@ -65,7 +66,7 @@ def members(store: Store) -> dict[str, LocalSite]:
 def door(made: dict[str, LocalSite], journal: Journal, runtime: type = InProcess) -> Ask:
     net = next(iter(made.values())).parts
     carrier = runtime(made, Loop(net.model, net.layout, row_loss("classification")))
-    return Ask(carrier, journal, Disclosure(), "0/train/0", "training")
+    return Ask(carrier, journal, Disclosure(), ExchangeKey("train", "round"), "training")
 
 
 def brought(site: LocalSite) -> dict[str, list[float]]:

@@ -17,6 +17,7 @@ from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, Schedule, TrainingConfig, TrainingStage
 from fallow.storage.packing import pack, unpack
 from fallow.transport.wire import pack_request, unpack_request
+from tests.keys import key_of
 
 TREE: dict[str, Any] = {
     "w": torch.arange(6.0).view(2, 3),
@@ -35,7 +36,7 @@ CONFIG = TrainingConfig(
     augment=("flip", "crop2"),
 )
 REQUEST = Request(
-    "3/query/0",
+    key_of("3/query/0"),
     "query",
     3,
     1,
@@ -107,10 +108,10 @@ def test_a_request_comes_back_as_it_was() -> None:
 @pytest.mark.parametrize("bound", [None, 2, 0.5])
 def test_a_masked_step_comes_back_with_its_keys(bound: float | None) -> None:
     keys = {site: torch.arange(32, dtype=torch.uint8) + i for i, site in enumerate("abc")}
-    details = Masked("0/query/0", 1, bound, keys)
+    details = Masked(key_of("0/query/0"), 1, bound, keys)
     step = Step("sum", "v", {"n": 1}, masked=details)
     (back,) = unpack_request(
-        pack_request(Request("0/query/3", "query", 0, 0, (step,)))
+        pack_request(Request(key_of("0/query/3"), "query", 0, 0, (step,)))
     ).steps
     assert back.masked is not None
     assert replace(back.masked, keys={}) == replace(details, keys={})

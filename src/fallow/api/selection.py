@@ -32,6 +32,7 @@ from fallow.core.ask import Ask
 from fallow.core.banks import Layout
 from fallow.core.build import build
 from fallow.core.disclosure import Disclosure
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import ExchangeEntry
 from fallow.core.methods import Methods
 from fallow.core.own import lend
@@ -344,7 +345,7 @@ def _choose(
         carrier=InProcess(world.members, world.executor),
         journal=_Forgetful(),
         disclosure=Disclosure(),
-        key=f"{cycle}/query",
+        key=ExchangeKey("query", "query", cycle=cycle),
         cycle=cycle,
         reveals=verbs,
     )
@@ -436,10 +437,10 @@ class _Forgetful:
     def transaction(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def recall(self, key: str, digest: str) -> None:
+    def recall(self, key: ExchangeKey, digest: str) -> None:
         return None
 
-    def record(self, key: str, digest: str, entry: ExchangeEntry) -> None:
+    def record(self, key: ExchangeKey, digest: str, entry: ExchangeEntry) -> None:
         return None
 
 

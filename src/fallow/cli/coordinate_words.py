@@ -12,7 +12,7 @@ from rich.console import Console
 
 from fallow.cli.log_lines import LogLines, find_level
 from fallow.cli.tables import print_event, show_table
-from fallow.core.events import Event
+from fallow.core.events import Event, is_progress
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.coordinator.labels import Ended
@@ -23,7 +23,6 @@ from fallow.report.live import (
     caption,
     describe_wait,
     format_moment,
-    name_questions,
     silent_sites,
     site_columns,
 )
@@ -116,7 +115,7 @@ def describe_event(event: Event, agreement: Agreement) -> str | None:
         case "labels":
             return _describe_labels(event)
         case "labeled":
-            return f"{name_questions(event['step'])}: {ENDED[event['why']]}"
+            return f"{event['questions']}: {ENDED[event['why']]}"
         case "scored":
             return _describe_score(event)
         case "enough":
@@ -125,7 +124,7 @@ def describe_event(event: Event, agreement: Agreement) -> str | None:
             return describe_wait(event)
         case "waiting":
             return f"still waiting for {', '.join(event['sites'])} ({event['key']})"
-        case "missing" if not event["key"].startswith("progress/"):
+        case "missing" if not is_progress(event):
             return f"proceeded without {', '.join(event['sites'])} ({event['key']})"
         case "lost":
             why = event["why"]

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from fallow.data.facts import DataFacts
     from fallow.deployment.site.status import SiteStatus, UnreadableData
 
-FINISH = "model/finish"  # last exchange of a study
-
 
 @dataclass
 class SiteLines:
@@ -69,7 +67,10 @@ def describe_event(event: Event) -> str:
 
 def describe_end(event: Event, folder: Path) -> list[str]:
     """Return the next steps after the end of the study."""
-    if event["event"] != "order" or event["refused"] or not event["key"].startswith(FINISH):
+    if event["event"] != "order" or event["refused"]:
+        return []
+    exchange = event.get("exchange")
+    if exchange is None or exchange.phase != "finish":
         return []
     return [
         f"The study is finished. Model and model card: {folder / MODEL}, {folder / CARD}.",

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fallow.core.digests import digest_exchange
 from fallow.core.disclosure import Disclosure, count_relayed_answers
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import (
     KEYS,
     Delivered,
@@ -58,8 +59,8 @@ class Journal(Protocol):
     """Event log of exchanges, one transaction each."""
 
     def transaction(self) -> AbstractContextManager[None]: ...
-    def recall(self, key: str, digest: str) -> ExchangeEntry | None: ...
-    def record(self, key: str, digest: str, entry: ExchangeEntry) -> None: ...
+    def recall(self, key: ExchangeKey, digest: str) -> ExchangeEntry | None: ...
+    def record(self, key: ExchangeKey, digest: str, entry: ExchangeEntry) -> None: ...
 
 
 @dataclass
@@ -67,17 +68,17 @@ class Ask:
     """The six operations with which the server side communicates with sites.
 
     ``ask.cohort`` contains the sites of this query or round and is fixed at its start.  A reply in
-    the event log is returned without an exchange; this is how a resumed run replays.  ``masking``:
-    use secure aggregation.  ``needs_all``: see `Request`; applies to the next exchanges.
+    the event log is returned without an exchange; this is how a resumed run replays.  ``key`` is
+    that of the first exchange.  ``masking``: use secure aggregation.
+    ``needs_all``: see `Request`; applies to the next exchanges.
     """
 
     carrier: Carrier
     journal: Journal
     disclosure: Disclosure
-    key: str
+    key: ExchangeKey
     owner: str = "query"
     cycle: int = 0
-    round: int = 0
     cohort: tuple[SiteId, ...] = ()
     reveals: Mapping[str, str] = field(default_factory=dict)
     masking: Masking | None = None
@@ -87,6 +88,11 @@ class Ask:
 
     def __post_init__(self) -> None:
         self.cohort = tuple(sorted(self.cohort or self.carrier.sites))
+
+    @property
+    def round(self) -> int:
+        """Return the round of training, or 0 outside a round."""
+        return self.key.round
 
     def sum(
         self, verb: str, bound: float | None = None, **tensors: Any
@@ -152,7 +158,7 @@ class Ask:
         contributions masked for the previous cohort are never unmasked.  An exchange with too few
         replies is not recorded, so a resumed run repeats it.
         """
-        attempt = Masked(f"{self.key}/{self._turn}", 0, bound)
+        attempt = Masked(replace(self.key, turn=self._turn), 0, bound)
         cohort = self.cohort
         masking.check(cohort, verb)
         while True:
@@ -174,7 +180,7 @@ class Ask:
             attempt = replace(attempt, attempt=attempt.attempt + 1)
 
     def _requests(
-        self, steps: Steps, key: str, bound: float | None
+        self, steps: Steps, key: ExchangeKey, bound: float | None
     ) -> dict[SiteId, Request]:
         """Return the request of each site: its steps, with its own arguments."""
         requests = {}
@@ -211,7 +217,7 @@ class Ask:
         steps = list(self._waiting)
         if verb:
             steps.append((Step(kind, verb, dict(args), masked=masked), to))
-        key = f"{self.key}/{self._turn}"
+        key = replace(self.key, turn=self._turn)
         requests = self._requests(steps, key, bound)
         self._waiting = []
         self._turn += 1

@@ -27,7 +27,7 @@ def digest_exchange(
         h.update(repr((step.kind, step.verb, step.training_config, asked)).encode())
         masked = step.masked
         if masked is not None:
-            h.update(repr((masked.exchange, masked.attempt, masked.bound)).encode())
+            h.update(repr((str(masked.exchange), masked.attempt, masked.bound)).encode())
             _hash_args(h, dict(masked.keys))
         _hash_args(h, step.args)
         if to is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Required, TypedDict
 
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.types import SiteId
 
 
@@ -39,13 +40,15 @@ class Event(TypedDict, total=False):
     site: SiteId
     sites: Any  # their names; for "labels" the progress of their annotators
     awaited: list[SiteId]  # pending sites
-    key: str  # of the exchange
+    key: str  # of the exchange, as text
+    exchange: ExchangeKey  # the same with its fields
     needed: int  # number of replies
     asked: int  # number of sites
     waited: float  # seconds so far
     left: float  # seconds until the timeout
     # of annotators
     step: str
+    questions: str  # name of the labeling tasks of a step
     deadline: str  # UTC
     open: list[SiteId]  # sites whose annotators are not done
     # of silent sites: details, and since when
@@ -70,6 +73,12 @@ Say = Callable[[Event], None]
 
 def stay_silent(event: Event) -> None:
     """Ignore an event."""
+
+
+def is_progress(event: Event) -> bool:
+    """Return whether an event is about a progress request, which is no exchange."""
+    exchange = event.get("exchange")
+    return exchange is not None and exchange.phase == "progress"
 
 
 def name_run(event: Event, strategy: str, seed: int) -> Event:

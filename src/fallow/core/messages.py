@@ -10,6 +10,7 @@ from typing import Literal, NotRequired, TypedDict
 from torch import Tensor
 
 from fallow.core.disclosure import payload
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId
 
@@ -39,7 +40,7 @@ class Masked:
     ``exchange`` is the same in every attempt at an aggregate, so noise is drawn once.
     """
 
-    exchange: str
+    exchange: ExchangeKey
     attempt: int
     bound: float | None  # largest absolute value of a contribution
     # (32,) uint8 of each site
@@ -80,7 +81,7 @@ class Request:
     ``needs_all`` so is an exchange that misses a site.  Sites do not receive them.
     """
 
-    key: str  # identifies the exchange
+    key: ExchangeKey
     owner: str  # owner of the client functions: "query" or "training"
     cycle: int
     round: int

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fallow.core import client
 from fallow.core.contract import Contract
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Finishing
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import seed_of
@@ -175,8 +176,7 @@ class People:
             return hold_back(labels, recipe.validation, by_class, drawn)
 
         closed = at.ledger.purchases.close(at.run, step, hold)
-        part = int(step.partition("query-")[2] or 0)
-        is_last = cycle < 0 or part == recipe.queries_per_cycle - 1
+        is_last = cycle < 0 or step == _name_last_query(recipe, cycle)
         lasting = _list_lasting(recipe)
         if not is_last:  # the query of the next part uses the same models
             lasting = MODELS + lasting
@@ -301,6 +301,12 @@ def _list_lasting(recipe: Recipe) -> tuple[str, ...]:
     if recipe.audit:
         lasting += (OUTLOOK,)
     return lasting
+
+
+def _name_last_query(recipe: Recipe, cycle: int) -> str:
+    """Return the step of the last query of a cycle, after which the models are deleted."""
+    last = recipe.queries_per_cycle - 1
+    return ExchangeKey("query", "query", cycle=cycle, part=last).step_name
 
 
 def _find_picks(at: Office, step: str) -> State | None:

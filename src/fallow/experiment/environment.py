@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fallow.core.ask import Ask, Carrier, Masking
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Methods
 from fallow.core.missing import Missing
 from fallow.core.types import SiteId, State
@@ -72,7 +73,9 @@ class Environment(Protocol):
     def variance(self) -> float | None: ...  # of numbers to predict: the unit of errors
 
     # those of a round or query whose answers count
-    def attending_sites(self, key: str, cohort: Sequence[SiteId]) -> tuple[SiteId, ...]: ...
+    def attending_sites(
+        self, key: ExchangeKey, cohort: Sequence[SiteId]
+    ) -> tuple[SiteId, ...]: ...
     def with_encoder(self, state: State) -> Environment: ...
     def in_units(self, scale: Scale) -> Environment: ...
     def with_targets(self, targets: State | None) -> Environment: ...
@@ -90,7 +93,7 @@ class Environment(Protocol):
         self,
         journal: Journal,
         cycle: int,
-        step: str,
+        step: ExchangeKey,
         budget: Mapping[SiteId, int],
         done: FinishedQuery,
         keep: tuple[str, ...],

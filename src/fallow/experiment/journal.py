@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar, final
 
+from fallow.core.exchange_key import ExchangeKey, read_key
 from fallow.core.types import SiteId, State
 from fallow.privacy import Released
 from fallow.privacy.ledger import SumKey
@@ -27,7 +29,8 @@ DELETE FROM letter WHERE NOT EXISTS (SELECT 1 FROM received WHERE received.mark 
 ADD_HELD = "ALTER TABLE label ADD COLUMN held INTEGER NOT NULL DEFAULT 0"
 """For files from before labels could be held back for validation: theirs all train."""
 TABLES = """
-CREATE TABLE IF NOT EXISTS exchange (key TEXT PRIMARY KEY, digest TEXT, entry BLOB) STRICT;
+CREATE TABLE IF NOT EXISTS exchange (key TEXT PRIMARY KEY, phase TEXT, fields TEXT, digest TEXT,
+                                     entry BLOB) STRICT;
 CREATE TABLE IF NOT EXISTS finished (step TEXT PRIMARY KEY, result BLOB) STRICT;
 CREATE TABLE IF NOT EXISTS kept (site TEXT, name TEXT, state BLOB, PRIMARY KEY (site, name)) STRICT;
 CREATE TABLE IF NOT EXISTS letter (mark BLOB PRIMARY KEY, content BLOB) STRICT;
@@ -122,12 +125,12 @@ class Journal:
 
     # -- exchanges --------------------------------------------------------------------------
 
-    def recall(self, key: str, digest: str) -> Any:
+    def recall(self, key: ExchangeKey, digest: str) -> Any:
         """Return the recorded answer of an exchange, or None if it never finished.
 
         ``digest`` identifies the request. Raises Failed if the recorded request differs.
         """
-        rows = self._read("SELECT digest, entry FROM exchange WHERE key = ?", key)
+        rows = self._read("SELECT digest, entry FROM exchange WHERE key = ?", str(key))
         if not rows:
             return None
         digest_then, blob = rows[0]
@@ -138,20 +141,36 @@ class Journal:
             )
         return self._unpack(blob, f"exchange {key}")
 
-    def record(self, key: str, digest: str, entry: Mapping[str, object]) -> None:
+    def record(self, key: ExchangeKey, digest: str, entry: Mapping[str, object]) -> None:
         """Remember what an exchange answered."""
-        blob = with_checksum(entry)
-        self._write("INSERT INTO exchange VALUES (?, ?, ?)", key, digest, blob)
+        self._write(
+            "INSERT INTO exchange VALUES (?, ?, ?, ?, ?)",
+            str(key),
+            key.phase_name,
+            json.dumps(key.to_dict()),
+            digest,
+            with_checksum(entry),
+        )
 
-    def exchanges(self) -> list[str]:
+    def exchanges(self) -> list[ExchangeKey]:
         """The keys of the exchanges of the open step, as they were recorded."""
-        return [key for (key,) in self._read("SELECT key FROM exchange ORDER BY rowid")]
+        rows = self._read("SELECT key, fields FROM exchange ORDER BY rowid")
+        return [self._read_key(text, stored) for text, stored in rows]
 
-    def take_back(self, exchanges: Sequence[str]) -> None:
+    def _read_key(self, text: str, stored: str) -> ExchangeKey:
+        try:
+            key = read_key(json.loads(stored))
+        except ValueError as error:
+            raise self._damaged(f"the key {text:.40}: {error}") from error
+        if str(key) != text:
+            raise self._damaged(f"the key {text:.40} has the fields of {key}")
+        return key
+
+    def take_back(self, exchanges: Sequence[ExchangeKey]) -> None:
         """Forget exchanges of the open step: they are asked again."""
         with self.transaction():
             for key in exchanges:
-                self._write("DELETE FROM exchange WHERE key = ?", key)
+                self._write("DELETE FROM exchange WHERE key = ?", str(key))
 
     # -- finished steps ---------------------------------------------------------------------
 
@@ -163,7 +182,7 @@ class Journal:
         """
         with self.transaction():
             self._write("INSERT INTO finished VALUES (?, ?)", step, with_checksum(result))
-            self._write("DELETE FROM exchange WHERE instr(key, ?) = 1", f"{step}/")
+            self._write("DELETE FROM exchange WHERE phase = ?", step)
             self._write(DROP_LETTERS)
         as_read: Result = unpack(pack(result))
         return as_read

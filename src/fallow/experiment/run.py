@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
 from fallow.core.events import Say, stay_silent
+from fallow.core.exchange_key import ExchangeKey, StepName
 from fallow.core.methods import Finishing, Memo, methods_by_owner, select_sent
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
@@ -42,7 +43,8 @@ from fallow.storage.files import load_tree, save_tree, write_lines
 if TYPE_CHECKING:
     from fallow.experiment.record import Evaluation, Record
 
-TUNED = "0/tuned"
+INITIAL = ExchangeKey("initial", "initial")
+TUNED = ExchangeKey("tuned", "tune")
 """The step in which a field of the encoder is chosen by the first labels."""
 
 
@@ -181,12 +183,11 @@ class Run:
 
     def _ask(
         self,
-        step: str,
+        key: ExchangeKey,
         owner: str,
         cycle: int,
         shown: Disclosure,
         *,
-        round_: int = 0,
         cohort: tuple[SiteId, ...] = (),
     ) -> Ask:
         """Return the interface to the sites for one step of an algorithm.
@@ -197,15 +198,14 @@ class Run:
             carrier=self.world.carrier,
             journal=self.journal,
             disclosure=shown,
-            key=step,
+            key=key,
             owner=owner,
             cycle=cycle,
-            round=round_,
             cohort=cohort,
             reveals=methods_by_owner(self.world.methods)[owner].contract.verbs,
             masking=self.world.masking,
         )
-        ask.cohort = self.world.attending_sites(step, ask.cohort)
+        ask.cohort = self.world.attending_sites(key, ask.cohort)
         return ask
 
     # -- labels -----------------------------------------------------------------------------
@@ -213,14 +213,14 @@ class Run:
     def initial(self) -> FinishedQuery:
         """Fit encoder and feature scaling, and acquire the initial labeled set."""
         recipe = self.recipe
-        done: FinishedQuery | None = self.journal.load_step("0/initial")
+        done: FinishedQuery | None = self.journal.load_step(INITIAL.phase_name)
         if done is None:
             shown = Disclosure()
             encoded = self._fit_encoder(shown)
             scale = None
             if "tuning" not in self.world.methods:
-                scale = self._prepare_rows("0/initial", encoded, shown)
-            ask = self._ask("0/initial", "initial", 0, shown)
+                scale = self._prepare_rows(INITIAL, encoded, shown)
+            ask = self._ask(INITIAL, "initial", 0, shown)
             share = recipe.initial
             if recipe.initial_by == "query":  # then the first query chooses them
                 share = 0
@@ -230,7 +230,7 @@ class Run:
             done = {"memo": {}, "revealed": shown.rows(), "seconds": 0.0, "scale": scale}
             if encoded is not None:
                 done["encoder"] = encoded
-            done = self._buy_labels(-1, "0/initial", budget, done)
+            done = self._buy_labels(-1, INITIAL, budget, done)
         if "tuning" in self.world.methods:
             done = self._tune_encoder(done)
         if self.world.encoded_by is None and "encoder" in done:
@@ -246,19 +246,19 @@ class Run:
             return None
         fill: State = {}
         if "filling" in methods:
-            ask = self._ask("0/initial/cells", "filling", 0, shown)
+            ask = self._ask(replace(INITIAL, step="cells"), "filling", 0, shown)
             fill[EMPTY_CELLS] = methods["filling"].agree(ask)
-        ask = self._ask("0/initial/encoder", "encoder", 0, shown)
+        ask = self._ask(replace(INITIAL, step="encoder"), "encoder", 0, shown)
         shape = tuple(self.world.example_spec["shape"])
         return {**methods["encoder"].fit(ask, shape), **fill}
 
     def _prepare_rows(
-        self, step: str, encoded: State | None, shown: Disclosure
+        self, phase: ExchangeKey, encoded: State | None, shown: Disclosure
     ) -> State | None:
         """Send the encoder to the sites, and compute the feature scaling; None without scaling."""
         methods = self.world.methods
         if encoded is not None and "encoding" in methods:
-            ask = self._ask(f"{step}/encode", "encoding", 0, shown)
+            ask = self._ask(replace(phase, step="encode"), "encoding", 0, shown)
             methods["encoding"].hand_over(ask, encoded)
         is_scaled = self.world.is_standardized
         missing = self.world.missing
@@ -266,19 +266,19 @@ class Run:
             missing = None  # an encoder sees them filled in, and makes whole rows
         if not is_scaled and missing is None:
             return None
-        ask = self._ask(f"{step}/features", "scaling", 0, shown)
+        ask = self._ask(replace(phase, step="features"), "scaling", 0, shown)
         return methods["scaling"].of_features(ask, missing, is_scaled=is_scaled)
 
     def _tune_encoder(self, first: FinishedQuery) -> FinishedQuery:
         """Tune the encoder on the initial labeled set, and encode and scale the examples again."""
-        done = cast(FinishedQuery | None, self.journal.load_step(TUNED))
+        done = cast(FinishedQuery | None, self.journal.load_step(TUNED.phase_name))
         if done is None:
             shown = Disclosure()
             started = time.perf_counter()
             targets: State | None = None
             self._decide_contributions(TUNED, 0, shown)
             if "scaling" in self.world.methods:  # losses are in units of the labels
-                ask = self._ask(f"{TUNED}/targets", "scaling", 0, shown)
+                ask = self._ask(replace(TUNED, step="targets"), "scaling", 0, shown)
                 targets = self.world.agree_on_targets(ask)
             ask = self._ask(TUNED, "tuning", 0, shown)
             fitted = dict(first["encoder"])
@@ -295,7 +295,7 @@ class Run:
                 "encoder": encoded,
                 "targets": targets,
             }
-            done = self.journal.finish(TUNED, done)
+            done = self.journal.finish(TUNED.phase_name, done)
         if self.world.targets is None:  # sites have these units by now; training keeps them
             self.world = self.world.with_targets(done["targets"])
         return {
@@ -323,10 +323,8 @@ class Run:
         self, cycle: int, part: int, memo: Memo, state: State, share: Mapping[SiteId, int]
     ) -> FinishedQuery:
         """Select examples and acquire their labels; the models of the first query are reused."""
-        step = f"{cycle}/query"
-        if part:
-            step = f"{cycle}/query-{part}"
-        done: FinishedQuery | None = self.journal.load_step(step)
+        step = ExchangeKey("query", "query", cycle=cycle, part=part)
+        done: FinishedQuery | None = self.journal.load_step(step.phase_name)
         if done is not None:
             return done
         self.say({"event": "query", "cycle": cycle})
@@ -353,7 +351,8 @@ class Run:
         memo = strategy.query(ask, to_choose, memo)
         ask.flush()
         if "audit" in self.world.methods:
-            beside = self._ask(f"{step}/audit", "audit", cycle, shown, cohort=ask.cohort)
+            draws = ExchangeKey("query", "draw", cycle=cycle)
+            beside = self._ask(draws, "audit", cycle, shown, cohort=ask.cohort)
             self.world.methods["audit"].draw_rows(beside, budget, drawn)
         seconds = time.perf_counter() - started
         done = {
@@ -372,7 +371,7 @@ class Run:
     def _buy_labels(
         self,
         cycle: int,
-        step: str,
+        step: ExchangeKey,
         budget: Mapping[SiteId, int],
         done: FinishedQuery,
         keep: tuple[str, ...] = (),
@@ -386,8 +385,8 @@ class Run:
 
     def _tally(self, cycle: int) -> FinishedAudit:
         """Return the error of the cycle's model on the evaluation set, before training on it."""
-        step = f"{cycle}/audit"
-        done = cast(FinishedAudit | None, self.journal.load_step(step))
+        step = ExchangeKey("audit", "tally", cycle=cycle)
+        done = cast(FinishedAudit | None, self.journal.load_step(step.phase_name))
         if done is not None:
             return done
         started = time.perf_counter()
@@ -402,7 +401,7 @@ class Run:
             "revealed": shown.rows(),
             "seconds": time.perf_counter() - started,
         }
-        return self.journal.finish(step, done)
+        return self.journal.finish(step.phase_name, done)
 
     def _error_scale(self) -> float | None:
         """Return the factor that converts squared errors to units of the variance; None for classes."""
@@ -417,7 +416,7 @@ class Run:
 
     def _phase(self, cycle: int, before: State | None) -> FinishedPhase:
         """Train for ``rounds`` rounds, or load the phase from the event log or the cache."""
-        step = f"{cycle}/train"
+        step = ExchangeKey("train", "round", cycle=cycle).phase_name
         done: FinishedPhase | None = self.journal.load_step(step)
         if done is not None:
             self.world = self.world.with_targets(done["targets"])
@@ -437,7 +436,7 @@ class Run:
 
     def train(self, cycle: int, before: State | None) -> TrainedPhase:
         """Run the rounds of one training phase, replaying those in the event log."""
-        step = f"{cycle}/train"
+        phase = ExchangeKey("train", "new", cycle=cycle)
         recipe = self.recipe
         started = time.perf_counter()
         shown = Disclosure()
@@ -445,9 +444,9 @@ class Run:
         state = before
         if state is None or recipe.restart == "fresh":
             state = self.world.fresh(stream(self.world.seed, "init", cycle))
-        self._decide_contributions(step, cycle, shown)
+        self._decide_contributions(phase, cycle, shown)
         if self.world.targets is None and "scaling" in self.world.methods:
-            ask = self._ask(f"{step}/targets", "scaling", cycle, shown)
+            ask = self._ask(replace(phase, step="targets"), "scaling", cycle, shown)
             self.world = self.world.with_targets(self.world.agree_on_targets(ask))
         for r in range(recipe.rounds):
             state = self._round(cycle, r, state, shown)
@@ -464,34 +463,36 @@ class Run:
             "held": self.world.n_validation,
         }
 
-    def _decide_contributions(self, step: str, cycle: int, shown: Disclosure) -> None:
+    def _decide_contributions(
+        self, phase: ExchangeKey, cycle: int, shown: Disclosure
+    ) -> None:
         """Let sites decide on the labels of their exact statistics, with a minimum of new labels."""
         if "contribution" in self.world.methods:
-            ask = self._ask(f"{step}/new", "contribution", cycle, shown)
+            ask = self._ask(replace(phase, step="new"), "contribution", cycle, shown)
             self.world.methods["contribution"].decide(ask)
 
     def _round(self, cycle: int, r: int, state: State, shown: Disclosure) -> State:
         """Run one round, update the best model of each site, and finalize after the last round."""
         training = self.world.methods["training"]
-        key = f"{cycle}/train/{r}"
+        key = ExchangeKey("train", "round", cycle=cycle, round=r)
         cohort = cohort_of(self.world, cycle, r)
 
-        def ask_as(owner: str, step: str, shown: Disclosure) -> Ask:
-            return self._ask(step, owner, cycle, shown, round_=r, cohort=cohort)
+        def ask_as(owner: str, step: StepName, shown: Disclosure) -> Ask:
+            return self._ask(replace(key, step=step), owner, cycle, shown, cohort=cohort)
 
-        ask = ask_as("training", key, shown)
+        ask = ask_as("training", "round", shown)
         with self.world.hold_back_fresh(cycle, r):
             state = training.round(state, ask)
             ask.flush()
         if self.recipe.validation:  # evaluation: not counted among the bytes of the run
-            ask = ask_as("retention", f"{key}/best", Disclosure())
+            ask = ask_as("retention", "best", Disclosure())
             ask.keep("best", w=state["w"], stats=state["stats"], turn=r)
         if r == self.recipe.rounds - 1 and isinstance(training, Finishing):
-            ask = ask_as("training", f"{key}/last", shown)
+            ask = ask_as("training", "last", shown)
             training.last(state, ask)
             ask.flush()
         if r == self.recipe.rounds - 1 and "head" in self.world.methods:
-            ask = ask_as("head", f"{key}/head", shown)
+            ask = ask_as("head", "head", shown)
             state = self.world.methods["head"].solve(state, ask)
             ask.flush()
         return state

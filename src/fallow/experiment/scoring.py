@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from fallow.core.banks import Layout
 from fallow.core.disclosure import payload
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Finishing
 from fallow.core.types import SiteId, State
 from fallow.experiment.convergence import measure_training_loss, score_of_majority
@@ -39,7 +40,7 @@ def score_round(
     Scores may depend on the memory of sites, which a replayed round no longer finds.  They are
     therefore stored in the event log.
     """
-    key = f"{cycle}/train/{r}/scores"
+    key = ExchangeKey("train", "score", cycle=cycle, round=r)
     known: Evaluation | None = journal.recall(key, "scores")
     if known is not None:
         return known

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from fallow.core.disclosure import Disclosure
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import SiteId, State
 from fallow.data import validation_split
@@ -107,7 +108,7 @@ def buy_labels(
     world: Simulation,
     journal: Journal,
     cycle: int,
-    step: str,
+    step: ExchangeKey,
     budget: Mapping[SiteId, int],
     done: FinishedQuery,
     keep: tuple[str, ...],
@@ -125,11 +126,11 @@ def buy_labels(
     with journal.transaction():
         for name, site in world.members.items():
             lines = ledger_lines(cycle, picks.get(name, {}), answers.get(name, {}))
-            drawn = seed_of(world.seed, "validation", step, name)
+            drawn = seed_of(world.seed, "validation", step.step_name, name)
             by_class = is_stratified(world.recipe, len(world.dataset.classes))
             site.buy(hold_back(lines, world.recipe.validation, by_class, drawn))
             site.forget(keep)
-        return journal.finish(step, done)
+        return journal.finish(step.phase_name, done)
 
 
 def check_picked(

@@ -20,6 +20,7 @@ from fallow.core.ask import Ask, Carrier
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.events import Say, stay_silent
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Encoder, Methods
 from fallow.core.missing import Missing
 from fallow.core.names import OWN
@@ -136,7 +137,9 @@ class World:
     def missing(self) -> Missing | None:
         return self.dataset.missing
 
-    def attending_sites(self, key: str, cohort: Sequence[SiteId]) -> tuple[SiteId, ...]:
+    def attending_sites(
+        self, key: ExchangeKey, cohort: Sequence[SiteId]
+    ) -> tuple[SiteId, ...]:
         """Return all sites, since a simulation waits for each of them."""
         return tuple(cohort)
 
@@ -212,7 +215,7 @@ class World:
         self,
         journal: Journal,
         cycle: int,
-        step: str,
+        step: ExchangeKey,
         budget: Mapping[SiteId, int],
         done: FinishedQuery,
         keep: tuple[str, ...],

@@ -119,7 +119,7 @@ class ReleaseGuard:
                     "set privacy.epsilon, the budget of one release"
                 )
             return release.post(release.counts)
-        key = step.masked.exchange if step.masked else request.key
+        key = str(step.masked.exchange if step.masked else request.key)
         question = replace(step, kind="sum", masked=None)
         digest = digest_exchange([(question, None)], [self.site])
         book = self.ledger.load_releases(self.site)

@@ -26,6 +26,8 @@ FILE = "live.json"
 MOST_BYTES = 2**24
 """Maximum size of the state of a run, enough for tens of thousands of sites."""
 NOTHING = "–"
+FIRST_LABELS = "first labels"
+"""Name of the labeling tasks of the initial labeled set."""
 Live = Mapping[str, Any]
 """State of a run, or part of it: `LiveState` or `Status`."""
 WORDS = 2
@@ -130,8 +132,8 @@ def _place(live: Live) -> list[str]:
     """Return the phase of an open run, with cycle and round if applicable."""
     phase = str(live.get("phase", "starting"))
     cells = [phase]
-    if phase == "people label" and str(live.get("step")).endswith("/initial"):
-        cells.append("first labels")
+    if phase == "people label" and live.get("questions") == FIRST_LABELS:
+        cells.append(FIRST_LABELS)
     elif live.get("cycle") is not None and phase != "first labels":
         cells.append(f"cycle {live['cycle']} of {live.get('cycles')}")
     if live.get("round") is not None and phase == "training":
@@ -201,7 +203,7 @@ def _about_labels(live: Live) -> list[str]:
     """Describe the deadline of labeling, or the reason why labeling has ended."""
     if live.get("closing"):
         return [
-            f"The {name_questions(live['step'])} are being closed {REQUEST}; open "
+            f"The {live['questions']} are being closed {REQUEST}; open "
             "labeling tasks are withdrawn."
         ]
     if live.get("deadline"):
@@ -218,32 +220,15 @@ def _about_labels(live: Live) -> list[str]:
     if many:
         questions = count_noun(many, "open labeling task")
         back = f"; {questions} {was_or_were(many)} withdrawn"
-    return [
-        f"The {name_questions(ended['step'])} were closed {CLOSED[ended['why']]}{back}."
-    ]
-
-
-def name_questions(step: str) -> str:
-    """Return the display name of the labeling tasks of a step.
-
-    >>> name_questions("0/initial"), name_questions("2/query"), name_questions("2/query-1")
-    ('first labels', 'labels of cycle 2', 'labels of cycle 2, part 2')
-    """
-    cycle, _, what = step.partition("/")
-    if what == "initial":
-        return "first labels"
-    part = what.partition("-")[2]
-    if not part:
-        return f"labels of cycle {cycle}"
-    return f"labels of cycle {cycle}, part {int(part) + 1}"
+    return [f"The {ended['questions']} were closed {CLOSED[ended['why']]}{back}."]
 
 
 def caption(live: Live) -> str:
     """Return the caption of the table of sites."""
-    step = live.get("step")
-    if not step:
+    questions = live.get("questions")
+    if not questions:
         return "Sites"
-    return f"Sites, and the {name_questions(step)}"
+    return f"Sites, and the {questions}"
 
 
 def site_columns(

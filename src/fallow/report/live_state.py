@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
 from typing import Annotated, NotRequired
 
@@ -11,7 +10,6 @@ from typing_extensions import TypedDict
 
 from fallow.storage.validation import STRICT, Count, Rule
 
-STEP = re.compile(r"[0-9]{1,9}/(initial|query(-[0-9]{1,9})?)")
 YEARS = (1970, 9998)
 """First and last year of a moment, in any time zone."""
 
@@ -30,13 +28,7 @@ def is_moment(text: str) -> bool:
     return then.tzinfo is not None and first <= then.year <= last
 
 
-def is_step(text: str) -> bool:
-    """Return whether text names a step for `name_questions`."""
-    return STEP.fullmatch(text) is not None
-
-
 Moment = Annotated[str, Rule(is_moment, "a moment such as 2026-12-05T21:49:24+00:00")]
-Step = Annotated[str, Rule(is_step, "a step such as 2/query")]
 
 
 @with_config(STRICT)
@@ -108,7 +100,8 @@ class WaitingState(TypedDict):
 class EndedLabels(TypedDict):
     """Step whose labeling has ended."""
 
-    step: Annotated[Step, Field(description="the step")]
+    step: Annotated[str, Field(description="the step")]
+    questions: Annotated[str, Field(description="name of its labeling tasks")]
     why: Annotated[str, Field(description="`advance`, `deadline` or another reason")]
     open: NotRequired[
         Annotated[Count | None, Field(description="labeling tasks that were still open")]
@@ -131,7 +124,10 @@ class LiveState(TypedDict):
     started: NotRequired[Annotated[Moment, Field(description="start of the coordinator")]]
     updated: NotRequired[Annotated[Moment, Field(description="time of this state")]]
     phase: NotRequired[Annotated[str, Field(description="what the run does")]]
-    step: NotRequired[Annotated[Step | None, Field(description="step that is labeled")]]
+    step: NotRequired[Annotated[str | None, Field(description="step that is labeled")]]
+    questions: NotRequired[
+        Annotated[str | None, Field(description="name of its labeling tasks")]
+    ]
     cycle: NotRequired[Annotated[Count | None, Field(description="cycle, from 0")]]
     cycles: NotRequired[Annotated[Count | None, Field(description="number of cycles")]]
     round: NotRequired[Annotated[Count | None, Field(description="round, from 0")]]

@@ -75,7 +75,7 @@ def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
     if isinstance(result, Release):
         result = result.post(result.counts)
     if step.verb == CONTRIBUTE:
-        site.contribute(request.key.rpartition("/")[0], int(result["new"]))  # type: ignore[arg-type]
+        site.contribute(request.key.step_name, int(result["new"]))  # type: ignore[arg-type]
         return {"count": 1}
     state = {name: torch.as_tensor(value) for name, value in result.items()}
     site.remember(step.verb, state)

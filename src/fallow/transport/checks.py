@@ -17,6 +17,7 @@ from torch import Tensor
 from fallow.core.banks import Layout
 from fallow.core.client import Declaration, declared, find_fault, find_wrong_form
 from fallow.core.composites import read_parts
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import KEYS, Request, Step
 from fallow.core.methods import Methods, methods_by_owner
 from fallow.core.missing import Missing
@@ -391,7 +392,9 @@ def _check_asked(request: Request, step: Step, parts: Parts, is_last: bool) -> N
         raise Refusal(f"{asks}: {why}")
 
 
-def _check_training_config(key: str, training_config: TrainingConfig | None) -> None:
+def _check_training_config(
+    key: ExchangeKey, training_config: TrainingConfig | None
+) -> None:
     if training_config is None:
         return
     if training_config.epochs > EPOCHS or len(training_config.trained_stages) > STEPS:
@@ -409,7 +412,7 @@ def _check_training_config(key: str, training_config: TrainingConfig | None) -> 
         raise Refusal(f"instruction {key} has a learning rate that is NaN or infinite")
 
 
-def _check_args(key: str, step: Step, sizes: Mapping[str, int]) -> None:
+def _check_args(key: ExchangeKey, step: Step, sizes: Mapping[str, int]) -> None:
     if len(step.args) > FIELDS:
         raise Refusal(f"instruction {key} has {len(step.args)} fields")
     if _is_direction(step):
@@ -437,7 +440,7 @@ def _is_direction(step: Step) -> bool:
     return isinstance(statistics, Tensor) and statistics.shape == (0,)
 
 
-def _check_shape(key: str, name: str, value: object, size: int) -> None:
+def _check_shape(key: ExchangeKey, name: str, value: object, size: int) -> None:
     shape = None
     if isinstance(value, Tensor):
         shape = tuple(value.shape)

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
+from fallow.core.exchange_key import ExchangeKey, read_key
 from fallow.core.kinds import describe_wrong_value
 from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId, Tree
@@ -26,7 +27,7 @@ class Order:
 
     Parameters
     ----------
-    place
+    number
         Number of the exchange, which only increases. Older numbers are rejected.
     counted
         Key of the last exchange in which this site's reply counted. Later changes at the site are
@@ -43,22 +44,33 @@ class Order:
     study: str  # hash of the study agreement
     run: str
     site: SiteId
-    key: str
+    key: ExchangeKey
     number: int
-    purpose: Errand = "request"
     counted: str | None = None
     body: Any = None
     version: str = HERE
     life: str = ""
 
+    @property
+    def purpose(self) -> Errand:
+        """Return what the instruction is for."""
+        if self.key.phase == "progress":
+            return "progress"
+        if self.key.is_delivery:
+            return "deliver"
+        return "request"
+
 
 @dataclass(frozen=True)
 class Reply:
-    """Reply of a site: an answer, or the reason why there is none."""
+    """Reply of a site: an answer, or the reason why there is none.
+
+    ``key`` is None if the instruction could not be read.
+    """
 
     run: str
     site: SiteId
-    key: str
+    key: ExchangeKey | None
     answer: Tree = field(default_factory=dict)
     refused: str | None = None
     version: str = HERE
@@ -88,7 +100,6 @@ ORDER = Form(
         "site",
         "key",
         "number",
-        "purpose",
         "counted",
         "version",
         "life",
@@ -142,6 +153,13 @@ def _open_message(form: Form, public: bytes, blob: bytes, whose: str) -> Tree:
             f"a message from {whose} does not have the fields of this version of Fallow"
         )
     head = {name: tree[name] for name in form.head}
+    key: ExchangeKey | None = None
+    is_unread = form is REPLY and head["key"] is None
+    try:
+        if not is_unread:
+            key = read_key(head["key"])
+    except ValueError as error:
+        raise Refusal(f"a message from {whose} is invalid: {error}") from error
     try:
         # as JSON, because strict mode for Python values accepts no dictionary
         form.adapter.validate_json(json.dumps(head), strict=True)
@@ -150,6 +168,7 @@ def _open_message(form: Form, public: bytes, blob: bytes, whose: str) -> Tree:
     except ValidationError as error:
         sentence = describe_wrong_value(form.kind, error.errors())
         raise Refusal(f"a message from {whose} is invalid: {sentence}") from error
+    head["key"] = key
     head[form.rest] = tree[form.rest]
     return head
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from fallow.core.events import Event, Say
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.refusal import Halted
 from fallow.core.types import Answer, SiteId
 from fallow.storage.plain import plain
@@ -238,7 +239,8 @@ class ReplyCollector:
                 {
                     "event": "answered",
                     "site": site,
-                    "key": self.key,
+                    "key": str(self.key),
+                    "exchange": self.key,
                     "bytes": n_bytes,
                     "epsilon": float(cost),
                 }
@@ -302,14 +304,17 @@ class ReplyCollector:
     # -- messages for users ------------------------------------------------------------------
 
     @property
-    def key(self) -> str:
+    def key(self) -> ExchangeKey:
         """Return the key of the exchange at the sites."""
-        for order in self.orders.values():
-            return order.key
-        return "nothing"
+        return next(iter(self.orders.values())).key
 
     def _report(self, kind: str, site: SiteId, why: str | None = None) -> None:
-        event: Event = {"event": kind, "site": site, "key": self.key}
+        event: Event = {
+            "event": kind,
+            "site": site,
+            "key": str(self.key),
+            "exchange": self.key,
+        }
         if why is not None:
             event["why"] = why
         self.remote.say(event)
@@ -320,7 +325,8 @@ class ReplyCollector:
             {
                 "event": "waiting",
                 "sites": sorted(self.missing),
-                "key": self.key,
+                "key": str(self.key),
+                "exchange": self.key,
                 "needed": self.need,
                 "asked": len(self.orders),
                 "waited": waited,
@@ -329,4 +335,11 @@ class ReplyCollector:
         )
 
     def _announce(self, event: str) -> None:
-        self.remote.say({"event": event, "sites": sorted(self.missing), "key": self.key})
+        self.remote.say(
+            {
+                "event": event,
+                "sites": sorted(self.missing),
+                "key": str(self.key),
+                "exchange": self.key,
+            }
+        )

@@ -2,12 +2,13 @@
 
 A relay has two instructions under two keys. The first one requests peer messages from the senders
 and has the public keys of the receivers. Each sender replies with one sealed message for each
-receiver. The second one, with "/deliver" appended to the key, delivers the messages.
+receiver. The second one, a delivery under the same key, delivers the messages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -32,9 +33,6 @@ NEWS = "news"  # field of an instruction
 PROOFS = "proofs"
 """Field of an instruction with public keys of other sites: identity key and signature of each."""
 LONGEST = 1000  # longest notification in characters
-ANEW = "~"
-"""Separator in a key before the number of a repetition."""
-DELIVER = "/deliver"
 NO_WEIGHTS: Mapping[str, str] = {}
 
 
@@ -121,7 +119,7 @@ def read_request(order: Order) -> tuple[Request, dict[SiteId, bytes]]:
         )
     except ValueError as error:
         raise Refusal(f"instruction {order.key}: {error}") from error
-    if request.key != order.key.partition(ANEW)[0]:
+    if request.key != order.key.request:
         raise Refusal(f"instruction {order.key} contains the request {request.key}")
     if not isinstance(body["to"], dict):
         raise Refusal(f"instruction {order.key} does not name the receivers of its relay")
@@ -308,7 +306,7 @@ def _make_blank(like: State, sizes: Mapping[str, int]) -> State:
 
 def _name_letter(order: Order, sender: SiteId, receiver: SiteId) -> str:
     """Return the context that binds a peer message to its sender, receiver and exchange."""
-    return repr((order.run, order.key.removesuffix(DELIVER), sender, receiver))
+    return repr((order.run, str(replace(order.key, is_delivery=False)), sender, receiver))
 
 
 def _read_fields(order: Order, names: set[str]) -> OrderBody:

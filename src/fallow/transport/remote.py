@@ -6,13 +6,14 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, final
 
 from torch import Tensor
 
 from fallow.core.disclosure import payload
 from fallow.core.events import Say
+from fallow.core.exchange_key import LARGEST, ExchangeKey
 from fallow.core.messages import Delivered, Masked, Request, payload_of
 from fallow.core.refusal import Halted
 from fallow.core.totals import sum_whole
@@ -21,7 +22,7 @@ from fallow.sites.in_process import Routes
 from fallow.storage.plain import plain
 from fallow.transport.alike import find_odd, is_ragged
 from fallow.transport.checks import ResponseCheck, check_plain
-from fallow.transport.envelope import Errand, Link, Order, sign_message
+from fallow.transport.envelope import Link, Order, sign_message
 from fallow.transport.gathering import (
     FindOdd,
     Keys,
@@ -31,9 +32,7 @@ from fallow.transport.gathering import (
     find_none_odd,
 )
 from fallow.transport.relays import (
-    ANEW,
     BYTES,
-    DELIVER,
     LETTER,
     LONGEST,
     NEWS,
@@ -49,7 +48,7 @@ GLANCE = 120.0
 """Seconds that sites have to reply with their progress. Later replies are ignored."""
 
 # keys in the event log
-AGAIN = "again/"  # of a step: number of retries
+AGAIN = "again/"  # of a phase: number of retries
 BEFORE = "before"  # exchanges that counted before the last one
 SIGNATURES = "signatures"  # signatures of the latest public keys of the sites
 TOLD = "told/"  # of a site: acknowledged notifications
@@ -57,15 +56,6 @@ TOLD = "told/"  # of a site: acknowledged notifications
 
 BETWEEN = "; "
 """Separator of notifications in one instruction."""
-
-
-def find_step(key: str) -> str:
-    """Return the step that an exchange, or a part of a step, belongs to.
-
-    >>> find_step("0/train/3/0"), find_step("1/query/2"), find_step("0/initial/features/0")
-    ('0/train', '1/query', '0/initial')
-    """
-    return "/".join(key.partition(ANEW)[0].split("/")[:2])
 
 
 class Book(Protocol):
@@ -142,20 +132,18 @@ class Remote:
     left: Callable[[], Collection[SiteId]] = frozenset
     revoked: frozenset[SiteId] = frozenset()
     news: Callable[[SiteId], Sequence[str]] = lambda site: ()
-    asking: str | None = None
-    newest: str | None = None
+    asking: ExchangeKey | None = None
+    newest: ExchangeKey | None = None
 
     @property
     def sites(self) -> tuple[SiteId, ...]:
         """Return the sites of the study in sorted order."""
         return tuple(sorted(self.keys.sites.keys() - set(self.left())))
 
-    def wire_key(self, key: str) -> str:
-        """Return the key of an exchange at the sites, which includes the retries of its step."""
-        times = self.book.read_note(f"{AGAIN}{find_step(key)}")
-        if not times:
-            return key
-        return f"{key}{ANEW}{times}"
+    def wire_key(self, key: ExchangeKey) -> ExchangeKey:
+        """Return the key of an exchange at the sites, which includes the retries of its phase."""
+        times = self.book.read_note(f"{AGAIN}{key.phase_name}")
+        return replace(key, retry=int(times or 0))
 
     def exchange(
         self, requests: Mapping[SiteId, Request], routes: Routes | None = None
@@ -212,7 +200,7 @@ class Remote:
         up = sum(payload(answer) for answer in result.answers.values())
         answers, cut = self.weights.limit(requests, result.answers)
         for site, why in cut.items():
-            self.say({"event": "weighed", "site": site, "key": result.key, "why": why})
+            self.say({"event": "weighed", "site": site, "key": str(result.key), "why": why})
         return Delivered(answers, up, down, result.dearest)
 
     def _find_strange(
@@ -267,10 +255,9 @@ class Remote:
 
     def progress(self) -> dict[SiteId, Answer]:
         """Return the labeling progress of the sites that reply quickly. Nothing is stored."""
-        key = f"progress/{secrets.token_hex(8)}"  # late replies to others are ignored
+        key = _name_progress()
         orders = {
-            site: self._make_order(site, key, body=None, purpose="progress", further=0)
-            for site in self.sites
+            site: self._make_order(site, key, body=None, further=0) for site in self.sites
         }
         collector = ReplyCollector(
             remote=self,
@@ -327,12 +314,11 @@ class Remote:
             if senders:
                 messages = {sender: answers[sender][f"{LETTER}{to}"] for sender in senders}
                 bodies[to] = delivery_body(verb, messages, request.cycle)
-        key = f"{self.wire_key(request.key)}{DELIVER}"
+        key = replace(self.wire_key(request.key), is_delivery=True)
         self._gather(
             keys=dict.fromkeys(bodies, key),
             bodies=bodies,
             accept=self._accept_delivery,
-            purpose="deliver",
             needs_all=True,
         )
 
@@ -359,16 +345,15 @@ class Remote:
 
     # -- instructions ----------------------------------------------------------------------
 
-    def _wire_keys(self, requests: Mapping[SiteId, Request]) -> dict[SiteId, str]:
+    def _wire_keys(self, requests: Mapping[SiteId, Request]) -> dict[SiteId, ExchangeKey]:
         return {site: self.wire_key(request.key) for site, request in requests.items()}
 
     def _gather(
         self,
         *,
-        keys: Mapping[SiteId, str],
+        keys: Mapping[SiteId, ExchangeKey],
         bodies: Mapping[SiteId, OrderBody],
         accept: Callable[[SiteId, Answer], Answer],
-        purpose: Errand = "request",
         needs_all: bool = False,
         find_odd: FindOdd = find_none_odd,
     ) -> ReplyCollector:
@@ -377,8 +362,7 @@ class Remote:
         ``keys`` are the keys of the exchange at each site. See `ReplyCollector` for the others.
         """
         orders = {
-            site: self._make_order(site, keys[site], body, purpose)
-            for site, body in bodies.items()
+            site: self._make_order(site, keys[site], body) for site, body in bodies.items()
         }
         need = len(orders)
         if not needs_all:
@@ -394,11 +378,12 @@ class Remote:
         )
         result = collector.gather()
         self.book.note("place", str(self._find_place() + 1))
-        if purpose == "request":
+        is_request = not any(key.is_delivery for key in keys.values())
+        if is_request:
             self._note_before(result.answers)
         for site in result.answers:
-            self.book.note(f"counted/{site}", keys[site])
-            if purpose == "request":
+            self.book.note(f"counted/{site}", str(keys[site]))
+            if is_request:
                 self._note_told(site)
         return result
 
@@ -406,9 +391,8 @@ class Remote:
 
     def sign_news(self, site: SiteId, sentence: str) -> bytes:
         """Return a message with a notification only, for a site without further instructions."""
-        key = f"progress/{secrets.token_hex(8)}"
         body = {NEWS: sentence}
-        order = self._make_order(site, key, body=body, purpose="progress", further=0)
+        order = self._make_order(site, _name_progress(), body=body, further=0)
         return sign_message(self.keys.secret, order)
 
     def _join_news(self, site: SiteId) -> str:
@@ -445,7 +429,7 @@ class Remote:
             key = self.book.read_note(f"counted/{site}")
             if key is not None:
                 counted[site] = key
-        self.book.note(BEFORE, json.dumps({"key": self.asking, "counted": counted}))
+        self.book.note(BEFORE, json.dumps({"key": str(self.asking), "counted": counted}))
 
     def _find_quorum(self, asked: int) -> int:
         """Return the required number of replies. The quorum limits the missing sites of all."""
@@ -461,9 +445,8 @@ class Remote:
     def _make_order(
         self,
         site: SiteId,
-        key: str,
+        key: ExchangeKey,
         body: OrderBody | None,
-        purpose: Errand,
         further: int = 1,
     ) -> Order:
         """Return the next instruction to a site.
@@ -476,8 +459,12 @@ class Remote:
             site=site,
             key=key,
             number=self._find_place() + further,
-            purpose=purpose,
             counted=self.book.read_note(f"counted/{site}"),
             body=body,
             life=self.life,
         )
+
+
+def _name_progress() -> ExchangeKey:
+    """Return the key of a new progress request, so that late replies to others are ignored."""
+    return ExchangeKey("progress", "progress", turn=secrets.randbelow(LARGEST))

@@ -193,5 +193,6 @@ def _state_seal(study: str, site: SiteId, key: bytes) -> bytes:
 
 def _state(study: str, run: str, site: SiteId, masked: Masked, key: object) -> bytes:
     shown = tensor_to_bytes(key, f"the public key of site {site}")
-    lines = (PURPOSE, study, run, site, masked.exchange, str(masked.attempt), shown.hex())
+    exchange = str(masked.exchange)
+    lines = (PURPOSE, study, run, site, exchange, str(masked.attempt), shown.hex())
     return "\n".join(lines).encode()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import torch
 from torch import Tensor
 
+from fallow.core.exchange_key import read_key
 from fallow.core.messages import Kind, Masked, Request, Step
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Tree, Value
@@ -25,7 +26,7 @@ def pack_request(request: Request) -> bytes:
     """Serialize a request for `unpack_request`."""
     steps = [_write_step(step) for step in request.steps]
     tree = {
-        "key": request.key,
+        "key": request.key.to_dict(),
         "owner": request.owner,
         "cycle": request.cycle,
         "round": request.round,
@@ -45,7 +46,8 @@ def _write_step(step: Step) -> dict[str, object]:
     if step.training_config is not None:
         fields["training_config"] = step.training_config.to_dict()
     if step.masked is not None:
-        fields["masked"] = dict(vars(step.masked))
+        exchange = step.masked.exchange.to_dict()
+        fields["masked"] = {**vars(step.masked), "exchange": exchange}
     return fields
 
 
@@ -58,7 +60,7 @@ def unpack_request(blob: bytes) -> Request:
     try:
         steps = tuple(_read_step(fields) for fields in _require(list, tree["steps"]))
         return Request(
-            key=_require(str, tree["key"]),
+            key=read_key(tree["key"]),
             owner=_require(str, tree["owner"]),
             cycle=_require(int, tree["cycle"]),
             round=_require(int, tree["round"]),
@@ -99,7 +101,7 @@ def _read_masked(fields: Tree) -> Masked:
     if bound is not None:
         bound = _require(float | int, bound)
     return Masked(
-        exchange=_require(str, fields["exchange"]),
+        exchange=read_key(fields["exchange"]),
         attempt=_require(int, fields["attempt"]),
         bound=bound,
         keys=keys,

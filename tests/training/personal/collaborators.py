@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fallow.core.ask import Ask
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import Delivered, Request
 from fallow.core.methods import Methods
 from fallow.core.streams import stream
@@ -80,11 +81,9 @@ class Federation:
 
     def rounds(self, *numbers: int) -> Federation:
         for r in numbers:
-            key = f"0/train/{r}"
+            key = ExchangeKey("train", "round", round=r)
             verbs = self.method.contract.verbs
-            ask = Ask(
-                self.watch, Forgetful(), self.shown, key, "training", round=r, reveals=verbs
-            )
+            ask = Ask(self.watch, Forgetful(), self.shown, key, "training", reveals=verbs)
             self.state = self.method.round(self.state, ask)
             ask.flush()
             self.history.append(self.state)

@@ -12,6 +12,7 @@ from fallow.core.ask import Ask
 from fallow.core.banks import Layout
 from fallow.core.build import names
 from fallow.core.disclosure import Disclosure
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Methods
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State
@@ -90,7 +91,14 @@ def rounds(
     shown = shown or Disclosure()
     for r in range(first, first + n):
         cohort = tuple((cohorts or {}).get(r, ()))
-        ask = Ask(carrier, Forgetful(), shown, f"{r}", "training", round=r, cohort=cohort)
+        ask = Ask(
+            carrier,
+            Forgetful(),
+            shown,
+            ExchangeKey("train", "round", round=r),
+            "training",
+            cohort=cohort,
+        )
         state = method.round(state, ask)
         ask.flush()
     return state
@@ -98,7 +106,13 @@ def rounds(
 
 def run_last(carrier: InProcess, method: Any, state: State) -> None:
     """What a method does after the last round."""
-    ask = Ask(carrier, Forgetful(), Disclosure(), "last", "training", round=9)
+    ask = Ask(
+        carrier,
+        Forgetful(),
+        Disclosure(),
+        ExchangeKey("train", "last", round=9),
+        "training",
+    )
     method.last(state, ask)
     ask.flush()
 

@@ -10,6 +10,7 @@ import torch
 
 from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
+from fallow.core.exchange_key import ExchangeKey
 from fallow.sites.in_process import InProcess
 from fallow.sites.view import SiteView
 from fallow.training.personal.parts import server_half
@@ -139,7 +140,13 @@ def test_wrong_fields_are_named(fields: dict[str, Any], said: str) -> None:
 
 def test_beyond_a_budget_the_added_links_that_earn_most_are_kept() -> None:
     result = ran(3, budget=3)
-    ask = Ask(result.watch, Forgetful(), Disclosure(), "more", "training")
+    ask = Ask(
+        result.watch,
+        Forgetful(),
+        Disclosure(),
+        ExchangeKey("train", "round", cycle=9),
+        "training",
+    )
     chosen = graph_of({"b": ["a"], "c": ["a"], "d": ["a"], "e": ["d"]}, ask.cohort)
     either = server_half.link_both_ways(ask, chosen, everyone(N), result.method.limits(ask))
     view = SiteView(result.members["a"], 0)

@@ -95,7 +95,7 @@ class Captured:
     def answered(self) -> set[str]:
         """The exchanges that the planted site has answered; what is just on its way is none."""
         with suppress(ValueError):
-            return {reply.key for reply in self.told()}
+            return {str(reply.key) for reply in self.told()}
         return set()
 
     def has(self, key: str) -> bool:
@@ -108,7 +108,7 @@ class Captured:
         streams = [
             stream for tap in self.taps.values() for stream in (*tap.up(), *tap.down())
         ]
-        told = [{"key": reply.key, "answer": reply.answer} for reply in self.told()]
+        told = [{"key": str(reply.key), "answer": reply.answer} for reply in self.told()]
         with closing(self.site.open_ledger()) as ledger:
             rows = rows_of(self.site, ledger)
             labels = labels_of(ledger)

@@ -32,6 +32,7 @@ from tests.deployment.planted import (
     found_in,
     hidden_in,
 )
+from tests.keys import key_of
 from tests.transport.flower.capture import everything, messages, tapped
 
 pytest.importorskip("flwr")
@@ -74,11 +75,13 @@ def test_a_row_is_found_in_a_signed_answer_in_whatever_units(form: Tensor) -> No
     hidden = torch.cat(
         [torch.zeros(5, dtype=form.dtype), form, torch.ones(4, dtype=form.dtype)]
     )
-    sent = sign_message(SECRET, Reply("run", PLANTED, "0/train/0/0", {"w": hidden, "n": 3}))
+    sent = sign_message(
+        SECRET, Reply("run", PLANTED, key_of("0/train/0/0"), {"w": hidden, "n": 3})
+    )
     stream = posted(b"before" + sent + sent + b"after", 7)
     (message,) = messages(everything([stream]))
     reply = open_reply(verify_key(SECRET), message, PLANTED)
-    tree = {"key": reply.key, "answer": reply.answer}
+    tree = {"key": str(reply.key), "answer": reply.answer}
     assert found_in(b"", [tree], [ROW_OF], []) == ["row in (15,) of 0/train/0/0"]
 
 

@@ -18,43 +18,48 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from fallow.core.contract import Contract
+from fallow.core.exchange_key import IN_ROUND, STEPS, ExchangeKey, StepName, read_key
 from fallow.core.refusal import Halted
 from fallow.core.types import SiteId, Tree
 from fallow.deployment.agreement import Agreement
 from fallow.experiment.journal import Journal
 from fallow.privacy.settings import SMALLEST
-from fallow.transport.remote import AGAIN, BEFORE, find_step
+from fallow.transport.remote import AGAIN, BEFORE
 
 # keys in the event log
 ABSENT = "absent"  # sites left out of one round or query
 LEFT = "left"  # sites removed from the study
 REVOKED = "revoked"  # sites whose keys were revoked during a step
-HELLO = "0/hello"
-SCALING = ("/cells", "/encoder", "/encode", "/features", "/targets", "/tuned")
-"""Suffixes of the keys of exchanges that every site must take part in."""
-PEOPLE = ("ask", "close")
-"""Suffixes of the keys at the start and the end of labeling."""
-APART = (*PEOPLE, "score", "encoder", "encode", "features", "best", "last")
-"""Suffixes of the keys of further requests in a round or step, beside its algorithm."""
-FINISH = "model/finish"
+OF_ALL: tuple[StepName, ...] = (
+    "cells",
+    "encoder",
+    "encode",
+    "features",
+    "targets",
+    "tune",
+)
+"""Steps that every site must take part in."""
+PEOPLE: tuple[StepName, ...] = ("ask", "close")
+"""Steps at the start and the end of labeling."""
 
 
 @dataclass(frozen=True)
 class Absence:
     """A site left out of one round or query.
 
-    ``key`` identifies the round or query, for example ``0/train/3``. ``at`` is the time of the
-    decision as ISO text.
+    ``key`` is the first exchange of the round or query. ``at`` is the time of the decision as ISO
+    text.
     """
 
     site: SiteId
-    key: str
+    key: ExchangeKey
     at: str
 
 
 def load_absences(journal: Journal) -> list[Absence]:
     """Return the sites left out of rounds and queries of a run, oldest first."""
-    return [Absence(**line) for line in json.loads(journal.read_note(ABSENT) or "[]")]
+    lines = json.loads(journal.read_note(ABSENT) or "[]")
+    return [Absence(line["site"], read_key(line["key"]), line["at"]) for line in lines]
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ def load_revocations(journal: Journal) -> dict[SiteId, Revocation]:
     return {site: Revocation(**line) for site, line in lines.items()}
 
 
-def find_absent(journal: Journal, key: str) -> set[SiteId]:
+def find_absent(journal: Journal, key: ExchangeKey) -> set[SiteId]:
     """Return the sites that are left out of a round or query."""
     return {absence.site for absence in load_absences(journal) if absence.key == key}
 
@@ -97,36 +102,36 @@ def describe_absence(absence: Absence) -> str:
     )
 
 
-def describe_key(key: str) -> str:
+def describe_key(key: ExchangeKey) -> str:
     """Describe a round or query in words.
 
-    >>> describe_key("0/train/3"), describe_key("1/query"), describe_key("0/initial/close")
-    ('round 4 of cycle 0', 'the query of cycle 1', 'the end of the first labels')
+    >>> describe_key(ExchangeKey("train", "round", round=3))
+    'round 4 of cycle 0'
+    >>> describe_key(ExchangeKey("query", "query", cycle=1))
+    'the query of cycle 1'
+    >>> describe_key(ExchangeKey("initial", "close"))
+    'the end of the initial labeled set'
     """
-    last = key.rpartition("/")[2]
-    if last in PEOPLE:
-        step = describe_key(find_step(key))
-        if last == "ask":
-            return f"creating labeling tasks in {step}"
-        return f"the end of {step}"
-    if last == "score":
-        return f"the scores of {describe_key(key.rpartition('/')[0])}"
-    cycle, _, rest = key.partition("/")
-    kind, _, number = rest.partition("/")
-    if kind == "train" and number.isdecimal():
-        return f"round {int(number) + 1} of cycle {cycle}"
-    if kind.startswith("query"):
-        part = kind.partition("-")[2]
-        if part:
-            return f"the query of cycle {cycle} (part {int(part) + 1})"
-        return f"the query of cycle {cycle}"
-    if kind == "audit":
-        return f"the audit of cycle {cycle}"
-    if key == "0/tuned":
-        return "the choice of the encoder's field"
-    if key == "0/initial":
-        return "the initial labeled set"
-    return key
+    match key.step:
+        case "ask":
+            return f"creating labeling tasks in {describe_key(key.main)}"
+        case "close":
+            return f"the end of {describe_key(key.main)}"
+        case "score":
+            return f"the scores of {describe_key(key.main)}"
+        case "round":
+            return f"round {key.round + 1} of cycle {key.cycle}"
+        case "query" | "draw" if key.part:
+            return f"the query of cycle {key.cycle} (part {key.part + 1})"
+        case "query" | "draw":
+            return f"the query of cycle {key.cycle}"
+        case "tally":
+            return f"the audit of cycle {key.cycle}"
+        case "tune":
+            return "the choice of the encoder's field"
+        case "initial":
+            return "the initial labeled set"
+    return key.step_name
 
 
 # -- one round or query -------------------------------------------------------------------------
@@ -138,7 +143,7 @@ def leave_out(
     contracts: Mapping[str, Contract],
     *,
     sites: Sequence[SiteId],
-    key: str,
+    key: ExchangeKey,
     at: str,
 ) -> None:
     """Leave sites out of the round or query that the exchange ``key`` belongs to.
@@ -151,41 +156,44 @@ def leave_out(
     absences = [*load_absences(journal), *(Absence(site, position, at) for site in sites)]
     with journal.transaction():
         journal.note(ABSENT, json.dumps([asdict(absence) for absence in absences]))
-        of_place = [name for name in journal.exchanges() if name.startswith(f"{position}/")]
+        of_place = [name for name in journal.exchanges() if _is_within(name, position)]
         journal.take_back(of_place)
-        ask_anew(journal, find_step(position))
+        ask_anew(journal, position.phase_name)
 
 
-def _find_place(key: str) -> str:
-    """Return the round or query that an exchange belongs to.
+def _find_place(key: ExchangeKey) -> ExchangeKey:
+    """Return the first exchange of the round, query or step that sites are left out of.
 
-    This is the key without the exchange number, the relay leg and the attempt number.
+    Examples of the evaluation set are drawn by the sites of the query.
     """
-    parts = key.partition("~")[0].split("/")
-    if parts[-1] == "deliver":
-        parts = parts[:-1]
-    size = 2  # a step such as "1/query"
-    if len(parts) > 1 and parts[1] == "train":
-        size = 3  # a round such as "1/train/3"
-    if parts[size : size + 1] and parts[size] in APART:
-        size += 1
-    return "/".join(parts[:size])
+    if key.step == "draw":
+        return key.main
+    return key.first
+
+
+def _is_within(key: ExchangeKey, position: ExchangeKey) -> bool:
+    """Return whether an exchange is repeated together with a round, query or step."""
+    if key.phase_name != position.phase_name:
+        return False
+    if position.step == "round":
+        return key.step in IN_ROUND and key.round == position.round
+    is_main = position.step == STEPS[position.phase][0]
+    return is_main or key.first == position
 
 
 def _check_place(
     journal: Journal,
     agreement: Agreement,
     contracts: Mapping[str, Contract],
-    position: str,
+    position: ExchangeKey,
     sites: Sequence[SiteId],
 ) -> None:
     """Raise ValueError unless a round or query can proceed without the sites."""
-    last = position.rpartition("/")[2]
-    if position == FINISH or last in PEOPLE:
+    if position.phase == "finish" or position.step in PEOPLE:
         return  # the labels of an absent site count at the next query
     owner = contracts["query"]
     needs_all = owner.everyone
-    if find_step(position).endswith("/train"):
+    if position.phase == "train":
         owner = contracts["training"]
         needs_all = owner.everyone or bool(owner.relay)
     if needs_all:
@@ -201,30 +209,30 @@ def _check_place(
         )
 
 
-def ask_anew(journal: Journal, step: str) -> None:
-    """Repeat a step under keys that no site has seen."""
-    name = f"{AGAIN}{step}"
+def ask_anew(journal: Journal, phase: str) -> None:
+    """Repeat a phase such as ``0/train`` under keys that no site has seen."""
+    name = f"{AGAIN}{phase}"
     journal.note(name, str(int(journal.read_note(name) or 0) + 1))
 
 
 # -- discarding the exchange that stopped the server side ----------------------------------
 
 
-def take_back_last(journal: Journal) -> str | None:
+def take_back_last(journal: Journal) -> ExchangeKey | None:
     """Discard the last recorded exchange because the server side failed on its content.
 
     Returns its key, or None if there is none. The exchange is repeated under a new key.
     """
     recorded = journal.exchanges()
-    if not recorded or find_step(recorded[-1]) == HELLO:
+    if not recorded or recorded[-1].phase == "hello":
         return None
     key = recorded[-1]
     with journal.transaction():
         journal.take_back([key])
-        ask_anew(journal, find_step(key))
+        ask_anew(journal, key.phase_name)
         before: Tree = json.loads(journal.read_note(BEFORE) or "{}")
         # discard the effects of that exchange at the sites as well
-        if before.get("key") == key:
+        if before.get("key") == str(key):
             for site, counted in before["counted"].items():
                 journal.note(f"counted/{site}", counted)
     return key
@@ -233,17 +241,17 @@ def take_back_last(journal: Journal) -> str | None:
 # -- removing sites from a study ------------------------------------------------------------
 
 
-def is_of_all(key: str) -> bool:
+def is_of_all(key: ExchangeKey) -> bool:
     """Return whether an exchange requires every site of the study."""
-    return key.partition("~")[0].rpartition("/")[0].endswith(SCALING)
+    return key.step in OF_ALL
 
 
-def can_advance(agreement: Agreement, key: str, absent: Iterable[SiteId]) -> bool:
+def can_advance(agreement: Agreement, key: ExchangeKey, absent: Iterable[SiteId]) -> bool:
     """Return whether a run can proceed without the pending sites of an exchange.
 
     A study starts with all sites. Masked exchanges restart automatically.
     """
-    if find_step(key) == HELLO or agreement.recipe.privacy.secure_sum:
+    if key.phase == "hello" or agreement.recipe.privacy.secure_sum:
         return False
     return explain_too_few(agreement, absent) is None
 
@@ -268,7 +276,7 @@ def revoke(
     contracts: Mapping[str, Contract],
     *,
     sites: Sequence[SiteId],
-    key: str,
+    key: ExchangeKey,
     at: str,
 ) -> None:
     """Remove sites from the study because their keys were revoked.
@@ -280,7 +288,7 @@ def revoke(
     Raises Halted if the study cannot proceed without the sites.
     """
     names = ", ".join(sites)
-    if find_step(key) == HELLO:
+    if key.phase == "hello":
         raise Halted(
             f"the keys of {names} were revoked, and a study starts with all its "
             "sites: admit new keys with --replace, or agree on a new study without "
@@ -297,8 +305,10 @@ def revoke(
                 "site: start another study without it, in which the labels of the "
                 "other sites can be used"
             )
-    step = find_step(key)
-    has_tasks = any(name.startswith(f"{step}/ask/") for name in journal.exchanges())
+    step = key.phase_name
+    has_tasks = any(
+        name.step == "ask" and name.phase_name == step for name in journal.exchanges()
+    )
     if has_tasks or agreement.recipe.privacy.secure_sum:
         revoked = load_revocations(journal) | dict.fromkeys(sites, Revocation(at, step))
         lines = {site: asdict(revocation) for site, revocation in revoked.items()}
@@ -308,7 +318,7 @@ def revoke(
         leave(journal, sites, at, key)
 
 
-def leave(journal: Journal, sites: Iterable[SiteId], at: str, key: str) -> None:
+def leave(journal: Journal, sites: Iterable[SiteId], at: str, key: ExchangeKey) -> None:
     """Remove sites from the rest of the study.
 
     The open step, in which the exchange ``key`` waited for them, is repeated.
@@ -317,5 +327,5 @@ def leave(journal: Journal, sites: Iterable[SiteId], at: str, key: str) -> None:
         journal.note(LEFT, json.dumps(load_left(journal) | dict.fromkeys(sites, at)))
         recorded = journal.exchanges()
         journal.take_back(recorded)
-        for step in sorted({find_step(name) for name in [key, *recorded]}):
-            ask_anew(journal, step)
+        for phase in sorted({name.phase_name for name in [key, *recorded]}):
+            ask_anew(journal, phase)

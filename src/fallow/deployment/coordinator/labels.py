@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, final
 
 from fallow.core.events import Say, stay_silent
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.types import Answer, SiteId
 from fallow.deployment.coordinator.live import Control, seconds_of, utc
 from fallow.deployment.coordinator.news import note_cut_short
 from fallow.experiment.journal import Journal
+from fallow.report.live import FIRST_LABELS
 
 Ended = Literal["settled", "deadline", "advance"]
 """Reason for the end of labeling: all done, deadline passed, or ended by request."""
@@ -45,9 +47,9 @@ class LabelWait:
     _warned: bool = False
     _open: list[SiteId] | None = None  # sites with open labeling tasks at the last request
 
-    def deadline(self, step: str) -> str:
+    def deadline(self, step: ExchangeKey) -> str:
         """Return the deadline for the labels of a step as ISO text."""
-        name = f"deadline/{step}"
+        name = f"deadline/{step.step_name}"
         result = self.journal.read_note(name)
         if result is None:
             result = utc(self.clock() + self.seconds)
@@ -56,12 +58,12 @@ class LabelWait:
                 self.journal.note(name, result)
         return result
 
-    def wait(self, step: str, asked: Mapping[SiteId, int]) -> str:
+    def wait(self, step: ExchangeKey, asked: Mapping[SiteId, int]) -> str:
         """Wait until all labeling tasks are done or the deadline has passed, and return why.
 
         The reason is one of `Ended`. A site that cannot be reached counts as not done.
         """
-        name = f"ended/{step}"
+        name = f"ended/{step.step_name}"
         result = self.journal.read_note(name)
         if result is None:
             self._open = None
@@ -72,10 +74,17 @@ class LabelWait:
                 self.journal.note(name, result)
                 if result == "advance":
                     note_cut_short(self.journal, step, self._left_behind(asked))
-        self.say({"event": "labeled", "step": step, "why": result})
+        self.say(
+            {
+                "event": "labeled",
+                "step": step.step_name,
+                "questions": name_questions(step),
+                "why": result,
+            }
+        )
         return result
 
-    def _why_over(self, step: str, asked: Mapping[SiteId, int]) -> Ended | None:
+    def _why_over(self, step: ExchangeKey, asked: Mapping[SiteId, int]) -> Ended | None:
         if not any(asked.values()):
             return "settled"
         until = self.deadline(step)
@@ -92,7 +101,8 @@ class LabelWait:
         self.say(
             {
                 "event": "labels",
-                "step": step,
+                "step": step.step_name,
+                "questions": name_questions(step),
                 "deadline": until,
                 "sites": result,
                 "open": waiting,
@@ -121,6 +131,23 @@ class LabelWait:
             self._warned = True
             self.say({"event": "clock", "now": utc(now), "newest": utc(newest)})
         return now
+
+
+def name_questions(step: ExchangeKey) -> str:
+    """Return the display name of the labeling tasks of a step.
+
+    >>> name_questions(ExchangeKey("initial", "initial"))
+    'first labels'
+    >>> name_questions(ExchangeKey("query", "query", cycle=2))
+    'labels of cycle 2'
+    >>> name_questions(ExchangeKey("query", "query", cycle=2, part=1))
+    'labels of cycle 2, part 2'
+    """
+    if step.phase == "initial":
+        return FIRST_LABELS
+    if step.part:
+        return f"labels of cycle {step.cycle}, part {step.part + 1}"
+    return f"labels of cycle {step.cycle}"
 
 
 def read_progress(answer: Answer) -> dict[str, int]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from fallow.core.types import SiteId
+from fallow.core.exchange_key import ExchangeKey, read_key
+from fallow.core.types import SiteId, Tree
 from fallow.deployment.coordinator.absences import (
     describe_absence,
     describe_key,
@@ -22,12 +23,14 @@ CLOSED = "closed without"
 """Key in the event log: sites that missed the labeling of a step or its end."""
 
 
-def note_cut_short(journal: Journal, step: str, sites: Iterable[SiteId]) -> None:
+def note_cut_short(journal: Journal, step: ExchangeKey, sites: Iterable[SiteId]) -> None:
     """Record that the labeling of a step was ended before these sites were done."""
     _note(journal, CUT_SHORT, step, sites)
 
 
-def note_closed_without(journal: Journal, step: str, sites: Iterable[SiteId]) -> None:
+def note_closed_without(
+    journal: Journal, step: ExchangeKey, sites: Iterable[SiteId]
+) -> None:
     """Record that a step ended, and its labels were counted, without these sites."""
     _note(journal, CLOSED, step, sites)
 
@@ -55,30 +58,31 @@ def describe_leaving(since: str) -> str:
     )
 
 
-def _describe_cut(step: str) -> str:
+def _describe_cut(step: ExchangeKey) -> str:
     return (
         f"the coordinator ended the labeling of {describe_key(step)} before its "
         "deadline: open labeling tasks have expired, but existing labels count"
     )
 
 
-def _describe_closed(step: str) -> str:
+def _describe_closed(step: ExchangeKey) -> str:
     return (
         f"the coordinator ended {describe_key(step)} without this site, which did "
         "not reply in time: its labels count in the next cycle"
     )
 
 
-def _note(journal: Journal, name: str, step: str, sites: Iterable[SiteId]) -> None:
+def _note(journal: Journal, name: str, step: ExchangeKey, sites: Iterable[SiteId]) -> None:
     steps = _load(journal, name)
-    steps[step] = sorted(sites)
+    steps[step.step_name] = {"key": step.to_dict(), "sites": sorted(sites)}
     journal.note(name, json.dumps(steps))
 
 
-def _load(journal: Journal, name: str) -> dict[str, list[SiteId]]:
-    result: dict[str, list[SiteId]] = json.loads(journal.read_note(name) or "{}")
+def _load(journal: Journal, name: str) -> dict[str, Tree]:
+    result: dict[str, Tree] = json.loads(journal.read_note(name) or "{}")
     return result
 
 
-def _list_steps(journal: Journal, name: str, site: SiteId) -> list[str]:
-    return [step for step, sites in _load(journal, name).items() if site in sites]
+def _list_steps(journal: Journal, name: str, site: SiteId) -> list[ExchangeKey]:
+    lines = _load(journal, name).values()
+    return [read_key(line["key"]) for line in lines if site in line["sites"]]

@@ -245,7 +245,11 @@ class Program:
         Sites are removed from the study if they cannot take part without the open exchange.
         Otherwise they are left out of the round, query or end of a cycle.
         """
-        key = carrier.asking or ""
+        key = carrier.asking
+        if key is None:
+            raise RuntimeError(
+                "no exchange is in progress, so no site can be left out of it"
+            )
         now = utc(self.clock())
         names = ", ".join(sites)
         try:
@@ -293,7 +297,7 @@ class Program:
             tell(
                 {
                     "event": "taken back",
-                    "key": key,
+                    "key": str(key),
                     "why": (
                         f"the replies to {key} cannot be used and are discarded: the "
                         "exchange is repeated at the next start; to proceed without "

@@ -15,6 +15,7 @@ from fallow.core.ask import Ask, Carrier
 from fallow.core.banks import Layout
 from fallow.core.complete import each_of_all
 from fallow.core.disclosure import Disclosure
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Methods, select_sent
 from fallow.core.missing import Missing
 from fallow.core.refusal import Halted
@@ -42,7 +43,7 @@ from fallow.settings.recipe import Recipe
 if TYPE_CHECKING:
     from fallow.experiment.record import DisclosureEntry, Evaluation, Scores
 
-HELLO = "0/hello"
+HELLO = ExchangeKey("hello", "hello")
 FINISH = "left at the end"  # event log: rows of a `Disclosure`
 LABELS = "labels"  # event log: number of labels of each site
 MOST = "most labels"  # event log: largest possible number of labels of each site
@@ -222,7 +223,9 @@ class RealSites:
         left = self.labels
         return {site: min(n, left[site]["pool"]) for site, n in budget.items()}
 
-    def attending_sites(self, key: str, cohort: Sequence[SiteId]) -> tuple[SiteId, ...]:
+    def attending_sites(
+        self, key: ExchangeKey, cohort: Sequence[SiteId]
+    ) -> tuple[SiteId, ...]:
         """Return the cohort without the sites that are left out of the round.
 
         If no site of the cohort remains, all other sites take part.
@@ -267,7 +270,7 @@ class RealSites:
         self,
         journal: Journal,
         cycle: int,
-        step: str,
+        step: ExchangeKey,
         budget: Mapping[SiteId, int],
         done: FinishedQuery,
         keep: tuple[str, ...],
@@ -285,8 +288,8 @@ class RealSites:
             self.weights.shared = sum(budget.values())
         asked = self._ask_people(cycle, step, budget, shown)
         done["ended"] = self.label_wait.wait(step, asked)
-        ask = self._ask(f"{step}/close", cycle, shown)
-        closed = ask.each("close", step=step, cycle=cycle)
+        ask = self._ask(replace(step, step="close"), cycle, shown)
+        closed = ask.each("close", step=step.step_name, cycle=cycle)
         away = [site for site in ask.cohort if site not in closed]
         labels = self.labels
         people: dict[SiteId, Answer] = {}
@@ -300,10 +303,10 @@ class RealSites:
             journal.note(MOST, json.dumps(limits))
             if away:
                 note_closed_without(journal, step, away)
-            return journal.finish(step, done)
+            return journal.finish(step.phase_name, done)
 
     def _ask_people(
-        self, cycle: int, step: str, budget: Mapping[SiteId, int], shown: Disclosure
+        self, cycle: int, step: ExchangeKey, budget: Mapping[SiteId, int], shown: Disclosure
     ) -> dict[SiteId, int]:
         """Create labeling tasks at the sites, and return the number at each site."""
         if not any(budget.values()):
@@ -311,9 +314,10 @@ class RealSites:
         to: dict[SiteId, Answer] = {
             site: {"allowed": n} for site, n in self._find_limits(cycle, budget).items()
         }
-        ask = self._ask(f"{step}/ask", cycle, shown)
+        ask = self._ask(replace(step, step="ask"), cycle, shown)
         deadline = self.label_wait.deadline(step)
-        answers = ask.each("ask", to=to, step=step, cycle=cycle, deadline=deadline)
+        name = step.step_name
+        answers = ask.each("ask", to=to, step=name, cycle=cycle, deadline=deadline)
         asked = {site: read_count(answer, "asked") for site, answer in answers.items()}
         check_picked(self, cycle, budget, asked)
         revoked = load_revocations(self.journal)
@@ -337,10 +341,9 @@ class RealSites:
 
     def _ask(
         self,
-        key: str,
+        key: ExchangeKey,
         cycle: int,
         shown: Disclosure,
-        round_: int = 0,
         masking: PlausibleSums | None = None,
     ) -> Ask:
         """Build the requests about annotators and scores that `people.People` handles."""
@@ -351,7 +354,6 @@ class RealSites:
             key=key,
             owner="people",
             cycle=cycle,
-            round=round_,
             reveals=self.methods["people"].contract.verbs,
             masking=masking,
         )
@@ -382,9 +384,9 @@ class RealSites:
         """Return the scores on the sites' test examples. Sites with few of them do not report."""
 
         def scores(retained: bool) -> Scores:
-            key = f"{cycle}/train/{r}/score"
+            key = ExchangeKey("train", "score", cycle=cycle, round=r)
             masking = self.masking
-            ask = self._ask(key, cycle, shown, r, masking)
+            ask = self._ask(key, cycle, shown, masking)
             args: Tree = {"retained": retained}
             args |= select_sent(self.methods, state)
             unit: float | None = None
@@ -399,7 +401,7 @@ class RealSites:
     def one_model(self, journal: Journal, state: State) -> State | None:
         """Distribute the global model, or return None if sites use personalized models."""
         shown = Disclosure()
-        ask = self._ask("model/finish", self.recipe.cycles, shown)
+        ask = self._ask(ExchangeKey("finish", "finish"), self.recipe.cycles, shown)
         n_own = ask.keep("finish", None, **select_sent(self.methods, state))
         with journal.transaction():
             journal.note(FINISH, json.dumps(shown.rows()))
@@ -436,7 +438,7 @@ def greet_sites(made: BuiltStudy, carrier: Carrier, journal: Journal) -> Greetin
     A study starts with all sites whatever the quorum, because budgets are shares of each site's
     examples. Raises Halted if a site does not reply.
     """
-    known: Greetings | None = journal.load_step(HELLO)
+    known: Greetings | None = journal.load_step(HELLO.phase_name)
     if known is not None:
         return known
     shown = Disclosure()
@@ -450,4 +452,4 @@ def greet_sites(made: BuiltStudy, carrier: Carrier, journal: Journal) -> Greetin
             f"sufficient later: {error}"
         ) from error
     greetings: Greetings = {"sites": met, "revealed": shown.rows()}
-    return journal.finish(HELLO, greetings)
+    return journal.finish(HELLO.phase_name, greetings)

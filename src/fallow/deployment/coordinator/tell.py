@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, final
 
-from fallow.core.events import Event, Say
+from fallow.core.events import Event, Say, is_progress
 from fallow.core.types import Answer, SiteId
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.coordinator.absences import (
@@ -60,7 +60,9 @@ class Teller:
             known = before["sites"].get(site, {})
             lasting = {name: known.get(name) for name in LASTING}
             self.live.update_site(site, online=False, awaited=None, **lasting)
-        self.live.state |= {name: before.get(name) for name in ("step", "ended")}
+        self.live.state |= {
+            name: before.get(name) for name in ("step", "questions", "ended")
+        }
         self.live.put(
             state="running",
             pid=os.getpid(),
@@ -119,11 +121,11 @@ class Teller:
                     "silent": self.live.state["silent"],
                 }
             case "labeled":
-                self._note_end_of_labeling(event["step"], event["why"])
+                self._note_end_of_labeling(event)
             case "answered":
                 self._record(event)
                 self._note_arrival(event["site"])
-            case "waiting" if not event["key"].startswith("progress/"):
+            case "waiting" if not is_progress(event):
                 event = self._note_waiting(event)
             case "weighed":
                 self.live.note_refusal(event["site"], event["why"])
@@ -150,8 +152,8 @@ class Teller:
             "needed": event["needed"],
             "since": utc(now - event["waited"]),
             "until": utc(now + event["left"]),
-            "can_advance": can_advance(self.agreement, event["key"], removed),
-            "is_of_all": is_of_all(event["key"]),
+            "can_advance": can_advance(self.agreement, event["exchange"], removed),
+            "is_of_all": is_of_all(event["exchange"]),
         }
         shown = dict(waiting)
         del shown["event"]
@@ -171,15 +173,22 @@ class Teller:
         for site in event.get("open", []):
             if site not in event["sites"] and site in self.live.sites:
                 silent[site] = self.live.sites[site].get("seen")
-        self.live.put(phase=LABELING, step=step, deadline=event["deadline"], silent=silent)
+        self.live.put(
+            phase=LABELING,
+            step=step,
+            questions=event["questions"],
+            deadline=event["deadline"],
+            silent=silent,
+        )
         is_asked = self._shown is None or self._shown[0] != step
         is_new = self._shown != (step, event["sites"])
         if is_asked or (is_new and time.monotonic() - self._paged >= SELDOM):
             self._shown = (step, event["sites"])
             self._write_page()
 
-    def _note_end_of_labeling(self, step: str, why: str) -> None:
+    def _note_end_of_labeling(self, event: Event) -> None:
         """Record the end of labeling. Open labeling tasks expire."""
+        step = event["step"]
         details = self.live.state
         counts: dict[SiteId, dict[str, int]] = {}
         for site, state in self.live.sites.items():
@@ -188,7 +197,8 @@ class Teller:
         if (details.get("ended") or {}).get("step") != step:
             details["ended"] = {
                 "step": step,
-                "why": why,
+                "questions": event["questions"],
+                "why": event["why"],
                 "open": sum(n["open"] for n in counts.values()),
             }
         for site, n in counts.items():
@@ -205,8 +215,7 @@ class Teller:
 
     def _record(self, event: Event) -> None:
         """Add an accepted or rejected reply to the audit trail, except progress replies."""
-        key = event.get("key", "")
-        if key.startswith("progress/"):
+        if is_progress(event):
             return
         what: Literal["received", "refused"] = "received"
         if event["event"] == "refused":
@@ -216,7 +225,7 @@ class Teller:
             what=what,
             site=event["site"],
             run=self.run,
-            key=key,
+            key=event.get("key", ""),
             n_bytes=event.get("bytes", 0),
             epsilon=event.get("epsilon", 0.0),
             why=event.get("why", ""),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, final
 
+from fallow.core.exchange_key import ExchangeKey, read_key
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, SiteId
 from fallow.deployment.ledger.questions import now
@@ -86,17 +88,16 @@ class Orders:
 
     # -- requests that involve models -------------------------------------------------------
 
-    def times(self, run: str, asks: str, verb: str) -> int:
-        """Count the exchanges with keys ``<asks>/<turn>`` that requested a client function.
+    def times(self, run: str, step: str, verb: str) -> int:
+        """Count the exchanges of a step that requested a client function.
 
         Exchanges that the run has rolled back are not counted.
         """
         sql = (
-            "SELECT count(*) FROM exchange WHERE run = ? AND key > ? AND key < ? AND verbs = ? "
+            "SELECT count(*) FROM exchange WHERE run = ? AND step = ? AND verbs = ? "
             "AND key NOT IN (SELECT key FROM taken_back WHERE run = exchange.run)"
         )
-        # keys that start with "<asks>/" sort between that and the next character, "0"
-        result = self._tables.read(sql, run, f"{asks}/", f"{asks}0", verb)
+        result = self._tables.read(sql, run, step, verb)
         return int(result[0][0])
 
     def is_scored(self, run: str, step: str, digest: str) -> bool:
@@ -120,32 +121,42 @@ class Orders:
         sql = "SELECT count(*) FROM going_back WHERE run = ?"
         return int(self._tables.read(sql, run)[0][0])
 
-    def is_taken_back(self, run: str, key: str) -> bool:
+    def is_taken_back(self, run: str, key: ExchangeKey) -> bool:
         """Return whether an exchange was rolled back."""
         sql = "SELECT 1 FROM taken_back WHERE run = ? AND key = ?"
-        return bool(self._tables.read(sql, run, key))
+        return bool(self._tables.read(sql, run, str(key)))
 
-    def load_every_key(self, run: str) -> list[str]:
+    def load_every_key(self, run: str) -> list[ExchangeKey]:
         """Return the keys of all exchanges ever performed in a run."""
-        sql = "SELECT key FROM exchange WHERE run = ? ORDER BY id"
-        return [key for (key,) in self._tables.read(sql, run)]
+        sql = "SELECT fields FROM exchange WHERE run = ? ORDER BY id"
+        return [self._read_key(stored) for (stored,) in self._tables.read(sql, run)]
 
-    def load_standing_keys(self, run: str) -> list[str]:
+    def load_standing_keys(self, run: str) -> list[ExchangeKey]:
         """Return the keys of the valid exchanges of a run, oldest first."""
         return self._load_standing("exchange", run)
 
-    def load_failed_keys(self, run: str) -> list[str]:
+    def load_failed_keys(self, run: str) -> list[ExchangeKey]:
         """Return the keys of the failed exchanges of a run."""
         return self._load_standing("attempt", run)
 
-    def _load_standing(self, table: str, run: str) -> list[str]:
+    def _load_standing(self, table: str, run: str) -> list[ExchangeKey]:
         sql = (
-            f"SELECT key FROM {table} WHERE run = ?1 AND key NOT IN "
+            f"SELECT fields FROM {table} WHERE run = ?1 AND key NOT IN "
             "(SELECT key FROM taken_back WHERE run = ?1) ORDER BY rowid"
         )
-        return [key for (key,) in self._tables.read(sql, run)]
+        return [self._read_key(stored) for (stored,) in self._tables.read(sql, run)]
 
-    def go_back(self, run: str, key: str, keys: Iterable[str], newest: str | None) -> None:
+    def _read_key(self, stored: str) -> ExchangeKey:
+        """Return the key with these stored fields, which the ledger has validated before."""
+        return read_key(json.loads(stored))
+
+    def go_back(
+        self,
+        run: str,
+        key: ExchangeKey,
+        keys: Iterable[ExchangeKey],
+        newest: ExchangeKey | None,
+    ) -> None:
         """Roll a run back to the instruction ``key``.
 
         The exchanges ``keys`` become invalid, and ``newest`` is the newest valid one. Their privacy
@@ -157,13 +168,16 @@ class Orders:
                 "INSERT INTO going_back (run, number, key, at) VALUES (?, ?, ?, ?)",
                 run,
                 number,
-                key,
+                str(key),
                 now(),
             )
             for taken_back in keys:
                 sql = "INSERT INTO taken_back (run, key) VALUES (?, ?)"
-                self._tables.write(sql, run, taken_back)
-            self._tables.write("UPDATE run SET newest = ? WHERE id = ?", newest, run)
+                self._tables.write(sql, run, str(taken_back))
+            text = None
+            if newest is not None:
+                text = str(newest)
+            self._tables.write("UPDATE run SET newest = ? WHERE id = ?", text, run)
 
     # -- runs -------------------------------------------------------------------------------
 
@@ -216,12 +230,16 @@ class Orders:
         sql = "INSERT INTO run (id, turn) SELECT ?, coalesce(max(turn), 0) + 1 FROM run"
         self._tables.write(sql, run)
 
-    def find_position(self, run: str) -> tuple[int, str | None]:
+    def find_position(self, run: str) -> tuple[int, ExchangeKey | None]:
         """Return the position and key of the newest exchange of a run, or (-1, None)."""
-        position, newest = self._tables.read(
-            "SELECT place, newest FROM run WHERE id = ?", run
-        )[0]
-        return position, newest
+        sql = (
+            "SELECT run.place, exchange.fields FROM run LEFT JOIN exchange "
+            "ON exchange.run = run.id AND exchange.key = run.newest WHERE run.id = ?"
+        )
+        position, stored = self._tables.read(sql, run)[0]
+        if stored is None:
+            return position, None
+        return position, self._read_key(stored)
 
     def find_exchange(self, run: str, key: str) -> int | None:
         """Return the number of an exchange in the ledger, or None if its key is unknown."""
@@ -236,7 +254,7 @@ class Orders:
         ValueError if the reply was deleted because it has counted or was rolled back.
         """
         sql = "SELECT digest, answer FROM exchange WHERE run = ? AND key = ?"
-        result = self._tables.read(sql, order.run, order.key)
+        result = self._tables.read(sql, order.run, str(order.key))
         if not result:
             return None
         digest, blob = result[0]
@@ -268,13 +286,14 @@ class Orders:
         """
         digest = digest_of(order)
         self._tables.write(
-            "INSERT OR IGNORE INTO attempt (run, key, digest) VALUES (?, ?, ?)",
+            "INSERT OR IGNORE INTO attempt (run, key, fields, digest) VALUES (?, ?, ?, ?)",
             order.run,
-            order.key,
+            str(order.key),
+            json.dumps(order.key.to_dict()),
             digest,
         )
         sql = "SELECT digest FROM attempt WHERE run = ? AND key = ?"
-        if self._tables.read(sql, order.run, order.key) != [(digest,)]:
+        if self._tables.read(sql, order.run, str(order.key)) != [(digest,)]:
             raise Refusal(
                 f"site {self._tables.site} has tried exchange {order.key} with other content, "
                 "and it failed: a key has a single meaning"
@@ -284,10 +303,12 @@ class Orders:
         """Store the reply of a completed instruction, and return the number of the exchange."""
         kept = with_checksum(answer)
         number = self._tables.write(
-            "INSERT INTO exchange (run, key, digest, place, verbs, bytes, at, answer) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO exchange (run, key, step, fields, digest, place, verbs, bytes, at, "
+            "answer) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             order.run,
-            order.key,
+            str(order.key),
+            order.key.step_name,
+            json.dumps(order.key.to_dict()),
             digest_of(order),
             order.number,
             verbs,
@@ -296,9 +317,9 @@ class Orders:
             kept,
         )
         sql = "DELETE FROM attempt WHERE run = ? AND key = ?"
-        self._tables.write(sql, order.run, order.key)
+        self._tables.write(sql, order.run, str(order.key))
         sql = "UPDATE run SET place = ?, newest = ? WHERE id = ?"
-        self._tables.write(sql, order.number, order.key, order.run)
+        self._tables.write(sql, order.number, str(order.key), order.run)
         return number
 
     def drop(self) -> None:
@@ -321,8 +342,7 @@ def digest_of(order: Order) -> str:
     """Return a hash of an instruction's content, without the time and number of attempts."""
     content: Any = {
         "run": order.run,
-        "key": order.key,
-        "purpose": order.purpose,
+        "key": order.key.to_dict(),
         "body": order.body,
     }
     return hashlib.sha256(pack(content)).hexdigest()

@@ -28,8 +28,9 @@ CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE run (id TEXT PRIMARY KEY, turn INTEGER NOT NULL UNIQUE,
     place INTEGER NOT NULL DEFAULT -1, newest TEXT) STRICT;
 CREATE TABLE exchange (id INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL,
-    key TEXT NOT NULL, digest TEXT NOT NULL, place INTEGER NOT NULL, verbs TEXT NOT NULL,
-    bytes INTEGER NOT NULL, at TEXT NOT NULL, answer BLOB, UNIQUE (run, key)) STRICT;
+    key TEXT NOT NULL, step TEXT NOT NULL, fields TEXT NOT NULL, digest TEXT NOT NULL,
+    place INTEGER NOT NULL, verbs TEXT NOT NULL, bytes INTEGER NOT NULL, at TEXT NOT NULL,
+    answer BLOB, UNIQUE (run, key)) STRICT;
 
 CREATE TABLE kept (name TEXT PRIMARY KEY, state BLOB NOT NULL) STRICT;
 CREATE TABLE undo (exchange INTEGER NOT NULL, name TEXT NOT NULL, state BLOB,
@@ -97,8 +98,8 @@ END;
 
 CREATE TABLE scored (run TEXT NOT NULL, step TEXT NOT NULL, digest TEXT NOT NULL,
     PRIMARY KEY (run, step, digest)) STRICT;
-CREATE TABLE attempt (run TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL,
-    PRIMARY KEY (run, key)) STRICT;
+CREATE TABLE attempt (run TEXT NOT NULL, key TEXT NOT NULL, fields TEXT NOT NULL,
+    digest TEXT NOT NULL, PRIMARY KEY (run, key)) STRICT;
 CREATE TABLE left_run (id TEXT PRIMARY KEY, at TEXT NOT NULL) STRICT;
 CREATE TABLE going_back (run TEXT NOT NULL, number INTEGER NOT NULL, key TEXT NOT NULL,
     at TEXT NOT NULL, PRIMARY KEY (run, number)) STRICT;
@@ -109,7 +110,18 @@ CREATE TABLE taken_back (run TEXT NOT NULL, key TEXT NOT NULL, PRIMARY KEY (run,
 MARKED = {
     "about": ("name", "value"),
     "run": ("id", "turn", "place", "newest"),
-    "exchange": ("id", "run", "key", "digest", "place", "verbs", "bytes", "at"),
+    "exchange": (
+        "id",
+        "run",
+        "key",
+        "step",
+        "fields",
+        "digest",
+        "place",
+        "verbs",
+        "bytes",
+        "at",
+    ),
     "spent": ("run", "key", "epsilon"),
     "gone": ("row", "why", "who", "note", "at", "applied"),
     "purse": ("one", "most", "asked"),
@@ -140,7 +152,7 @@ MARKED = {
     ),
     "given": ("id", "question", "who", "value", "at", "kind", "undoes"),
     "scored": ("run", "step", "digest"),
-    "attempt": ("run", "key", "digest"),
+    "attempt": ("run", "key", "fields", "digest"),
     "left_run": ("id", "at"),
     "going_back": ("run", "number", "key", "at"),
     "taken_back": ("run", "key"),

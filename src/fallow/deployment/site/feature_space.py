@@ -13,6 +13,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.types import SiteId, State
 from fallow.deployment.building import build_study
 from fallow.deployment.ledger import Ledger
@@ -65,7 +66,7 @@ class FeatureSpace:
         )
         self._x = folder.rows.x.to(made.dtype)
         self._site: LocalSite | None = None
-        self._read_at: tuple[str, int, str | None] | None = None
+        self._read_at: tuple[str, int, ExchangeKey | None] | None = None
         self._turn = Lock()  # several pages may be open at once
 
     def find_nearest(self, row: int, among: Sequence[int], n: int) -> list[int]:

@@ -1,8 +1,8 @@
 """Rolling back a run at a site.
 
 When a site is left out of a round, or a reply cannot be used, the coordinator repeats the later
-exchanges under new keys such as ``0/train/3/0~1``. A site then invalidates its exchanges from that
-position on, so that they can be repeated with other models.
+exchanges under new keys, with a higher number of retries. A site then invalidates its exchanges
+from that position on, so that they can be repeated with other models.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId
 from fallow.deployment.ledger.orders import Orders
@@ -35,7 +36,9 @@ class GoingBack:
     site: SiteId
     is_masked: bool = False
 
-    def follow(self, order: Order, position: OrderPlace, newest: str | None) -> None:
+    def follow(
+        self, order: Order, position: OrderPlace, newest: ExchangeKey | None
+    ) -> None:
         """Roll back if a new instruction requires it.
 
         The rollback is part of the instruction's turn and remains if the instruction fails.
@@ -50,12 +53,12 @@ class GoingBack:
         is_back = (
             newest is not None and position.rank <= self.schedule.find_position(newest).rank
         )
-        if is_back and not position.is_anew:
+        if is_back and not position.is_retry:
             raise Refusal(
                 f"site {self.site} has performed {newest}, and instruction {order.key} precedes "
                 "it in a run of this study: a run only rolls back to repeat an exchange"
             )
-        if self.is_masked and position.is_anew:
+        if self.is_masked and position.is_retry:
             self._check_newest(order, position)
         if is_back or self._has_failed(order, position):
             self._go_back(order, position)
@@ -81,8 +84,10 @@ class GoingBack:
         return False
 
     def _go_back(self, order: Order, position: OrderPlace) -> None:
-        newest: str | None = None  # the newest exchange performed before this position
-        taken_back: list[str] = []
+        newest: ExchangeKey | None = (
+            None  # the newest exchange performed before this position
+        )
+        taken_back: list[ExchangeKey] = []
         for key in self.orders.load_standing_keys(order.run):
             if self.schedule.find_position(key).rank < position.rank:
                 newest = key

@@ -52,7 +52,6 @@ from fallow.transport.checks import (
 from fallow.transport.envelope import Order, Reply, open_order, sign_message
 from fallow.transport.gathering import EPSILON
 from fallow.transport.relays import (
-    DELIVER,
     Delivery,
     bytes_to_tensor,
     limit_claims,
@@ -169,7 +168,7 @@ class Host:
                 log = ErrorLog(self._folder.path)
                 why = word_for_outside(name, self._function(order), error, log)
         if order is None:  # an unreadable message names no exchange
-            refusal = Reply("", name, "", refused=why, life="")
+            refusal = Reply("", name, None, refused=why, life="")
         else:
             refusal = Reply(order.run, name, order.key, refused=why, life=order.life)
         return sign_message(self._folder.keys.sign, refusal)
@@ -238,11 +237,6 @@ class Host:
         if order.purpose == "request":
             request, to = read_request(order)
             self._limits.schedule.check(request, position)
-        if (order.purpose == "deliver") != order.key.endswith(DELIVER):
-            raise Refusal(
-                f"instruction {order.key} has the purpose {order.purpose}, which "
-                "does not match its key"
-            )
         with self._ledger.transaction():
             self._enter(order.run)
             stored = self._ledger.orders.recall(order)
@@ -361,7 +355,7 @@ class Host:
                 f"number {order.number}: this is a replay, or the coordinator's "
                 "folder was restored from a backup"
             )
-        if order.key == f"{newest}{DELIVER}":
+        if newest is not None and order.key == replace(newest, is_delivery=True):
             return
         self._back.follow(order, position, newest)
         store.settle(self._find_counted(order))
@@ -548,7 +542,7 @@ class Host:
         Withdrawn rows are removed before the first exchange of a round or query, because an
         algorithm may store data per row between exchanges.
         """
-        is_first = request is not None and request.key.endswith("/0")
+        is_first = request is not None and request.key.turn == 0
         is_new = self._site is None
         if is_first:
             self._ledger.purchases.apply_withdrawals()
@@ -606,8 +600,7 @@ class Host:
     @contextmanager
     def _fresh_held(self, site: LocalSite, request: Request) -> Iterator[None]:
         """Hold out new labels for validation in the first round after a query (``fresh_first``)."""
-        round_ = request.key.split("/")[-2:-1]  # a key such as "1/train/0/2"
-        is_first_round = request.owner == "training" and round_ == ["0"]
+        is_first_round = request.key.step == "round" and request.key.round == 0
         before = site.held.clone()
         if self._agreement.recipe.fresh_first and request.cycle and is_first_round:
             for label in self._ledger.store.load_labels(site.id):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fallow.core.client import declared, find_wrong_argument
 from fallow.core.contract import Contract
+from fallow.core.exchange_key import ExchangeKey
 from fallow.core.fits import LOCAL
 from fallow.core.messages import KEYS, Request, Step
 from fallow.core.methods import (
@@ -34,7 +35,7 @@ from fallow.deployment.agreement import Agreement
 from fallow.deployment.building import BuiltStudy
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.site.budget import Budget
-from fallow.deployment.site.schedule import TUNED, OrderPlace, RunSchedule
+from fallow.deployment.site.schedule import OrderPlace, RunSchedule
 from fallow.encoders.filling import check_fill
 from fallow.experiment.methods import is_shared, local_training_config
 from fallow.storage.files import digest_of
@@ -148,7 +149,7 @@ class SiteLimits:
             )
 
     def check_delivery(
-        self, key: str, place: OrderPlace, verb: str, senders: Iterable[str]
+        self, key: ExchangeKey, place: OrderPlace, verb: str, senders: Iterable[str]
     ) -> None:
         """Raise ValueError unless the agreed algorithms relay with this client function here."""
         contract = self._contract(place.owner)
@@ -175,7 +176,7 @@ class SiteLimits:
         Without such a choice, nothing may depend on one. With it, rows are encoded only afterwards.
         """
         has_choice = "tuning" in self.made.methods
-        is_after = place.asks.startswith(TUNED)
+        is_after = place.key.phase == "tuned"
         if is_after and not has_choice:
             raise Refusal(
                 f"instruction {request.key} is not part of this study: no field of "
@@ -234,13 +235,13 @@ class SiteLimits:
             details = step.masked
             if details is None:
                 continue
-            asks, _, turn = details.exchange.rpartition("/")
-            is_here = asks == place.asks and turn.isdecimal() and len(turn) < 10
-            if not is_here or int(turn) > place.turn or details.attempt >= self.sites:
+            exchange = details.exchange
+            is_here = exchange == replace(place.key.first, turn=exchange.turn)
+            is_later = exchange.turn > place.turn
+            if not is_here or is_later or details.attempt >= self.sites:
                 raise Refusal(
                     f"instruction {request.key} belongs to another exchange than the "
-                    f"masked aggregation {details.exchange!r:.80}, attempt "
-                    f"{details.attempt}"
+                    f"masked aggregation '{exchange}', attempt {details.attempt}"
                 )
             unknown = self._find_unknown(details.keys)
             if unknown is not None:
@@ -364,7 +365,7 @@ class SiteLimits:
         if encoding is not None:
             encoding.check(self.site, dict(step.args))
 
-    def _check_fill(self, key: str, fill: object, place: OrderPlace) -> None:
+    def _check_fill(self, key: ExchangeKey, fill: object, place: OrderPlace) -> None:
         """Raise unless values for empty cells are sent exactly when the agreement needs them."""
         schema = self.agreement.schema
         has_encoder = self.made.encoder is not None
@@ -408,7 +409,7 @@ class SiteLimits:
         return OrderNotes()
 
     def _check_asked(
-        self, key: str, asked: int, place: OrderPlace, pool: int
+        self, key: ExchangeKey, asked: int, place: OrderPlace, pool: int
     ) -> OrderNotes:
         """Check that the number of requested labels is at most the agreed one."""
         budget = self.budget
@@ -430,7 +431,7 @@ class SiteLimits:
         return OrderNotes()
 
     def _check_score(
-        self, run: str, key: str, args: Mapping[str, Value], place: OrderPlace
+        self, run: str, key: ExchangeKey, args: Mapping[str, Value], place: OrderPlace
     ) -> OrderNotes:
         recipe = self.agreement.recipe
         is_last = place.round == recipe.rounds - 1
@@ -473,7 +474,7 @@ class SiteLimits:
 
     # -- models -----------------------------------------------------------------------------
 
-    def _check_whole(self, key: str, args: Mapping[str, Value]) -> State:
+    def _check_whole(self, key: ExchangeKey, args: Mapping[str, Value]) -> State:
         """Return the parts of the model in an instruction, or nothing without a model.
 
         Raises Refusal for a missing part.

@@ -1,79 +1,27 @@
 """Exchanges that the agreed configuration permits, and their positions in a run.
 
-Every exchange has a key such as ``2/train/7/score/0``. A site parses the key with its own copy of
-the configuration and rejects an instruction for a cycle, round or step that does not exist there.
+Every instruction carries the key of its exchange as typed fields. A site compares the fields with its
+own copy of the configuration and rejects an instruction for a cycle, round or step that does not
+exist there.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, final
+from typing import final
 
+from fallow.core.exchange_key import ExchangeKey, StepName
 from fallow.core.messages import Request
 from fallow.core.refusal import Refusal
 from fallow.experiment.one_pass import is_one_pass
 from fallow.settings.recipe import Recipe
-from fallow.transport.relays import ANEW, DELIVER
 
-Part = Literal[
-    "hello",
-    "cells",
-    "encoder",
-    "encode",
-    "features",
-    "initial",
-    "tune",
-    "new",
-    "targets",
-    "round",
-    "best",
-    "last",
-    "head",
-    "score",
-    "query",
-    "draw",
-    "ask",
-    "close",
-    "tally",
-    "finish",
-]
-NUMBER = r"(?P<{}>0|[1-9][0-9]{{0,8}})"
-TURN = NUMBER.format("turn")
-CYCLE = NUMBER.format("cycle")
-ROUND = NUMBER.format("round")
-QUERY = rf"{CYCLE}/query(?:-(?P<part>[1-9][0-9]{{0,8}}))?"
-KEYS: dict[Part, re.Pattern[str]] = {
-    "hello": re.compile(rf"0/hello/{TURN}"),
-    "cells": re.compile(rf"0/initial/cells/{TURN}"),
-    "encoder": re.compile(rf"0/initial/encoder/{TURN}"),
-    "encode": re.compile(rf"0/(?:initial|tuned)/encode/{TURN}"),
-    "features": re.compile(rf"0/(?:initial|tuned)/features/{TURN}"),
-    "tune": re.compile(rf"0/tuned/{TURN}"),
-    "initial": re.compile(rf"0/initial/{TURN}"),
-    "ask": re.compile(rf"(?:0/initial|{QUERY})/ask/{TURN}"),
-    "close": re.compile(rf"(?:0/initial|{QUERY})/close/{TURN}"),
-    "new": re.compile(rf"(?:{CYCLE}/train|0/tuned)/new/{TURN}"),
-    "targets": re.compile(rf"(?:{CYCLE}/train|0/tuned)/targets/{TURN}"),
-    "round": re.compile(rf"{CYCLE}/train/{ROUND}/{TURN}"),
-    "best": re.compile(rf"{CYCLE}/train/{ROUND}/best/{TURN}"),
-    "last": re.compile(rf"{CYCLE}/train/{ROUND}/last/{TURN}"),
-    "head": re.compile(rf"{CYCLE}/train/{ROUND}/head/{TURN}"),
-    "score": re.compile(rf"{CYCLE}/train/{ROUND}/score/{TURN}"),
-    "query": re.compile(rf"{QUERY}/{TURN}"),
-    "draw": re.compile(rf"{CYCLE}/query/audit/{TURN}"),
-    "tally": re.compile(rf"{CYCLE}/audit/{TURN}"),
-    "finish": re.compile(rf"model/finish/{TURN}"),
-}
-ENCODING: tuple[Part, ...] = ("cells", "encoder", "encode")
+ENCODING: tuple[StepName, ...] = ("cells", "encoder", "encode")
 """Imputation before encoding, fitting of the encoder, and its distribution to all sites."""
-TUNED = "0/tuned"
-TUNING: tuple[Part, ...] = ("new", "targets", "tune", "encode", "features")
+TUNING: tuple[StepName, ...] = ("new", "targets", "tune", "encode", "features")
 """Exchanges that choose a field of the encoder by the initial labeled set, in order."""
-TIMES = re.compile(r"[1-9][0-9]{0,8}")
-"""Number of a repetition in a key."""
-OWNER: dict[Part, str] = {
+OWNER: dict[StepName, str] = {
     "hello": "people",
     "cells": "filling",
     "encoder": "encoder",
@@ -95,8 +43,8 @@ OWNER: dict[Part, str] = {
     "close": "people",
     "finish": "people",
 }
-"""Owner of the client functions in each part of a run."""
-PHASES: tuple[tuple[Part, ...], ...] = (
+"""Owner of the client functions in each step of a run."""
+ORDER: tuple[tuple[StepName, ...], ...] = (
     (
         *("hello", "cells", "encoder", "encode", "features", "initial", "tune", "new"),
         *("round", "query", "finish"),
@@ -108,7 +56,7 @@ PHASES: tuple[tuple[Part, ...], ...] = (
     ("head",),
     ("score",),
 )
-"""Parts of a step in their order."""
+"""Steps of a round, query or phase in their order."""
 
 
 @final
@@ -118,56 +66,57 @@ class OrderPlace:
 
     Parameters
     ----------
-    step
-        Step in the event log: ``2/query`` for a query and its consequences, ``2/train/7`` for a round.
-    asks
-        Key without the turn.
+    key
+        Key of the exchange.
     cycle
         Cycle, -1 for the initial labeled set.
-    round
-        Round in the cycle, or 0.
-    part
-        Part of the cycle's label budget.
-    turn
-        Number of earlier exchanges under the same key.
     rank
-        Increases from exchange to exchange. A repeated exchange, with a key such as
-        ``2/train/7/0~1``, keeps its rank (`going_back`).
+        Increases from exchange to exchange. A repeated exchange keeps its rank (`going_back`).
     """
 
-    kind: Part
-    step: str
-    asks: str
+    key: ExchangeKey
     cycle: int
-    round: int
-    part: int
-    turn: int
     rank: tuple[int, ...]
-    is_anew: bool = False
 
     @property
     def owner(self) -> str:
         """Return the owner of the client functions that an instruction at this position requests."""
-        return OWNER[self.kind]
+        return OWNER[self.key.step]
 
+    @property
+    def kind(self) -> StepName:
+        """Return the step of the exchange."""
+        return self.key.step
 
-def _split_key(key: str) -> tuple[str, str, str]:
-    """Split a key into the original key, the mark of a repetition, and its number."""
-    return key.removesuffix(DELIVER).partition(ANEW)
+    @property
+    def round(self) -> int:
+        """Return the round in the cycle, or 0."""
+        return self.key.round
 
+    @property
+    def part(self) -> int:
+        """Return the query in the cycle, from 0."""
+        return self.key.part
 
-def ends_study(key: str) -> bool:
-    """Return whether a key is that of the last exchange of a study.
+    @property
+    def turn(self) -> int:
+        """Return the number of earlier exchanges of the same step."""
+        return self.key.turn
 
-    >>> (
-    ...     ends_study("model/finish/0"),
-    ...     ends_study("model/finish/0~1"),
-    ...     ends_study("2/query/0"),
-    ... )
-    (True, True, False)
-    """
-    asked, _, _ = _split_key(key)
-    return KEYS["finish"].fullmatch(asked) is not None
+    @property
+    def step(self) -> str:
+        """Return the round, query or step as text, such as ``2/query`` or ``2/train/7``."""
+        return self.key.main.step_name
+
+    @property
+    def asks(self) -> str:
+        """Return the step as text, such as ``2/query/ask``."""
+        return self.key.step_name
+
+    @property
+    def is_retry(self) -> bool:
+        """Return whether the exchange is repeated."""
+        return self.key.retry > 0
 
 
 @final
@@ -177,21 +126,33 @@ class RunSchedule:
 
     recipe: Recipe
 
-    def find_position(self, key: str) -> OrderPlace:
-        """Return the position of an instruction's key.
+    def find_position(self, key: ExchangeKey) -> OrderPlace:
+        """Return the position of an instruction.
 
         Raises ValueError for a key that the configuration does not permit.
         """
-        asked, mark, times = _split_key(key)
-        is_written_so = not mark or TIMES.fullmatch(times) is not None
-        for kind, pattern in KEYS.items():
-            match = pattern.fullmatch(asked)
-            if match is not None and is_written_so:
-                return self._place(key, kind, asked, match.groupdict())
-        raise Refusal(
-            f"instruction {key!r:.80} belongs to no exchange of this study: sites "
-            "perform only the exchanges of the agreed configuration"
-        )
+        step = key.step
+        if step == "progress":
+            raise Refusal(
+                f"instruction {key} belongs to no exchange of this study: sites perform only "
+                "the exchanges of the agreed configuration"
+            )
+        cycle = key.cycle
+        if key.phase == "initial" and step in ("ask", "close", "initial"):
+            cycle = -1
+        elif step == "finish":
+            cycle = self.recipe.cycles
+        why = self._refusal(step, cycle=cycle, round_=key.round, part=key.part)
+        if why:
+            raise Refusal(f"instruction {key} is not part of this study: {why}")
+        if key.phase == "tuned":
+            phase = (-1, 2 + TUNING.index(step))
+        else:
+            phase = self._phase(step, cycle=cycle, round_=key.round, part=key.part)
+        rank: tuple[int, ...] = (*phase, _within(step), key.turn)
+        if key.is_delivery:  # a delivery follows the sending leg of a relay
+            rank += (1,)
+        return OrderPlace(key=key, cycle=cycle, rank=rank)
 
     def check(self, request: Request, position: OrderPlace) -> None:
         """Raise ValueError unless the request has the owner, cycle and round of its key.
@@ -211,45 +172,7 @@ class RunSchedule:
                 f"{position.owner!r} in cycle {cycle}, round {position.round}"
             )
 
-    def _place(
-        self, key: str, kind: Part, asked: str, groups: dict[str, str | None]
-    ) -> OrderPlace:
-        cycle = int(groups.get("cycle") or 0)
-        round_ = int(groups.get("round") or 0)
-        part = int(groups.get("part") or 0)
-        turn = int(groups["turn"] or 0)
-        is_first = asked.startswith("0/initial/")
-        if is_first and kind in ("ask", "close", "initial"):
-            cycle = -1
-        elif kind == "finish":
-            cycle = self.recipe.cycles
-        why = self._refusal(kind, cycle=cycle, round_=round_, part=part)
-        if why:
-            raise Refusal(f"instruction {key} is not part of this study: {why}")
-        asks = asked.rpartition("/")[0]
-        step = asks
-        if kind in ("draw", "ask", "close", "best", "last", "head", "score"):
-            step = asks.rpartition("/")[0]
-        if asked.startswith(f"{TUNED}/"):
-            phase = (-1, 2 + TUNING.index(kind))
-        else:
-            phase = self._phase(kind, cycle=cycle, round_=round_, part=part)
-        rank: tuple[int, ...] = (*phase, _within(kind), turn)
-        if key.endswith(DELIVER):  # a delivery follows the sending leg of a relay
-            rank += (1,)
-        return OrderPlace(
-            kind=kind,
-            step=step,
-            asks=asks,
-            cycle=cycle,
-            round=round_,
-            part=part,
-            turn=turn,
-            rank=rank,
-            is_anew=ANEW in key,
-        )
-
-    def _refusal(self, kind: Part, *, cycle: int, round_: int, part: int) -> str | None:
+    def _refusal(self, kind: StepName, *, cycle: int, round_: int, part: int) -> str | None:
         """Return why the configuration has no such exchange, or None if it has."""
         recipe = self.recipe
         if cycle == -1 or kind in ("hello", *ENCODING, "features", "tune", "finish"):
@@ -297,7 +220,9 @@ class RunSchedule:
         """
         return is_one_pass(self.recipe)
 
-    def _phase(self, kind: Part, *, cycle: int, round_: int, part: int) -> tuple[int, int]:
+    def _phase(
+        self, kind: StepName, *, cycle: int, round_: int, part: int
+    ) -> tuple[int, int]:
         """Return a sort key that increases from step to step of a run.
 
         In a cycle, the query follows the training of the same number. With the protocol one_pass,
@@ -328,9 +253,9 @@ class RunSchedule:
         return (last - first + 1) * min(self.recipe.score_rounds, self.recipe.rounds)
 
 
-def _within(kind: Part) -> int:
-    """Return the position of a part of a step (`PHASES`)."""
-    for at, kinds in enumerate(PHASES):
+def _within(kind: StepName) -> int:
+    """Return the position of a part of a step (`ORDER`)."""
+    for at, kinds in enumerate(ORDER):
         if kind in kinds:
             return at
     raise KeyError(kind)

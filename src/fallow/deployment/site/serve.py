@@ -15,7 +15,8 @@ from urllib.request import getproxies
 from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
-from fallow.core.events import Say
+from fallow.core.events import Event as SiteEvent
+from fallow.core.events import Say, is_progress
 from fallow.deployment.folders import tighten
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.questions import now
@@ -23,7 +24,6 @@ from fallow.deployment.links.ends import Connect, SiteNode
 from fallow.deployment.links.table import connect
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.host import Host
-from fallow.deployment.site.schedule import ends_study
 from fallow.storage.errors import Failed
 from fallow.storage.files import write_json
 from fallow.storage.locks import alone, is_held
@@ -140,15 +140,17 @@ def _announce_replies(
     def answer(order: bytes) -> bytes:
         blob = handle(order)
         reply = open_reply(folder.keys.verify, blob, folder.name)
-        if reply.refused or not reply.key.startswith("progress/"):
-            say(
-                {
-                    "event": "order",
-                    "key": reply.key,
-                    "refused": reply.refused,
-                    "bytes": len(blob),
-                }
-            )
+        key = reply.key
+        event: SiteEvent = {
+            "event": "order",
+            "key": str(key or ""),
+            "refused": reply.refused,
+            "bytes": len(blob),
+        }
+        if key is not None:
+            event["exchange"] = key
+        if reply.refused or not is_progress(event):
+            say(event)
         return blob
 
     return answer
@@ -181,7 +183,7 @@ def has_ended(ledger: Ledger) -> bool:
     if run is None:
         return False
     _, newest = ledger.orders.find_position(run)
-    return newest is not None and ends_study(newest)
+    return newest is not None and newest.step == "finish"
 
 
 @dataclass(frozen=True)

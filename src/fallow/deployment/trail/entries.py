@@ -192,7 +192,7 @@ def _list_decisions(folder: Path, agreement: Agreement) -> list[Entry]:
             entry["time"] = absence.at
             entry["who"] = absence.site
             entry["run"] = run
-            entry["exchange"] = absence.key
+            entry["exchange"] = str(absence.key)
             entries.append(entry)
         for site, since in load_left(journal).items():
             entry = _empty("left out")

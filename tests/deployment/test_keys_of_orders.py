@@ -1,0 +1,106 @@
+"""Keys on the wire: a message whose fields are no position of the run changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fallow.privacy.signing import sign
+from fallow.storage.packing import UNREADABLE, pack, unpack
+from fallow.transport.envelope import Reply, open_order, open_reply
+from fallow.transport.relays import bytes_to_tensor, tensor_to_bytes
+from tests.core.test_exchange_key import HOSTILE, name_case
+from tests.deployment.hosts import SECRET, Leader, about, folder, order_picks
+from tests.deployment.remotes import RUN, Waits, federation
+from tests.keys import key_of
+from tests.privacy.federation import Asker
+from tests.worlds import tables
+
+pytest.importorskip("cryptography")
+
+FIELDS = key_of("2/train/7/1").to_dict()
+
+
+@pytest.fixture
+def leader(tmp_path: Path) -> Iterator[Leader]:
+    values = Leader(folder(tmp_path, brought=range(6)))
+    yield values
+    values.ledger.close()
+
+
+def send_tree(leader: Leader, tree: dict[str, Any]) -> Reply:
+    """What the site says to a message that the coordinator has signed."""
+    blob = leader.host.handle(sign(SECRET, pack(tree)))
+    return open_reply(leader.site.keys.verify, blob, leader.site.name)
+
+
+def can_pack(wrong: dict[str, Any]) -> bool:
+    try:
+        return bool(unpack(pack(wrong)) == wrong)
+    except (*UNREADABLE, RuntimeError):
+        return False
+
+
+WIRED = [(wrong, sentence) for wrong, sentence in HOSTILE if can_pack(wrong)]
+
+
+def test_most_hostile_fields_can_be_sent() -> None:
+    assert len(WIRED) >= len(HOSTILE) - 2
+
+
+@pytest.mark.parametrize(("wrong", "sentence"), WIRED, ids=name_case)
+def test_an_order_with_hostile_fields_is_refused_in_a_sentence_and_nothing_is_lost(
+    leader: Leader, wrong: dict[str, Any], sentence: str
+) -> None:
+    order_picks(leader)
+    before = leader.ledger.traffic()
+    kept = leader.ledger.store.load_states("north").keys()
+    order = leader.order(about("ask", "0/query", step="0/query", cycle=0, allowed=3))
+    reply = send_tree(leader, {**asdict(order), "key": {**FIELDS, **wrong}})
+    assert str(reply.refused).startswith("a message from the coordinator is invalid: ")
+    assert sentence in str(reply.refused)
+    assert reply.key is None
+    assert leader.ledger.traffic() == before
+    assert leader.ledger.store.load_states("north").keys() == kept
+    assert leader.send(order).answer == {"asked": 3}
+
+
+@pytest.mark.parametrize(("wrong", "sentence"), WIRED, ids=name_case)
+def test_a_request_with_hostile_fields_is_refused_in_a_sentence(
+    leader: Leader, wrong: dict[str, Any], sentence: str
+) -> None:
+    order = leader.order(about("hello", "0/hello"))
+    request = unpack(tensor_to_bytes(order.body["request"], "a request"))
+    request["key"] = {**FIELDS, **wrong}
+    body = {**order.body, "request": bytes_to_tensor(pack(request))}
+    reply = leader.send(replace(order, body=body))
+    assert sentence in str(reply.refused)
+    assert leader.ledger.traffic() == []
+    assert leader.send(order).refused is None
+
+
+def test_a_key_as_text_is_refused(leader: Leader) -> None:
+    order = leader.order(about("hello", "0/hello"))
+    reply = send_tree(leader, {**asdict(order), "key": "0/hello/0"})
+    assert "the key of an exchange is '0/hello/0' and has no fields" in str(reply.refused)
+
+
+def test_a_site_whose_replies_have_hostile_fields_does_not_stop_the_others() -> None:
+    there = federation(Asker(), tables(sites=4), Waits(2.0, quorum=3))
+    liar = there.signing["d"]
+
+    def handle(blob: bytes) -> bytes:
+        order = open_order(liar.public, blob)
+        reply = Reply(RUN, "d", order.key, liar.answer(order))
+        tree = {**asdict(reply), "key": {**order.key.to_dict(), "cycle": -1}}
+        return sign(liar.secret, pack(tree))
+
+    there.link.alive["d"] = handle
+    assert float(there.ask().sum("plain")["sites"]) == 3
+    assert (
+        "a message from site d is invalid: cycle is -1; it must be" in there.refusals["d"]
+    )
