@@ -41,7 +41,8 @@ ifeq ($(TORCH),any)
 else
 	$(PY) -m pip install $(PIP_LOCKED) --require-hashes -r requirements-torch.lock
 endif
-	$(PY) -m pip install $(PIP_LOCKED) --no-build-isolation -e . -e studies/fallow-papers
+	$(PY) -m pip install $(PIP_LOCKED) --no-build-isolation -e . -e integrations/fallow-trackers \
+	-e studies/fallow-papers
 	@touch $(STAMP) $(DEV_STAMP)
 
 lock: $(DEV_STAMP)  ## write the lock files anew from pyproject.toml and constraints.txt
@@ -54,7 +55,7 @@ test: $(DEV_STAMP)  ## tests, docstring examples and the code blocks of the docu
 	env -u PYTHONDONTWRITEBYTECODE $(PY) -m pytest $(WORKERS)
 
 adapters: $(ADAPTERS_STAMP)  ## trackers, Hugging Face, notebooks and scikit-activeml, against the real packages
-	$(ADAPTERS)/bin/python -m pytest -q tests/integrations src/fallow/integrations
+	$(ADAPTERS)/bin/python -m pytest -q tests/integrations src/fallow/integrations integrations/fallow-trackers
 
 soak: export FALLOW_SOAK := 1
 soak: $(DEV_STAMP)  ## a study killed at 40 moments, then the long form of the tests of real sites
@@ -115,8 +116,8 @@ house: $(DEV_STAMP)  ## draw the packages, docs/packages.svg
 	$(PY) scripts/draw_house.py
 
 clean:  ## remove the environment and every cache; results in runs/ stay
-	rm -rf $(VENV) $(TOOLS) $(ADAPTERS) .coverage build dist src/*.egg-info studies/*/src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find src tests bench examples studies -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	rm -rf $(VENV) $(TOOLS) $(ADAPTERS) .coverage build dist src/*.egg-info integrations/*/src/*.egg-info studies/*/src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find src tests bench examples integrations studies -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # What to install, as pip names it.  A stamp is written last, so an interrupted installation goes on
 # the next time.  setuptools comes first and builds without isolation: a build environment would not
@@ -144,7 +145,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 $(DEV_STAMP): pyproject.toml constraints.txt
 	$(call INSTALL,.[dev],Fallow with its tools for development,about one to five minutes)
-	@$(PIP_INSTALL) --no-build-isolation --no-deps -e studies/fallow-papers
+	@$(PIP_INSTALL) --no-build-isolation --no-deps -e integrations/fallow-trackers -e studies/fallow-papers
 	@touch $(STAMP) $@
 
 # Tools that look at the environment and are no part of it.
@@ -161,5 +162,6 @@ $(ADAPTERS_STAMP): pyproject.toml constraints.txt
 	-c constraints.txt setuptools
 	$(ADAPTERS)/bin/python -m pip install --disable-pip-version-check --no-input $(PIP_FLAGS) \
 	-c constraints.txt --no-build-isolation \
-	-e '.[dev,huggingface,mlflow,notebook,scikit-activeml,tensorboard,wandb]'
+	-e '.[dev,huggingface,notebook,scikit-activeml]' \
+	-e 'integrations/fallow-trackers[huggingface,mlflow,tensorboard,wandb]'
 	@touch $@

@@ -33,7 +33,7 @@ EXTRAS = (
     "dicom",
     "excel",
     "flower",
-    "hub",
+    "huggingface",
     "privacy",
     "tables",
 )

@@ -38,9 +38,10 @@ from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 # what tests may look at
-SOURCES = ("src", "studies/fallow-papers/src")
+SOURCES = ("src", "integrations/fallow-trackers/src", "studies/fallow-papers/src")
 COPIED = (
     *SOURCES,
+    "integrations/fallow-trackers/tests",
     "studies/fallow-papers/tests",
     "tests",
     "bench",

@@ -30,6 +30,8 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
+BESIDE = ("integrations/fallow-trackers", "studies/fallow-papers")
+"""Distributions beside the core."""
 CONSTRAINTS = ROOT / "constraints.txt"
 BUILD = (
     "import sys; from setuptools import build_meta; build_meta.build_{kind}(sys.argv[1])"
@@ -59,15 +61,16 @@ def main() -> None:
     try:
         for point in check_texts(version, rehearse=chosen.rehearse):
             say(point)
-        sdist, wheel, papers = build_packages()
-        say(f"built {sdist.name}, {wheel.name} and {papers.name}")
-        check_descriptions(sdist, wheel, papers)
+        sdist, wheel, others = build_packages()
+        built = [sdist, wheel, *others]
+        say(f"built {', '.join(file.name for file in built)}")
+        check_descriptions(*built)
         say("twine check is content")
-        for point in try_wheel(wheel, papers, here=chosen.here):
+        for point in try_wheel(wheel, others, here=chosen.here):
             say(point)
     except NotReadyError as error:
         sys.exit(f"not ready: {error}")
-    write_sums(sdist, wheel, papers)
+    write_sums(*built)
     sys.stdout.write(
         f"\nIn {DIST.name}/: sdist, wheels and SHA256SUMS.  Nothing was sent.  What remains is yours:\n"
         f"  git tag -s v{version} -m 'Fallow {version}'\n"
@@ -118,8 +121,8 @@ def check_texts(version: str, rehearse: bool) -> Iterator[str]:
     yield f"no other commit is tagged {tag}"
 
 
-def build_packages() -> tuple[Path, Path, Path]:
-    """The sdist of what git tracks, the wheel of what the sdist holds, and that of the papers."""
+def build_packages() -> tuple[Path, Path, list[Path]]:
+    """The sdist of what git tracks, the wheel of what the sdist holds, and those of `BESIDE`."""
     shutil.rmtree(DIST, ignore_errors=True)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
@@ -134,8 +137,8 @@ def build_packages() -> tuple[Path, Path, Path]:
             archive.extractall(path / "unpacked", filter="data")
         (unpacked,) = (path / "unpacked").iterdir()
         wheel = build("wheel", unpacked)
-        papers = build("wheel", source / "studies" / "fallow-papers")
-    return sdist, wheel, papers
+        others = [build("wheel", source / folder) for folder in BESIDE]
+    return sdist, wheel, others
 
 
 def build(kind: str, source: Path) -> Path:
@@ -155,7 +158,7 @@ def check_descriptions(*files: Path) -> None:
     call([twine, "check", "--strict", *map(str, files)], folder=ROOT)
 
 
-def try_wheel(wheel: Path, papers: Path, here: bool) -> Iterator[str]:
+def try_wheel(wheel: Path, others: Sequence[Path], here: bool) -> Iterator[str]:
     """Install it into an empty environment, and use it where no source tree is."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
@@ -184,7 +187,7 @@ def try_wheel(wheel: Path, papers: Path, here: bool) -> Iterator[str]:
         yield "new, compare, run and predict work there"
         call([fallow, "demo", "--out", "demo"], folder=work)
         yield "the demo works there"
-        call([*install, "--no-deps", str(papers)], folder=path)
+        call([*install, "--no-deps", *map(str, others)], folder=path)
         call([fallow, "compare", "dpfl/digits-mini", "--dry-run"], folder=work)
         yield "recipes of papers are found there"
 

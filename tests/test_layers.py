@@ -56,9 +56,9 @@ REQUIRED = {
     "typing_extensions",
 }
 OPTIONAL = {  # the extras of pyproject.toml: imported inside the function that needs them
-    *("PIL", "cryptography", "datasets", "distributed", "fastapi", "flwr"),
-    *("httpx", "huggingface_hub", "mlflow", "opendp", "prometheus_client", "pyarrow"),
-    *("skactiveml", "starlette", "uvicorn", "wandb"),
+    *("PIL", "cryptography", "distributed", "fastapi", "flwr", "httpx"),
+    *("huggingface_hub", "opendp", "prometheus_client", "pyarrow"),
+    *("skactiveml", "starlette", "uvicorn"),
 }
 WHOLE = {  # folders that are nothing without an extra: imported as a whole, inside a function
     Path("transport/https"): {"httpx", "uvicorn"},
@@ -234,6 +234,7 @@ def plant(root: Path, file: str, code: str) -> list[str]:
         ("data/pool.py", "from fallow.models import Linear", "data may import core"),
         ("data/pool.py", "from ..models.linear import Linear", "data may import core"),
         ("data/pool.py", "import requests", "not a dependency"),
+        ("cli/run.py", "def f():\n    import fallow_trackers", "not a dependency"),
         ("data/table.py", "import pyarrow", "inside the function"),
         (
             "strategies/badge.py",

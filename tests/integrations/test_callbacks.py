@@ -12,10 +12,14 @@ import pytest
 import fallow as fl
 from fallow.cli.options import Track
 from fallow.core.events import Event
-from fallow.integrations import Callback, TrackedRun
-from fallow.integrations.trackers import TRACKERS
+from fallow.core.extensions import OFFICIAL
 from fallow.settings.recipe import Recipe, recipe_from
-from fallow.study.callbacks import CallbackList, list_parameters
+from fallow.study.callbacks import (
+    Callback,
+    CallbackList,
+    TrackedRun,
+    list_parameters,
+)
 from fallow.study.cell import StudyRun
 from tests.cli.conftest import Command
 from tests.integrations.conftest import QUICK
@@ -181,8 +185,8 @@ def test_the_command_names_the_trackers_that_there_are(
 ) -> None:
     refused = fallow("run", "tiny.toml", "--out", "a", "--track", "mlfow")
     assert refused.says() == (
-        "there is no tracker 'mlfow'; there are mlflow, wandb, tensorboard"
+        "there is no tracker 'mlfow'; there are mlflow, tensorboard, wandb"
     )
     assert not (folder / "a").exists()
     help_ = str(get_args(Track)[1].help)
-    assert all(name in help_ for name in TRACKERS)
+    assert all(name in help_ for name in OFFICIAL["fallow.callbacks"])

@@ -45,4 +45,4 @@ def test_a_coordinator_hears_that_a_trackers_package_is_missing_before_anything_
 ) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
     refused = fallow("coordinate", "start", "nowhere", "--track", "mlflow")
-    assert "pip install 'fallow[mlflow]'" in refused.says()
+    assert "pip install 'fallow-trackers[mlflow]'" in refused.says()

@@ -119,8 +119,8 @@ def run(
     progress : bool, optional
         Whether to show progress.  Default: in terminals and notebooks, after two seconds.
     callbacks : sequence of Callback, optional
-        Experiment trackers, such as ``fallow.integrations.MLflow()``, ``WandB()`` or
-        ``TensorBoard(folder)``, or your own (`fallow.integrations.Callback`).
+        Experiment trackers, such as ``fallow_trackers.MLflow()``, ``WandB()`` or
+        ``TensorBoard(folder)``, or your own (`fallow.study.callbacks.Callback`).
     **settings
         Any other setting of the experiment configuration, such as ``participation=0.5``,
         ``training_config=fl.TrainingConfig(batch_size=64)`` or ``privacy=fl.Privacy(...)``.

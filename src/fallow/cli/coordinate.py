@@ -244,14 +244,13 @@ def start(
     from fallow.deployment.coordinator.program import Program, alone
     from fallow.deployment.folders import tighten
     from fallow.deployment.links.table import open_link
-    from fallow.integrations.trackers import build_tracker
-    from fallow.study.callbacks import CallbackList
+    from fallow.study.callbacks import CallbackList, load_tracker
     from fallow.study.cell import StudyRun
     from fallow.transport.links import check_packages
 
     opt.check_log(log_format, as_json=as_json)
     # first, since a package may be missing
-    trackers = [build_tracker(name, folder) for name in dict.fromkeys(track or ())]
+    trackers = [load_tracker(name, folder) for name in dict.fromkeys(track or ())]
     office = CoordinatorFolder.open(folder)
     keys = office.keys
     agreement = office.agreement

@@ -213,9 +213,8 @@ def _study(
     from fallow.cli.progress import Watch
     from fallow.cli.waiting import Waiting
     from fallow.data.facts import describe_data, format_facts, notes_beside_facts
-    from fallow.integrations.trackers import build_tracker
     from fallow.recipes.suited import describe_change, suit_strategies
-    from fallow.study.callbacks import CallbackList
+    from fallow.study.callbacks import CallbackList, load_tracker
     from fallow.study.cluster import run_on_cluster
     from fallow.study.estimate import estimate
     from fallow.study.opening import (
@@ -229,7 +228,7 @@ def _study(
 
     console = opt.console(quiet=options.quiet or options.as_json)
     # first, since a package may be missing
-    trackers = [build_tracker(name, setup.out) for name in dict.fromkeys(options.track)]
+    trackers = [load_tracker(name, setup.out) for name in dict.fromkeys(options.track)]
     usual = list(usual or setup.recipe.strategies)
     strategies: Sequence[str] = usual
     suited: Suited | None = suit_strategies

@@ -12,6 +12,7 @@ loaded only when a configuration or an option names it, under the `NamePolicy` t
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping
 from functools import cache
@@ -20,8 +21,14 @@ from typing import Any
 
 from fallow.core.names import ClassKind, NamePolicy, load_class
 
-OFFICIAL: Mapping[str, Mapping[str, str]] = {}
-"""Group -> names of Fallow's own integrations -> the distribution that has them."""
+OFFICIAL: Mapping[str, Mapping[str, str]] = {
+    "fallow.callbacks": {
+        "mlflow": "fallow-trackers[mlflow]",
+        "tensorboard": "fallow-trackers[tensorboard]",
+        "wandb": "fallow-trackers[wandb]",
+    },
+}
+"""Group -> names of Fallow's own integrations -> the requirement that installs them."""
 
 
 def fold_name(name: str) -> str:
@@ -74,7 +81,7 @@ def explain_missing(kind: ClassKind, name: str) -> str | None:
         if fold_name(official) == fold_name(name):
             return (
                 f"the {kind.what} {name!r} needs the package {distribution}, which is not "
-                f"installed; install it with: pip install {distribution}"
+                f"installed; install it with: pip install {shlex.quote(distribution)}"
             )
     return None
 

@@ -25,7 +25,7 @@ from fallow.data.own.raster import ImageError, open_image
 if TYPE_CHECKING:
     import datasets
 
-EXTRA = "fallow[huggingface]"
+EXTRA = "fallow-trackers[huggingface]"
 
 
 # -- data -----------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ def from_datasets(
     drop_rows: bool = False,
     name: str = "datasets",
 ) -> Dataset:
-    """Create a dataset from a Hugging Face dataset (``fallow[huggingface]``).
+    """Create a dataset from a Hugging Face dataset (``fallow-trackers[huggingface]``).
 
     Parameters
     ----------
@@ -77,13 +77,13 @@ def from_datasets(
         If ``dataset`` is a ``DatasetDict`` (pass one of its splits), a column is missing, images
         differ in size, or the data is invalid for `fallow.from_frame` or `fallow.from_arrays`.
     """
-    import_optional("datasets", EXTRA, "a data set of Hugging Face")
+    import_optional("datasets", EXTRA, "a Hugging Face dataset")
     import datasets
 
     for value in (dataset, test):
         if value is not None and not isinstance(value, datasets.Dataset):
             raise ValueError(
-                f"a {type(value).__name__} was given; give one split as a datasets.Dataset, such "
+                f"dataset is a {type(value).__name__}; pass one split as a datasets.Dataset, such "
                 "as splits['train'], and another as test="
             )
     for column in filter(None, (label, site, id, rows)):
@@ -234,7 +234,7 @@ def labels_to_datasets(run: Run) -> datasets.Dataset:
         Columns ``site``, ``row`` (index at the site, as in `Federation.rows`), ``label`` (class
         name or target), ``cycle`` and ``weight``.
     """
-    import_optional("datasets", EXTRA, "a data set of Hugging Face")
+    import_optional("datasets", EXTRA, "a Hugging Face dataset")
     import datasets
 
     label = datasets.Value("float64")
@@ -285,7 +285,7 @@ def push_to_hub(folder: str | Path, repository: str, *, private: bool = True) ->
     ValueError
         If `load_model` cannot read the folder, or the package is not installed.
     """
-    import_optional("huggingface_hub", EXTRA, "sending a model to the hub")
+    import_optional("huggingface_hub", EXTRA, "uploading a model to the Hub")
     from huggingface_hub import HfApi
 
     load_model(folder)

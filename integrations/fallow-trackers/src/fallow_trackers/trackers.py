@@ -8,13 +8,12 @@ since it may quote an example.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Self, final
 
-from fallow.core.extensions import find_extension, list_extensions
 from fallow.core.optional import import_optional
-from fallow.study.callbacks import CALLBACK, Callback, TrackedRun, load_tracker
+from fallow.study.callbacks import Callback, TrackedRun
 
 if TYPE_CHECKING:
     from mlflow.entities import Run as MLflowRun
@@ -22,14 +21,14 @@ if TYPE_CHECKING:
     from wandb import Run as WandBRun
 
 AT_ONCE = 100
-"""Parameters that MLflow takes at a time."""
+"""Number of parameters that MLflow accepts in one call."""
 REPORT = "report"
-"""How the page of a study is called in a tracker; and the run that has it, beside several."""
+"""Name of the report page in a tracker, and of the additional run that has it."""
 
 
 @final
 class MLflow(Callback):
-    """Log each run of a study to MLflow (``fallow[mlflow]``).
+    """Log each run of a study to MLflow (``fallow-trackers[mlflow]``).
 
     The report page is an artifact of the run, or of an additional run if there are several.
 
@@ -47,14 +46,14 @@ class MLflow(Callback):
     """
 
     def __init__(self, uri: str | None = None, experiment: str | None = None) -> None:
-        import_optional("mlflow", "fallow[mlflow]", "tracking by MLflow")
+        import_optional("mlflow", "fallow-trackers[mlflow]", "tracking by MLflow")
         from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient
 
         try:
             self._client = MlflowClient(uri)
         except MlflowException as error:
-            raise ValueError(f"MLflow has no place for runs: {error}") from error
+            raise ValueError(f"MLflow cannot store runs: {error}") from error
         self._experiment = experiment
         self._runs: dict[TrackedRun, str] = {}  # to MLflow's name of the run
         self._last: TrackedRun | None = None
@@ -107,7 +106,7 @@ class MLflow(Callback):
 
 @final
 class WandB(Callback):
-    """Log each run of a study to Weights & Biases (``fallow[wandb]``), grouped by study.
+    """Log each run of a study to Weights & Biases (``fallow-trackers[wandb]``), grouped by study.
 
     W&B is configured to record no command line, output, code, git state or host name.  The report page
     is an artifact of the run, or of an additional run if there are several.
@@ -125,7 +124,7 @@ class WandB(Callback):
     """
 
     def __init__(self, project: str = "fallow") -> None:
-        import_optional("wandb", "fallow[wandb]", "tracking by Weights & Biases")
+        import_optional("wandb", "fallow-trackers[wandb]", "tracking by Weights & Biases")
         self._project = project
         self._runs: dict[TrackedRun, WandBRun] = {}
         self._study = ""
@@ -189,7 +188,7 @@ class WandB(Callback):
 
 @final
 class TensorBoard(Callback):
-    """Log each run of a study to TensorBoard event files (``fallow[tensorboard]``).
+    """Log each run of a study to TensorBoard event files (``fallow-trackers[tensorboard]``).
 
     Show them with ``tensorboard --logdir FOLDER``.  TensorBoard stores no files, so it shows the
     path of the report page.
@@ -206,9 +205,16 @@ class TensorBoard(Callback):
     """
 
     def __init__(self, folder: str | Path) -> None:
-        import_optional("tensorboard", "fallow[tensorboard]", "writing for TensorBoard")
+        import_optional(
+            "tensorboard", "fallow-trackers[tensorboard]", "writing for TensorBoard"
+        )
         self._folder = Path(folder)
         self._writers: dict[TrackedRun, SummaryWriter] = {}
+
+    @classmethod
+    def for_study(cls, folder: Path) -> Self:
+        """Write to the subfolder ``tensorboard`` of the study."""
+        return cls(folder / "tensorboard")
 
     def begin_run(self, run: TrackedRun) -> None:
         path = self._folder / run.strategy.replace("/", "_") / f"seed-{run.seed}"
@@ -247,26 +253,3 @@ def _as_name(text: str) -> str:
     'ahfal-digits--again'
     """
     return "".join(c if c.isalnum() or c in "-_." else "-" for c in text)
-
-
-# -- by name --------------------------------------------------------------------------------
-
-TRACKERS: dict[str, Callable[[Path], Callback]] = {
-    "mlflow": lambda folder: MLflow(),
-    "wandb": lambda folder: WandB(),
-    "tensorboard": lambda folder: TensorBoard(folder / "tensorboard"),
-}
-"""Trackers by their name in ``--track``. Each is created for the folder of a study."""
-
-
-def build_tracker(name: str, folder: Path) -> Callback:
-    """Create a tracker by name for the study in ``folder``.
-
-    Raises ValueError for an unknown name, or if its package is not installed.
-    """
-    if name in TRACKERS:
-        return TRACKERS[name](folder)
-    if find_extension(CALLBACK, name) is None:
-        known = [*TRACKERS, *list_extensions("fallow.callbacks")]
-        raise ValueError(f"there is no tracker {name!r}; there are {', '.join(known)}")
-    return load_tracker(name, folder)

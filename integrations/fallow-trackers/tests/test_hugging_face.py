@@ -22,13 +22,15 @@ from safetensors.torch import load, save
 
 import fallow as fl
 from fallow import load_model
-from fallow.integrations import (
+from fallow_trackers import (
     from_datasets,
     labels_to_datasets,
     push_to_hub,
 )
 from tests.data.test_own_images import POSTSCRIPT, plant_ghostscript
-from tests.integrations.conftest import QUICK
+from tests.integrations.conftest import QUICK, world
+
+__all__ = ["world"]  # fixtures
 
 # -- a model --------------------------------------------------------------------------------
 
@@ -289,7 +291,7 @@ def test_a_repository_is_sent_only_when_somebody_says_so_and_only_its_three_file
     (folder / "README.md").write_text("# wards\n")
     (folder / "patients.csv").write_text("age\n1\n")
     code = (
-        "import sys; from fallow.integrations import push_to_hub; "
+        "import sys; from fallow_trackers import push_to_hub; "
         "print(push_to_hub(sys.argv[1], 'ann/wards'))"
     )
     with hub() as (address, files, asked):

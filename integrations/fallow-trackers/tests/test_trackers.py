@@ -11,22 +11,25 @@ from typing import Any
 import pytest
 
 import fallow as fl
-from fallow.integrations import MLflow, TensorBoard, WandB
-from fallow.integrations.trackers import TRACKERS
+from fallow.core.extensions import OFFICIAL
+from fallow.study.callbacks import load_tracker
+from fallow_trackers import MLflow, TensorBoard, WandB
 from tests.cli.conftest import Command
-from tests.integrations.conftest import QUICK
+from tests.integrations.conftest import QUICK, fallow, folder, world
+
+__all__ = ["fallow", "folder", "world"]  # fixtures
 
 STRATEGIES = ["random", "entropy"]
 
 
-@pytest.mark.parametrize("name", TRACKERS)
+@pytest.mark.parametrize("name", OFFICIAL["fallow.callbacks"])
 def test_a_missing_package_is_one_sentence_that_names_the_extra(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ValueError, match="which is not installed") as error:
-        TRACKERS[name](tmp_path)
-    assert f"pip install 'fallow[{name}]'" in str(error.value)
+        load_tracker(name, tmp_path)
+    assert f"pip install 'fallow-trackers[{name}]'" in str(error.value)
     assert not list(tmp_path.iterdir())
 
 
