@@ -29,7 +29,7 @@ class Fancy:
     contract: ClassVar[Contract] = Contract("Fancy", "-", 0)
 
     def query(self, ask, budget, memo):
-        ask.keep("select", to={{site: {{"n": n}} for site, n in budget.items() if n}})
+        ask.keep(self.select, to={{site: {{"n": n}} for site, n in budget.items() if n}})
         return memo
 
     @client.keep("a count", takes={{"n": LabelCount()}})

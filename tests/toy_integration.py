@@ -78,7 +78,7 @@ class FrontRows:
     contract: ClassVar[Contract] = Contract("Front rows", "-", 0)
 
     def query(self, ask, budget, memo):
-        ask.keep("select", to={site: {"n": n} for site, n in budget.items() if n})
+        ask.keep(self.select, to={site: {"n": n} for site, n in budget.items() if n})
         return memo
 
     @client.keep("a count", takes={"n": LabelCount()})

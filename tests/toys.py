@@ -48,7 +48,7 @@ class First:
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep("select", to=orders(budget))
+        ask.keep(self.select, to=orders(budget))
         return memo
 
     def select(self, view: View, n: int) -> Picks:
@@ -72,7 +72,7 @@ class Halved:
 
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(self.training_config, "local", None, **state)
-        return average(ask.sum("upload"), state)
+        return average(ask.sum(self.upload), state)
 
     def upload(self, view: View) -> Answer:
         return addend(view, "local", "average")

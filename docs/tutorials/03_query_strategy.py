@@ -147,9 +147,9 @@ class RareFirst(fl.Strategy):
 
     def query(self, ask, budget, memo):
         """Ask for the counts of all sites, then let each site select."""
-        total = ask.sum("count")["labels"]
+        total = ask.sum(self.count)["labels"]
         to = {site: {"n": n} for site, n in budget.items()}
-        ask.keep("select", to=to, rarity=1 / (1 + total))
+        ask.keep(self.select, to=to, rarity=1 / (1 + total))
         return memo
 
     def count(self, view):

@@ -40,7 +40,7 @@ OWN = """
 class EGL(fl.Strategy):                                         # a strategy in a notebook: objects are accepted wherever names are
     power: float = 1.0
     contract = fl.Contract(title="EGL", paper="Settles, 2007", keep={"select": "number of selected examples"}, needs=["local"])
-    def select(self, view, n): ...                           # query() defaults to ask.keep("select")
+    def select(self, view, n): ...                           # query() defaults to ask.keep(self.select)
 """  # noqa: E501
 
 

@@ -10,12 +10,14 @@ import torch
 
 import fallow.strategies
 from fallow.core.build import names
+from fallow.core.messages import Request, Step
 from fallow.core.methods import Method
 from fallow.core.streams import stream
 from fallow.strategies import AHFAL, Entropy, Random
 from fallow.transport.bytes import Bytes
 from tests.contracts.numbers import world
 from tests.contracts.strategies import STRATEGIES, of_all, of_logits
+from tests.keys import key_of
 from tests.worlds import Table, World, tables
 
 
@@ -51,7 +53,9 @@ def test_sites_run_nothing_but_the_verbs_of_the_contract(strategy: Any) -> None:
     with pytest.raises(
         ValueError, match="site a does not answer '__init__' by each: the contract"
     ):
-        federation.ask().each("__init__")
+        step = Step("each", "__init__", {})
+        request = Request(key_of("0/query/0"), "query", 0, 0, (step,))
+        federation.carrier.exchange({"a": request})
 
 
 @of_all

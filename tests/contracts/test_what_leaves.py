@@ -348,7 +348,7 @@ class Leaky:
     )
 
     def query(self, ask: Any, budget: Any, memo: Any) -> Any:
-        ask.each("select")
+        ask.each(self.select)
         return memo
 
     def select(self, view: View) -> Answer:

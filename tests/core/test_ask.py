@@ -10,15 +10,18 @@ import pytest
 import torch
 from torch import nn
 
+from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.banks import Layout
+from fallow.core.client import name_call
 from fallow.core.contract import Contract
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
-from fallow.core.messages import ExchangeEntry, Masked
+from fallow.core.messages import ExchangeEntry, Masked, Request, Step
 from fallow.core.methods import Budget, Memo, Methods
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId
+from fallow.core.values import Real
 from fallow.core.view import Picks, Release, View
 from fallow.engine import Loop, row_loss
 from fallow.sites import LocalSite, Parts
@@ -64,6 +67,9 @@ class Toy:
 
     def hidden(self, view: View) -> Answer:
         return {"rows": view.rows("pool")}
+
+
+TOY = Toy()
 
 
 class Book:
@@ -119,7 +125,7 @@ def door(
 
 @pytest.mark.parametrize("runtime", [InProcess, Bytes])
 def test_sum_gives_totals_and_how_many(runtime: Runtime) -> None:
-    total = door(runtime)[0].sum("share", scale=2.0)
+    total = door(runtime)[0].sum(TOY.share, scale=2.0)
     assert total["x"].tolist() == [28.0, 52.0]
     assert float(total["one"]) == float(total["sites"]) == 2
     assert total["x"].dtype == torch.float64
@@ -128,8 +134,8 @@ def test_sum_gives_totals_and_how_many(runtime: Runtime) -> None:
 @pytest.mark.parametrize("runtime", [InProcess, Bytes])
 def test_each_gives_every_answer_and_to_reaches_some(runtime: Runtime) -> None:
     ask = door(runtime)[0]
-    assert set(ask.each("share")) == {"a", "b"}
-    only = ask.each("share", to={"b": {"scale": 3.0}})
+    assert set(ask.each(TOY.share)) == {"a", "b"}
+    only = ask.each(TOY.share, to={"b": {"scale": 3.0}})
     assert set(only) == {"b"}
     assert torch.as_tensor(only["b"]["x"]).tolist() == [30.0, 60.0]
 
@@ -137,13 +143,13 @@ def test_each_gives_every_answer_and_to_reaches_some(runtime: Runtime) -> None:
 def test_a_site_that_only_gets_what_waited_answers_nothing() -> None:
     ask = door()[0]
     ask.fit(None, "global", w=torch.zeros(3), stats=torch.zeros(0))
-    assert ask.keep("secret", to={"a": {}}) == 2
+    assert ask.keep(TOY.secret, to={"a": {}}) == 2
 
 
 @pytest.mark.parametrize("runtime", [InProcess, Bytes])
 def test_keep_lets_out_a_count_and_the_answer_stays(runtime: Runtime) -> None:
     ask, sites, _ = door(runtime)
-    assert ask.keep("secret") == 4
+    assert ask.keep(TOY.secret) == 4
     assert sites["a"].memory["secret"]["s"].tolist() == [2.0]
 
 
@@ -152,7 +158,7 @@ def test_a_keep_answer_holds_nothing_but_a_count() -> None:
     ask, _sites, _ = door(journal=book)
     sent = ask.carrier.exchange(ask._requests([], ask.key, None))
     assert sent.answers == {}
-    ask.keep("secret")
+    ask.keep(TOY.secret)
     (_, entry) = book.pages[ExchangeKey("query", "query")]
     assert all(set(a) == {"count"} for a in entry["answers"].values())
 
@@ -160,7 +166,7 @@ def test_a_keep_answer_holds_nothing_but_a_count() -> None:
 @pytest.mark.parametrize("runtime", [InProcess, Bytes])
 def test_relay_reaches_receivers_and_the_server_learns_sizes(runtime: Runtime) -> None:
     ask, sites, _ = door(runtime)
-    sent = ask.relay("model", {"a": ["b"], "b": []})
+    sent = ask.relay(TOY.model, {"a": ["b"], "b": []})
     assert sent == 8
     assert sites["a"].memory["model/b"]["w"].tolist() == [10.0, 20.0]
     assert "model/a" not in sites["b"].memory
@@ -168,8 +174,8 @@ def test_relay_reaches_receivers_and_the_server_learns_sizes(runtime: Runtime) -
 
 def test_a_new_relay_replaces_what_the_last_one_brought() -> None:
     ask, sites, _ = door()
-    ask.relay("model", {"a": ["b"]})
-    ask.relay("model", {"a": ["a"]})
+    ask.relay(TOY.model, {"a": ["b"]})
+    ask.relay(TOY.model, {"a": ["a"]})
     assert [n for n in sites["a"].memory if n.startswith("model/")] == ["model/a"]
 
 
@@ -177,7 +183,7 @@ def test_fit_waits_and_travels_with_the_next_exchange() -> None:
     ask, sites, shown = door()
     ask.fit(None, into="global", w=torch.ones(6), stats=torch.zeros(0))
     assert not sites["a"].memory
-    ask.each("share")
+    ask.each(TOY.share)
     assert sites["a"].memory["global"]["w"].tolist() == [1.0] * 6
     assert [row["exchanges"] for row in shown.rows()] == [1]
 
@@ -192,70 +198,119 @@ def test_flush_sends_what_waits_once() -> None:
 
 def test_picks_are_rows_of_the_site_and_only_through_keep() -> None:
     ask, sites, _ = door()
-    assert ask.keep("pick", to={"a": {"n": 1}, "b": {"n": 1}}) == 2
+    assert ask.keep(TOY.pick, to={"a": {"n": 1}, "b": {"n": 1}}) == 2
     assert sites["a"].memory["picks"]["rows"].tolist() == [0]
     with pytest.raises(
         ValueError, match=r"'pick' selects examples, so it must be called with ask\.keep"
     ):
-        ask.each("pick", n=1)
+        ask.each(TOY.pick, n=1)
 
 
 def test_counts_of_people_leave_after_post() -> None:
-    answers = door()[0].each("people")
+    answers = door()[0].each(TOY.people)
     assert torch.as_tensor(answers["a"]["share"]).tolist() == pytest.approx([1 / 3, 2 / 3])
 
 
 def test_a_verb_that_the_contract_does_not_name_does_not_run() -> None:
+    step = Step("each", "hidden", {})
+    request = Request(key_of("0/query/0"), "query", 0, 0, (step,))
     with pytest.raises(ValueError, match="site a does not answer 'hidden' by each"):
-        door()[0].each("hidden")
+        door()[0].carrier.exchange({"a": request})
+
+
+@dataclass(frozen=True)
+class Sums:
+    """One declared client function, which is used under another name too."""
+
+    contract: ClassVar[Contract] = Contract("Sums", "-", 2024)
+
+    @client.sum("what share tells", returns={"x": Real()}, takes={})
+    def share(self, view: View) -> Answer:
+        return {"x": 1.0}
+
+    def other(self, view: View) -> Answer:
+        return {"x": 1.0}
+
+    again = share
+
+
+def test_the_name_of_a_function_is_the_declared_one() -> None:
+    assert name_call(Sums().share, "sum") == "share"
+    assert name_call(Sums().again, "sum") == "share"
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "why"),
+    [
+        ("share", TypeError, r"ask.keep was given 'share'; pass a client function itself"),
+        (len, TypeError, r"ask.keep was given <built-in function len>; pass a client"),
+        (Toy.share, TypeError, r"pass a client function itself, such as ask.keep\(self"),
+        (TOY.hidden, ValueError, r"Toy.hidden is not declared: add @client.keep\(...\)"),
+        (Sums().other, ValueError, r"Sums.other is not declared: add @client.keep\(...\)"),
+        (
+            Sums().share,
+            ValueError,
+            r"ask.keep was given share: .* Sums allows it by sum alone",
+        ),
+    ],
+)
+def test_a_function_that_is_not_declared_for_an_operation_is_refused_in_a_sentence(
+    function: Any, error: type[Exception], why: str
+) -> None:
+    ask, sites, shown = door()
+    with pytest.raises(error, match=why):
+        ask.keep(function)
+    assert shown.rows() == [] and all(not site.memory for site in sites.values())
 
 
 def test_a_bad_addend_names_site_and_field() -> None:
     with pytest.raises(ValueError, match=r"site b answered 'bad' with x that is NaN"):
-        door()[0].sum("bad")
+        door()[0].sum(TOY.bad)
 
 
 def test_an_addend_beyond_its_bound_is_refused() -> None:
     with pytest.raises(ValueError, match=r"site b .* beyond the bound 15"):
-        door()[0].sum("share", bound=15)
+        door()[0].sum(TOY.share, bound=15)
 
 
 def test_addends_of_other_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"site b .* shape \(2,\), others with \(1,\)"):
-        door()[0].sum("wide")
+        door()[0].sum(TOY.wide)
 
 
 def test_an_error_in_a_verb_says_where() -> None:
     with pytest.raises(
         RuntimeError, match=r"Toy.pick failed at site a in cycle 3, round 2"
     ):
-        door(key=ExchangeKey("train", "round", round=2), cycle=3)[0].keep("pick", n="many")
+        door(key=ExchangeKey("train", "round", round=2), cycle=3)[0].keep(
+            TOY.pick, n="many"
+        )
 
 
 def test_a_journaled_exchange_is_not_sent_again() -> None:
     book = Book()
-    first = door(journal=book)[0].sum("share")
+    first = door(journal=book)[0].sum(TOY.share)
     ask, sites, shown = door(journal=book)
     sites.clear()  # nobody is there to answer
-    again = ask.sum("share")
+    again = ask.sum(TOY.share)
     assert torch.equal(first["x"], again["x"])
     assert shown.rows()[0]["bytes"] > 0
 
 
 def test_the_same_key_with_other_contents_is_refused() -> None:
     book = Book()
-    door(journal=book)[0].sum("share")
+    door(journal=book)[0].sum(TOY.share)
     with pytest.raises(ValueError, match="other contents"):
-        door(journal=book)[0].sum("share", scale=2.0)
+        door(journal=book)[0].sum(TOY.share, scale=2.0)
 
 
 def test_the_cohort_is_who_is_asked() -> None:
-    assert set(door(cohort=("b",))[0].each("share")) == {"b"}
+    assert set(door(cohort=("b",))[0].each(TOY.share)) == {"b"}
 
 
 def test_every_exchange_is_disclosed_with_bytes_in_both_directions() -> None:
     ask, _, shown = door()
-    ask.sum("share", scale=2.0)
+    ask.sum(TOY.share, scale=2.0)
     (row,) = shown.rows()
     assert row == {
         "kind": "sum",
@@ -270,7 +325,7 @@ def test_every_exchange_is_disclosed_with_bytes_in_both_directions() -> None:
 
 def test_disclosures_add_up_and_come_back_from_rows() -> None:
     ask, _, shown = door()
-    ask.sum("share")
+    ask.sum(TOY.share)
     both = shown.plus(Disclosure.of(shown.rows()))
     assert both.bytes_up == 2 * shown.bytes_up
     assert both.rows()[0]["exchanges"] == 2

@@ -8,7 +8,7 @@ import torch
 from fallow.core.complete import each_of_all, sum_of_all
 from fallow.experiment.journal import Journal
 from fallow.privacy import Privacy
-from tests.privacy.federation import SECURE, Losing, asking, protected
+from tests.privacy.federation import SECURE, Asker, Losing, asking, protected
 from tests.worlds import tables
 
 
@@ -25,10 +25,10 @@ def test_a_total_of_all_is_the_total_or_nothing_that_a_resume_would_repeat(
     with pytest.raises(
         RuntimeError, match=r"3 of 4 sites answered 'plain' .* with --resume when"
     ):
-        sum_of_all(asking(federation, lost, journal), "plain")
-    again = sum_of_all(asking(federation, journal=journal), "plain")
+        sum_of_all(asking(federation, lost, journal), Asker().plain)
+    again = sum_of_all(asking(federation, journal=journal), Asker().plain)
     assert float(again["sites"]) == 4
-    plain = asking(protected(Privacy(), sites=tables(sites=4))).sum("plain")
+    plain = asking(protected(Privacy(), sites=tables(sites=4))).sum(Asker().plain)
     torch.testing.assert_close(again["x"], plain["x"], rtol=0, atol=1e-10)
 
 
@@ -36,5 +36,7 @@ def test_answers_of_all_are_all_or_none_is_recorded() -> None:
     federation, journal = protected(Privacy()), Journal()
     lost = Losing(federation.carrier, {0: ["b"]})
     with pytest.raises(RuntimeError, match="2 of 3 sites answered 'plain'"):
-        each_of_all(asking(federation, lost, journal), "plain")
-    assert len(each_of_all(asking(federation, journal=journal), "plain", scale=2.0)) == 3
+        each_of_all(asking(federation, lost, journal), Asker().plain)
+    assert (
+        len(each_of_all(asking(federation, journal=journal), Asker().plain, scale=2.0)) == 3
+    )

@@ -170,7 +170,8 @@ class Leader:
 
     def people(self, verb: str, key: str, cycle: int = 0, /, **args: Value) -> Answer:
         ask = self.ask(key_of_people(key, verb), "people", cycle)
-        return ask.each(verb, None, **args)[self.site.name]
+        function = getattr(self.host._people, verb)
+        return ask.each(function, None, **args)[self.site.name]
 
     def label(self, who: str = "ann") -> None:
         """Somebody answers everything that is open, and is right."""

@@ -314,8 +314,8 @@ class Leaky:
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.each("peek")
-        ask.keep("select", to=orders(budget))
+        ask.each(self.peek)
+        ask.keep(self.select, to=orders(budget))
         return memo
 
     @client.each(

@@ -124,7 +124,7 @@ def test_a_column_whose_square_no_number_holds_is_refused_before_sites_compute_w
 ):
     there = federation(Asker(), FOUR, QUORUM)
     says(there, "b", x=torch.full((6,), 1e300, dtype=torch.float64))
-    assert float(there.ask().sum("plain")["sites"]) == 3
+    assert float(there.ask().sum(Asker().plain)["sites"]) == 3
     assert "x has values up to 1e+300, whose squares" in there.refusals["b"]
 
 

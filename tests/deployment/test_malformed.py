@@ -36,7 +36,7 @@ def draw() -> np.random.Generator:
 
 def ask_all(there: Federation) -> dict[str, bytes]:
     """A valid order to each site."""
-    there.ask().sum("plain")
+    there.ask().sum(Asker().plain)
     return dict(there.link.delivered)
 
 
@@ -126,7 +126,7 @@ def test_a_round_goes_on_with_the_rest_whatever_one_site_sends(
     taken = 0
     there.link.alive["b"] = lambda blob: malformed(honest(blob) or b"", site.secret, draw)
     for n in range(MANY // 5):
-        total = there.ask(f"0/train/{n}").sum("plain")
+        total = there.ask(f"0/train/{n}").sum(Asker().plain)
         assert all(bool(value.isfinite().all()) for value in total.values())
         taken += int(total["sites"]) == 3
         there.link.close()
@@ -143,7 +143,7 @@ def test_an_answer_over_which_a_check_stumbles_ends_no_exchange() -> None:
         "query": {"plain": Declaration("plain", "sum", "", returns=fields)}
     }
     there.remote.border.labels = {"b": None}  # type: ignore[dict-item]  # no number
-    total = there.ask("0/train/0").sum("plain")
+    total = there.ask("0/train/0").sum(Asker().plain)
     assert int(total["sites"]) == 2
     assert "does not have the format of this version" in there.refusals["b"]
 
@@ -160,6 +160,6 @@ def test_no_reply_of_a_site_is_taken_for_another_ones() -> None:
         )
 
     there.link.alive["b"] = as_a
-    assert float(there.ask().sum("plain")["sites"]) == 2
+    assert float(there.ask().sum(Asker().plain)["sites"]) == 2
     assert there.refusals["b"] == "a message signed by site b is in the name of site a"
     assert a.told

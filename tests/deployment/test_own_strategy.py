@@ -51,9 +51,9 @@ class Tides:
     contract: ClassVar[Contract] = Contract("Tides")
 
     def query(self, ask, budget, memo):
-        swell = ask.sum("measure")["swell"]
-        ask.sum("sound", ebb=swell / (1 + swell.sum()))
-        ask.keep("select", to={site: {"n": n} for site, n in budget.items() if n})
+        swell = ask.sum(self.measure)["swell"]
+        ask.sum(self.sound, ebb=swell / (1 + swell.sum()))
+        ask.keep(self.select, to={site: {"n": n} for site, n in budget.items() if n})
         return memo
 
     @client.sum(

@@ -65,7 +65,7 @@ def test_a_site_that_is_silent_delays_an_exchange_by_the_timeout_and_is_missing_
     None
 ):
     there = federation(Asker(), FOUR, Waits(10.0, quorum=3), link={"down": {"b"}})
-    total = there.ask().sum("plain")
+    total = there.ask().sum(Asker().plain)
     assert float(total["sites"]) == 3
     assert 10.0 <= there.link.seconds < 15.0
     assert [e for e in there.said if e["event"] == "missing"] == [
@@ -84,10 +84,10 @@ def test_a_site_known_to_be_away_is_waited_for_once_and_again_when_it_is_back() 
     there = federation(Asker(), FOUR, Waits(10.0, quorum=3), link={"down": {"b"}})
     ask = there.ask()
     for _ in range(3):
-        ask.sum("plain")
+        ask.sum(Asker().plain)
     assert there.link.seconds < 15.0
     there.link.down.clear()
-    assert float(ask.sum("plain")["sites"]) == 4
+    assert float(ask.sum(Asker().plain)["sites"]) == 4
     assert there.journal.read_note("counted/b") == "0/query/3"
     assert there.remote.absent == set()
 
@@ -98,11 +98,11 @@ def test_too_few_sites_end_the_exchange_after_the_patience_with_who_is_missing()
     with pytest.raises(
         RuntimeError, match=r"2 of 4 sites .* 3 are necessary; missing: b, d; .*resume"
     ):
-        there.ask().sum("plain")
+        there.ask().sum(Asker().plain)
     assert 60.0 <= there.link.seconds < 65.0
     assert there.journal.read_note("place") is None  # nothing of it counts
     there.link.down.clear()
-    assert float(there.ask().sum("plain")["sites"]) == 4
+    assert float(there.ask().sum(Asker().plain)["sites"]) == 4
 
 
 def test_a_quorum_that_comes_late_is_enough() -> None:
@@ -117,7 +117,7 @@ def test_a_quorum_that_comes_late_is_enough() -> None:
             there.link.down.clear()
 
     there.remote.say = say
-    assert float(there.ask().sum("plain")["sites"]) == 4
+    assert float(there.ask().sum(Asker().plain)["sites"]) == 4
     assert "waiting" in seen
     assert there.link.seconds < 20.0
 
@@ -157,7 +157,7 @@ def test_fifty_rounds_with_a_third_of_the_sites_away_end_and_none_waits_longer_t
         away = (torch.rand(4, generator=draw) < 0.3).tolist()
         there.link.down = {s for s, removed in zip(FOUR, away, strict=True) if removed}
         before = there.link.seconds
-        counted.append(int(there.ask(f"0/train/{r}").sum("plain")["sites"]))
+        counted.append(int(there.ask(f"0/train/{r}").sum(Asker().plain)["sites"]))
         assert there.link.seconds - before < 20.0
     assert there.journal.read_note("place") == "50"
     assert set(counted) == {2, 3, 4}
@@ -195,7 +195,7 @@ def test_a_bad_answer_is_refused_by_site_and_field_and_the_round_goes_on(
     there = federation(Asker(), FOUR, Waits(quorum=3))
     there.remote.border.rows = dict.fromkeys(FOUR, 20)
     one_is(there, "c", **changes)
-    assert float(there.ask().sum("plain")["sites"]) == 3
+    assert float(there.ask().sum(Asker().plain)["sites"]) == 3
     assert there.refusals.keys() == {"c"}
     with pytest.raises(ValueError, match=why):
         raise ValueError(there.refusals["c"])
@@ -209,7 +209,7 @@ def test_refusals_that_make_a_quorum_impossible_end_the_exchange_at_once() -> No
     with pytest.raises(
         RuntimeError, match=r"3 of 4 sites, but 2 replies are .* site b: n is NaN"
     ):
-        there.ask().sum("plain")
+        there.ask().sum(Asker().plain)
     assert there.link.seconds < 1.0
 
 
@@ -218,14 +218,14 @@ def test_a_verb_that_fails_at_a_site_is_a_refusal_with_its_sentence() -> None:
     none: Any = {}  # a site without the methods of the study
     site = there.signing["b"].site
     site.parts = replace(site.parts, methods=none)
-    there.ask().sum("plain")
+    there.ask().sum(Asker().plain)
     assert there.refusals["b"] == "instruction 0/query/0 is of 'query'; this study has []"
 
 
 def test_a_message_that_another_site_signed_is_never_the_sites_own() -> None:
     there = federation(Asker(), FOUR, Waits(quorum=3))
     there.signing["b"].secret = new_signing_key()
-    assert float(there.ask().sum("plain")["sites"]) == 3
+    assert float(there.ask().sum(Asker().plain)["sites"]) == 3
     assert "was not signed with its key" in there.refusals["b"]
     assert there.remote.absent == {
         "b"
@@ -245,7 +245,7 @@ def test_an_answer_under_another_key_or_of_another_run_is_not_one(
         return sign_message(liar.secret, Reply(run, "d", key_of(key), answer))
 
     there.link.alive["d"] = handle
-    assert float(there.ask().sum("plain")["sites"]) == 3
+    assert float(there.ask().sum(Asker().plain)["sites"]) == 3
     assert there.refusals == {}
 
 
@@ -257,7 +257,7 @@ def test_a_refusal_of_what_an_earlier_process_asked_does_not_count(
     there.remote.life = "now"
     late = Reply(RUN, "b", key_of("0/query/0"), refused="the disk is full", life=life)
     there.link.comes_late("b", sign_message(there.signing["b"].secret, late))
-    assert float(there.ask().sum("plain")["sites"]) == answers
+    assert float(there.ask().sum(Asker().plain)["sites"]) == answers
 
 
 def test_an_order_that_no_site_can_read_is_refused_in_the_end() -> None:
@@ -266,7 +266,7 @@ def test_an_order_that_no_site_can_read_is_refused_in_the_end() -> None:
     with pytest.raises(
         RuntimeError, match=r"site a: a message in the name of the coordinator"
     ):
-        there.ask().sum("plain")
+        there.ask().sum(Asker().plain)
 
 
 # -- the journal --------------------------------------------------------------------------------
@@ -275,15 +275,15 @@ def test_an_order_that_no_site_can_read_is_refused_in_the_end() -> None:
 def test_what_counted_and_the_place_are_noted_with_the_exchange_or_not_at_all() -> None:
     there = federation(Asker(), FOUR)
     with pytest.raises(ZeroDivisionError), there.journal.transaction():
-        there.ask().sum("plain")
+        there.ask().sum(Asker().plain)
         raise ZeroDivisionError
     assert there.journal.read_note("place") is None
     assert there.journal.read_note("counted/a") is None
-    there.ask().sum("plain")
+    there.ask().sum(Asker().plain)
     ask = there.ask()
-    ask.sum("plain")  # recalled
+    ask.sum(Asker().plain)  # recalled
     assert there.journal.read_note("place") == "1"
-    ask.sum("plain")
+    ask.sum(Asker().plain)
     assert (there.journal.read_note("place"), there.journal.read_note("counted/a")) == (
         "2",
         "0/query/1",
@@ -293,11 +293,11 @@ def test_what_counted_and_the_place_are_noted_with_the_exchange_or_not_at_all() 
 def test_an_order_names_the_exchange_that_counted_last_and_a_place_that_grows() -> None:
     there = federation(Asker(), FOUR, Waits(10.0, quorum=3))
     ask = there.ask()
-    ask.sum("plain")
+    ask.sum(Asker().plain)
     there.link.down = {"b"}
-    ask.sum("plain")
+    ask.sum(Asker().plain)
     there.link.down = set()
-    ask.sum("plain")
+    ask.sum(Asker().plain)
     public = there.signing["b"].public
     orders = [
         open_order(public, blob) for site, blob in there.link.delivered if site == "b"

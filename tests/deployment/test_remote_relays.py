@@ -74,7 +74,7 @@ def test_receivers_hold_what_those_of_the_simulator_hold(
 ) -> None:
     there = federation(Passing(), THREE)
     here = world(THREE, Passing())
-    sizes = [federated.ask().relay("model", routes) for federated in (there, here)]
+    sizes = [federated.ask().relay(Passing().model, routes) for federated in (there, here)]
     assert sizes[0] == sizes[1]
     torch.testing.assert_close(brought(there.world), brought(here), rtol=0, atol=0)
     assert there.world.shown.bytes_up == here.shown.bytes_up
@@ -99,7 +99,7 @@ def list_passing(there: Federation) -> Iterator[bytes]:
 
 def test_the_coordinator_sees_no_model_that_is_passed_on() -> None:
     there = federation(Passing(), THREE)
-    there.ask().relay("model", ALL)
+    there.ask().relay(Passing().model, ALL)
     models = [there.world.members[s].memory["model/b"]["w"].numpy().tobytes() for s in "ac"]
     crossed = b"".join(list_passing(there))
     assert len(crossed) > 1000
@@ -110,10 +110,10 @@ def test_a_relay_counts_both_legs_and_is_asked_again_after_a_crash_in_between() 
     there = federation(Passing(), THREE, Waits(10.0, patience=20.0))
     there.signing["b"].change = lambda order, answer: {"late": 1.0, "n": -1.0}
     with pytest.raises(RuntimeError, match="site b"):
-        there.ask().relay("model", {"a": ["b"]})
+        there.ask().relay(Passing().model, {"a": ["b"]})
     assert there.journal.read_note("place") is None
     there.signing["b"].change = None
-    there.ask().relay("model", {"a": ["b"], "b": ["c"]})
+    there.ask().relay(Passing().model, {"a": ["b"], "b": ["c"]})
     noted = {site: there.journal.read_note(f"counted/{site}") for site in "abc"}
     assert noted == {"a": "0/query/0/deliver", "b": "0/query/0/deliver", "c": "0/query/0"}
     assert there.journal.read_note("place") == "2"
@@ -123,7 +123,7 @@ def test_a_relay_waits_for_all_its_sites_whatever_the_quorum() -> None:
     waits = Waits(10.0, quorum=1, patience=30.0)
     there = federation(Passing(), THREE, waits, link={"down": {"b"}})
     with pytest.raises(RuntimeError, match=r"2 of 3 sites replied to .*missing: b"):
-        there.ask().relay("model", ALL)
+        there.ask().relay(Passing().model, ALL)
 
 
 def test_a_relay_passes_under_secure_sums_and_sums_of_it_are_masked() -> None:
@@ -131,19 +131,19 @@ def test_a_relay_passes_under_secure_sums_and_sums_of_it_are_masked() -> None:
     plain = world(THREE, Passing())
     totals = []
     for ask in (there.ask(), plain.ask()):
-        ask.relay("model", {to: ["a"] for to in THREE})
-        totals.append(float(ask.sum("total")["x"]))
+        ask.relay(Passing().model, {to: ["a"] for to in THREE})
+        totals.append(float(ask.sum(Passing().total)["x"]))
     assert totals[0] == pytest.approx(totals[1], abs=1e-5)
     assert there.world.shown.entries["sum", "total"]["masked"]
     with pytest.raises(RuntimeError, match=r"asks for 'model' by each: .* by relay alone"):
-        there.ask("1/query").each("model")
+        there.ask("1/query").each(Passing().model)
 
 
 def test_a_receiver_without_a_seal_key_is_named() -> None:
     there = federation(Passing(), THREE)
     del there.remote.keys.seals["c"]  # type: ignore[attr-defined]
     with pytest.raises(RuntimeError, match="site c has no encryption key"):
-        there.ask().relay("model", ALL)
+        there.ask().relay(Passing().model, ALL)
 
 
 # -- bad letters --------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def test_a_diverged_model_of_a_peer_is_said_and_the_others_arrive() -> None:
     spoiled = there.world.members["b"]
     nan = {k: torch.full_like(v, torch.nan) for k, v in spoiled.memory["global"].items()}
     spoiled.remember("global", nan)
-    there.ask().relay("model", ALL)
+    there.ask().relay(Passing().model, ALL)
     assert there.refusals.keys() == {"a", "c"}
     assert there.refusals["c"].startswith(
         "site c rejects the message of site b for 'model': w is"
@@ -228,7 +228,7 @@ def test_a_sender_that_answers_with_no_sealed_letters_is_refused() -> None:
     with pytest.raises(
         RuntimeError, match="letter/a has 1 bytes and is not an encrypted message"
     ):
-        there.ask().relay("model", {"a": ["b"]})
+        there.ask().relay(Passing().model, {"a": ["b"]})
 
 
 def test_a_sender_that_answers_with_a_letter_too_many_is_refused() -> None:
@@ -239,7 +239,7 @@ def test_a_sender_that_answers_with_a_letter_too_many_is_refused() -> None:
 
     there.signing["b"].change = add_letter
     with pytest.raises(RuntimeError, match="it must reply with encrypted messages to a"):
-        there.ask().relay("model", {"a": ["b"]})
+        there.ask().relay(Passing().model, {"a": ["b"]})
 
 
 # -- what a hostile sender can do ----------------------------------------------------------------

@@ -37,23 +37,25 @@ def test_a_sum_of_all_waits_for_the_last_site_although_a_quorum_is_there(
 ) -> None:
     there = federation(Asker(), FOUR, WAITS, privacy)
     comes_back(there, "b")
-    assert float(sum_of_all(there.ask(), "plain")["sites"]) == 4
+    assert float(sum_of_all(there.ask(), Asker().plain)["sites"]) == 4
     assert 10.0 <= there.link.seconds < 20.0
 
 
 def test_answers_of_all_are_waited_for_although_a_quorum_is_there() -> None:
     there = federation(Asker(), FOUR, WAITS)
     comes_back(there, "b")
-    assert sorted(each_of_all(there.ask(), "plain")) == list("abcd")
+    assert sorted(each_of_all(there.ask(), Asker().plain)) == list("abcd")
 
 
 def test_what_needs_all_sites_ends_after_the_patience_with_who_is_missing() -> None:
     there = federation(Asker(), FOUR, WAITS, link={"down": {"b"}})
     ask = there.ask()
     with pytest.raises(RuntimeError, match=r"3 of 4 sites .* 4 are necessary; missing: b"):
-        sum_of_all(ask, "plain")
+        sum_of_all(ask, Asker().plain)
     assert 100.0 <= there.link.seconds < 105.0
-    assert float(ask.sum("plain")["sites"]) == 3  # the next exchange needs a quorum again
+    assert (
+        float(ask.sum(Asker().plain)["sites"]) == 3
+    )  # the next exchange needs a quorum again
 
 
 # -- what a server half could not use --------------------------------------------------------
@@ -93,7 +95,7 @@ def test_an_answer_of_its_own_that_has_not_the_fields_of_the_others_is_refused(
 ) -> None:
     there = federation(Asker(), FOUR, WAITS)
     answers_with(there, "a", answer)
-    assert sorted(there.ask().each("plain")) == ["b", "c", "d"]
+    assert sorted(there.ask().each(Asker().plain)) == ["b", "c", "d"]
     with pytest.raises(ValueError, match=why):
         raise ValueError(there.refusals["a"])
     assert there.link.seconds < 1.0
@@ -102,13 +104,13 @@ def test_an_answer_of_its_own_that_has_not_the_fields_of_the_others_is_refused(
 def test_answers_of_their_own_may_have_as_many_rows_as_each_site_likes() -> None:
     there = federation(Asker(), FOUR, WAITS)
     answers_with(there, "a", lambda a: {**a, "x": a["x"][:2]})
-    assert len(torch.as_tensor(there.ask().each("plain")["a"]["x"])) == 2
+    assert len(torch.as_tensor(there.ask().each(Asker().plain)["a"]["x"])) == 2
 
 
 def test_an_addend_beyond_its_bound_is_refused_and_the_sum_goes_on() -> None:
     there = federation(Asker(), FOUR, WAITS)
     answers_with(there, "c", lambda a: {**a, "x": a["x"] * 0 - 1e6})
-    assert float(there.ask().sum("plain", bound=1e3)["sites"]) == 3
+    assert float(there.ask().sum(Asker().plain, bound=1e3)["sites"]) == 3
     assert there.refusals == {"c": "x exceeds the bound 1000 of a contribution"}
 
 

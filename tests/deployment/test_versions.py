@@ -50,7 +50,7 @@ def of_version(there: Federation, site: str, version: str) -> None:
 def test_an_answer_of_another_version_does_not_count_and_is_named() -> None:
     there = federation(Asker(), tables(sites=4), Waits(quorum=3))
     of_version(there, "b", "9.9.0")
-    assert float(there.ask().sum("plain")["sites"]) == 3
+    assert float(there.ask().sum(Asker().plain)["sites"]) == 3
     assert f"site b has Fallow 9.9.0 and the coordinator {HERE}" in there.refusals["b"]
 
 
@@ -58,7 +58,7 @@ def test_an_answer_of_a_version_with_corrections_counts_and_is_told_once() -> No
     there = federation(Asker(), tables(sites=4))
     of_version(there, "b", FIX)
     ask = there.ask()
-    assert [float(ask.sum("plain")["sites"]) for _ in range(2)] == [4, 4]
+    assert [float(ask.sum(Asker().plain)["sites"]) for _ in range(2)] == [4, 4]
     (output,) = [event for event in there.said if event["event"] == "version"]
     assert (
         output["site"] == "b"

@@ -109,10 +109,10 @@ def test_totals_are_sums_over_sites_and_hold_no_image() -> None:
     sites = make_sites(encoder, [x[:3], x[3:]])
     ask = open_door(sites, "encoder")
     p = patches_of(x.numpy(), 2).reshape(8, -1, 12)
-    spread = ask.sum("contrast")
+    spread = ask.sum(encoder.contrast)
     assert spread["rows"] == 8
     assert float(spread["variance"]) == pytest.approx(p.var(-1).mean(1).sum(), rel=1e-9)
-    total = ask.sum("patches", contrast=torch.tensor(0.02, dtype=torch.float64))
+    total = ask.sum(encoder.patches, contrast=torch.tensor(0.02, dtype=torch.float64))
     p = divide_by_contrast(p, 0.02)
     assert total["rows"] == 8
     np.testing.assert_allclose(total["patches"].numpy(), p.mean(1).sum(0), atol=1e-10)

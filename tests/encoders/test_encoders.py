@@ -137,6 +137,11 @@ def test_features_beyond_float16_are_refused_where_it_was_asked_for() -> None:
         encode_rows(Identity(half=True), torch.full((4, 2), 1e6), {})
 
 
+def hand_over_of(sites: dict[str, Any]) -> Any:
+    """The client function that takes the state of an encoder."""
+    return sites["s0"].parts.methods["encoding"].encode
+
+
 def test_a_site_with_another_version_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = Fourier(features=4)
     sites = make_sites(encoder, [draw_pictures(5, 3), draw_pictures(5, 3, seed=1)])
@@ -145,7 +150,7 @@ def test_a_site_with_another_version_refuses(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(
         RuntimeError, match=r"site s0 encodes rows by another version of Fourier"
     ):
-        ask.keep("encode", None, digest="0" * 32, **state)
+        ask.keep(hand_over_of(sites), None, digest="0" * 32, **state)
 
 
 def test_a_site_refuses_what_it_cannot_encode_by() -> None:
@@ -153,7 +158,7 @@ def test_a_site_refuses_what_it_cannot_encode_by() -> None:
     sites = make_sites(encoder, [draw_pictures(5, 3)])
     ask = open_door(sites, "encoding", "0/initial/encode")
     with pytest.raises(RuntimeError, match="site s0 cannot encode its rows by what it was"):
-        ask.keep("encode", None, digest=encoder_digest(encoder))
+        ask.keep(hand_over_of(sites), None, digest=encoder_digest(encoder))
 
 
 def test_sites_see_features_once_they_were_handed_over() -> None:

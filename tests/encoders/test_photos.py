@@ -43,7 +43,7 @@ class Seen:
         return 3 * 9 * 9
 
     def fit(self, ask: Ask, shape: Shape) -> State:
-        return fit_colors(ask)
+        return fit_colors(ask, self.colors)
 
     def colors(self, view: View) -> Answer:
         return color_totals(view)

@@ -65,7 +65,7 @@ class Tuned(Plain):
 
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(self.training_config, "local", None, **state)
-        total = ask.sum("upload")
+        total = ask.sum(self.upload)
         return {**state, "w": (total["w"] / total["sites"]).to(state["w"].dtype)}
 
     def upload(self, view: View) -> Any:

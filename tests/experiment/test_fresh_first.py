@@ -53,7 +53,7 @@ class Counting:
 
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(self.training_config, "local", None, **state)
-        told = ask.each("count")
+        told = ask.each(self.count)
         first = told[ask.cohort[0]]
         train = torch.as_tensor(first["train"])
         held = torch.as_tensor(first["held"])

@@ -32,7 +32,7 @@ class Asker:
     )
 
     def query(self, ask: Ask, budget: Any, memo: Any) -> Any:
-        return ask.sum(self.verb)
+        return ask.sum(getattr(self, self.verb))
 
     def share(self, view: View, times: float = 1) -> Release:
         return Release(times * view.counts, sensitivity=2 * times)

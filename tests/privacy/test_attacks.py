@@ -19,8 +19,9 @@ from fallow.privacy.masks import mask, new_secret, public_half
 from fallow.sites.answering import answer_step
 from fallow.storage.packing import pack
 from fallow.strategies import AHFAL
+from fallow.training import FedAvg
 from tests.keys import key_of
-from tests.privacy.federation import SECURE, Losing, asking, protected
+from tests.privacy.federation import SECURE, Asker, Losing, asking, protected
 from tests.worlds import tables
 
 ONE = Privacy(epsilon=1.0)
@@ -40,7 +41,7 @@ def test_a_single_masked_upload_looks_like_uniform_noise() -> None:
     ask.owner = "training"
     for site in federation.members.values():
         site.remember("local", {"w": w, "stats": torch.zeros(0)})
-    total = ask.sum("upload")
+    total = ask.sum(FedAvg().upload)
     uploads = carrier.seen[1][1]
     for answer in uploads.values():
         assert uniform(torch.as_tensor(answer["w"])) > 1e-4
@@ -54,8 +55,8 @@ def test_two_uploads_of_the_same_model_have_nothing_in_common() -> None:
     federation = protected(SECURE)
     carrier = Losing(federation.carrier)
     ask = asking(federation, carrier)
-    ask.sum("plain")
-    ask.sum("plain")
+    ask.sum(Asker().plain)
+    ask.sum(Asker().plain)
     first, second = (torch.as_tensor(carrier.seen[at][1]["a"]["x"]) for at in (1, 3))
     assert not bool((first == second).any())
 
@@ -127,15 +128,15 @@ def test_a_coordinator_that_passes_on_keys_of_its_own_opens_a_part() -> None:
 def test_a_bound_of_the_coordinators_choice_tells_nothing_of_one_part(bound: float) -> None:
     """Refused by whether its part is larger, a site would be searched bit by bit."""
     federation = protected(SECURE)
-    total = asking(federation).sum("plain", bound)
+    total = asking(federation).sum(Asker().plain, bound)
     assert float(total["sites"]) == 3
-    exact = asking(protected(Privacy())).sum("plain")
+    exact = asking(protected(Privacy())).sum(Asker().plain)
     torch.testing.assert_close(total["x"], exact["x"], rtol=0, atol=1e-10)
 
 
 def test_a_bound_that_rounds_single_parts_away_is_refused_whatever_they_are() -> None:
     with pytest.raises(ValueError, match="aggregation with the bound 1e\\+15"):
-        asking(protected(SECURE)).sum("plain", 1e15)
+        asking(protected(SECURE)).sum(Asker().plain, 1e15)
 
 
 @pytest.mark.parametrize("key", [bytes(32), bytes(5)])
@@ -171,7 +172,7 @@ def test_one_step_of_training_tells_the_counts_that_noise_covers() -> None:
         stats=torch.zeros(0),
     )
     ask.carrier = carrier = Losing(ask.carrier)
-    ask.sum("upload")
+    ask.sum(FedAvg().upload)
     for name, answer in carrier.seen[0][1].items():
         bias = torch.as_tensor(answer["w"])[-3:] / torch.as_tensor(
             answer["n"]
@@ -183,8 +184,8 @@ def test_one_step_of_training_tells_the_counts_that_noise_covers() -> None:
 
 def test_asking_again_does_not_average_the_noise_away() -> None:
     federation = protected(ONE, noise="os")
-    asked = [asking(federation).sum("share")["counts"] for _ in range(50)]
-    truth = asking(protected(Privacy())).sum("share")["counts"]
+    asked = [asking(federation).sum(Asker().share)["counts"] for _ in range(50)]
+    truth = asking(protected(Privacy())).sum(Asker().share)["counts"]
     assert all(torch.equal(answer, asked[0]) for answer in asked)
     assert not torch.allclose(torch.stack(asked).mean(0), truth)
     assert federation.members["a"].spent == {"0/query/0": 1.0}
@@ -193,14 +194,14 @@ def test_asking_again_does_not_average_the_noise_away() -> None:
 def test_under_other_keys_the_noise_averages_away_and_the_ledger_stops_it() -> None:
     """The attack that the ledger is for: with an endless budget it succeeds."""
     endless = protected(replace(ONE, total=1e6))
-    truth = asking(protected(Privacy())).sum("share")["counts"]
-    asked = [asking(endless, cycle=c).sum("share")["counts"] for c in range(600)]
+    truth = asking(protected(Privacy())).sum(Asker().share)["counts"]
+    asked = [asking(endless, cycle=c).sum(Asker().share)["counts"] for c in range(600)]
     assert float((torch.stack(asked).mean(0) - truth).abs().max()) < 0.6
     assert float((asked[0] - truth).abs().max()) > 0.6
     guarded = protected(ONE, strategies=2)
     with pytest.raises(ValueError, match="has spent epsilon 2 of 2"):
         for cycle in range(600):
-            asking(guarded, cycle=cycle).sum("share")
+            asking(guarded, cycle=cycle).sum(Asker().share)
 
 
 def test_two_sums_over_cohorts_that_differ_by_one_site_reveal_that_site() -> None:
@@ -209,7 +210,7 @@ def test_two_sums_over_cohorts_that_differ_by_one_site_reveal_that_site() -> Non
     everyone = asking(federation)
     rest = asking(federation, cycle=1)
     rest.cohort = ("a", "b", "c")
-    difference = everyone.sum("share")["counts"] - rest.sum("share")["counts"]
+    difference = everyone.sum(Asker().share)["counts"] - rest.sum(Asker().share)["counts"]
     held = torch.bincount(federation.members["d"].labels, minlength=3).double()
     torch.testing.assert_close(difference, held, rtol=0, atol=1e-10)
 
@@ -218,7 +219,7 @@ def test_a_late_part_beside_a_fresh_attempt_reveals_its_site() -> None:
     """This attack succeeds too: the coordinator is trusted to throw late parts away."""
     federation = protected(SECURE, sites=tables(sites=4))
     carrier = Losing(federation.carrier, {1: ["d"]})
-    rest = asking(federation, carrier).sum("share")["counts"]
+    rest = asking(federation, carrier).sum(Asker().share)["counts"]
     first = [*carrier.seen[1][1].values(), carrier.late[1]["d"]]
     whole = (
         torch.stack([torch.as_tensor(part["counts"]) for part in first]).sum(0).double()
@@ -237,6 +238,6 @@ def test_noise_behind_the_masks_covers_what_differences_reveal() -> None:
     everyone = asking(federation)
     rest = asking(federation, cycle=1)
     rest.cohort = ("a", "b", "c")
-    difference = everyone.sum("share")["counts"] - rest.sum("share")["counts"]
+    difference = everyone.sum(Asker().share)["counts"] - rest.sum(Asker().share)["counts"]
     held = torch.bincount(federation.members["d"].labels, minlength=3).double()
     assert not torch.allclose(difference, held, atol=0.1)

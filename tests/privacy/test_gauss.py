@@ -139,18 +139,18 @@ class Numbers:
 def test_each_release_of_a_run_is_booked_at_what_it_adds() -> None:
     federation = protected(Privacy(epsilon=1.0, total=2.0), Numbers())
     for cycle in range(3):
-        asking(federation, cycle=cycle).sum("share")
+        asking(federation, cycle=cycle).sum(Asker().share)
     booked = federation.members["a"].store.load_releases("a")
     assert [line.epsilon for line in booked.values()] == costs_of(3, 1.0, DELTA)
     assert {line.rho for line in booked.values()} == {rho_of(1.0, DELTA)}
     with pytest.raises(ValueError, match=r"spent epsilon 1\.824.* of 2 in 3 releases"):
-        asking(federation, cycle=3).sum("share")
+        asking(federation, cycle=3).sum(Asker().share)
 
 
 def test_delta_is_booked_once_for_all_releases_of_a_run() -> None:
     federation = protected(Privacy(epsilon=1.0, total=3.0), Numbers())
     for cycle in range(3):
-        asking(federation, cycle=cycle).sum("share")
+        asking(federation, cycle=cycle).sum(Asker().share)
     booked = federation.members["a"].store.load_releases("a")
     assert [line.delta for line in booked.values()] == [DELTA, 0.0, 0.0]
 
@@ -172,7 +172,7 @@ def test_a_delta_above_one_divided_by_the_examples_is_refused() -> None:
 def test_the_same_question_has_the_same_answer_and_costs_nothing() -> None:
     federation = protected(Privacy(epsilon=1.0), Numbers(), noise="os")
     pytest.importorskip("opendp")
-    first, again = (asking(federation).sum("share")["counts"] for _ in range(2))
+    first, again = (asking(federation).sum(Asker().share)["counts"] for _ in range(2))
     assert torch.equal(torch.as_tensor(first), torch.as_tensor(again))
     assert len(federation.members["a"].store.load_releases("a")) == 1
 

@@ -17,7 +17,7 @@ from fallow.storage.errors import Failed
 from fallow.strategies import AHFAL
 from fallow.transport.bytes import Bytes
 from tests.keys import key_of
-from tests.privacy.federation import Losing, asking, protected
+from tests.privacy.federation import Asker, Losing, asking, protected
 from tests.worlds import World
 
 ONE = Privacy(epsilon=1.0)
@@ -31,7 +31,7 @@ def counts(federation: World) -> torch.Tensor:
 @pytest.mark.parametrize("runtime", [InProcess, Bytes])
 def test_counts_leave_with_noise_and_the_exchange_says_what_it_cost(runtime: Any) -> None:
     federation = protected(ONE, runtime=runtime)
-    total = asking(federation).sum("share")["counts"]
+    total = asking(federation).sum(Asker().share)["counts"]
     assert not torch.equal(total, counts(federation))
     (row,) = federation.shown.rows()
     assert row["epsilon"] == 1.0 and "masked" not in row
@@ -42,7 +42,7 @@ def test_the_noise_that_leaves_has_scale_sensitivity_over_epsilon(source: str) -
     federation = protected(Privacy(epsilon=0.5, total=1e6), noise=source)
     noise: list[float] = []
     for cycle in range(150):
-        for name, answer in asking(federation, cycle=cycle).each("share").items():
+        for name, answer in asking(federation, cycle=cycle).each(Asker().share).items():
             held = torch.bincount(federation.members[name].labels, minlength=3)
             noise += (torch.as_tensor(answer["counts"]) - held).tolist()
     assert stats.kstest(noise, stats.laplace(scale=2 / 0.5).cdf).pvalue > 1e-4
@@ -51,20 +51,20 @@ def test_the_noise_that_leaves_has_scale_sensitivity_over_epsilon(source: str) -
 
 def test_noise_at_a_real_site_does_not_follow_from_the_seed_of_the_study() -> None:
     """Everybody knows the seed: noise drawn from it could be taken off again."""
-    one, other = (asking(protected(ONE, noise="os")).sum("share") for _ in range(2))
+    one, other = (asking(protected(ONE, noise="os")).sum(Asker().share) for _ in range(2))
     assert not torch.equal(one["counts"], other["counts"])
 
 
 def test_without_epsilon_counts_leave_as_they_are_and_nothing_is_spent() -> None:
     federation = protected(Privacy())
-    assert torch.equal(asking(federation).sum("share")["counts"], counts(federation))
+    assert torch.equal(asking(federation).sum(Asker().share)["counts"], counts(federation))
     assert "epsilon" not in federation.shown.rows()[0]
     assert federation.members["a"].store.load_releases("a") == {}
 
 
 def test_asking_again_under_the_same_key_gives_the_stored_answer() -> None:
     federation = protected(ONE, noise="os")
-    first, again = (asking(federation).sum("share")["counts"] for _ in range(2))
+    first, again = (asking(federation).sum(Asker().share)["counts"] for _ in range(2))
     assert torch.equal(first, again)
     assert federation.members["a"].spent == {"0/query/0": 1.0}
     assert federation.shown.rows()[0]["epsilon"] == 1.0  # the second time cost nothing
@@ -72,19 +72,19 @@ def test_asking_again_under_the_same_key_gives_the_stored_answer() -> None:
 
 def test_the_same_key_with_another_question_is_refused() -> None:
     federation = protected(ONE)
-    asking(federation).sum("share")
+    asking(federation).sum(Asker().share)
     with pytest.raises(ValueError, match="site a has replied to 0/query/0 before"):
-        asking(federation).each("share", to={"a": {"times": 2.0}})
+        asking(federation).each(Asker().share, to={"a": {"times": 2.0}})
 
 
 def test_the_sixth_release_of_five_is_refused_in_words() -> None:
     federation = protected(ONE, strategies=5)
     for cycle in range(5):
-        asking(federation, cycle=cycle).sum("share")
+        asking(federation, cycle=cycle).sum(Asker().share)
     with pytest.raises(
         ValueError, match=r"site a has spent epsilon 5 of 5 in 5 releases.*raise"
     ):
-        asking(federation, cycle=5).sum("share")
+        asking(federation, cycle=5).sum(Asker().share)
     assert len(federation.members["a"].spent) == 5
 
 
@@ -94,9 +94,9 @@ def test_a_site_without_a_total_releases_once() -> None:
         site.parts = replace(
             site.parts, privacy=ONE
         )  # nobody said how many queries there are
-    asking(federation).sum("share")
+    asking(federation).sum(Asker().share)
     with pytest.raises(ValueError, match="site a has spent epsilon 1 of 1 in 1 releases"):
-        asking(federation, cycle=1).sum("share")
+        asking(federation, cycle=1).sum(Asker().share)
 
 
 def test_what_is_spent_is_spent_after_a_restart(tmp_path: Path) -> None:
@@ -106,9 +106,9 @@ def test_what_is_spent_is_spent_after_a_restart(tmp_path: Path) -> None:
         journal = Journal(tmp_path / "journal.sqlite")
         for site in federation.members.values():
             site.store = journal
-        asked.append(asking(federation).sum("share")["counts"])
+        asked.append(asking(federation).sum(Asker().share)["counts"])
         with pytest.raises(ValueError, match="site a has spent epsilon 1 of 1"):
-            asking(federation, cycle=1).sum("share")
+            asking(federation, cycle=1).sum(Asker().share)
         journal.close()
     assert torch.equal(*asked)
 
@@ -116,21 +116,21 @@ def test_what_is_spent_is_spent_after_a_restart(tmp_path: Path) -> None:
 def test_small_releases_add_up_to_the_total_in_spite_of_rounding() -> None:
     federation = protected(Privacy(epsilon=0.1, total=0.3))
     for cycle in range(3):
-        asking(federation, cycle=cycle).sum("share")
+        asking(federation, cycle=cycle).sum(Asker().share)
     with pytest.raises(ValueError, match=r"spent epsilon 0\.3 of 0\.3"):
-        asking(federation, cycle=3).sum("share")
+        asking(federation, cycle=3).sum(Asker().share)
 
 
 def test_plain_numbers_of_a_query_do_not_leave_under_local_privacy() -> None:
     with pytest.raises(
         ValueError, match=r"'plain' under local privacy .* must return Release"
     ):
-        asking(protected(ONE)).sum("plain")
+        asking(protected(ONE)).sum(Asker().plain)
 
 
 def test_what_stays_at_the_site_needs_no_noise() -> None:
     federation = protected(ONE)
-    asking(federation).keep("share")
+    asking(federation).keep(Asker().share)
     site = federation.members["a"]
     kept = site.memory["share"]["counts"]
     assert torch.equal(kept, torch.bincount(site.labels, minlength=3).double())
@@ -140,7 +140,7 @@ def test_what_stays_at_the_site_needs_no_noise() -> None:
 def test_ahfal_sends_shares_of_noisy_counts_that_are_shares() -> None:
     federation = protected(Privacy(epsilon=0.1), AHFAL())
     carrier = Losing(federation.carrier)
-    asking(federation, carrier).sum("share")
+    asking(federation, carrier).sum(Asker().share)
     for name, answer in carrier.seen[0][1].items():
         held = torch.bincount(federation.members[name].labels, minlength=3).double()
         share = torch.as_tensor(answer["share"])
@@ -178,7 +178,7 @@ def test_a_release_is_spent_only_together_with_the_exchange_that_it_answers() ->
         site.store = journal
     ask = asking(federation, journal=journal)
     with pytest.raises(ZeroDivisionError), journal.transaction():
-        ask.sum("share")
+        ask.sum(Asker().share)
         raise ZeroDivisionError
     assert (
         journal.load_releases("a") == {} and journal.recall(key_of("0/query/0"), "") is None

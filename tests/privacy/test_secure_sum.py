@@ -22,18 +22,18 @@ from fallow.strategies import AHFAL
 from fallow.strategies.ahfal import moments
 from fallow.transport.bytes import Bytes
 from tests.keys import key_of
-from tests.privacy.federation import SECURE, Losing, asking, protected
+from tests.privacy.federation import SECURE, Asker, Losing, asking, protected
 from tests.worlds import tables
 
 
 def plain(verb: str = "plain", **args: Any) -> dict[str, torch.Tensor]:
-    return asking(protected(Privacy())).sum(verb, **args)
+    return asking(protected(Privacy())).sum(getattr(Asker(), verb), **args)
 
 
 @pytest.mark.parametrize("runtime", [InProcess, Bytes])
 def test_a_masked_sum_is_the_plain_sum_to_the_last_step(runtime: Any) -> None:
     federation = protected(SECURE, runtime=runtime)
-    total = asking(federation).sum("plain", scale=2.0)
+    total = asking(federation).sum(Asker().plain, scale=2.0)
     expected = plain(scale=2.0)
     assert total.keys() == expected.keys() and float(total["sites"]) == 3
     for name, value in expected.items():
@@ -43,7 +43,7 @@ def test_a_masked_sum_is_the_plain_sum_to_the_last_step(runtime: Any) -> None:
 
 def test_keys_are_an_exchange_of_their_own_in_what_left() -> None:
     federation = protected(SECURE)
-    asking(federation).sum("plain")
+    asking(federation).sum(Asker().plain)
     keys, total = federation.shown.rows()
     assert (keys["kind"], keys["verb"], keys["what"]) == ("each", "keys", "public keys")
     assert keys["bytes"] == 3 * 32 and keys["exchanges"] == 1
@@ -55,7 +55,7 @@ def test_what_waits_travels_with_the_keys_so_that_no_attempt_trains_twice() -> N
     carrier = Losing(ask.carrier, {1: ["b"]})
     ask.carrier = carrier
     ask.fit(None, "global", None, w=torch.ones(21), stats=torch.zeros(0))
-    ask.sum("plain")
+    ask.sum(Asker().plain)
     kinds = [[s.kind for s in request.steps] for request, _ in carrier.seen]
     assert kinds == [["fit", "each"], ["sum"], ["each"], ["sum"]]
 
@@ -64,8 +64,8 @@ def test_keys_are_fresh_in_every_exchange() -> None:
     federation = protected(SECURE)
     carrier = Losing(federation.carrier)
     ask = asking(federation, carrier)
-    ask.sum("plain")
-    ask.sum("plain")
+    ask.sum(Asker().plain)
+    ask.sum(Asker().plain)
     shown: set[bytes] = set()
     for exchange in (0, 2):
         for answer in carrier.seen[exchange][1].values():
@@ -77,7 +77,7 @@ def test_ahfals_mean_and_spread_from_masked_totals() -> None:
     worlds = [
         protected(p, AHFAL(), tables(sites=10, labels=40)) for p in (Privacy(), SECURE)
     ]
-    exact, close = (asking(w).sum("share") for w in worlds)
+    exact, close = (asking(w).sum(Asker().share) for w in worlds)
     (mean, spread), (mean_, spread_) = (
         moments(t["share"], t["square"], t["one"]) for t in (exact, close)
     )
@@ -117,7 +117,7 @@ def test_two_sites_are_refused_with_the_reason() -> None:
     with pytest.raises(
         RuntimeError, match=r"'plain' has 2 sites left \(a, b\) but needs 3"
     ):
-        asking(protected(SECURE, sites=tables(sites=2))).sum("plain")
+        asking(protected(SECURE, sites=tables(sites=2))).sum(Asker().plain)
 
 
 @pytest.mark.parametrize("exchange", [0, 1])
@@ -126,12 +126,12 @@ def test_a_site_that_falls_silent_leads_to_a_fresh_attempt_among_the_others(
 ) -> None:
     federation = protected(SECURE, sites=tables(sites=4))
     carrier = Losing(federation.carrier, {exchange: ["b"]})
-    total = asking(federation, carrier).sum("plain")
+    total = asking(federation, carrier).sum(Asker().plain)
     rest = protected(
         Privacy(), sites={k: v for k, v in tables(sites=4).items() if k != "b"}
     )
     torch.testing.assert_close(
-        total["x"], asking(rest).sum("plain")["x"], rtol=0, atol=1e-10
+        total["x"], asking(rest).sum(Asker().plain)["x"], rtol=0, atol=1e-10
     )
     assert float(total["sites"]) == 3
     asked = [request.steps[-1].masked for request, _ in carrier.seen]
@@ -142,7 +142,7 @@ def test_a_site_that_falls_silent_leads_to_a_fresh_attempt_among_the_others(
 def test_an_attempt_that_failed_is_never_added_up() -> None:
     federation = protected(SECURE, sites=tables(sites=4))
     ask = asking(federation, Losing(federation.carrier, {1: ["b"]}), Journal())
-    ask.sum("plain")
+    ask.sum(Asker().plain)
     entries = ask.journal._read("SELECT key FROM exchange ORDER BY key")  # type: ignore[attr-defined]
     assert [key for (key,) in entries] == [f"0/query/{n}" for n in range(4)]
 
@@ -152,7 +152,7 @@ def test_noise_is_drawn_once_for_all_attempts() -> None:
         Privacy(epsilon=1, secure_sum=True), sites=tables(sites=4), noise="os"
     )
     ask = asking(federation, Losing(federation.carrier, {1: ["b"]}))
-    total = ask.sum("share")["counts"]
+    total = ask.sum(Asker().share)["counts"]
     book = [federation.members[s].store.load_releases(s) for s in "acd"]
     assert [list(lines) for lines in book] == [["0/query/0"]] * 3
     released = sum(torch.as_tensor(lines["0/query/0"].answer["counts"]) for lines in book)
@@ -164,7 +164,7 @@ def test_fewer_than_three_survivors_is_a_clear_failure() -> None:
     with pytest.raises(
         RuntimeError, match=r"2 sites left .*nothing was unmasked: run again"
     ):
-        asking(federation, Losing(federation.carrier, {1: ["b"]})).sum("plain")
+        asking(federation, Losing(federation.carrier, {1: ["b"]})).sum(Asker().plain)
 
 
 @pytest.mark.parametrize("exchange", [0, 1])
@@ -177,9 +177,9 @@ def test_when_more_sites_are_there_again_a_resume_ends_what_had_too_few(
         RuntimeError, match="run again with --resume when more sites are connected"
     ):
         asking(federation, Losing(federation.carrier, {exchange: ["b"]}), journal).sum(
-            "plain"
+            Asker().plain
         )
-    total = asking(federation, journal=journal).sum("plain")
+    total = asking(federation, journal=journal).sum(Asker().plain)
     torch.testing.assert_close(total["x"], plain()["x"], rtol=0, atol=1e-10)
 
 
@@ -187,11 +187,11 @@ def test_a_run_that_is_repeated_from_its_journal_gives_the_same_totals() -> None
     federation = protected(SECURE, sites=tables(sites=4))
     journal = Journal()
     carrier = Losing(federation.carrier, {1: ["b"]})
-    first = asking(federation, carrier, journal).sum("plain")
+    first = asking(federation, carrier, journal).sum(Asker().plain)
     nobody = Losing(None)  # type: ignore[arg-type]  # nobody is there to answer
     again = asking(federation, nobody, journal)
     again.cohort = federation.carrier.sites
-    assert torch.equal(again.sum("plain")["x"], first["x"])
+    assert torch.equal(again.sum(Asker().plain)["x"], first["x"])
 
 
 class Damaging(Losing):
@@ -208,15 +208,15 @@ class Damaging(Losing):
 def test_a_part_of_another_exchange_is_noticed() -> None:
     federation = protected(SECURE)
     ask = asking(federation, Damaging(federation.carrier))
-    ask.sum("plain")
+    ask.sum(Asker().plain)
     with pytest.raises(RuntimeError, match=r"masks of 'plain' over a, b, c do not cancel"):
-        ask.sum("plain")
+        ask.sum(Asker().plain)
 
 
 def test_a_missing_share_is_noticed_in_the_arithmetic_too() -> None:
     federation = protected(SECURE, sites=tables(sites=4))
     carrier = Losing(federation.carrier)
-    asking(federation, carrier).sum("plain")
+    asking(federation, carrier).sum(Asker().plain)
     parts = carrier.seen[1][1]
     whole = SecureSum().total(parts, "query", "plain", None)
     assert float(torch.as_tensor(whole["sites"])) == 4
@@ -235,7 +235,7 @@ def test_a_site_with_secure_sums_lets_no_bare_part_out(kind: str) -> None:
     with pytest.raises(
         ValueError, match=f"site a does not answer 'plain' by {kind}: with secure"
     ):
-        getattr(ask, kind)("plain")
+        getattr(ask, kind)(Asker().plain)
 
 
 def request(ask: Ask, about: Masked, verb: str = "plain", **args: Any) -> Any:
@@ -247,7 +247,7 @@ def test_one_key_masks_one_part_for_one_cohort() -> None:
     federation = protected(SECURE, sites=tables(sites=4))
     carrier = Losing(federation.carrier)
     ask = asking(federation, carrier)
-    ask.sum("plain")
+    ask.sum(Asker().plain)
     step = carrier.seen[1][0].steps[-1]
     assert step.masked is not None
     again = answer_step(federation.members["a"], step, carrier.seen[1][0])
@@ -280,7 +280,7 @@ def test_a_site_masks_nothing_without_its_own_key_or_for_two_sites() -> None:
 
 def test_the_secret_is_gone_once_it_was_used() -> None:
     federation = protected(SECURE)
-    asking(federation).sum("plain")
+    asking(federation).sum(Asker().plain)
     for name, site in federation.members.items():
         held = site.store.load_secret(name)
         assert held is not None and "secret" not in held
@@ -294,19 +294,19 @@ def test_a_value_beyond_what_the_ring_can_hold_is_refused_and_names_the_sites() 
     with pytest.raises(
         ValueError, match=r"site a: x for .* exceeds .* each of 3 contributions"
     ):
-        asking(protected(SECURE)).sum("big")
+        asking(protected(SECURE)).sum(Asker().big)
 
 
 @pytest.mark.parametrize("declared", [True, False])
 def test_a_bound_makes_room_and_a_value_beyond_it_is_refused(declared: bool) -> None:
     privacy = replace(SECURE, bound=None if declared else 4e6)
     bound = 4e6 if declared else None
-    total = asking(protected(privacy)).sum("big", bound)["x"]
+    total = asking(protected(privacy)).sum(Asker().big, bound)["x"]
     assert total.tolist() == pytest.approx([9e6, -4.5], abs=1e-5)
     with pytest.raises(
         ValueError, match=r"x for .* exceeds 2e\+06, .* raise privacy\.bound"
     ):
-        asking(protected(replace(SECURE, bound=2e6))).sum("big")
+        asking(protected(replace(SECURE, bound=2e6))).sum(Asker().big)
 
 
 @pytest.mark.parametrize("size", [1.0, 1e7, 1e18, 1e30, 1e300])

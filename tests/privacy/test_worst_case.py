@@ -24,7 +24,7 @@ from fallow.sites import LocalSite, Parts
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from fallow.strategies import AHFAL
-from tests.privacy.federation import asking, protected
+from tests.privacy.federation import Asker, asking, protected
 
 # -- defaults -------------------------------------------------------------------------------
 
@@ -140,9 +140,9 @@ def test_noise_never_costs_a_bit_more_than_what_is_entered(
 def test_a_total_that_is_a_little_too_small_is_too_small() -> None:
     federation = protected(Privacy(epsilon=0.1, total=0.3 - 1e-12))
     for cycle in range(2):
-        asking(federation, cycle=cycle).sum("share")
+        asking(federation, cycle=cycle).sum(Asker().share)
     with pytest.raises(ValueError, match="rejects another one, which would cost"):
-        asking(federation, cycle=2).sum("share")
+        asking(federation, cycle=2).sum(Asker().share)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.57, 1.1, 1 / 3, 0.7, 2.0])
@@ -191,7 +191,7 @@ def test_the_guard_sends_what_noisy_counts_are_made_into() -> None:
         Privacy(epsilon=0.001), AHFAL(), strategies=cycles, noise="seeded"
     )
     for cycle in range(cycles):
-        total = asking(federation, cycle=cycle).sum("share")
+        total = asking(federation, cycle=cycle).sum(Asker().share)
         assert float(total["one"]) == len(federation.members)
         assert float(total["share"].sum()) == pytest.approx(len(federation.members))
 

@@ -133,7 +133,7 @@ def labeled(federation: World) -> tuple[Tensor, Tensor]:
 def found_loss(federation: World) -> float:
     chooser = federation.strategy
     ask = federation.ask()
-    loss = chooser.find_loss(ask, ask.sum("products"))
+    loss = chooser.find_loss(ask, ask.sum(chooser.products))
     assert loss is not None
     return float(loss)
 

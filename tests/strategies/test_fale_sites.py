@@ -50,9 +50,12 @@ def test_a_site_of_which_no_row_is_whole_is_told_to_leave() -> None:
 def test_singular_vectors_of_the_wrong_number_of_rows_are_refused(size: int) -> None:
     strategy = FALE(mode="fedsvd")
     ask = federation(table(), strategy).ask()
-    strategy.score_rows(ask, leverage.find_columns(ask, intercept=True))
+    columns = leverage.find_columns(ask, strategy.totals, strategy.spread, intercept=True)
+    strategy.score_rows(ask, columns)
     with pytest.raises(RuntimeError, match=f"12 rows were masked and {size} came back"):
-        ask.keep("unmask", to={"b": {"left": torch.zeros(size, 6).double()}}, width=6)
+        ask.keep(
+            strategy.unmask, to={"b": {"left": torch.zeros(size, 6).double()}}, width=6
+        )
 
 
 @pytest.mark.parametrize("mode", ["gram", "fedsvd", "tsqr"])

@@ -129,7 +129,7 @@ class Curious:
     contract = Contract("Curious", "-", 0, keep={"select": "number of selected examples"})
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep("select")
+        ask.keep(self.select)
         return memo
 
     def select(self, view: View) -> Picks:

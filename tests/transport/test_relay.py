@@ -97,7 +97,7 @@ def test_an_answer_is_written_once_and_found_by_all_when_the_file_is_opened_agai
     journal: Journal, path: Path, runtime: type
 ) -> None:
     made = members(journal)
-    door(made, journal, runtime).relay("model", ALL)
+    door(made, journal, runtime).relay(Passing().model, ALL)
     assert letters(path) == len(SITES)
     again = Journal(path)
     for name, site in members(again).items():
@@ -112,7 +112,7 @@ def test_receivers_share_the_memory_of_what_they_received(
     journal: Journal, store: type | None
 ) -> None:
     made = members(store() if store else journal)
-    door(made, journal).relay("model", ALL)
+    door(made, journal).relay(Passing().model, ALL)
     reopened = members(made["a"].store)
     for result in (made, reopened):
         of_d = {result[to].memory["model/d"]["w"].data_ptr() for to in "abc"}
@@ -124,9 +124,9 @@ def test_a_later_relay_of_the_verb_replaces_it_where_it_goes_and_nowhere_else(
 ) -> None:
     made = members(journal)
     ask = door(made, journal)
-    ask.relay("row", {"a": ["b"]})
-    ask.relay("model", ALL)
-    ask.relay("model", {"a": ["b"], "c": []}, plus=10.0)
+    ask.relay(Passing().row, {"a": ["b"]})
+    ask.relay(Passing().model, ALL)
+    ask.relay(Passing().model, {"a": ["b"], "c": []}, plus=10.0)
     for result in (made, members(journal)):
         assert brought(result["a"]) == {"row/b": [1.0], "model/b": [11.0]}
         assert brought(result["b"]) == {
@@ -144,7 +144,7 @@ def test_letters_that_no_site_holds_are_dropped(journal: Journal, path: Path) ->
     made = members(journal)
     ask = door(made, journal)
     for turn in range(5):
-        ask.relay("model", ALL, plus=float(turn))
+        ask.relay(Passing().model, ALL, plus=float(turn))
         assert letters(path) == len(SITES)
     for site in made.values():
         site.forget()
@@ -156,7 +156,7 @@ def test_letters_that_no_site_holds_are_dropped(journal: Journal, path: Path) ->
 def test_a_relay_that_fails_changes_nothing(journal: Journal) -> None:
     made = members(journal)
     ask = door(made, journal)
-    ask.relay("model", ALL)
+    ask.relay(Passing().model, ALL)
     with pytest.raises(ZeroDivisionError), journal.transaction():
         made["a"].receive("model", {})
         raise ZeroDivisionError
@@ -168,7 +168,7 @@ def test_a_relay_that_fails_changes_nothing(journal: Journal) -> None:
 )
 def test_a_letter_that_was_changed_is_reported_as_damage(path: Path, sql: str) -> None:
     journal = Journal(path)
-    door(members(journal), journal).relay("model", ALL)
+    door(members(journal), journal).relay(Passing().model, ALL)
     journal.close()
     with sqlite3.connect(path) as db:
         db.execute(sql)
@@ -184,9 +184,9 @@ def test_what_is_sent_is_received_in_number_and_in_bytes(
     journal: Journal, runtime: type
 ) -> None:
     ask = door(members(journal), journal, runtime)
-    ask.relay("row", {"a": ["b", "c"], "b": ["c"], "d": []})
+    ask.relay(Passing().row, {"a": ["b", "c"], "b": ["c"], "d": []})
     before = ask.disclosure.entries["relay", "row"]["bytes_down"]
-    ask.relay("row", {"a": ["c"]})
+    ask.relay(Passing().row, {"a": ["c"]})
     (row,) = ask.disclosure.rows()
     assert row["sent"] == {"b": 1, "c": 3}
     assert row["received"] == {"a": 3, "b": 1}

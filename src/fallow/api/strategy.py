@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, dataclass
-from typing import Any, ClassVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 from fallow.core import client
 from fallow.core.ask import Ask
@@ -114,9 +114,13 @@ class Strategy(_Frozen):
                 f"{SELECT} to it"
             )
 
+    if TYPE_CHECKING:  # a subclass has it, with its own arguments
+
+        def select(self, *args: Any, **fields: Any) -> Any: ...
+
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         """Server side: each site selects as many examples as its budget allows."""
-        ask.keep("select", to=orders(budget))
+        ask.keep(self.select, to=orders(budget))
         return memo
 
 
@@ -165,7 +169,7 @@ class Training(_Frozen):
     def round(self, state: State, ask: Ask) -> State:
         """Train at the sites, then average the models weighted by number of labels."""
         ask.fit(self.training_config, "local", None, **state)
-        return average(ask.sum("upload"), state)
+        return average(ask.sum(self.upload), state)
 
     @client.sum(
         _UPLOAD["upload"],

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from fallow.core.client import ClientCall, name_call
 from fallow.core.digests import digest_exchange
 from fallow.core.disclosure import Disclosure, count_relayed_answers
 from fallow.core.exchange_key import ExchangeKey
@@ -67,6 +68,9 @@ class Journal(Protocol):
 class Ask:
     """The six operations with which the server side communicates with sites.
 
+    An operation takes a client function of an algorithm, such as ``ask.sum(self.share)``.  Only its
+    declared name is sent: a site runs the function of its own instance.
+
     ``ask.cohort`` contains the sites of this query or round and is fixed at its start.  A reply in
     the event log is returned without an exchange; this is how a resumed run replays.  ``key`` is
     that of the first exchange.  ``masking``: use secure aggregation.
@@ -95,7 +99,7 @@ class Ask:
         return self.key.round
 
     def sum(
-        self, verb: str, bound: float | None = None, **tensors: Any
+        self, function: ClientCall, bound: float | None = None, **tensors: Any
     ) -> dict[str, Tensor]:
         """Return the key-wise aggregates in float64 over the cohort; contributions stay hidden.
 
@@ -103,28 +107,36 @@ class Ask:
         absolute value that a site may contribute; a larger one is rejected with the names of the
         site and the field.
         """
+        verb = name_call(function, "sum")
         if self.masking is not None:
             totals = self._masked_sum(self.masking, verb, bound, tensors)
         else:
             totals = self._exchange("sum", verb, None, tensors, bound=bound)[""]
         return {name: torch.as_tensor(value) for name, value in totals.items()}
 
-    def each(self, verb: str, to: To | None = None, **tensors: Any) -> dict[SiteId, Answer]:
+    def each(
+        self, function: ClientCall, to: To | None = None, **tensors: Any
+    ) -> dict[SiteId, Answer]:
         """Return the reply of every site, which the server side sees."""
-        return self._exchange("each", verb, to, tensors)
+        return self._exchange("each", name_call(function, "each"), to, tensors)
 
-    def keep(self, verb: str, to: To | None = None, **tensors: Any) -> int:
+    def keep(self, function: ClientCall, to: To | None = None, **tensors: Any) -> int:
         """Store the reply in the site's memory until the end of the cycle; return a count."""
+        verb = name_call(function, "keep")
         return sum_whole(self._exchange("keep", verb, to, tensors), "count")
 
     def relay(
-        self, verb: str, routes: Mapping[SiteId, Sequence[SiteId]], **tensors: Any
+        self,
+        function: ClientCall,
+        routes: Mapping[SiteId, Sequence[SiteId]],
+        **tensors: Any,
     ) -> int:
         """Send encrypted replies from site to site; return the number of bytes.
 
         The server side sees senders, receivers and sizes.  routes: receiver -> senders.  A receiver
-        reads ``memory["<verb>/<sender>"]``.
+        reads ``memory["<name>/<sender>"]``.
         """
+        verb = name_call(function, "relay")
         senders = set().union(*routes.values())
         to: To = {site: {} for site in sorted(senders)}
         return sum_whole(self._exchange("relay", verb, to, tensors, routes=routes), "bytes")

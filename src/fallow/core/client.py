@@ -48,6 +48,9 @@ Group = Literal["counts", "aggregates", "models", "status"]
 Declared = Mapping[str, Kind] | Composite
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+ClientCall = Callable[..., Any]
+"""A client function of an algorithm, such as ``self.share``."""
+
 MARK = "__client__"
 PARTS = (Model, Statistics)
 STATED = (
@@ -265,6 +268,34 @@ def _apply(value: Any, algorithm: Any) -> Any:
     if callable(value):
         return value(algorithm)
     return value
+
+
+# -- calls ----------------------------------------------------------------------------------------
+
+
+def name_call(function: ClientCall, operation: Operation) -> str:
+    """Return the declared name of a client function that an operation of `Ask` calls.
+
+    Raises TypeError for anything but a client function of an algorithm, and ValueError for one that
+    is declared for another operation.
+    """
+    algorithm = getattr(function, "__self__", None)
+    contract = getattr(algorithm, "contract", None)
+    if contract is None:
+        raise TypeError(
+            f"ask.{operation} was given {function!r:.60}; pass a client function itself, such as "
+            f"ask.{operation}(self.share)"
+        )
+    for name in contract.verbs:
+        if getattr(algorithm, name, None) == function:
+            why = contract.refusal(name, operation)
+            if why is not None:
+                raise ValueError(f"ask.{operation} was given {name}: {why}")
+            return str(name)
+    raise ValueError(
+        f"{type(algorithm).__name__}.{getattr(function, '__name__', function)} is not declared: add "
+        f"@client.{operation}(...) above it, with what it discloses"
+    )
 
 
 # -- checks ---------------------------------------------------------------------------------------

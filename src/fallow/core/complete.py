@@ -10,12 +10,13 @@ from typing import Any, final
 from torch import Tensor
 
 from fallow.core.ask import Ask, Masking
+from fallow.core.client import ClientCall
 from fallow.core.refusal import Halted
 from fallow.core.types import Answer, SiteId
 
 
 def sum_of_all(
-    ask: Ask, verb: str, bound: float | None = None, **args: Any
+    ask: Ask, function: ClientCall, bound: float | None = None, **args: Any
 ) -> dict[str, Tensor]:
     """Run `Ask.sum` with contributions from all sites.
 
@@ -26,29 +27,29 @@ def sum_of_all(
     with _all(ask):
         if masking is None:
             with ask.journal.transaction():
-                total = ask.sum(verb, bound, **args)
-                _check(int(total["sites"]), len(ask.cohort), verb)
+                total = ask.sum(function, bound, **args)
+                _check(int(total["sites"]), len(ask.cohort), function.__name__)
             return total
         ask.masking = _OfAll(masking, len(ask.cohort))
         try:
-            return ask.sum(verb, bound, **args)
+            return ask.sum(function, bound, **args)
         finally:
             ask.masking = masking
 
 
-def each_of_all(ask: Ask, verb: str, **args: Any) -> dict[SiteId, Answer]:
+def each_of_all(ask: Ask, function: ClientCall, **args: Any) -> dict[SiteId, Answer]:
     """Run `Ask.each` with replies from all sites, like `sum_of_all`."""
     with _all(ask), ask.journal.transaction():
-        answers = ask.each(verb, **args)
-        _check(len(answers), len(ask.cohort), verb)
+        answers = ask.each(function, **args)
+        _check(len(answers), len(ask.cohort), function.__name__)
     return answers
 
 
-def keep_at_all(ask: Ask, verb: str, **args: Any) -> None:
+def keep_at_all(ask: Ask, function: ClientCall, **args: Any) -> None:
     """Run `Ask.keep` of one state at all sites, like `sum_of_all`."""
     with _all(ask), ask.journal.transaction():
-        kept = ask.keep(verb, **args)
-        _check(kept, len(ask.cohort), verb)
+        kept = ask.keep(function, **args)
+        _check(kept, len(ask.cohort), function.__name__)
 
 
 @contextmanager

@@ -60,7 +60,7 @@ def _check_parameters(name: str, parameters: list[inspect.Parameter]) -> None:
 def _ask_for_selection(self: Any, ask: Any, budget: Mapping[str, int], memo: Any) -> Any:
     """Let every site select as many examples as its label budget (server side)."""
     to = {site: {"n": n} for site, n in budget.items() if n > 0}
-    ask.keep("select", to=to)
+    ask.keep(self.select, to=to)
     return memo
 
 

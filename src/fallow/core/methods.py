@@ -159,6 +159,8 @@ class Standardizing(Method, Protocol):
         self, ask: Ask, missing: Missing | None = None, *, is_scaled: bool = True
     ) -> State: ...
     def of_targets(self, ask: Ask) -> State | None: ...
+    @property
+    def targets(self) -> SiteFunction: ...
 
 
 class Encoder(Method, Protocol):
@@ -240,6 +242,28 @@ class Auditing(Method, Protocol):
     def tally_errors(self, ask: Ask, unit: float) -> dict[SiteId, Answer]: ...
 
 
+class Retaining(Method, Protocol):
+    """Storage of the model of each site with the best validation score."""
+
+    @property
+    def best(self) -> SiteFunction: ...
+
+
+class Labeling(Method, Protocol):
+    """Registration of real sites, labeling tasks, scores and the final model."""
+
+    @property
+    def hello(self) -> SiteFunction: ...
+    @property
+    def ask(self) -> SiteFunction: ...
+    @property
+    def close(self) -> SiteFunction: ...
+    @property
+    def score(self) -> SiteFunction: ...
+    @property
+    def finish(self) -> SiteFunction: ...
+
+
 class Deciding(Method, Protocol):
     """Decision of sites whether exact statistics cover newer labels."""
 
@@ -270,9 +294,9 @@ class Methods(TypedDict):
     """Draws the evaluation set in addition to the query."""
     contribution: NotRequired[Deciding]
     """Decides before each training phase which labels exact statistics cover."""
-    retention: NotRequired[Method]
+    retention: NotRequired[Retaining]
     """Keeps the model of each site with the best validation score."""
-    people: NotRequired[Method]
+    people: NotRequired[Labeling]
     """In a federation: labeling tasks for annotators, and scores."""
 
 

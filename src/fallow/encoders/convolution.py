@@ -143,12 +143,12 @@ class Convolution:
         ``bias`` (filters,), the response of each filter to the mean patch.
         """
         filters, patch = self._sizes(shape)
-        spread = sum_of_all(ask, "contrast")
+        spread = sum_of_all(ask, self.contrast)
         contrast = round_digits(SHARE * spread["variance"] / spread["rows"])
         if not float(contrast) > 0:
             contrast = torch.ones((), dtype=torch.float64)  # every patch is flat
         d = shape[0] * patch**2
-        total = sum_of_all(ask, "patches", contrast=contrast)
+        total = sum_of_all(ask, self.patches, contrast=contrast)
         mean = total["patches"] / total["rows"]  # (d,)
         upper = torch.triu_indices(d, d)
         second = empty_sum(d, d)

@@ -44,7 +44,7 @@ class Encoding:
     def hand_over(self, ask: Ask, state: State) -> None:
         """Send the fitted state to the sites; those with another encoder reject it."""
         details: Answer = {"digest": encoder_digest(self.encoder), **state}
-        ask.keep("encode", None, **details)
+        ask.keep(self.encode, None, **details)
 
     @client.keep("nothing")
     def encode(self, view: View, digest: str, **state: Tensor) -> Answer:

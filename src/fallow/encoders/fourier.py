@@ -114,7 +114,7 @@ class Fourier:
         A constant column has spread 0.  If gamma is to be selected, ``distance`` (), the mean of |x
         - x'|^2, replaces l.  Raises ValueError if all examples are equal.
         """
-        total = sum_of_all(ask, "moments")
+        total = sum_of_all(ask, self.moments)
         mean = total["columns"] / total["rows"]  # (d,)
         square = total["squares"] / total["rows"]
         variance = square - mean.square()

@@ -116,7 +116,7 @@ class HashedText:
         A constant column has spread 0.
         """
         others = self._count_others(shape)
-        total = sum_of_all(ask, "frequencies")
+        total = sum_of_all(ask, self.frequencies)
         rows = total["rows"].round()
         documents = total["documents"].round().clamp(min=0)  # (columns * BUCKETS,)
         documents = torch.minimum(documents, rows)

@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from fallow.core import client
 from fallow.core.ask import Ask
+from fallow.core.client import ClientCall
 from fallow.core.complete import sum_of_all
 from fallow.core.composites import Moments
 from fallow.core.contract import Contract
@@ -98,7 +99,7 @@ class PhotoEncoder(ABC):
         """Return ``mean``, ``deviation`` (c,) of all colors; nothing without ``normalize``."""
         if not self.normalize:
             return {}
-        return fit_colors(ask)
+        return fit_colors(ask, self.colors)
 
     # -- client side --------------------------------------------------------------------------
 
@@ -135,13 +136,13 @@ def color_totals(view: View) -> Answer:
     return {"rows": float(rows), "columns": columns, "squares": squares}
 
 
-def fit_colors(ask: Ask) -> State:
+def fit_colors(ask: Ask, colors: ClientCall) -> State:
     """Return ``mean``, ``deviation`` (c,) of the colors of all images of all sites.
 
     Both are rounded, so that features are identical for every partition.  A constant color has
     deviation 1.
     """
-    total = sum_of_all(ask, "colors")
+    total = sum_of_all(ask, colors)
     mean = total["columns"] / total["rows"]  # (c,)
     square = total["squares"] / total["rows"]
     variance = square - mean.square()

@@ -124,8 +124,8 @@ class Audit:
             if counts[site]:
                 orders[site] = {"n": counts[site], **expected[site]}
         if orders:
-            ask.keep("draw", to=orders)
-        ask.keep(KEPT, to=expected)
+            ask.keep(self.draw, to=orders)
+        ask.keep(self.outlook, to=expected)
 
     def tally_errors(self, ask: Ask, unit: float) -> dict[SiteId, Answer]:
         """Return the error counts of each site, or their aggregate under ``""``.
@@ -133,8 +133,8 @@ class Audit:
         Weights of examples are in units of ``unit``.
         """
         if self.secure_sum:
-            return {"": dict(ask.sum("tally", unit=unit))}
-        return ask.each("tally", unit=unit)
+            return {"": dict(ask.sum(self.tally, unit=unit))}
+        return ask.each(self.tally, unit=unit)
 
     # -- site half --------------------------------------------------------------------------
 

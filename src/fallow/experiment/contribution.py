@@ -19,7 +19,6 @@ from fallow.core.types import Answer
 from fallow.core.values import Count, Optional, Whole
 from fallow.core.view import View
 from fallow.privacy import Privacy
-from fallow.sites.site import CONTRIBUTE
 
 
 @final
@@ -51,11 +50,11 @@ class MinNewLabels:
         total: int | None = None
         if self.counts_all:
             count = sum_of_all if self.needs_all else Ask.sum
-            total = round(float(count(ask, "new_labels")["labels"]))
+            total = round(float(count(ask, self.new_labels)["labels"]))
         if self.needs_all:
-            keep_at_all(ask, CONTRIBUTE, total=total)
+            keep_at_all(ask, self.contribute, total=total)
         else:
-            ask.keep(CONTRIBUTE, total=total)
+            ask.keep(self.contribute, total=total)
 
     # -- client side ------------------------------------------------------------------------
 

@@ -486,7 +486,12 @@ class Run:
             ask.flush()
         if self.recipe.validation:  # evaluation: not counted among the bytes of the run
             ask = ask_as("retention", "best", Disclosure())
-            ask.keep("best", w=state["w"], stats=state["stats"], turn=r)
+            ask.keep(
+                self.world.methods["retention"].best,
+                w=state["w"],
+                stats=state["stats"],
+                turn=r,
+            )
         if r == self.recipe.rounds - 1 and isinstance(training, Finishing):
             ask = ask_as("training", "last", shown)
             training.last(state, ask)

@@ -25,5 +25,5 @@ def targets_of(world: Simulation, ask: Ask) -> State | None:
     y = world.dataset.y.double()
     mean = y.mean()
     std = torch.tensor(world.variance, dtype=y.dtype).sqrt()
-    ask.keep("targets", mean=mean, std=std)
+    ask.keep(world.methods["scaling"].targets, mean=mean, std=std)
     return {"mean": mean, "std": std}

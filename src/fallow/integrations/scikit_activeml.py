@@ -95,7 +95,7 @@ class FromScikitActiveML:
         _build_strategy(name, settings, classes=2, seed=0)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep("select", to=orders(budget))
+        ask.keep(self.select, to=orders(budget))
         return memo
 
     @selects()

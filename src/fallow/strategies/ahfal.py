@@ -128,10 +128,10 @@ class AHFAL:
     # -- server side ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        total = ask.sum("share")  # step 1: aggregates suffice
+        total = ask.sum(self.share)  # step 1: aggregates suffice
         mean, spread = moments(total["share"], total["square"], total["one"])
         low = self.low(mean, spread, total)
-        ask.keep("select", to=orders(budget), low=low, mean=mean)  # steps 2 and 3
+        ask.keep(self.select, to=orders(budget), low=low, mean=mean)  # steps 2 and 3
         notes = {
             "sigma": (100 * spread).tolist(),
             "low": low.tolist(),

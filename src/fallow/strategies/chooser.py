@@ -137,13 +137,13 @@ class Chooser:
             done = find_arm(self.arms[0]).query(ask, budget, memos.get(self.arms[0], {}))
             return {"arms": {self.arms[0]: done}, "notes": done.get("notes", {})}
 
-        total = sum_of_all(ask, "products")
+        total = sum_of_all(ask, self.products)
         loss = self.find_loss(ask, total)
         logs = self.learn(memo, loss)  # (K,) of weights
         chances = mix(logs)
         k = draw_arm(chances, float(total["draw"]))
         arm = self.arms[k]
-        ask.keep("begin", arm=k)
+        ask.keep(self.begin, arm=k)
         memos[arm] = find_arm(arm).query(ask, budget, memos.get(arm, {}))
         shown = {
             "arm": arm,
@@ -175,7 +175,7 @@ class Chooser:
         if rows < FEW:
             return None
         head = solve(fold(total["products"]), total["cross"], float(total["squares"]), rows)
-        told = sum_of_all(ask, "left_out", inverse=head.inverse, weight=head.weight)
+        told = sum_of_all(ask, self.left_out, inverse=head.inverse, weight=head.weight)
         if float(told["known"]) > FEW - 0.5:
             return float(told["loss_known"] / told["by_chance"])
         return float(told["loss"] / rows)

@@ -110,7 +110,7 @@ class Complementary:
             object.__setattr__(self, "contract", contract)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep("select", to=orders(budget))
+        ask.keep(self.select, to=orders(budget))
         return memo
 
     @selects()

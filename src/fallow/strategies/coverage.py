@@ -145,16 +145,20 @@ class Coverage:
     # -- server side ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        clusters = cluster_sites(ask, budget, self.least)
+        clusters = cluster_sites(
+            ask, budget, self.least, bundle=self.bundle, size=self.size, groups=self.groups
+        )
         landmarks = clusters.centers  # (M, D)
         sigma = self.kernel_width(clusters.totals, clusters.labels)
 
-        outlook = sum_of_all(ask, "outlook")
+        outlook = sum_of_all(ask, self.outlook)
         sure, weights = read_outlook(outlook, self.prices)
-        total = sum_of_all(ask, "masses", landmarks=landmarks, sure=sure, weights=weights)
+        total = sum_of_all(
+            ask, self.masses, landmarks=landmarks, sure=sure, weights=weights
+        )
         masses = total["masses"]  # (M,)
         ask.keep(
-            "weigh",
+            self.weigh,
             to=orders(budget),
             landmarks=landmarks,
             sure=sure,
@@ -162,19 +166,19 @@ class Coverage:
         )
         owners = torch.zeros(len(landmarks), dtype=torch.int64)
         for digit in range(DIGITS):
-            bids = sum_of_all(ask, "bids", 1.0, prefix=owners, digit=digit)["bids"]
+            bids = sum_of_all(ask, self.bids, 1.0, prefix=owners, digit=digit)["bids"]
             owners = add_digit(owners, bids)
 
         n_parts = min(SUB_ROUNDS, max(budget.values(), default=0))
         for part in range(n_parts):
-            total = sum_of_all(ask, "reach", 1.0, landmarks=landmarks, sigma=sigma)
+            total = sum_of_all(ask, self.reach, 1.0, landmarks=landmarks, sigma=sigma)
             covered = highest_level(total["reach"])  # (M,) of (M, LEVELS)
             share: dict[str, Answer] = {}
             for site, n in budget.items():
                 if n > 0:
                     share[site] = {"many": n * (part + 1) // n_parts}
             ask.keep(
-                "cover",
+                self.cover,
                 to=share,
                 covered=covered,
                 masses=masses,
@@ -182,7 +186,7 @@ class Coverage:
                 landmarks=landmarks,
                 sigma=sigma,
             )
-        ask.keep("select", to=orders(budget))
+        ask.keep(self.select, to=orders(budget))
         notes = {"landmarks": len(landmarks), "sigma": sigma}
         return {**memo, "notes": notes}
 

@@ -78,9 +78,9 @@ class Entropy:
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         mean: Answer = {}
         if self.model == "average":
-            total = ask.sum("upload")
+            total = ask.sum(self.upload)
             mean = {k: total[k] / total["n"].clamp_min(1) for k in ("w", "stats")}
-        ask.keep("select", to=orders(budget), **mean)
+        ask.keep(self.select, to=orders(budget), **mean)
         return memo
 
     @client.sum(

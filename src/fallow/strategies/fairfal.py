@@ -116,10 +116,10 @@ class FairFAL:
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         if "gamma" not in memo:  # fixed at the first query, while labels are still random
-            total = ask.sum("imbalance", bound=1.0)
+            total = ask.sum(self.imbalance, bound=1.0)
             if float(total["one"]) > 0:
                 memo = {**memo, "gamma": float(total["gamma"] / total["one"])}
-        ask.keep("select", to=orders(budget), gamma=memo.get("gamma", 0.0))
+        ask.keep(self.select, to=orders(budget), gamma=memo.get("gamma", 0.0))
         return {**memo, "notes": self.notes(memo.get("gamma"))}
 
     def notes(self, gamma: float | None) -> Memo:

@@ -190,9 +190,11 @@ class FALE:
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:  # from line 4
         n = sum(budget.values())
-        columns = leverage.find_columns(ask, intercept=self.intercept)
+        columns = leverage.find_columns(
+            ask, self.totals, self.spread, intercept=self.intercept
+        )
         result, warnings = self.score_rows(ask, columns)
-        total = sum_of_all(ask, "mass")
+        total = sum_of_all(ask, self.mass)
         mass = float(total["mass"])
         reachable = int(total["reachable"])  # examples with a positive rate
         if mass == 0:
@@ -204,15 +206,15 @@ class FALE:
         warnings += leverage.describe_doubts(n, result)
         notes: Memo = {"rank": result.rank, "mass": mass, "warnings": warnings}
         if self.allot == "site":
-            ask.keep("select", to=orders(budget), **common)
+            ask.keep(self.select, to=orders(budget), **common)
         elif n > 0:
             end = torch.inf  # all of them are selected: each has weight 1
             draws = reachable
             if n < reachable:
                 end = self.find_end(ask, n, common)
-                draws = int(sum_of_all(ask, "draws", end=end, **common)["draws"])
+                draws = int(sum_of_all(ask, self.draws, end=end, **common)["draws"])
             notes["draws"] = draws
-            ask.keep("take", end=end, draws=draws, **common)
+            ask.keep(self.take, end=end, draws=draws, **common)
         return {**memo, "notes": notes}
 
     def score_rows(self, ask: Ask, columns: Columns) -> tuple[Directions, list[str]]:
@@ -224,15 +226,15 @@ class FALE:
         at: Coordinates = {"mean": columns.mean, "unit": columns.unit, "lead": ""}
         if self.rotate:
             at["lead"] = ask.cohort[0]
-            ask.relay("rotation", dict.fromkeys(ask.cohort, ask.cohort[:1]), size=k)
+            ask.relay(self.rotation, dict.fromkeys(ask.cohort, ask.cohort[:1]), size=k)
         if self.mode == "gram":
             totals = self.from_totals(ask, columns, at)
-            ask.keep("score", basis=totals.basis, **at)
+            ask.keep(self.score, basis=totals.basis, **at)
             return totals, []
 
-        function = "triangle"
+        function = self.triangle
         if self.mode == "fedsvd":
-            function = "masked"
+            function = self.masked
         sent = each_of_all(ask, function, **at)
         rows = {site: torch.as_tensor(answer["rows"]) for site, answer in sent.items()}
         stack = torch.cat(list(rows.values()))  # (m, k), sites stacked
@@ -242,12 +244,12 @@ class FALE:
             if len(x) == 1:
                 warnings.append(leverage.ALONE.format(site))
         if self.mode == "tsqr":
-            ask.keep("score", basis=totals.basis, **at)
+            ask.keep(self.score, basis=totals.basis, **at)
             return totals, warnings
 
         sizes = [len(x) for x in rows.values()]
         parts = zip(rows, torch.split(left, sizes), strict=True)
-        ask.keep("unmask", to={site: {"left": part} for site, part in parts}, width=k)
+        ask.keep(self.unmask, to={site: {"left": part} for site, part in parts}, width=k)
         return totals, warnings
 
     def from_totals(self, ask: Ask, columns: Columns, at: Coordinates) -> Directions:
@@ -272,10 +274,10 @@ class FALE:
             second_bound = BOUND
             first_error = leverage.rounding(first_bound, sites, k)
             second_error = leverage.rounding(second_bound, sites, k)
-        total = sum_of_all(ask, "gram", first_bound, **at)
+        total = sum_of_all(ask, self.gram, first_bound, **at)
         gram = leverage.matrix(total["products"], k)
         basis = leverage.first_pass(gram, columns.rows, ridge, first_error)
-        total = sum_of_all(ask, "gram", second_bound, basis=basis, **at)
+        total = sum_of_all(ask, self.gram, second_bound, basis=basis, **at)
         gram = leverage.matrix(total["products"], k)
         return leverage.second_pass(gram, basis, ridge, second_error)
 
@@ -288,7 +290,9 @@ class FALE:
         high = LATEST
         below = 0  # examples drawn before ``low``
         while True:
-            counts = sum_of_all(ask, "arrivals", low=low, high=high, **common)["arrivals"]
+            counts = sum_of_all(ask, self.arrivals, low=low, high=high, **common)[
+                "arrivals"
+            ]
             reached = below + counts.cumsum(
                 0
             )  # (BINS,) examples drawn by the end of each bin

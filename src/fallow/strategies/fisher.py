@@ -95,7 +95,7 @@ class Fisher:
     # -- server side ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        output = sum_of_all(ask, "told")
+        output = sum_of_all(ask, self.told)
         wanted = fold(output["products"]) / output["rows"].clamp_min(1)  # F, (k, k)
         k = len(wanted)
         usual = float(wanted.trace()) / k
@@ -114,9 +114,9 @@ class Fisher:
             for site, n in budget.items():
                 if n > 0:
                     share[site] = {"many": n * (part + 1) // n_parts}
-            ask.keep("grow", to=share, inverse=inverse, drop=inverse @ wanted @ inverse)
-            now = known + fold(sum_of_all(ask, "grown", width=k)["products"])
-        ask.keep("select", to=orders(budget))
+            ask.keep(self.grow, to=share, inverse=inverse, drop=inverse @ wanted @ inverse)
+            now = known + fold(sum_of_all(ask, self.grown, width=k)["products"])
+        ask.keep(self.select, to=orders(budget))
         trace = float((torch.linalg.inv(now) @ wanted).trace())
         before = float((torch.linalg.inv(known) @ wanted).trace())
         return {**memo, "notes": {"trace before": before, "trace": trace}}

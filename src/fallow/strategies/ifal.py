@@ -131,7 +131,7 @@ class IFAL:
         to = orders(budget)
         # No model is sent: the teacher is the global model, which sites have.
         ask.fit(self.training_config, "kd", {site: {} for site in to})
-        ask.keep("select", to=to)
+        ask.keep(self.select, to=to)
         return memo
 
     # -- the distilled model ----------------------------------------------------------------

@@ -70,7 +70,7 @@ class LoGo:
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep("select", to=orders(budget))
+        ask.keep(self.select, to=orders(budget))
         return memo
 
     @selects()

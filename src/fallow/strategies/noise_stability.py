@@ -83,7 +83,7 @@ class NoiseStability:
             )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep("select", to=orders(budget))
+        ask.keep(self.select, to=orders(budget))
         return memo
 
     @selects()

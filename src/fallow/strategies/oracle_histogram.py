@@ -62,8 +62,10 @@ class OracleHistogram:
         check_choices(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        total = ask.sum("histogram")["counts"].clamp_min(0)
-        ask.keep("select", to=orders(budget), share=total / total.sum().clamp_min(1e-300))
+        total = ask.sum(self.histogram)["counts"].clamp_min(0)
+        ask.keep(
+            self.select, to=orders(budget), share=total / total.sum().clamp_min(1e-300)
+        )
         return memo
 
     @client.sum(

@@ -157,14 +157,14 @@ class Pivotal:
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         columns = self.find_columns(ask)
         basis = self.find_basis(ask, columns)
-        ask.keep("score", mean=columns.mean, unit=columns.unit, basis=basis)
+        ask.keep(self.score, mean=columns.mean, unit=columns.unit, basis=basis)
         k = len(columns.unit)
-        mass = float(sum_of_all(ask, "mass", k * ROOM)["mass"])
+        mass = float(sum_of_all(ask, self.mass, k * ROOM)["mass"])
         scale: Scale = {"mass": mass, "rows": columns.rows}
         notes: Memo = {"mass": mass}
         n = min(sum(budget.values()), columns.rows)
         if self.allot == "site":
-            ask.keep("select", to=orders(budget), **scale)
+            ask.keep(self.select, to=orders(budget), **scale)
         elif n > 0:
             notes["factor"] = self.take_anywhere(ask, n, scale)
         return {**memo, "notes": notes}
@@ -174,7 +174,9 @@ class Pivotal:
         most: float | None = HUGE
         if ask.masking is not None:  # otherwise the 40 bits would cover a part of HUGE only
             most = None
-        return leverage.find_columns(ask, intercept=True, most=most)
+        return leverage.find_columns(
+            ask, self.totals, self.spread, intercept=True, most=most
+        )
 
     def find_basis(self, ask: Ask, columns: leverage.Columns) -> Tensor:
         """Return a basis in which the examples of all sites are orthonormal.  (k, k)
@@ -186,7 +188,7 @@ class Pivotal:
         if ask.masking is not None:
             error = leverage.rounding(leverage.BOUND, len(ask.cohort), k)
         total = sum_of_all(
-            ask, "gram", leverage.BOUND, mean=columns.mean, unit=columns.unit
+            ask, self.gram, leverage.BOUND, mean=columns.mean, unit=columns.unit
         )
         gram = leverage.matrix(total["products"], k)
         return leverage.first_pass(gram, columns.rows, RIDGE, error)
@@ -196,7 +198,7 @@ class Pivotal:
         rows = scale["rows"]
 
         def count_capped(factor: float) -> tuple[float, float]:
-            total = sum_of_all(ask, "capped", rows * ROOM, factor=factor, **scale)
+            total = sum_of_all(ask, self.capped, rows * ROOM, factor=factor, **scale)
             return float(total["rows"].round()), float(total["mass"])
 
         factor = find_factor(n, rows, count_capped)
@@ -204,8 +206,8 @@ class Pivotal:
         seats: dict[SiteId, Answer] = {}
         for seat, site in enumerate(ask.cohort):
             seats[site] = {"seat": seat, "seats": len(ask.cohort)}
-        ask.keep("draw", to=seats, factor=factor, **scale)
-        total = sum_of_all(ask, "left", 1.0)
+        ask.keep(self.draw, to=seats, factor=factor, **scale)
+        total = sum_of_all(ask, self.left, 1.0)
         order = total["places"].argsort()  # (sites,)
         met = meet(total["left"][order].tolist(), total["numbers"][order].tolist())
         is_taken = torch.tensor(met.taken)
@@ -215,7 +217,7 @@ class Pivotal:
         decided: dict[SiteId, Answer] = {}
         for site, take in zip(ask.cohort, takes.tolist(), strict=True):
             decided[site] = {"last": take}
-        ask.keep("take", to=decided)
+        ask.keep(self.take, to=decided)
         return factor
 
     # -- client side --------------------------------------------------------------------------

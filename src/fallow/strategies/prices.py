@@ -77,8 +77,8 @@ class Prices:
     # -- server side ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep("order", to=orders(budget))
-        labels = sum_of_all(ask, "labels")["counts"].clamp_min(0)  # (C,)
+        ask.keep(self.order, to=orders(budget))
+        labels = sum_of_all(ask, self.labels)["counts"].clamp_min(0)  # (C,)
         n = sum(budget.values())
         most = float(max(budget.values(), default=0))  # that one site can select
         wanted = even_out(labels, n)
@@ -86,14 +86,14 @@ class Prices:
         best = prices
         most_met = -1.0
         for turn in range(TURNS):
-            taken = sum_of_all(ask, "demand", most, prices=prices)["counts"]
+            taken = sum_of_all(ask, self.demand, most, prices=prices)["counts"]
             met = float(torch.minimum(taken.round(), wanted).sum())
             if met > most_met:
                 best = prices
                 most_met = met
             lacking = (wanted - taken) * len(wanted) / max(n, 1)
             prices = prices + RATE / (turn + 1) ** 0.5 * lacking.clamp(-1, 1)
-        ask.keep("select", to=orders(budget), prices=best)
+        ask.keep(self.select, to=orders(budget), prices=best)
         return {**memo, "notes": {"prices": best.tolist(), "met": most_met}}
 
     # -- client side --------------------------------------------------------------------------

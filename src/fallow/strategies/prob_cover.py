@@ -85,7 +85,7 @@ class ProbCover:
         refuse_unused(self, "purity", switch="radius", used_with=(None,))
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep("select", to=orders(budget))
+        ask.keep(self.select, to=orders(budget))
         return memo
 
     @selects()

@@ -130,8 +130,16 @@ class Typical:
     # -- server side ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        centers = cluster_sites(ask, budget, self.least, one_a_label=True).centers
-        outcome = sum_of_all(ask, "found", centers=centers)
+        centers = cluster_sites(
+            ask,
+            budget,
+            self.least,
+            bundle=self.bundle,
+            size=self.size,
+            groups=self.groups,
+            one_a_label=True,
+        ).centers
+        outcome = sum_of_all(ask, self.found, centers=centers)
         bought = sum(budget.values())
         order = order_clusters(
             outcome["rows"], outcome["labels"], outcome["holders"], bought
@@ -139,7 +147,7 @@ class Typical:
         labels = outcome["labels"][
             order
         ].round()  # (K,); masked sums are integers up to rounding
-        ask.keep("group", to=orders(budget), centers=centers[order])
+        ask.keep(self.group, to=orders(budget), centers=centers[order])
 
         # in each turn, the site with the most typical example of a cluster labels it
         winners = torch.empty(0, len(order), dtype=torch.int64)  # (turns, K) highest bids
@@ -150,10 +158,10 @@ class Typical:
                 is_open[bought:] = False
             best = self.find_best(ask, winners, is_open)
             winners = torch.cat([winners, best[None]])
-            taken = sum_of_all(ask, "taken", winners=winners)["taken"].round()
+            taken = sum_of_all(ask, self.taken, winners=winners)["taken"].round()
 
         covered = labels + taken
-        ask.keep("select", to=orders(budget), winners=winners, covered=covered)
+        ask.keep(self.select, to=orders(budget), winners=winners, covered=covered)
         notes = {"clusters": len(order), "covered": int((covered > 0).sum())}
         return {**memo, "notes": notes}
 
@@ -163,7 +171,7 @@ class Typical:
         prefix[~is_open] = NO_BID
         for digit in range(DIGITS):
             total = sum_of_all(
-                ask, "bids", 1.0, winners=winners, prefix=prefix, digit=digit
+                ask, self.bids, 1.0, winners=winners, prefix=prefix, digit=digit
             )
             bids = total["bids"]  # (K, BASE) number of sites by next digit
             prefix = add_digit(prefix, bids)

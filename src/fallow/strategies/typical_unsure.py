@@ -136,10 +136,18 @@ class TypicalUnsure:
     # -- server side ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        clusters = cluster_sites(ask, budget, self.least, one_a_label=True)
+        clusters = cluster_sites(
+            ask,
+            budget,
+            self.least,
+            bundle=self.bundle,
+            size=self.size,
+            groups=self.groups,
+            one_a_label=True,
+        )
         is_trained = float(clusters.totals["labels"]) > 0.5
         centers = clusters.centers  # (K, D)
-        result = sum_of_all(ask, "found", centers=centers, is_trained=is_trained)
+        result = sum_of_all(ask, self.found, centers=centers, is_trained=is_trained)
         rows = result["rows"].round().clamp_min(0)
         masses = result["masses"].clamp_min(0)
         labels = result["labels"].round().clamp_min(0)
@@ -147,7 +155,7 @@ class TypicalUnsure:
         if is_trained:
             wanted = share_labels(masses, labels, rows=rows, n=sum(budget.values()))
         ask.keep(
-            "group",
+            self.group,
             to=orders(budget),
             centers=centers,
             is_trained=is_trained,
@@ -162,10 +170,10 @@ class TypicalUnsure:
         for _ in range(TURNS):
             bar = self.find_bar(ask, bars, wanted - taken, most)
             bars = torch.cat([bars, bar[None]])
-            taken = sum_of_all(ask, "taken", bars=bars)["taken"].round()
+            taken = sum_of_all(ask, self.taken, bars=bars)["taken"].round()
 
         covered = labels + taken
-        ask.keep("select", to=orders(budget), bars=bars, covered=covered)
+        ask.keep(self.select, to=orders(budget), bars=bars, covered=covered)
         notes = {"clusters": len(wanted), "covered": int((covered > 0).sum())}
         return {**memo, "notes": notes}
 
@@ -177,7 +185,7 @@ class TypicalUnsure:
         bar = torch.zeros(len(need), dtype=torch.int64)
         bar[need < 0.5] = NO_BID
         for digit in range(DIGITS):
-            total = sum_of_all(ask, "levels", most, bars=bars, prefix=bar, digit=digit)
+            total = sum_of_all(ask, self.levels, most, bars=bars, prefix=bar, digit=digit)
             bar, need = reach(bar, need, total["rows"].round())
         return bar
 

@@ -334,11 +334,11 @@ class ClosedForm:
     def round(self, state: State, ask: Ask) -> State:
         if self.delta is not None:
             return self.private_round(state, ask)
-        weights = class_weights(ask) if self.balance == "class" else None
+        weights = class_weights(ask, self.class_counts) if self.balance == "class" else None
         center = self.find_center(ask, weights)
         split = self.split(ask, weights, center) if self.unlabeled == "auto" else None
         total = read_totals(
-            sum_of_all(ask, "totals", weights=weights, center=center), center
+            sum_of_all(ask, self.totals, weights=weights, center=center), center
         )
         if float(total.totals.mass) > 0:
             path = decompose(total.totals)
@@ -356,7 +356,7 @@ class ClosedForm:
             state = {**state, "w": w, **notes}
             if self.local_head == "own":
                 ask.keep(
-                    "local",
+                    self.local,
                     penalty=choice.penalty,
                     temperature=choice.temperature,
                     weights=weights,
@@ -367,7 +367,7 @@ class ClosedForm:
 
     def private_round(self, state: State, ask: Ask) -> State:
         """Aggregate with noise in one exchange, and solve from the result alone."""
-        result = sum_of_all(ask, "noisy_totals")
+        result = sum_of_all(ask, self.noisy_totals)
         rows = int(result["rows"])
         if rows:
             noisy = read_products(result["noisy"], weights=len(state["w"]))
@@ -385,14 +385,16 @@ class ClosedForm:
         """Return the mean of labeled features, (D,), with two passes."""
         if self.passes == 1:
             return None
-        result = sum_of_all(ask, "center", weights=weights)
+        result = sum_of_all(ask, self.center, weights=weights)
         return result["features"] / result["n"].clamp_min(TINY)
 
     def choose(self, ask: Ask, path: Path, total: Summed, weights: Tensor | None) -> Choice:
         """Select λ and T by leave-one-out predictions."""
         if self.reveal == "head":
             return self.choose_by_totals(ask, path, total, weights)
-        return choose_left_out(ask, path, total, self.penalty, weights=weights)
+        return choose_left_out(
+            ask, self.left_out, path, total, self.penalty, weights=weights
+        )
 
     def choose_by_totals(
         self,
@@ -415,7 +417,7 @@ class ClosedForm:
         head = head_of(path, penalty)
         leverage = (freedom(path, penalty) / total.rows).clamp_max(1 - 1 / total.rows)
         lost = sum_of_all(
-            ask, "fitted", **head._asdict(), leverage=leverage, weights=weights
+            ask, self.fitted, **head._asdict(), leverage=leverage, weights=weights
         )
         of_one = {name: lost[name][None] for name in lost if name != "sites"}
         return choose_best(of_one, [penalty], path.mass)
@@ -426,13 +428,13 @@ class ClosedForm:
         self, ask: Ask, weights: Tensor | None, center: Tensor | None
     ) -> Split | None:
         """Return the folds and what is labeled outside each; None with too few labels."""
-        per_class = sum_of_all(ask, "class_counts")["counts"].clamp_min(0)
+        per_class = sum_of_all(ask, self.class_counts)["counts"].clamp_min(0)
         if not has_enough(per_class):
             return None
         draw = round(
             float(per_class.sum())
         )  # other folds whenever other labels are contributed
-        counts = sum_of_all(ask, "bins", draw=draw)["counts"].clamp_min(0)
+        counts = sum_of_all(ask, self.bins, draw=draw)["counts"].clamp_min(0)
         folds = assign_folds(counts)
         if min(count_in_folds(counts, folds)) < FEWEST_IN_FOLD:
             return None
@@ -440,7 +442,7 @@ class ClosedForm:
         for fold in range(FOLDS - 1):
             part = sum_of_all(
                 ask,
-                "totals",
+                self.totals,
                 weights=weights,
                 center=center,
                 folds=folds,
@@ -463,7 +465,9 @@ class ClosedForm:
         if split is None:
             return supervised
         unlabeled = read_unlabeled(
-            sum_of_all(ask, "unlabeled_totals", center=center), len(total.totals.y), center
+            sum_of_all(ask, self.unlabeled_totals, center=center),
+            len(total.totals.y),
+            center,
         )
         if float(unlabeled.mass) < 1:
             return supervised
@@ -472,6 +476,7 @@ class ClosedForm:
         start = [solve_one(each, penalty).head() for each in labeled]
         models = train_candidates(
             ask,
+            self.soft_labels,
             [total.totals, *labeled],
             [supervised.head, *start],
             unlabeled,
@@ -483,7 +488,7 @@ class ClosedForm:
             heads += of_folds
         result = sum_of_all(
             ask,
-            "held_out",
+            self.held_out,
             None,
             **stack_heads(heads),
             folds=split.folds,

@@ -96,12 +96,14 @@ class ExactHead:
         """Return the state with the new last layer; unchanged if no site has a label."""
         ask.fit(None, "body", None, w=state["w"], stats=state["stats"])
         mean, unit = self.units(ask)
-        total = read_totals(sum_of_all(ask, "totals", mean=mean, unit=unit))
+        total = read_totals(sum_of_all(ask, self.totals, mean=mean, unit=unit))
         if float(total.totals.mass) == 0:
             return state
 
         path = decompose(total.totals)
-        choice = choose_left_out(ask, path, total, None, mean=mean, unit=unit)
+        choice = choose_left_out(
+            ask, self.left_out, path, total, None, mean=mean, unit=unit
+        )
         head = in_features(head_of(path, choice.penalty), mean, unit)
         last = flatten_head(head, choice.temperature).to(state["w"].dtype)
         w = torch.cat([state["w"][: -len(last)], last])
@@ -112,9 +114,9 @@ class ExactHead:
 
         The scale is 1 / (standard deviation · √D), and 0 for a constant feature.
         """
-        total = sum_of_all(ask, "columns")
+        total = sum_of_all(ask, self.columns)
         mean = total["columns"] / total["rows"]
-        squares = sum_of_all(ask, "spread", mean=mean)["squares"] / total["rows"]
+        squares = sum_of_all(ask, self.spread, mean=mean)["squares"] / total["rows"]
         is_constant = squares <= (TINY * mean).square()
         unit = (len(mean) * squares).rsqrt()
         return mean, torch.where(is_constant, 0.0, unit)

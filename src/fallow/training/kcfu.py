@@ -89,7 +89,7 @@ class KCFU(StepTraining):
 
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(self.mixed_config, "local", None, **state)
-        return average(ask.sum("upload"), state)
+        return average(ask.sum(self.upload), state)
 
     @uploads
     def upload(self, view: View) -> Answer:

@@ -131,7 +131,7 @@ class MaskedSolve:
                 f"one has {len(ask.cohort)}: the others could not use the model; set "
                 "participation=1, or use server-solve"
             )
-        total = sum_of_all(ask, "center")
+        total = sum_of_all(ask, self.center)
         if float(total["weight"]) > 0:
             scaling = self.scaling(ask, total)
             theta = self.solve_masked(ask, scaling)
@@ -144,7 +144,7 @@ class MaskedSolve:
     def scaling(self, ask: Ask, of_columns: Mapping[str, Tensor]) -> Scaled:
         """Return the common scaling of columns, from a second aggregate about their means."""
         center = column_means(of_columns, self.intercept)
-        total = sum_of_all(ask, "columns", center=center)
+        total = sum_of_all(ask, self.columns, center=center)
         return scale_columns(
             center=center,
             total=total["columns"],
@@ -156,8 +156,8 @@ class MaskedSolve:
     def solve_masked(self, ask: Ask, scaling: Scaled) -> Tensor:
         """Return Qᵀθ, (k,): the first site draws Q, and every site sends its masked examples."""
         lead = ask.cohort[0]
-        ask.relay("turn", dict.fromkeys(ask.cohort, (lead,)), size=len(scaling.unit))
-        answers = each_of_all(ask, "masked", lead=lead, **scaling._asdict()).values()
+        ask.relay(self.turn, dict.fromkeys(ask.cohort, (lead,)), size=len(scaling.unit))
+        answers = each_of_all(ask, self.masked, lead=lead, **scaling._asdict()).values()
         rows = torch.cat([torch.as_tensor(answer["rows"]) for answer in answers])  # (M, k)
         targets = torch.cat([torch.as_tensor(answer["targets"]) for answer in answers])
         return shortest_solution(rows, targets)

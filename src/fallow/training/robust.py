@@ -131,7 +131,7 @@ class Robust(StepTraining):
     def round(self, state: State, ask: Ask) -> State:
         before = {name: state[name] for name in ("w", "stats")}
         ask.fit(self.training_config, "local", None, **before)
-        answers = ask.each("upload")
+        answers = ask.each(self.upload)
         in_order = [answers[site] for site in sorted(answers)]
         parts = {name: before[name] for name in self.parts}
         usable = [answer for answer in in_order if is_usable(answer, parts)]

@@ -82,11 +82,11 @@ class Scaling:
         is lost in a masked aggregate.
         """
         if missing is None:
-            total = sum_of_all(ask, "columns")
+            total = sum_of_all(ask, self.columns)
             mean = total["columns"] / total["rows"]
             features = self._spread(ask, total["rows"], {"mean": mean})
         else:
-            total = sum_of_all(ask, "cells")
+            total = sum_of_all(ask, self.cells)
             fill = missing.fill(total["columns"], total["given"])
             empty = total["rows"] - total["given"]  # (d,) cells
             mean = (total["columns"] + empty * fill) / total["rows"]
@@ -94,12 +94,12 @@ class Scaling:
             features["fill"] = fill
             if is_scaled:
                 features = self._spread(ask, total["rows"], {"mean": mean, "fill": fill})
-        ask.keep("features", None, **features)
+        ask.keep(self.features, None, **features)
         return features
 
     def _spread(self, ask: Ask, rows: Tensor, about: State) -> State:
         """Return ``about``, with means and optional imputed values, and the standard deviations."""
-        seen = sum_of_all(ask, "spread", None, **about)
+        seen = sum_of_all(ask, self.spread, None, **about)
         # it varies at some site, but the masked aggregate of its squares is 0
         is_lost = (seen["varies"] > 0) & (seen["squares"] <= 0)
         if bool(is_lost.any()):
@@ -118,15 +118,15 @@ class Scaling:
 
         The standard deviation is 1 if they are equal.  None if no site has labels.
         """
-        total = sum_of_all(ask, "labeled")
+        total = sum_of_all(ask, self.labeled)
         n = float(total["rows"])
         if n == 0:
             return None
         mean = total["targets"] / max(n, 1.0)
-        squares = sum_of_all(ask, "deviation", mean=mean)["squares"]
+        squares = sum_of_all(ask, self.deviation, mean=mean)["squares"]
         std = (squares / max(n, 1.0)).sqrt()
         std = torch.where(std > TINY * mean.abs(), std, 1.0)
-        ask.keep("targets", mean=mean, std=std)
+        ask.keep(self.targets, mean=mean, std=std)
         return {"mean": mean, "std": std}
 
     # -- client side --------------------------------------------------------------------------

@@ -122,10 +122,10 @@ class ServerSolve:
     # -- server side ------------------------------------------------------------------------
 
     def round(self, state: State, ask: Ask) -> State:
-        total = sum_of_all(ask, "center")
+        total = sum_of_all(ask, self.center)
         if float(total["weight"]) > 0:
             center = column_means(total, self.intercept)
-            total = sum_of_all(ask, "normal", mean=center)
+            total = sum_of_all(ask, self.normal, mean=center)
             at, noise, gram, target = equations(total, center, self.intercept)
             basis = torch.eye(len(gram), dtype=gram.dtype)
             if self.passes == 2:
@@ -133,7 +133,7 @@ class ServerSolve:
                     gram + self.penalty(basis), noise, int(total["rows"])
                 )
                 total = sum_of_all(
-                    ask, "normal", mean=at.mean, basis=at.unit[:, None] * basis
+                    ask, self.normal, mean=at.mean, basis=at.unit[:, None] * basis
                 )
                 gram = total["products"] / FINE
                 target = total["targets"]

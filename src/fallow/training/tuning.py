@@ -72,7 +72,9 @@ class Tuning:
         candidates = self.encoder.candidates(state)
         paths: list[Path] = []
         for index in range(len(candidates)):
-            total = read_totals(sum_of_all(ask, "products", None, candidate=index, **state))
+            total = read_totals(
+                sum_of_all(ask, self.products, None, candidate=index, **state)
+            )
             if total.rows < FEW:
                 return self.encoder.usual(state)
             paths.append(decompose(total.totals))
@@ -80,7 +82,7 @@ class Tuning:
         stacked: dict[str, Tensor] = {}
         for name in Path._fields:
             stacked[f"path_{name}"] = torch.stack([getattr(path, name) for path in paths])
-        lost = sum_of_all(ask, "left_out", None, **stacked, **state)
+        lost = sum_of_all(ask, self.left_out, None, **stacked, **state)
         least = lost["squared"].min(dim=1).values  # (candidates,), over penalties
         return candidates[int(least.argmin())]
 

@@ -44,8 +44,8 @@ class Clustering:
     )
 
     def query(self, ask: Any, budget: Any, memo: Any) -> Any:
-        ask.keep("bundle")
-        return {"centers": find_centers(ask, self.wanted)}
+        ask.keep(self.bundle)
+        return {"centers": find_centers(ask, self.groups, self.wanted)}
 
     def bundle(self, view: View) -> Answer:
         return tie_bundles(view, self.least)
@@ -211,7 +211,7 @@ def test_landmarks_of_the_askers_choice_are_bounded_too() -> None:
     federation = world(tables(), Coverage())
     landmarks = torch.zeros(626, 4, dtype=torch.float64)
     with pytest.raises(RuntimeError, match="no query finds more than 625"):
-        federation.ask().sum("reach", landmarks=landmarks, sigma=1.0)
+        federation.ask().sum(Coverage().reach, landmarks=landmarks, sigma=1.0)
 
 
 @pytest.mark.parametrize("is_there", [True, False])
@@ -305,4 +305,4 @@ def test_totals_that_cannot_be_are_named_in_a_sentence(cycle: int, why: str) -> 
 def test_totals_before_bundles_are_refused() -> None:
     federation = world(tables(), Clustering())
     with pytest.raises(RuntimeError, match="'bundle' comes first"):
-        federation.ask().sum("groups")
+        federation.ask().sum(Clustering().groups)

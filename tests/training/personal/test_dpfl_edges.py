@@ -148,7 +148,9 @@ def test_beyond_a_budget_the_added_links_that_earn_most_are_kept() -> None:
         "training",
     )
     chosen = graph_of({"b": ["a"], "c": ["a"], "d": ["a"], "e": ["d"]}, ask.cohort)
-    either = server_half.link_both_ways(ask, chosen, everyone(N), result.method.limits(ask))
+    either = server_half.link_both_ways(
+        ask, result.method.functions, chosen, everyone(N), result.method.limits(ask)
+    )
     view = SiteView(result.members["a"], 0)
     local = [result.members[name] for name in "bcd"]
     peers = [Member(site.memory["local"]["w"], len(site.labels)) for site in local]

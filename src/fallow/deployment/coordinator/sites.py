@@ -289,7 +289,7 @@ class RealSites:
         asked = self._ask_people(cycle, step, budget, shown)
         done["ended"] = self.label_wait.wait(step, asked)
         ask = self._ask(replace(step, step="close"), cycle, shown)
-        closed = ask.each("close", step=step.step_name, cycle=cycle)
+        closed = ask.each(self.methods["people"].close, step=step.step_name, cycle=cycle)
         away = [site for site in ask.cohort if site not in closed]
         labels = self.labels
         people: dict[SiteId, Answer] = {}
@@ -317,7 +317,9 @@ class RealSites:
         ask = self._ask(replace(step, step="ask"), cycle, shown)
         deadline = self.label_wait.deadline(step)
         name = step.step_name
-        answers = ask.each("ask", to=to, step=name, cycle=cycle, deadline=deadline)
+        answers = ask.each(
+            self.methods["people"].ask, to=to, step=name, cycle=cycle, deadline=deadline
+        )
         asked = {site: read_count(answer, "asked") for site, answer in answers.items()}
         check_picked(self, cycle, budget, asked)
         revoked = load_revocations(self.journal)
@@ -393,8 +395,10 @@ class RealSites:
             if not self.classes:
                 unit = self.variance or 1.0
             if masking is not None:
-                return score_totals(dict(ask.sum("score", **args)), unit)
-            return score_counts(ask.each("score", **args), unit)
+                return score_totals(
+                    dict(ask.sum(self.methods["people"].score, **args)), unit
+                )
+            return score_counts(ask.each(self.methods["people"].score, **args), unit)
 
         return describe_round(self, cycle, r, state, scores)
 
@@ -402,7 +406,9 @@ class RealSites:
         """Distribute the global model, or return None if sites use personalized models."""
         shown = Disclosure()
         ask = self._ask(ExchangeKey("finish", "finish"), self.recipe.cycles, shown)
-        n_own = ask.keep("finish", None, **select_sent(self.methods, state))
+        n_own = ask.keep(
+            self.methods["people"].finish, None, **select_sent(self.methods, state)
+        )
         with journal.transaction():
             journal.note(FINISH, json.dumps(shown.rows()))
         if n_own:  # at least one site uses a personalized model
@@ -445,7 +451,7 @@ def greet_sites(made: BuiltStudy, carrier: Carrier, journal: Journal) -> Greetin
     verbs = made.methods["people"].contract.verbs
     ask = Ask(carrier, journal, shown, HELLO, "people", reveals=verbs)
     try:
-        met = each_of_all(ask, "hello")
+        met = each_of_all(ask, made.methods["people"].hello)
     except Halted as error:
         raise Halted(
             "a study starts with all its sites, even if a smaller quorum is "

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.ask import Ask
+from fallow.core.client import ClientCall
 from fallow.core.complete import sum_of_all
 from fallow.core.products import to_device
 from fallow.core.streams import stream
@@ -57,7 +58,14 @@ class Clusters(NamedTuple):
 
 
 def cluster_sites(
-    ask: Ask, budget: Budget, least: int, *, one_a_label: bool = False
+    ask: Ask,
+    budget: Budget,
+    least: int,
+    *,
+    bundle: ClientCall,
+    size: ClientCall,
+    groups: ClientCall,
+    one_a_label: bool = False,
 ) -> Clusters:
     """Run the first exchanges of a query: ``bundle``, ``size`` and ``groups``.
 
@@ -65,16 +73,16 @@ def cluster_sites(
     aggregate their clusters.  There are at most `MOST_CENTERS` clusters, and no more than possible
     bundles; with one_a_label, also no more than labels after the query.
     """
-    ask.keep("bundle")
-    totals = sum_of_all(ask, "size")
+    ask.keep(bundle)
+    totals = sum_of_all(ask, size)
     labels = int(totals["labels"]) + sum(budget.values())
     wanted = min(MOST_CENTERS, int(totals["rows"]) // least)
     if one_a_label:
         wanted = min(wanted, labels)
-    return Clusters(find_centers(ask, wanted), totals, labels)
+    return Clusters(find_centers(ask, groups, wanted), totals, labels)
 
 
-def find_centers(ask: Ask, wanted: int) -> Tensor:
+def find_centers(ask: Ask, groups: ClientCall, wanted: int) -> Tensor:
     """Return the means of up to ``wanted`` clusters of all examples, (K, D) float64, K >= 1.
 
     The widest clusters are split by a plane through their mean, and all examples are assigned to
@@ -83,7 +91,7 @@ def find_centers(ask: Ask, wanted: int) -> Tensor:
     the same in every study.  There are fewer than ``wanted`` if examples are too few or too
     similar.  Sites reply to ``groups`` as `total_bundles`.
     """
-    total = sum_of_all(ask, "groups")
+    total = sum_of_all(ask, groups)
     centers = _take_means(total, groups=1)
     most = wanted + math.ceil(MORE * wanted)
     for turn in range(TURNS):
@@ -95,13 +103,13 @@ def find_centers(ask: Ask, wanted: int) -> Tensor:
         planes = torch.zeros_like(centers.at)
         drawn = torch.randn(centers.at.shape, generator=stream(0, "planes", turn)).double()
         planes[widest] = drawn[widest]
-        total = sum_of_all(ask, "groups", centers=centers.at, planes=planes)
+        total = sum_of_all(ask, groups, centers=centers.at, planes=planes)
         centers = _take_means(total, groups=2 * k)
         if len(centers.at) <= k:  # split what can be split
             break
     centers = join_closest(centers, max(wanted, 1))
     for _ in range(LAST):
-        total = sum_of_all(ask, "groups", centers=centers.at)
+        total = sum_of_all(ask, groups, centers=centers.at)
         centers = _take_means(total, groups=len(centers.at))
     return centers.at
 

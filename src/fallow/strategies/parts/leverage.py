@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.ask import Ask
+from fallow.core.client import ClientCall
 from fallow.core.complete import sum_of_all
 
 EPS = torch.finfo(torch.float64).eps
@@ -47,19 +48,26 @@ class Columns(NamedTuple):
     rows: int
 
 
-def find_columns(ask: Ask, *, intercept: bool, most: float | None = None) -> Columns:
+def find_columns(
+    ask: Ask,
+    totals: ClientCall,
+    spread: ClientCall,
+    *,
+    intercept: bool,
+    most: float | None = None,
+) -> Columns:
     """Return the columns of all sites, from the replies to ``totals`` and ``spread``.
 
     With an ``intercept``, a column of ones follows.  most: bound on the sum of a column.
     """
-    total = sum_of_all(ask, "totals", most)
+    total = sum_of_all(ask, totals, most)
     rows = int(total["rows"])
     if rows == 0:
         raise ValueError(
             "no site has a row without a label: there is nothing to choose from"
         )
     mean = total["columns"] / rows * intercept
-    seen = sum_of_all(ask, "spread", mean=mean)
+    seen = sum_of_all(ask, spread, mean=mean)
     unit = scales(seen["squares"], seen["varies"])
     ones = torch.full((int(intercept),), rows**-0.5, dtype=torch.float64)
     return Columns(mean, torch.cat([unit, ones]), rows)

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from fallow.core.ask import Ask
+from fallow.core.client import ClientCall
 from fallow.core.complete import sum_of_all
 from fallow.core.composites import Losses
 from fallow.core.refusal import Refusal
@@ -253,12 +254,12 @@ def read_totals(found: Mapping[str, Tensor], center: Tensor | None = None) -> Su
     return Summed(centered(found, center), int(found["rows"]), float(found["squares"]))
 
 
-def class_weights(ask: Ask) -> Tensor:
+def class_weights(ask: Ask, class_counts: ClientCall) -> Tensor:
     """Return class weights, (C,), that give all classes with labels the same total weight.
 
     Sites reply to ``class_counts``.
     """
-    counts = sum_of_all(ask, "class_counts")["counts"].clamp_min(0)
+    counts = sum_of_all(ask, class_counts)["counts"].clamp_min(0)
     is_there = counts > 0
     even = counts.sum() / is_there.sum().clamp_min(1)
     return torch.where(is_there, even / counts.clamp_min(1), 0.0)
@@ -271,6 +272,7 @@ def penalties_of(penalty: float | None) -> list[float]:
 
 def choose_left_out(
     ask: Ask,
+    left_out: ClientCall,
     path: Path,
     total: Summed,
     penalty: float | None,
@@ -283,7 +285,7 @@ def choose_left_out(
     penalties = penalties_of(penalty)
     if total.rows < FEW:
         return choose_without_rows(penalties)
-    lost = sum_of_all(ask, "left_out", None, **path._asdict(), **about)
+    lost = sum_of_all(ask, left_out, None, **path._asdict(), **about)
     return choose_best(lost, penalties, path.mass)
 
 

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.ask import Ask
+from fallow.core.client import ClientCall
 from fallow.core.complete import sum_of_all
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
@@ -330,6 +331,7 @@ def read_unlabeled(
 
 def train_candidates(
     ask: Ask,
+    soft_labels: ClientCall,
     labeled: Sequence[Totals],
     start: Sequence[Head],
     unlabeled: Totals,
@@ -361,7 +363,7 @@ def train_candidates(
             temperatures += [form[1]] * len(labeled)
         result = sum_of_all(
             ask,
-            "soft_labels",
+            soft_labels,
             None,
             **stack_heads(heads),
             temperature=torch.tensor(temperatures, dtype=torch.float64),

@@ -145,19 +145,19 @@ class ClosedFormHeads:
     # -- server side ------------------------------------------------------------------------
 
     def round(self, state: State, ask: Ask) -> State:
-        total = read_totals(sum_of_all(ask, "totals"))
+        total = read_totals(sum_of_all(ask, self.totals))
         if float(total.totals.mass) == 0:
             ask.fit(None, "local", None, w=state["w"], stats=state["stats"])
             return state
 
         path = decompose(total.totals)
-        choice = choose_left_out(ask, path, total, self.penalty)
+        choice = choose_left_out(ask, self.left_out, path, total, self.penalty)
         head = head_of(path, choice.penalty)
         w = flatten_head(head, choice.temperature).to(state["w"].dtype)
         state = {**state, "w": w, **note_choice(choice)}
         ask.fit(None, "local", None, w=state["w"], stats=state["stats"])
         ask.keep(
-            "head",
+            self.head,
             **total.totals._asdict(),
             penalty=choice.penalty,
             temperature=choice.temperature,

@@ -250,15 +250,17 @@ class DPFL(StepTraining):
         state = model(state)
         first, _ = self.configs
         ask.fit(first, "local", None, **state)
-        reach = server_half.reachable(ask, self.reach, self.alone)
+        reach = server_half.reachable(ask, self.functions, self.reach, self.alone)
         state |= {"reach": reach, "omega": reach, "graph": reach}
         state["begin"] = torch.tensor(self.begin)
         if self.graph in SEARCHED:
             return {**state, **self.candidates(reach, ask)}
         if self.graph == "static":
-            once = server_half.draw_peers(ask, reach, self.limits(ask).room, "static graph")
+            once = server_half.draw_peers(
+                ask, self.functions, reach, self.limits(ask).room, "static graph"
+            )
             state |= {"omega": once, "graph": once}
-        ask.keep("average", of="own")
+        ask.keep(self.average, of="own")
         return state
 
     def resume(self, state: State, ask: Ask) -> State:
@@ -271,13 +273,13 @@ class DPFL(StepTraining):
 
     def candidates(self, reach: Tensor, ask: Ask) -> State:
         """Select Ω by BGGC among all sites in reach; the first average is over them."""
-        match = server_half.search(ask, reach, self.limits(ask), turn=0)
+        match = server_half.search(ask, self.functions, reach, self.limits(ask), turn=0)
         if match["graph"].any() and not match["can_judge"].any():
             raise ValueError(
                 "DPFL chooses by the loss on validation rows and no site has any; set "
                 "validation=0.2, so that a part of the labels is held back"
             )
-        ask.keep("average", of="search")
+        ask.keep(self.average, of="search")
         return {**match, "omega": match["graph"]}
 
     def main(self, state: State, ask: Ask, t: int) -> State:
@@ -287,7 +289,9 @@ class DPFL(StepTraining):
         reach = state["reach"]
         if self.graph == "resampled":
             room = self.limits(ask).room
-            drawn = server_half.draw_peers(ask, reach, room, f"random graph {t}")
+            drawn = server_half.draw_peers(
+                ask, self.functions, reach, room, f"random graph {t}"
+            )
             return self.mix(ask, drawn)
         if self.graph not in SEARCHED:
             return self.mix(ask, state["omega"])
@@ -296,10 +300,12 @@ class DPFL(StepTraining):
         if t % self.period != 0:
             nobody = torch.zeros_like(state["graph"])
             return self.mix(ask, nobody)
-        match = server_half.search(ask, state["omega"], self.limits(ask), turn=t + 1)
+        match = server_half.search(
+            ask, self.functions, state["omega"], self.limits(ask), turn=t + 1
+        )
         if self.graph == "ggc":
             ask.keep(
-                "average", of="search"
+                self.average, of="search"
             )  # X is already available: no model is sent again
             return match
         control = self.control_graph(match["graph"], reach, ask, t)
@@ -310,20 +316,24 @@ class DPFL(StepTraining):
         if self.graph == "symmetric-and":
             return chosen & chosen.T
         if self.graph == "symmetric-or":
-            return server_half.link_both_ways(ask, chosen, reach, self.limits(ask))
-        return server_half.draw_peers(ask, reach, chosen.sum(1), f"random graph {t}")
+            return server_half.link_both_ways(
+                ask, self.functions, chosen, reach, self.limits(ask)
+            )
+        return server_half.draw_peers(
+            ask, self.functions, reach, chosen.sum(1), f"random graph {t}"
+        )
 
     def mix(self, ask: Ask, graph: Tensor) -> State:
         """Send the models of their peers to the sites, which average them with their own (Eq. 4)."""
         rows = graphs.peers(graph, ask.cohort)
         if rows:
-            ask.relay("model", rows)
+            ask.relay(self.model, rows)
         to: dict[SiteId, Answer] = {}
         for site in ask.cohort:
             to[site] = {"of": "own"}
             if site in rows:
                 to[site] = {"of": "held"}
-        ask.keep("average", to=to)
+        ask.keep(self.average, to=to)
         return {"graph": graph}
 
     @property
@@ -343,6 +353,17 @@ class DPFL(StepTraining):
     def begin(self) -> int:
         """Return the first round of the main loop, the number of rounds that preprocessing covers."""
         return math.ceil(self.first_epochs / max(self.training_config.epochs, 1))
+
+    @property
+    def functions(self) -> server_half.ChoiceFunctions:
+        """Return the client functions by which sites choose collaborators."""
+        return server_half.ChoiceFunctions(
+            order=self.order,
+            model=self.model,
+            search=self.search,
+            found=self.found,
+            weigh=self.weigh,
+        )
 
     def limits(self, ask: Ask) -> server_half.ChoiceLimits:
         return server_half.ChoiceLimits.of(self.budget, self.counts_self, ask.cohort)

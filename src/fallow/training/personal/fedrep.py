@@ -118,9 +118,9 @@ class FedRep(StepTraining):
             if site in old_sites:
                 to[site] = common
 
-        ask.keep("receive", to)
+        ask.keep(self.receive, to)
         ask.fit(self.local_training_config, "local")
-        state = average(ask.sum("upload"), state, ("body", "stats"))
+        state = average(ask.sum(self.upload), state, ("body", "stats"))
         return {**state, "begun": encode_sites(old_sites | set(ask.cohort))}
 
     # -- client side --------------------------------------------------------------------------

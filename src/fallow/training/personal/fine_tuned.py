@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fallow.core import client
 from fallow.core.ask import Ask
+from fallow.core.client import ClientCall
 from fallow.core.contract import Contract
 from fallow.core.fits import Fit, FitDeclaration
 from fallow.core.local import Batch, Learner, TrainState
@@ -79,10 +80,10 @@ class FedAvgFT(StepTraining):
 
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(self.training_config, "local", None, **state)
-        return average(ask.sum("upload"), state)
+        return average(ask.sum(self.upload), state)
 
     def last(self, state: State, ask: Ask) -> None:
-        tune(self.training_config, "tuned", state, ask)
+        tune(self.training_config, "tuned", state, ask, self.chosen)
 
     @uploads
     def upload(self, view: View) -> Answer:
@@ -158,16 +159,15 @@ class FedProxFT(StepTraining):
 
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(self.training_config, "local", None, **state)
-        return average(ask.sum("upload"), state)
+        return average(ask.sum(self.upload), state)
 
     def last(self, state: State, ask: Ask) -> None:
         if not self.tune_prox:
-            tune(self.training_config, "tuned", state, ask)
+            tune(self.training_config, "tuned", state, ask, self.chosen)
             return
-        tune(
-            self.training_config, "local", state, ask
-        )  # the proximal term of `step` is part of the loss
-        ask.keep("tuned")
+        # the proximal term of `step` is part of the loss
+        tune(self.training_config, "local", state, ask, self.chosen)
+        ask.keep(self.tuned)
 
     @uploads
     def upload(self, view: View) -> Answer:
@@ -199,13 +199,19 @@ class FedProxFT(StepTraining):
         return s["w"], {}
 
 
-def tune(training_config: TrainingConfig, into: str, state: State, ask: Ask) -> None:
+def tune(
+    training_config: TrainingConfig,
+    into: str,
+    state: State,
+    ask: Ask,
+    chosen: ClientCall,
+) -> None:
     """Train twice the epochs of a round, from the model selected by validation examples.
 
     Sites without validation examples start from the last model.
     """
     from_sent, from_best = tuning_configs(training_config)
-    if ask.keep("chosen"):
+    if ask.keep(chosen):
         ask.fit(from_best, into)
     else:
         ask.fit(from_sent, into, None, **model(state))

@@ -93,7 +93,7 @@ class KNNPer(StepTraining):
 
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(self.training_config, "local", None, **state)
-        return average(ask.sum("upload"), state)
+        return average(ask.sum(self.upload), state)
 
     @uploads
     def upload(self, view: View) -> Answer:

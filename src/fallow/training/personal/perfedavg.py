@@ -108,7 +108,7 @@ class PerFedAvg(StepTraining):
             ask.fit(from_stored, "local")
         else:
             ask.fit(from_sent, "local", None, **model(state))
-        total = ask.sum("upload")
+        total = ask.sum(self.upload)
         state = average(total, state)
         if self.eval_adapt == "after_local":
             return state

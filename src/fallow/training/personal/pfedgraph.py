@@ -107,7 +107,7 @@ class PFedGraph(StepTraining):
 
     def round(self, state: State, ask: Ask) -> State:
         self.order(state, ask)
-        answers = ask.each("upload")
+        answers = ask.each(self.upload)
         sent = {site: answer for site, answer in answers.items() if is_finite(answer)}
         bank, n = newest_models(state, sent)
         p = torch.full_like(n, 1 / len(n))

@@ -169,7 +169,7 @@ def test_either_routing_mixes_where_the_global_class_alone_is_low() -> None:
     for route in ("either", "local"):
         strategy = RatioAHFAL(route=route)
         federation = world(site, strategy)
-        federation.ask().keep("select", to={"a": {"n": 1}}, low=low, target=target)
+        federation.ask().keep(strategy.select, to={"a": {"n": 1}}, low=low, target=target)
         picks[route] = federation.members["a"].memory["picks"]["rows"].tolist()
     assert picks == {"either": [0], "local": [1]}
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.ask import Ask
+from fallow.core.client import ClientCall
 from fallow.core.methods import Load
 from fallow.core.terms import nearest
 from fallow.core.types import Answer, SiteId, State
@@ -72,6 +73,16 @@ class ChoiceLimits(NamedTuple):
         return ChoiceLimits(room, batch=dict(zip(sites, item, strict=True)))
 
 
+class ChoiceFunctions(NamedTuple):
+    """Client functions by which sites choose collaborators."""
+
+    order: ClientCall
+    model: ClientCall
+    search: ClientCall
+    found: ClientCall
+    weigh: ClientCall
+
+
 def batches(rows: Rows, batch: Mapping[SiteId, int]) -> Iterator[Rows]:
     """Yield some senders for every receiver, until each receiver has had all of its own.
 
@@ -97,7 +108,9 @@ def _rest_of_each(
     return {site: row for site, row in rest.items() if row}
 
 
-def search(ask: Ask, among: Tensor, limits: ChoiceLimits, turn: int) -> State:
+def search(
+    ask: Ask, functions: ChoiceFunctions, among: Tensor, limits: ChoiceLimits, turn: int
+) -> State:
     """Run Algorithm 3, or 2 if all candidates fit in one batch; returns the graph (N, N) and
     traces.
 
@@ -111,14 +124,14 @@ def search(ask: Ask, among: Tensor, limits: ChoiceLimits, turn: int) -> State:
     }
     many = {site: row for site, row in rows.items() if len(row) > limits.batch[site]}
     for routes in batches(many, limits.batch):  # pass 1: Y
-        _send_models(ask, routes, to)
+        _send_models(ask, functions, routes, to)
 
-    queue: Rows = {**rows, **draw_orders(ask, many, f"ggc order {turn}")}
+    queue: Rows = {**rows, **draw_orders(ask, functions, many, f"ggc order {turn}")}
     choices: dict[SiteId, Answer] = {}
     while queue:  # pass 2: X meets Y
         routes = _first_of_each(queue, limits.batch)
-        _send_models(ask, routes, to)
-        choices |= ask.each("found", to={site: {} for site in routes})
+        _send_models(ask, functions, routes, to)
+        choices |= ask.each(functions.found, to={site: {} for site in routes})
         left = _rest_of_each(queue, limits.batch)
         queue = {site: row for site, row in left.items() if not choices[site]["full"]}
     return _collect_choices(choices, rows, ask.cohort)
@@ -168,7 +181,13 @@ def _search_load(among: Tensor, limits: ChoiceLimits) -> Load:
     return Load(int(models.sum()), int(evaluations.sum()))
 
 
-def link_both_ways(ask: Ask, chosen: Tensor, reach: Tensor, limits: ChoiceLimits) -> Tensor:
+def link_both_ways(
+    ask: Ask,
+    functions: ChoiceFunctions,
+    chosen: Tensor,
+    reach: Tensor,
+    limits: ChoiceLimits,
+) -> Tensor:
     """Add the reverse of every link.  (N, N) -> (N, N)
 
     Beyond the budget of a site, the added links with the largest rewards are kept.
@@ -181,8 +200,8 @@ def link_both_ways(ask: Ask, chosen: Tensor, reach: Tensor, limits: ChoiceLimits
 
     earned: dict[SiteId, list[float]] = {site: [] for site in rows}
     for routes in batches(rows, limits.batch):
-        ask.relay("model", routes)
-        answers = ask.each("weigh", to={site: {} for site in routes})
+        ask.relay(functions.model, routes)
+        answers = ask.each(functions.weigh, to={site: {} for site in routes})
         for site, answer in answers.items():
             earned[site] += torch.as_tensor(answer["rewards"]).tolist()
 
@@ -194,7 +213,9 @@ def link_both_ways(ask: Ask, chosen: Tensor, reach: Tensor, limits: ChoiceLimits
     return chosen | added
 
 
-def reachable(ask: Ask, reach: Reach, alone: Sequence[SiteId] = ()) -> Tensor:
+def reachable(
+    ask: Ask, functions: ChoiceFunctions, reach: Reach, alone: Sequence[SiteId] = ()
+) -> Tensor:
     """Return the graph of possible links, (N, N).
 
     For ``"random-k"`` every site draws its own row; rows of sites that stay ``alone`` are empty.
@@ -207,26 +228,30 @@ def reachable(ask: Ask, reach: Reach, alone: Sequence[SiteId] = ()) -> Tensor:
     receives = torch.tensor([site not in alone for site in ask.cohort])[:, None]  # (N, 1)
     if kind == "random":
         among = graphs.everyone(n) & receives
-        return draw_peers(ask, among, torch.full((n,), k), "reach")
+        return draw_peers(ask, functions, among, torch.full((n,), k), "reach")
     return graphs.reachable(reach, n) & receives
 
 
-def draw_peers(ask: Ask, among: Tensor, counts: Tensor, purpose: str) -> Tensor:
+def draw_peers(
+    ask: Ask, functions: ChoiceFunctions, among: Tensor, counts: Tensor, purpose: str
+) -> Tensor:
     """Let each site draw ``counts`` peers.  (N, N), (N,) -> (N, N)"""
-    orders = draw_orders(ask, peers(among, ask.cohort), purpose)
+    orders = draw_orders(ask, functions, peers(among, ask.cohort), purpose)
     count = dict(zip(ask.cohort, counts.tolist(), strict=True))
     drawn = {site: row[: count[site]] for site, row in orders.items()}
     return graph_of(drawn, ask.cohort)
 
 
-def draw_orders(ask: Ask, rows: Rows, purpose: str) -> dict[SiteId, list[SiteId]]:
+def draw_orders(
+    ask: Ask, functions: ChoiceFunctions, rows: Rows, purpose: str
+) -> dict[SiteId, list[SiteId]]:
     """Let each site draw the order of its peers."""
     if not rows:
         return {}
     to: dict[SiteId, Answer] = {
         site: {"candidates": len(row)} for site, row in rows.items()
     }
-    answers = ask.each("order", to=to, purpose=purpose)
+    answers = ask.each(functions.order, to=to, purpose=purpose)
     orders = {}
     for site, row in rows.items():
         positions = torch.as_tensor(answers[site]["order"])
@@ -234,10 +259,12 @@ def draw_orders(ask: Ask, rows: Rows, purpose: str) -> dict[SiteId, list[SiteId]
     return orders
 
 
-def _send_models(ask: Ask, routes: Rows, to: Mapping[SiteId, Answer]) -> None:
+def _send_models(
+    ask: Ask, functions: ChoiceFunctions, routes: Rows, to: Mapping[SiteId, Answer]
+) -> None:
     """Send a batch of models to the sites that evaluate them."""
-    ask.relay("model", routes)
-    ask.keep("search", to={site: to[site] for site in routes})
+    ask.relay(functions.model, routes)
+    ask.keep(functions.search, to={site: to[site] for site in routes})
 
 
 def _collect_choices(

@@ -87,7 +87,7 @@ class RatioAHFAL:
     # -- server half ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        total = ask.sum("share")
+        total = ask.sum(self.share)
         spread = moments(total["share"], total["square"], total["one"])[1]
         low = 100 * spread < self.tau - AT_TAU
         counts = total["count"].tolist()
@@ -97,7 +97,7 @@ class RatioAHFAL:
         if any(target):  # frozen at the first query that finds labels
             memo = {**memo, "target": target}
         pooled = torch.tensor(target, dtype=torch.float64)
-        ask.keep("select", to=orders(budget), low=low, target=pooled)
+        ask.keep(self.select, to=orders(budget), low=low, target=pooled)
         notes = {
             "sigma": (100 * spread).tolist(),
             "low": low.tolist(),

@@ -59,7 +59,7 @@ class PixelBADGE:
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep("select", to=orders(budget))
+        ask.keep(self.select, to=orders(budget))
         return memo
 
     @selects()
@@ -168,7 +168,7 @@ class PlainLoGo:
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep("select", to=orders(budget))
+        ask.keep(self.select, to=orders(budget))
         return memo
 
     @selects()
@@ -228,7 +228,7 @@ class PlainNoise:
             raise ValueError(f"PlainNoise's epsilon is {self.epsilon}; it must be above 0")
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep("select", to=orders(budget))
+        ask.keep(self.select, to=orders(budget))
         return memo
 
     @selects()

@@ -72,14 +72,14 @@ class NaNKSAS:
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         if "first" not in memo:
-            answers = ask.each("first")
+            answers = ask.each(self.first)
             memo = {**memo, "first": {s: list_of(a["counts"]) for s, a in answers.items()}}
         first = memo["first"]
         to = {
             s: {**args, "counts": torch.tensor(first[s])}
             for s, args in orders(budget).items()
         }
-        ask.keep("select", to=to)
+        ask.keep(self.select, to=to)
         return {**memo, "notes": {"nan_sites": sum(0 in first[site] for site in to)}}
 
     # -- site half --------------------------------------------------------------------------
