@@ -86,7 +86,7 @@ class Form:
     """
 
     kind: type[Order | Reply]
-    adapter: TypeAdapter[Any]  # a pydantic adapter of the kind
+    adapter: TypeAdapter[Any]  # pydantic adapter of this kind of message
     head: tuple[str, ...]
     rest: str
 

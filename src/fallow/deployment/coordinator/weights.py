@@ -1,4 +1,4 @@
-"""Robust weighting: how far a site's reply may be from those of the others, and how much it weighs.
+"""Robust weighting: limits on the distance between sites' replies and on the weight of a site.
 
 A single finite number can end a study: 1e300 is infinite in float32, and a model with such numbers
 stops every later round, also after restarts. Replies are therefore compared with each other, in the

@@ -1,4 +1,4 @@
-"""Start time of a run, from its name, and its check by the site."""
+"""Start time of a run: encoded in its name, and checked by the site."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ def _name_twice(column: str, names: Mapping[str, str]) -> str:
 def _normalize_header(line: Sequence[str], others: Mapping[str, str]) -> list[str]:
     """Return the column names, with used columns in lower case if they remain unique.
 
-    ``others`` maps other column names to used columns.
+    ``others`` maps alternative column names to columns in `READ`.
     """
     names = [name.strip() for name in line]
     times = Counter(name.lower() for name in names)

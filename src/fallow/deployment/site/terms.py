@@ -240,13 +240,19 @@ def describe_minimum(recipe: Recipe) -> str:
 
     >>> from fallow.privacy import Privacy
     >>> describe_minimum(Recipe("a", privacy=Privacy(min_new_labels=10)))
-    'they change only after 10 new labels of a site (privacy.min_new_labels)'
+    'statistics of labeled examples change only after 10 new labels of a site (privacy.min_new_labels)'
     """
     least = recipe.privacy.waits_for
     if least == 1:
-        return "they change after every label (privacy.min_new_labels is 1)"
+        return (
+            "statistics of labeled examples change after every label "
+            "(privacy.min_new_labels is 1)"
+        )
     whose = "of all sites together" if recipe.privacy.secure_sum else "of a site"
-    return f"they change only after {least} new labels {whose} (privacy.min_new_labels)"
+    return (
+        f"statistics of labeled examples change only after {least} new labels {whose} "
+        "(privacy.min_new_labels)"
+    )
 
 
 def describe_small_budgets(agreement: Agreement) -> list[str]:

@@ -53,18 +53,18 @@ KINDS = {
     "answer": "an annotator gave a label, or stated that they cannot tell",
     "imported": "a label was imported from a file, under the annotator's name in it",
     "resolved": "an annotator resolved a conflict between two labels",
-    "an annotator undid their latest label": "a person took their latest label back",
+    "taken back": "an annotator undid their latest label",
     "withdrawn": "an annotator withdrew an example from the study",
     "sent": "a reply to the coordinator was stored and sent, perhaps more than once",
     "noise": "counts were released with noise, which cost epsilon",
     "noise in doubt": "the ledger was restored, and possible releases since the backup count as spent",
-    "the run was rolled back to repeat an exchange": "the run went back to ask an exchange anew",
-    "users at this site left a run permanently": "people here left a run for good",
+    "went back": "the run was rolled back to repeat an exchange",
+    "run left": "users at this site left a run permanently",
     "admitted": "a site was admitted; note: the fingerprint of its keys",
     "received": "a reply of a site arrived and was accepted",
     "refused": "a reply of a site was rejected; note: the reason",
     "absent": "a round or query proceeded without a site",
-    "the run proceeded permanently without a site": "the run went on without a site for good",
+    "left out": "the run proceeded permanently without a site",
 }
 """Kinds of events and their meaning."""
 
