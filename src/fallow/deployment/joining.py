@@ -112,7 +112,7 @@ def _check_key(file: Path, name: str, text: str) -> None:
 
 
 def _decode(text: str) -> bytes:
-    """Decode base64, and return nothing for another text."""
+    """Decode base64, and return nothing for invalid text."""
     try:
         return b64decode(text, validate=True)
     except ValueError:

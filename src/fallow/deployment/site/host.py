@@ -342,7 +342,7 @@ class Host:
         """Undo changes that came too late, and check the position of an instruction.
 
         Raises ValueError for an instruction out of order. A run proceeds from step to step, and
-        rolls back if an exchange is repeated. The second leg of a relay continues the first one,
+        rolls back if an exchange is repeated. The delivery of a relay continues its first part,
         which counts only when both are done.
         """
         orders = self._ledger.orders

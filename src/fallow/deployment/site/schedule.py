@@ -150,7 +150,7 @@ class RunSchedule:
         else:
             phase = self._phase(step, cycle=cycle, round_=key.round, part=key.part)
         rank: tuple[int, ...] = (*phase, _within(step), key.turn)
-        if key.is_delivery:  # a delivery follows the sending leg of a relay
+        if key.is_delivery:  # the delivery follows the first part of a relay
             rank += (1,)
         return OrderPlace(key=key, cycle=cycle, rank=rank)
 

@@ -200,7 +200,7 @@ class Application:
     async def _wait(
         self, site: SiteId, poll: Poll, disconnected: asyncio.Future[None]
     ) -> bytes | None:
-        """Return the next message to a site, or None after `WAIT` or if the client is gone."""
+        """Return the next message to a site, or None after `WAIT` or if the client has disconnected."""
         loop = asyncio.get_running_loop()
         end = loop.time() + WAIT
         while not (poll.is_replaced or disconnected.done()):

@@ -223,7 +223,7 @@ class Requests(H11Protocol):
 def find_network(peer: tuple[object, ...] | None) -> str:
     """Return the network that one party likely controls: an IPv4 address or an IPv6 /64 prefix.
 
-    ``peer`` is the socket address of the client, or None if it is gone.
+    ``peer`` is the socket address of the client, or None if it has disconnected.
 
     >>> find_network(("192.0.2.7", 5000))
     '192.0.2.7/32'
