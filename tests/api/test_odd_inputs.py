@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, assert_type, get_args, get_type_hints
 
@@ -14,7 +14,9 @@ from scipy.sparse import csr_matrix
 from torch import nn
 
 import fallow as fl
+from fallow.core.kinds import takes_numbers
 from fallow.data import Dataset
+from fallow.settings.variants import check_distinct
 
 Arrays = dict[str, np.ndarray]
 HEAD = nn.Sequential(nn.Linear(4, 3))
@@ -644,6 +646,7 @@ def test_a_world_may_be_made_from_a_name_or_a_path_and_then_holds_the_data_set(
             ("digits", "dirichlet:alfa=1"),
             "dirichlet has no setting 'alfa'; did you mean 'alpha'?",
         ),
+        (("digits", 0.1), "partition: 0.1 is no"),
         (("digits", fl.IID(), "ten"), "sites is 'ten'; give a whole number of sites"),
         (("digits", fl.IID(), 2.0), "sites is 2.0; give a whole number of sites"),
     ],
@@ -660,6 +663,16 @@ def test_a_world_that_cannot_be_is_refused(given: Any, words: str) -> None:
         ({"cycels": 1}, "cycels is not a setting; did you mean 'cycles'?"),
         ({"cycles": "one"}, "cycles is 'one'; it must be a whole number"),
         ({"cycles": -1}, "cycles is -1; it must be 0 or more"),
+        ({"lr": "0.1"}, "optimizer.lr is '0.1'; it must be a number or none"),
+        ({"batch_size": "8"}, "batch_size is '8'; it must be a whole number or none"),
+        ({"epochs": "2"}, "epochs is '2'; it must be a whole number"),
+        ({"momentum": "0.9"}, "momentum is '0.9'; it must be a number"),
+        ({"rounds": "2"}, "rounds is '2'; it must be a whole number"),
+        ({"rows": "50"}, "rows is '50'; it must be a whole number or none"),
+        ({"validation": "0.1"}, "validation is '0.1'; it must be a number"),
+        ({"drop_rows": "true"}, "drop_rows is 'true'; it must be true or false"),
+        ({"privacy": {"epsilon": "1"}}, "privacy.epsilon is '1'; it must be a number"),
+        ({"foo": 3}, "foo is not a setting; 'fallow settings' and docs/settings.md list"),
         ({"budget": 0}, "budget is 0"),
         ({"budget": 0.9}, "beyond the pool"),
         ({"strategy": "entrpy"}, "did you mean 'entropy'?"),
@@ -681,6 +694,56 @@ def test_a_setting_that_cannot_be_is_refused_before_anything_is_trained(
     with pytest.raises(ValueError) as error:
         fl.run(world, **{"training": "fedavg", **settings})
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "strategies",
+    [
+        ["random", "random"],
+        ["random", fl.Random()],
+        [fl.Random(), fl.Random],
+        ["typical_unsure", "typical-unsure"],
+        ["margin", "Margin"],
+        ["margin:model=global", fl.Random(), "margin:model=global"],
+    ],
+)
+def test_a_strategy_that_is_listed_twice_is_refused(
+    world: fl.Federation, strategies: Any
+) -> None:
+    with pytest.raises(ValueError, match="are the same; list each strategy once"):
+        fl.compare(world, strategies, seeds=1)
+    names = [one if isinstance(one, str) else "random" for one in strategies]
+    recipe = {"name": "mine", "strategies": names}
+    with pytest.raises(ValueError, match="are the same; list each strategy once"):
+        fl.compare(world, recipe=recipe, seeds=1)
+
+
+def test_variants_of_a_strategy_are_no_duplicates() -> None:
+    check_distinct(["margin", "margin@rounds=2", "margin:model=global", "own:Margin"])
+
+
+def list_numbers() -> list[tuple[type, str]]:
+    """Every field with numbers of every class of settings."""
+    classes = [fl.TrainingConfig, fl.TrainingStage, fl.Optimizer, fl.Privacy]
+    for space in (fl.strategies, fl.training, fl.partitions, fl.models, fl.encoders):
+        classes += [getattr(space, name) for name in dir(space)]
+    numbers = []
+    for cls in filter(is_dataclass, classes):
+        hints = get_type_hints(cls)
+        for part in fields(cls):
+            if part.init and takes_numbers(hints[part.name]):
+                numbers.append((cls, part.name))
+    return numbers
+
+
+@pytest.mark.parametrize(
+    ("cls", "name"),
+    list_numbers(),
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_a_text_in_the_place_of_a_number_is_refused(cls: Any, name: str) -> None:
+    with pytest.raises(ValueError, match=rf"\b{name} is '0\.1'; it must be"):
+        cls(**{name: "0.1"})
 
 
 def test_numbers_of_numpy_are_numbers(world: fl.Federation, quick: dict[str, Any]) -> None:

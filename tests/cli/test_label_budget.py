@@ -56,7 +56,9 @@ def test_a_budget_is_the_same_in_python_in_toml_and_on_the_command_line(
     write_settings("bare.toml", base)
     setting = f"budget={json.dumps(budget)}"
     assert fallow("run", "bare.toml", "--set", setting, "--out", "set", "--quiet").code == 0
-    runs = [read_run(name) for name in ("python", "file", "toml", "set")]
+    option = ("--budget", json.dumps(budget))
+    assert fallow("run", "bare.toml", *option, "--out", "option", "--quiet").code == 0
+    runs = [read_run(name) for name in ("python", "file", "toml", "set", "option")]
     assert runs[1:] == runs[:-1]
 
 

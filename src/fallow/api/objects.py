@@ -57,7 +57,10 @@ class Collected:
             fields = dict(value)
             del fields["name"]
             return Spec(str(name), fields)
-        spec = Spec.of(value)
+        try:
+            spec = Spec.of(value)
+        except ValueError as error:
+            raise ValueError(f"{what}: {error}") from error
         cls = _class_of(value)
         if cls is not None and ":" in spec.name:
             self._lend(spec.name, cls)

@@ -142,7 +142,7 @@ def compare(
     request = read_request(federation, recipe, {**defaults, **settings}, value)
     collected = request.collected
     asked = value or request.recipe.strategies
-    texts = list(dict.fromkeys(collected.text(strategy) for strategy in asked))
+    texts = [collected.text(strategy) for strategy in asked]
     wanted = _seeds(seeds)
     chosen = request.recipe
     if not chosen.reference or reference is not None or recipe is None:

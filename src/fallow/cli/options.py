@@ -42,6 +42,10 @@ Settings = Annotated[
         autocompletion=complete_setting,
     ),
 ]
+Budget = Annotated[
+    str | None,
+    typer.Option("--budget", metavar="LABELS", help=as_help(MEANINGS["budget"])),
+]
 Data = Annotated[
     str | None,
     typer.Option("--data", help=as_help(MEANINGS["data"])),
@@ -343,8 +347,9 @@ def settings(
 ) -> dict[str, str]:
     """Combine ``KEY=VALUE`` pairs and the data options into a dictionary.
 
-    ``columns`` contains the options id, drop and columns.  A site column implies the natural partition
-    with all its sites, unless the pairs override it.  Raises ValueError for a pair without ``=``.
+    ``columns`` contains the options id, drop, columns and budget.  A site column implies the natural
+    partition with all its sites, unless the pairs override it.  Raises ValueError for a pair
+    without ``=``.
     """
     words = {}
     for pair in pairs or []:

@@ -73,6 +73,7 @@ def run(
     id_: opt.IdColumn = None,
     drop: opt.Drop = None,
     columns: opt.Columns = None,
+    budget: opt.Budget = None,
     set_: opt.Settings = None,
     out: opt.Out = None,
     resume: opt.Resume = False,
@@ -91,7 +92,9 @@ def run(
 
     use_current_folder()
     name, data = opt.named_recipe(recipe, data)
-    settings = opt.settings(set_, data, label, site, id=id_, drop=drop, columns=columns)
+    settings = opt.settings(
+        set_, data, label, site, id=id_, drop=drop, columns=columns, budget=budget
+    )
     if strategy is not None and not strategy.strip():
         opt.named_strategies(strategy)  # raises if the list is empty
     named: list[str] | None = None
@@ -126,6 +129,7 @@ def compare(
     id_: opt.IdColumn = None,
     drop: opt.Drop = None,
     columns: opt.Columns = None,
+    budget: opt.Budget = None,
     set_: opt.Settings = None,
     out: opt.Out = None,
     resume: opt.Resume = False,
@@ -146,7 +150,9 @@ def compare(
 
     use_current_folder()
     name, data = opt.named_recipe(recipe, data)
-    settings = opt.settings(set_, data, label, site, id=id_, drop=drop, columns=columns)
+    settings = opt.settings(
+        set_, data, label, site, id=id_, drop=drop, columns=columns, budget=budget
+    )
     strategies = opt.named_strategies(strategy)
     base, changes = opt.read_recipe(name, settings, strategies or ())
     if any(key.split(".")[0] == "strategy" for key in changes):

@@ -163,35 +163,56 @@ def is_of_kind(value: object, hint: Any) -> bool:
     return True
 
 
-def refuse_truth(value: object, hint: Any, path: str) -> None:
-    """Raise ValueError for a Boolean where a number or a string is declared.
+def takes_numbers(hint: Any) -> bool:
+    """Return whether a type consists of numbers, of lists of them and of None.
 
-    Nested values, as in TOML, are checked too: Python treats True as 1, and so does type
-    validation.  hint: the declared type; path: name of the value in the message.
+    >>> (
+    ...     takes_numbers(float | None),
+    ...     takes_numbers(tuple[int, ...]),
+    ...     takes_numbers(int | str),
+    ... )
+    (True, True, False)
+    """
+    if get_origin(hint) in (*UNIONS, *LISTS):
+        parts = [part for part in get_args(hint) if part not in (types.NoneType, ...)]
+        return bool(parts) and all(takes_numbers(part) for part in parts)
+    return hint in (int, float)
 
-    >>> refuse_truth(True, bool | int, "drop_rows")
-    >>> refuse_truth([1, True], tuple[int, ...], "milestones")
+
+def refuse_conversion(value: object, hint: Any, path: str) -> None:
+    """Raise ValueError for a Boolean or a string where another type is declared.
+
+    Nested values, as in TOML, are checked too: Python treats True as 1, and type validation reads
+    the string "0.1" as a number.  hint: the declared type; path: name of the value in the message.
+
+    >>> refuse_conversion(True, bool | int, "drop_rows")
+    >>> refuse_conversion([1, True], tuple[int, ...], "milestones")
     Traceback (most recent call last):
     ValueError: milestones.1 is True; it must be a whole number
+    >>> refuse_conversion("3", int | None, "rows")
+    Traceback (most recent call last):
+    ValueError: rows is '3'; it must be a whole number or none
     """
-    if isinstance(value, bool):
+    if isinstance(value, bool | str):
         if not is_of_kind(value, hint):
-            raise ValueError(f"{path} is {value}; it must be {describe_kind(hint)}")
+            raise ValueError(
+                f"{path} is {show_value(value)}; it must be {describe_kind(hint)}"
+            )
     elif isinstance(value, Mapping):
         part = _drop_none(hint)
         if is_dataclass(part):
-            _refuse_truth_in_parts(value, get_type_hints(part), path)
+            _refuse_conversion_in_parts(value, get_type_hints(part), path)
     elif isinstance(value, list | tuple):
         for at, item in enumerate(value):
-            refuse_truth(item, _element_at(hint, at), f"{path}.{at}")
+            refuse_conversion(item, _element_at(hint, at), f"{path}.{at}")
 
 
-def _refuse_truth_in_parts(
+def _refuse_conversion_in_parts(
     parts: Mapping[Any, object], hints: Mapping[str, Any], path: str
 ) -> None:
     for name, value in parts.items():
         if name in hints:
-            refuse_truth(value, hints[name], f"{path}.{name}")
+            refuse_conversion(value, hints[name], f"{path}.{name}")
 
 
 def _element_at(hint: Any, at: int) -> Any:

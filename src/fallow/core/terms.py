@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import inspect
+import types
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -192,6 +194,8 @@ def explain_constructor(cls: type[T]) -> type[T]:
 
     @functools.wraps(construct)
     def explain(self: T, /, *args: Any, **settings: Any) -> None:
+        texts = {**dict(zip(known, args, strict=False)), **settings}
+        _refuse_texts(construct, texts)
         try:
             construct(self, *args, **settings)
         except TypeError:
@@ -201,6 +205,43 @@ def explain_constructor(cls: type[T]) -> type[T]:
 
     cls.__init__ = explain  # type: ignore[assignment]
     return cls
+
+
+def _refuse_texts(construct: Callable[..., Any], settings: Mapping[str, object]) -> None:
+    """Raise ValueError for a number in quotes; classes check other texts themselves."""
+    from fallow.core.kinds import describe_kind, show_value, takes_numbers
+
+    for name, value in settings.items():
+        items = value if isinstance(value, list | tuple) else [value]
+        if not any(_is_quoted(item) for item in items):
+            continue
+        hint = _hints_of(construct).get(name)
+        if takes_numbers(hint):
+            raise ValueError(
+                f"{name} is {show_value(value)}; it must be {describe_kind(hint)}"
+            )
+
+
+def _is_quoted(value: object) -> bool:
+    """Return whether a value is a number in quotes, which Python would not compute with."""
+    if not isinstance(value, str):
+        return False
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+@functools.cache
+def _hints_of(construct: Callable[..., Any]) -> Mapping[str, Any]:
+    """Return the declared types of arguments; of names that are not loaded, there is none."""
+    hints: dict[str, Any] = {}
+    for name, written in construct.__annotations__.items():
+        one = types.SimpleNamespace(__annotations__={name: written})
+        with contextlib.suppress(NameError):
+            hints |= get_type_hints(one, getattr(construct, "__globals__", {}))
+    return hints
 
 
 def _refuse_call(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args, get_type_hints
 
 from fallow.core.build import find, resolve_name
 from fallow.core.contract import Contract
-from fallow.core.kinds import describe_wrong_value, refuse_truth
+from fallow.core.kinds import describe_wrong_value, refuse_conversion
 from fallow.core.names import BUILT_IN, OWN, NamePolicy
 from fallow.core.own import own_class
 from fallow.core.terms import explain_constructor, nearest, suggest_keyword
@@ -72,6 +72,8 @@ ONE_OR_MORE = (
     "queries_per_cycle",
 )
 BUDGETS = ("initial", "budget")
+LISTED = "; 'fallow settings' and docs/settings.md list them"
+"""End of the sentence about an unknown setting that is near no other."""
 USUAL_AUDIT = 0.1  # of audit=true
 MOST_CYCLES = 10_000  # a list of budgets has one entry for each
 
@@ -663,7 +665,7 @@ def _validate_settings(merged: Settings) -> Recipe:
             check_budget_kind(name, merged[name])
     hints = get_type_hints(Recipe)
     for name, value in merged.items():
-        refuse_truth(value, hints[name], name)
+        refuse_conversion(value, hints[name], name)
     from pydantic import ValidationError
 
     try:
@@ -686,7 +688,7 @@ def _merge_settings(
     for key, value in settings.items():
         if key not in known:
             keywords = () if where else tuple(KEYWORDS)
-            hint = suggest_keyword(key, [*known, *keywords])
+            hint = suggest_keyword(key, [*known, *keywords]) or LISTED
             raise ValueError(f"{where}{key} is not a setting{hint}")
         merged[key] = _merge_value(
             old=merged.get(key),

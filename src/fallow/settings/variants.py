@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from fallow.privacy import Privacy
@@ -38,6 +39,32 @@ SHARED = (
     "published",
 )
 """Settings that make strategies comparable: one study has one of each."""
+
+
+def check_distinct(strategies: Iterable[str]) -> None:
+    """Raise ValueError for a strategy that is listed twice, also if it is spelled differently.
+
+    >>> check_distinct(["random", "random@rounds=3", "margin"])
+    >>> check_distinct(["random", "margin", "Random"])
+    Traceback (most recent call last):
+    ValueError: strategies lists 'random' and 'Random', which are the same; list each strategy once
+    """
+    known: dict[str, str] = {}
+    for text in strategies:
+        key = _spell(text)
+        if key in known:
+            raise ValueError(
+                f"strategies lists {known[key]!r} and {text!r}, which are the same; list each "
+                "strategy once"
+            )
+        known[key] = text
+
+
+def _spell(text: str) -> str:
+    """Return a strategy in the spelling by which two are compared."""
+    name, at, rest = text.partition("@")
+    name, colon, fields = name.strip().partition(":")
+    return f"{name.lower().replace('_', '-')}{colon}{fields}{at}{rest}"
 
 
 def bounds_of(recipe: Recipe) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ from fallow.settings.recipe import (
     with_settings,
 )
 from fallow.settings.training_defaults import REGRESSION, complete_from
-from fallow.settings.variants import BOUND, variant
+from fallow.settings.variants import BOUND, check_distinct, variant
 from fallow.sites.store import MemoryStore
 from fallow.storage.errors import Failed
 from fallow.storage.files import only_one, write_json
@@ -125,6 +125,7 @@ def prepare_study(
     at_sites : mapping, optional
         Settings that apply if the data name the site of each example.
     """
+    check_distinct(strategies)
     pictures: int | None = None  # all of them
     if outline:
         pictures = _count_pictures(setup.recipe, strategies)
