@@ -39,6 +39,8 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parents[1]
 # what tests may look at
 SOURCES = ("src", "integrations/fallow-trackers/src", "studies/fallow-papers/src")
+PLANTED = (*SOURCES, "deploy")
+"""Folders whose files may have a fault."""
 COPIED = (
     *SOURCES,
     "integrations/fallow-trackers/tests",
@@ -165,9 +167,9 @@ def _read_fault(file: Path, number: int, entry: Any) -> Fault:  # any value of T
 def plant(fault: Fault, root: Path) -> str:
     """The text of the file with the fault; Wrong where it cannot be planted."""
     path = root / fault.file
-    if not any(path.resolve().is_relative_to((root / s).resolve()) for s in SOURCES):
+    if not any(path.resolve().is_relative_to((root / s).resolve()) for s in PLANTED):
         raise Wrong(
-            f"{fault} is to be planted in {fault.file}, which is not below {' or '.join(SOURCES)}"
+            f"{fault} is to be planted in {fault.file}, which is not below {' or '.join(PLANTED)}"
         )
     if not path.is_file():
         raise Wrong(f"{fault} is to be planted in {fault.file}, which is not there")
