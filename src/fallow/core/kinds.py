@@ -1,8 +1,7 @@
-"""Descriptions of declared types and of wrong values, for error messages."""
+"""Descriptions of declared types and of values, for error messages."""
 
 from __future__ import annotations
 
-import sys
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,6 @@ from typing import (
     get_type_hints,
 )
 
-from fallow.core.terms import nearest
 from fallow.core.words import join_words
 
 PLAIN: Mapping[str, str] = {
@@ -50,8 +48,6 @@ BOUNDS: Mapping[str, str] = {
 LARGEST = 2**53
 """Largest whole number in a record."""
 LONGEST = 80  # maximum characters of a quoted value
-ABSENT = ("missing", "missing_argument")
-EXTRA = ("unexpected_keyword_argument", "extra_forbidden")
 
 
 def describe_kind(hint: Any) -> str:  # a type, or a type form such as int | None
@@ -79,7 +75,7 @@ def describe_kind(hint: Any) -> str:  # a type, or a type form such as int | Non
         return f"a list of {len(parts)}: {join_words(of_each)}"
     if origin in LISTS:
         return f"a list of {_describe_many(parts[0])}"
-    if origin in TABLES or _is_typed_dict(hint):
+    if origin in TABLES or is_typed_dict(hint):
         return "a table of names and values"
     name = getattr(hint, "__name__", str(hint))
     return PLAIN.get(name, f"a {name}")
@@ -124,7 +120,7 @@ def _describe_many(hint: Any) -> str:
         return join_words([_describe_many(part) for part in get_args(hint)], last="or")
     if is_dataclass(hint):
         return f"tables of {join_words([field.name for field in fields(hint)])}"
-    if _is_typed_dict(hint):
+    if is_typed_dict(hint):
         return "tables of names and values"
     name = getattr(hint, "__name__", "")
     return PLURAL.get(name, describe_kind(hint))
@@ -199,7 +195,7 @@ def refuse_conversion(value: object, hint: Any, path: str) -> None:
                 f"{path} is {show_value(value)}; it must be {describe_kind(hint)}"
             )
     elif isinstance(value, Mapping):
-        part = _drop_none(hint)
+        part = drop_none(hint)
         if is_dataclass(part):
             _refuse_conversion_in_parts(value, get_type_hints(part), path)
     elif isinstance(value, list | tuple):
@@ -248,10 +244,6 @@ def show_value(value: object) -> str:
     return text
 
 
-class BrokenRule(ValueError):
-    """A value of the right type does not fulfill a condition that the type describes."""
-
-
 def show_name(name: object) -> str:
     """Return a name for a sentence: printable, on one line, truncated if it is long."""
     shown = "".join(character for character in str(name) if character.isprintable())
@@ -260,88 +252,12 @@ def show_name(name: object) -> str:
     return shown
 
 
-def describe_wrong_value(
-    kind: Any, errors: Sequence[Mapping[str, Any]], whole: str = ""
-) -> str:
-    """Describe the first value that pydantic rejected, in a sentence.
-
-    kind: the validated type; errors: `ValidationError.errors()`; whole: prefix of the names of fields.
-    """
-    first = errors[0]
-    loc = first["loc"]
-    if first["type"] == "json_invalid":
-        return f"{whole or 'it'} has a text that is no Unicode"
-    names, hint = _follow(kind, loc)
-    path = ".".join([*filter(None, [whole]), *names])
-    if first["type"] in EXTRA:
-        owner = _drop_none(hint)
-        known = fields_of(owner) or {}
-        word = "field"
-        if is_dataclass(owner):
-            word = "setting"
-        name = show_name(loc[-1])
-        return f"{_join(path, name)} is not a {word}{nearest(name, list(known))}"
-    cause = first.get("ctx", {}).get("error")
-    if first["type"] == "value_error" and not isinstance(cause, BrokenRule):
-        message = first["msg"].removeprefix("Value error, ")
-        last = path.rpartition(".")[2]
-        if not path or message.startswith((path, last)):
-            return str(message)
-        return f"{path}: {message}"
-    if first["type"] in ABSENT and (not names or loc[-1] == names[-1]):
-        return f"{path or loc[-1]} is missing; it must be {describe_kind(hint)}"
-    value = show_value(first["input"])
-    if is_dataclass(hint) and getattr(hint, "__name__", "") not in PLAIN:
-        parts = [_join(path, field.name) for field in fields(hint)]
-        return f"{path} is {value}; it has parts, which are set one by one: {join_words(parts)}"
-    if isinstance(first["input"], int) and abs(first["input"]) > sys.float_info.max:
-        value = "beyond all numbers"
-    return f"{path or 'it'} is {value}; it must be {describe_kind(hint)}"
-
-
-def _join(path: str, name: str) -> str:
-    """Return the name of a part."""
-    return f"{path}.{name}" if path else name
-
-
-def _follow(kind: Any, loc: Sequence[int | str]) -> tuple[list[str], Any]:
-    """Return the names on the way to a value and its declared type.
-
-    For a union, and a list of fixed length, the path of pydantic continues with a branch or a
-    position: the result ends there.
-    """
-    names: list[str] = []
-    hint = kind
-    for step in loc:
-        inner = _drop_none(hint)
-        parts = get_args(inner)
-        known = fields_of(inner)
-        is_list = get_origin(inner) in LISTS
-        if known is not None and step in known:
-            hint = known[str(step)]
-        elif get_origin(inner) in TABLES and isinstance(step, str):
-            hint = parts[1]
-        elif is_list and isinstance(step, int) and (len(parts) == 1 or parts[1] is ...):
-            hint = parts[0]
-        else:
-            return names, hint
-        names.append(show_name(step))
-    return names, hint
-
-
-def fields_of(hint: Any) -> Mapping[str, Any] | None:
-    """Return the declared types of the fields of a class, or None for types without fields."""
-    if is_dataclass(hint) or _is_typed_dict(hint):
-        return get_type_hints(hint, include_extras=True)
-    return None
-
-
-def _is_typed_dict(hint: Any) -> bool:
+def is_typed_dict(hint: Any) -> bool:
     """Return whether a type is a typed dictionary, also one of ``typing_extensions``."""
     return dict in getattr(hint, "__bases__", ())
 
 
-def _drop_none(hint: Any) -> Any:
+def drop_none(hint: Any) -> Any:
     """Return X for ``X | None``, without annotations; other unions unchanged.
 
     Of several options, the dataclass counts.
@@ -349,11 +265,11 @@ def _drop_none(hint: Any) -> Any:
     origin = get_origin(hint)
     parts = get_args(hint)
     if origin is Annotated or origin in WRAPPERS:
-        return _drop_none(parts[0])
+        return drop_none(parts[0])
     if origin not in UNIONS:
         return hint
     options = [part for part in parts if part is not types.NoneType]
     for option in options:
         if is_dataclass(option) or len(options) == 1:
-            return _drop_none(option)
+            return drop_none(option)
     return hint

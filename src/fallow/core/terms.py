@@ -10,6 +10,8 @@ import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar, get_type_hints
 
+from fallow.core.kinds import describe_kind, show_value, takes_numbers
+
 T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -209,8 +211,6 @@ def explain_constructor(cls: type[T]) -> type[T]:
 
 def _refuse_texts(construct: Callable[..., Any], settings: Mapping[str, object]) -> None:
     """Raise ValueError for a number in quotes; classes check other texts themselves."""
-    from fallow.core.kinds import describe_kind, show_value, takes_numbers
-
     for name, value in settings.items():
         items = value if isinstance(value, list | tuple) else [value]
         if not any(_is_quoted(item) for item in items):

@@ -27,9 +27,10 @@ from pydantic.fields import FieldInfo
 from tomlkit import TOMLDocument
 from tomlkit.items import Table
 
-from fallow.core.kinds import UNIONS, describe_wrong_value
+from fallow.core.kinds import UNIONS
 from fallow.core.terms import nearest
 from fallow.core.words import join_words
+from fallow.core.wrong_values import describe_wrong_value
 from fallow.deployment.toml import toml_item
 from fallow.storage.json_schema import JsonSchema, build_schema
 

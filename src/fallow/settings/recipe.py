@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args, get_type_hints
 
 from fallow.core.build import find, resolve_name
 from fallow.core.contract import Contract
-from fallow.core.kinds import describe_wrong_value, refuse_conversion
+from fallow.core.kinds import refuse_conversion
 from fallow.core.names import BUILT_IN, OWN, NamePolicy
 from fallow.core.own import own_class
 from fallow.core.terms import explain_constructor, nearest, suggest_keyword
@@ -25,6 +25,7 @@ from fallow.core.training_config import (
     merge_explicit,
 )
 from fallow.core.words import join_words
+from fallow.core.wrong_values import describe_wrong_value
 from fallow.privacy import Privacy
 from fallow.settings.budgets import (
     ALLOCATIONS,

@@ -23,7 +23,8 @@ from pydantic import (
     ValidationError,
 )
 
-from fallow.core.kinds import LARGEST, BrokenRule, describe_wrong_value
+from fallow.core.kinds import LARGEST
+from fallow.core.wrong_values import BrokenRule, describe_wrong_value
 
 HUGE = 1e100
 """Largest number whose square is finite. NaN and infinity of a diverged model are larger."""

@@ -10,9 +10,9 @@ from typing import Any, Literal, Protocol
 from pydantic import TypeAdapter, ValidationError
 
 from fallow.core.exchange_key import ExchangeKey, read_key
-from fallow.core.kinds import describe_wrong_value
 from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId, Tree
+from fallow.core.wrong_values import describe_wrong_value
 from fallow.privacy.signing import open_signed, sign
 from fallow.storage.packing import pack, unpack_received
 from fallow.transport.release import HERE
