@@ -20,7 +20,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar, final, runtime_checkable
 
+import torch
+from torch import Tensor
+
 from fallow.core.composites import Composite, Fields, read_parts
+from fallow.core.totals import are_finite
 from fallow.core.values import (
     Count,
     Flag,
@@ -35,7 +39,9 @@ from fallow.core.values import (
     SiteName,
     Statistics,
     Text,
+    Time,
     Whole,
+    describe_not_finite,
 )
 
 Operation = Literal["sum", "each", "keep", "relay"]
@@ -326,6 +332,22 @@ def find_wrong_form(
         why = kind.find_wrong_form(name, answer[name], shapes)
         if why is not None:
             return why
+    return None
+
+
+def find_not_finite(
+    returns: Composite, answer: Mapping[str, object], sizes: Mapping[str, int]
+) -> str | None:
+    """Explain which field of a reply is NaN or infinite, or return None.
+
+    Times may be infinite.  Models may have diverged, which algorithms handle.
+    """
+    for name, kind in returns.fields(sizes).items():
+        value = answer[name]
+        if isinstance(kind, (Time, *PARTS)) or not isinstance(value, Tensor | float):
+            continue
+        if not are_finite(torch.as_tensor(value)):
+            return describe_not_finite(name)
     return None
 
 

@@ -11,12 +11,19 @@ from typing import final
 
 import torch
 
+from fallow.core.client import (
+    Declaration,
+    declared,
+    find_not_finite,
+    find_wrong_form,
+)
 from fallow.core.disclosure import payload
 from fallow.core.messages import Delivered, Request, payload_of
 from fallow.core.refusal import words_stay
 from fallow.core.totals import sum_whole
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId
+from fallow.core.values import resolve_dims
 from fallow.engine.executors import Executor
 from fallow.sites.answering import answer_step
 from fallow.sites.site import LocalSite
@@ -45,6 +52,7 @@ class InProcess:
         """Send each site its request and deliver relayed replies to their receivers."""
         before = collect_costs(self.members)
         answers = perform(self.members, self.executor, requests)
+        check_replies(self.members, requests, answers)
         cost = find_largest_cost(before, collect_costs(self.members))
         down = sum(payload_of(request) for request in requests.values())
         if is_relay(requests):
@@ -56,6 +64,36 @@ class InProcess:
             )
         up = sum(payload(answer) for answer in answers.values())
         return Delivered(answers=answers, bytes_up=up, bytes_down=down, epsilon=cost)
+
+
+def check_replies(
+    members: Mapping[SiteId, LocalSite],
+    requests: Mapping[SiteId, Request],
+    answers: Mapping[SiteId, Answer],
+) -> None:
+    """Raise ValueError for a reply with other fields, types or shapes than declared, or with NaN.
+
+    Joint bounds of several fields are checked at real sites and in tests.
+    """
+    known: dict[tuple[str, str], Declaration | None] = {}
+    for name, request in requests.items():
+        step = request.steps[-1]
+        if step.kind not in ("sum", "each") or step.masked is not None:
+            continue
+        site = members[name]
+        function = (request.owner, step.verb)
+        if function not in known:
+            known[function] = declared(site.method(request.owner)).get(step.verb)
+        declaration = known[function]
+        if declaration is None or declaration.returns is None:
+            continue
+        sizes = resolve_dims(site.parts.layout, site.parts.classes, len(members))
+        why = find_wrong_form(declaration.returns, answers[name], sizes)
+        if why is None and step.kind == "each":  # sums are checked as they are added
+            why = find_not_finite(declaration.returns, answers[name], sizes)
+        if why is not None:
+            method = type(site.method(request.owner)).__name__
+            raise ValueError(f"{method}.{step.verb} at site {name}: {why}")
 
 
 def is_relay(requests: Mapping[SiteId, Request]) -> bool:

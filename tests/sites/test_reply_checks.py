@@ -1,0 +1,57 @@
+"""Replies in a simulation have the declared fields, types and shapes, and are finite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, final
+
+import pytest
+import torch
+
+from fallow.core import client
+from fallow.core.contract import Contract
+from fallow.core.values import Share
+from tests.worlds import tables, world
+
+
+@final
+@dataclass(frozen=True)
+class Careless:
+    """A strategy whose reply is not what it declares."""
+
+    reply: Callable[[torch.Tensor], dict[str, Any]] = field(repr=False)
+    contract: ClassVar[Contract] = Contract("Careless")
+
+    @client.each("label shares", returns={"share": Share("classes")})
+    def peek(self, view: Any) -> dict[str, Any]:
+        return self.reply(view.counts / view.counts.sum())
+
+    @client.sum("aggregates of label shares", returns={"share": Share("classes")})
+    def total(self, view: Any) -> dict[str, Any]:
+        return self.reply(view.counts / view.counts.sum())
+
+
+def test_a_reply_as_declared_is_taken() -> None:
+    ask = world(tables(), Careless(lambda share: {"share": share})).ask()
+    assert ask.each("peek").keys() == tables().keys()
+    assert "share" in ask.sum("total")
+
+
+@pytest.mark.parametrize("operation", ["each", "sum"])
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        (lambda share: {"shares": share}, r"\['shares'\].*\['share'\]"),
+        (lambda share: {"share": share[:1]}, r"share has the shape \(1,\)"),
+        (lambda share: {"share": "many"}, "share is 'many', which is no number"),
+        (lambda share: {"share": share * torch.nan}, "share.* NaN or infinite"),
+    ],
+)
+def test_another_reply_is_refused_with_its_function_and_site(
+    operation: str, reply: Callable[[torch.Tensor], dict[str, Any]], why: str
+) -> None:
+    ask = world(tables(), Careless(reply)).ask()
+    call = {"each": ask.each, "sum": ask.sum}[operation]
+    with pytest.raises(ValueError, match=f"site a.*{why}"):
+        call({"each": "peek", "sum": "total"}[operation])
