@@ -222,7 +222,7 @@ def test_hostile_contributions_to_sums_of_a_strategy_of_one_file_do_not_count(
         reasons = [event["why"] for event in world.said("implausible")]
         assert world.said("refused") == []
     for field, why in zip(("swell", "boats", "keel"), reasons, strict=True):
-        assert f"cannot be: {field} is " in why
+        assert f"is impossible: {field} is " in why
         assert why.endswith("it is requested again")
 
 

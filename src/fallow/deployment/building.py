@@ -214,7 +214,7 @@ def _check_declared(agreement: Agreement, methods: Methods) -> None:
                         f"{agreement.name}: {contract.title} does not declare the "
                         f"fields of {name!r}, and sites send declared fields only; "
                         "declare them at the function, such as "
-                        f"@client.{operation}({what!r}, {fields}={...})"
+                        f"@client.{operation}({what!r}, {fields}={{...}})"
                     )
 
 
