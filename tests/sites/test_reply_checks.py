@@ -33,9 +33,10 @@ class Careless:
 
 
 def test_a_reply_as_declared_is_taken() -> None:
-    ask = world(tables(), Careless(lambda share: {"share": share})).ask()
-    assert ask.each("peek").keys() == tables().keys()
-    assert "share" in ask.sum("total")
+    strategy = Careless(lambda share: {"share": share})
+    ask = world(tables(), strategy).ask()
+    assert ask.each(strategy.peek).keys() == tables().keys()
+    assert "share" in ask.sum(strategy.total)
 
 
 @pytest.mark.parametrize("operation", ["each", "sum"])
@@ -51,7 +52,10 @@ def test_a_reply_as_declared_is_taken() -> None:
 def test_another_reply_is_refused_with_its_function_and_site(
     operation: str, reply: Callable[[torch.Tensor], dict[str, Any]], why: str
 ) -> None:
-    ask = world(tables(), Careless(reply)).ask()
-    call = {"each": ask.each, "sum": ask.sum}[operation]
+    strategy = Careless(reply)
+    ask = world(tables(), strategy).ask()
     with pytest.raises(ValueError, match=f"site a.*{why}"):
-        call({"each": "peek", "sum": "total"}[operation])
+        if operation == "each":
+            ask.each(strategy.peek)
+        else:
+            ask.sum(strategy.total)
