@@ -11,7 +11,7 @@ import pytest
 from fallow import load_model
 from fallow.deployment.site.folder import SiteFolder
 from fallow.recipes.find import find_recipe
-from fallow.storage.received import TEXT_LIMIT, read_named
+from fallow.storage.received import TEXT_LIMIT, parse_json, read_named
 from fallow.transport.tls import Pair, make_site_context
 
 
@@ -28,6 +28,25 @@ def test_a_link_to_a_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "there.txt").write_text("text")
     (tmp_path / "link.txt").symlink_to(tmp_path / "there.txt")
     assert read_named(tmp_path / "link.txt") == b"text"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"a": "\\ud800"}',
+        b'{"\\uDC00": 1}',
+        b'["\\ude00\\ud83d"]',
+        b'["\xed\xa0\x80"]',
+    ],
+)
+def test_half_of_a_surrogate_pair_is_no_text(text: bytes) -> None:
+    with pytest.raises(ValueError, match="it has a text that is no Unicode"):
+        parse_json(text)
+
+
+def test_whole_surrogate_pairs_and_their_neighbors_are_texts() -> None:
+    assert parse_json(b'["\\ud83d\\ude00"]') == ["\U0001f600"]
+    assert parse_json('["\ud55c", "é"]'.encode()) == ["\ud55c", "é"]
 
 
 def read_site(file: Path) -> object:

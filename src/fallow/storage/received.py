@@ -9,6 +9,10 @@ import stat
 import tomllib
 from pathlib import Path
 
+SURROGATE = b"\xed"
+"""First byte of half a surrogate pair, which `json.loads` accepts, and of some letters."""
+ESCAPED = b"\\ud"
+"""Start of the escape of half a surrogate pair."""
 TEXT_LIMIT = 4 << 20
 """Maximum size in bytes of settings, a guideline, a certificate or another text that a user names."""
 DOTTED_KEY = re.compile(r"""(?<![\w"'-])(?:[\w"'-]++[ \t]*+\.[ \t]*+){64}""")
@@ -95,12 +99,20 @@ def check_no_links_below(folder: Path) -> None:
 
 
 def parse_json(content: bytes) -> object:
-    """Parse a JSON value; raise ValueError for invalid or deeply nested JSON."""
+    """Parse a JSON value; raise ValueError for invalid or deeply nested JSON.
+
+    Half of a surrogate pair is invalid too: a text with it can be neither printed nor written.
+    """
     try:
         result: object = json.loads(content)
     except RecursionError as error:
         raise ValueError(NESTED) from error
     check_depth(result)
+    if SURROGATE in content or ESCAPED in content.lower():
+        try:
+            json.dumps(result, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise ValueError("it has a text that is no Unicode") from error
     return result
 
 
