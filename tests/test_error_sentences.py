@@ -67,8 +67,8 @@ def test_fields_of_a_record(part: str, sentence: str, study: Path) -> None:
     finally:
         file.write_text(before)
     assert str(error.value) == (
-        f"{file}, line 2: {sentence}; restore the file, or ask whoever sent it for the one that "
-        "was written"
+        f"{file}, line 2: {sentence}; restore the file, or ask the sender for the original "
+        "file"
     )
 
 

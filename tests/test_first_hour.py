@@ -318,13 +318,17 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (
         lambda: fl.select(POOL, n=2),
         {},
-        "there is no strategy; write fl.select(pool, strategy",
+        "the strategy is missing; write fl.select(pool, strategy",
     ),
-    (lambda: fl.select(None, "random", n=2), {}, "the pool is None; give rows, or {'a': "),
+    (
+        lambda: fl.select(None, "random", n=2),
+        {},
+        "the pool is None; give examples, or {'a': ",
+    ),
     (
         lambda: fl.run("digits", None),  # type: ignore[arg-type]
         {},
-        "strategy is None; name a query strategy, such as 'margin', or leave it out",
+        "strategy is None; give a query strategy, such as 'margin', or omit it",
     ),
     (
         lambda: fl.compare("iris", ["random", "margin"], reference="badge"),
@@ -336,7 +340,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (
         lambda: fl.Federation("digits", fl.Natural()),
         {},
-        "digits has no sites of its own, which fl.Natural needs; give their column",
+        "digits has no natural sites, which fl.Natural needs; give their column",
     ),
     (
         lambda: fl.Federation("digits", sites=0),
@@ -382,7 +386,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (
         lambda: fl.run(fl.Federation(fl.from_arrays(POOL, [0] * 20), sites=2), "entropy"),
         {},
-        "arrays: the labels hold only the class '0'; label two classes",
+        "arrays: the labels contain only the class '0'; label examples",
     ),
     *(
         (
@@ -392,8 +396,8 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
                 "strategy": strategy,
                 "n": 2,
             },
-            f"{type(strategy).__name__} chooses by classes, and there are numbers to predict "
-            "(outputs have one column, and classes need two or more); use one of acs-fw, ",
+            f"{type(strategy).__name__} requires classes, and this is a regression task"
+            " (outputs have one column, and classes need two or more); use one of acs-fw, ",
         )
         for strategy in NEED_TWO_CLASSES
     ),
@@ -420,7 +424,11 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
         "FedProx has no setting 'local_epochs'; did you mean 'epochs'?",
     ),
     (fl.AHFAL, {"tua": 15}, "AHFAL has no setting 'tua'; did you mean 'tau'?"),
-    (fl.Random, {"seed": 1}, "Random has no setting 'seed' and no other; leave it out"),
+    (
+        fl.Random,
+        {"seed": 1},
+        "Random has no setting 'seed', and no settings at all; omit it",
+    ),
     (fl.Dirichlet, {"alfa": 1}, "Dirichlet has no setting 'alfa'; did you mean 'alpha'?"),
     (fl.MLP, {"hiden": [8]}, "MLP has no setting 'hiden'; did you mean 'hidden'?"),
     (fl.Optimizer, {"learning_rate": 1}, "Optimizer has no setting 'learning_rate'; did"),

@@ -49,7 +49,7 @@ finish() {
 }
 interrupted() {
     echo
-    echo "== Ending everybody; the same command goes on from here"
+    echo "== Stopping all parties; the same command resumes"
     exit "$1"
 }
 trap finish EXIT
@@ -70,7 +70,7 @@ prepare() {
     "$FALLOW" coordinate init "$out/coordinator" --recipe "$here/settings.toml" --sites "$sites" \
         --example "$out/data/example.csv" --label disease --name heart \
         --address "127.0.0.1:$port" --host 127.0.0.1 >"$out/coordinator.txt"
-    # units and limits are for people to agree on, before anybody joins
+    # units and limits are agreed on before sites join
     study=$out/coordinator/study.toml
     sed -e 's/name = "age", unit = ""/name = "age", unit = "years", low = 0, high = 120/' \
         -e 's/name = "resting_pressure", unit = ""/name = "resting_pressure", unit = "mmHg", low = 50, high = 250/' \
@@ -79,8 +79,8 @@ prepare() {
         "$study" >"$study.new"
     mv "$study.new" "$study"
 
-    echo "== 3 of 4: each hospital reads it, checks its data, and makes keys; this is what one is told"
-    # people type this as the coordinator reads it out by telephone
+    echo "== 3 of 4: each hospital verifies it, checks its data and creates keys; output of one"
+    # between organizations, the coordinator tells it to the sites by telephone
     digest=$("$FALLOW" coordinate status "$out/coordinator" --json |
         "$PYTHON" -c 'import json, sys; print(json.load(sys.stdin)["digest"])')
     for name in $names; do
@@ -102,38 +102,38 @@ prepare() {
 
 if [ -e "$out/ready" ]; then
     names=$(cat "$out/ready")
-    echo "== $out is there: the study goes on where it was"
+    echo "== $out exists: the study resumes"
 elif [ -e "$out" ]; then
-    echo "$out is there, and is no study that can go on: remove it, or name another folder" >&2
+    echo "$out exists and is not a study to resume: remove it, or give another folder" >&2
     exit 2
 else
     prepare
 fi
 
-echo "== 4 of 4: everybody starts; until all have met it takes up to a minute"
+echo "== 4 of 4: all parties start; connecting takes up to a minute"
 for name in $names; do
     aside "$FALLOW" site start "$out/$name" >>"$out/$name.log" 2>&1
 done
 if [ "$people" = yes ]; then
-    echo "   People label, each hospital's in a terminal of their own:"
+    echo "   Label each hospital in a separate terminal:"
     for name in $names; do echo "      $FALLOW label $out/$name"; done
 else
     aside "$PYTHON" "$here/annotate.py" "$out" >>"$out/people.log" 2>&1
-    echo "   A script labels in the place of people: $out/people.log"
+    echo "   A script labels: $out/people.log"
 fi
-echo "   Each hospital says what it does in $out/NAME.log; how it stands, from another terminal:"
+echo "   Logs of the hospitals: $out/NAME.log. Progress, from another terminal:"
 echo "      $FALLOW coordinate status $out/coordinator"
-echo "   Ctrl-C ends everybody, and nothing is lost."
+echo "   Ctrl-C stops all parties without loss."
 aside "$FALLOW" coordinate start "$out/coordinator"
 wait "$last" || {
-    echo "== The coordinator ended with an error; the same command goes on from here" >&2
+    echo "== The coordinator ended with an error; the same command resumes" >&2
     exit 1
 }
-# it ends in good order also where somebody stops it, by 'coordinate stop' for instance
+# it also ends without an error after 'coordinate stop'
 state=$("$FALLOW" coordinate status "$out/coordinator" --json |
     "$PYTHON" -c 'import json, sys; print(json.load(sys.stdin)["state"])')
 if [ "$state" != finished ]; then
-    echo "== The coordinator has stopped, and the study is not over; the same command goes on from here"
+    echo "== The coordinator has stopped before the end of the study; the same command resumes"
     exit 3
 fi
 echo "== Done. The results: $out/coordinator/report.html"

@@ -82,7 +82,7 @@ def test_each_site_may_have_its_own_model(iris: Any) -> None:
     x, y, sites = iris
     found = fl.FederatedClassifier(training=fl.FedAvgFT(), **QUICK).fit(x, y, sites=sites)
     assert found.predict(x, site="east").shape == (150,)
-    with pytest.raises(ValueError, match="say site=, one of east, north and west"):
+    with pytest.raises(ValueError, match="choose one with site=, one of east, north"):
         found.predict(x)
 
 
@@ -97,13 +97,13 @@ def test_a_regressor_predicts_in_the_units_of_the_target() -> None:
     [
         (0, "sites is 0; give 1 to 150"),
         (999, "sites is 999; give 1 to 150"),
-        (["a", "b"], "sites names 2 rows and there are 150; give one a row"),
+        (["a", "b"], "sites has 2 values and there are 150 rows; give one per row"),
         ("east", "sites is 'east'; give a whole number of sites, or the site of each row"),
         (2.5, "sites is 2.5; give a whole number of sites, or the site of each row"),
-        ({"a": 1}, "sites has shape (); give one value a row"),
-        (np.zeros((150, 2)), "sites has shape (150, 2); give one value a row"),
-        ([None] + ["a"] * 149, "sites names none for row 0; give one a row"),
-        (["a"] * 149 + [np.nan], "sites names none for row 149; give one a row"),
+        ({"a": 1}, "sites has shape (); give one value per row"),
+        (np.zeros((150, 2)), "sites has shape (150, 2); give one value per row"),
+        ([None] + ["a"] * 149, "sites has no value for row 0; give one per row"),
+        (["a"] * 149 + [np.nan], "sites has no value for row 149; give one per row"),
     ],
 )
 def test_sites_that_cannot_be_are_refused(iris: Any, sites: Any, words: str) -> None:
@@ -193,7 +193,7 @@ def test_candidates_limit_the_choice(iris: Any) -> None:
     assert set(strategy.query(x, y, candidates=[3, 5, 7], batch_size=2)) <= {3, 5, 7}
     with pytest.warns(UserWarning, match="n=2 exceeds the 0 unlabeled examples"):
         assert strategy.query(x, y, candidates=[], batch_size=2).tolist() == []
-    with pytest.raises(ValueError, match="candidates must be row numbers of X, 0 to 149"):
+    with pytest.raises(ValueError, match="candidates must be row indices of X, 0 to 149"):
         strategy.query(x, y, candidates=[150])
 
 

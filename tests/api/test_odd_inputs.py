@@ -145,7 +145,7 @@ def test_a_budget_of_all_sites_is_compared_with_all_their_pools(arrays: Arrays) 
 
 @pytest.mark.parametrize("n", [-1, 2.5, "3", True])
 def test_a_number_that_is_none_is_refused(arrays: Arrays, n: Any) -> None:
-    with pytest.raises(ValueError, match="give a whole number of rows, 0 or more"):
+    with pytest.raises(ValueError, match="give a whole number of examples, 0 or more"):
         entropy(arrays, n=n)
 
 
@@ -161,7 +161,7 @@ def test_each_site_has_its_own_number(arrays: Arrays) -> None:
     sites = {name: fl.Site(arrays["pool"], outputs=arrays["p"]) for name in "ab"}
     outcome = fl.select(sites, fl.Entropy(), n={"a": 2})
     assert {name: len(rows) for name, rows in outcome.items()} == {"a": 2, "b": 0}
-    with pytest.raises(ValueError, match="n names no site 'c'"):
+    with pytest.raises(ValueError, match="n contains no site 'c'"):
         fl.select(sites, fl.Entropy(), n={"c": 2})
 
 
@@ -226,7 +226,7 @@ def test_rounded_probabilities_are_probabilities(form: Any, by_site: bool) -> No
 def test_outputs_that_may_be_either_are_refused_until_they_are_declared() -> None:
     pool = [[0.0], [1.0], [2.0]]
     positive = [[2.0, 1.0], [3.0, 2.9], [9.0, 1.0]]
-    with pytest.raises(ValueError, match="row 0 sums to 3, not 1; say which they are with"):
+    with pytest.raises(ValueError, match="row 0 sums to 3, not 1; set"):
         fl.select(pool, "margin", outputs=positive, n=1)
     logits = fl.select(pool, "margin", outputs=positive, n=1, outputs_are="logits")
     assert logits.tolist() == [1]
@@ -332,10 +332,10 @@ def test_classes_that_do_not_occur_are_named(arrays: Arrays) -> None:
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        ([0, 1, np.nan], "labels of site site-0 hold nan, which is no class"),
-        ([0, 1, 7], "hold 7, which is no class; there are 0, 1, 2"),
+        ([0, 1, np.nan], "labels of site site-0 contain nan, which is not a class"),
+        ([0, 1, 7], "contain 7, which is not a class; there are 0, 1, 2"),
         ([0, 1], "labels of site site-0 are 2 for 3 labeled rows"),
-        ([[0, 1], [1, 0], [0, 0]], "has shape (3, 2); give one value a row"),
+        ([[0, 1], [1, 0], [0, 0]], "has shape (3, 2); give one value per row"),
     ],
 )
 def test_a_label_that_is_none_is_named(arrays: Arrays, labels: Any, words: str) -> None:
@@ -354,11 +354,11 @@ def test_a_label_that_is_none_is_named(arrays: Arrays, labels: Any, words: str) 
             {"pool": [1.0, 2.0]},
             "the pool of site site-0 has shape (2,); give rows of shape",
         ),
-        ({"pool": [["a"], ["b"]]}, "the pool of site site-0 holds"),
+        ({"pool": [["a"], ["b"]]}, "the pool of site site-0 contains"),
         ({"pool": [[1.0], [np.nan]]}, "1 of 2 rows have a feature that is NaN or infinite"),
         (
             {"pool": None},
-            "the pool is None; give rows, or {'a': fl.Site(...), 'b': fl.Site(...)}",
+            "the pool is None; give examples, or {'a': fl.Site(...), 'b': fl.Site(...)}",
         ),
         (
             {"outputs": [[0.5, 0.5]]},
@@ -394,11 +394,11 @@ def test_a_label_that_is_none_is_named(arrays: Arrays, labels: Any, words: str) 
         ({"classes": "abc"}, "classes is 'abc'; give a number of classes, or a list"),
         ({"classes": 3.0}, "classes is 3.0; give a number of classes, or a list"),
         ({"classes": -1}, "classes is -1; give a number of classes, or a list"),
-        ({"classes": ["a", "b", "a"]}, "classes names 'a' twice"),
+        ({"classes": ["a", "b", "a"]}, "classes contains 'a' twice"),
         ({"site": ""}, "a site needs a name"),
         (
             {"labeled": ([[1.0] * 4] * 2, [0, None])},
-            "labels of site site-0 hold None, which is no class; leave out rows without a label",
+            "labels of site site-0 contain None, which is not a class; omit examples without a label",
         ),
         (
             {"pool": [fl.Site([[1.0]])], "outputs": None},
@@ -419,7 +419,7 @@ def test_what_cannot_work_is_said_in_one_sentence(
 def test_a_strategy_that_is_none_is_refused(arrays: Arrays, strategy: Any) -> None:
     with pytest.raises(
         ValueError,
-        match=r"not one of the strategies|not a query strategy|is no strategy|chooses no rows",
+        match=r"not one of the strategies|not a query strategy|is not a strategy|selects no examples",
     ):
         fl.select(arrays["pool"], strategy, n=2)
 
@@ -477,7 +477,7 @@ def test_sites_are_numbers_or_texts_or_a_column() -> None:
     assert world.sites == 0
     numbered = fl.Federation(fl.from_arrays(x, y, sites=[1.0, 2.0] * 10))
     assert set(numbered.sizes()) == {"1", "2"}
-    with pytest.raises(ValueError, match="sites: 1 rows have none; fill them in"):
+    with pytest.raises(ValueError, match="sites: 1 examples have none; fill them in"):
         fl.from_arrays(x, y, sites=[None, *["a"] * 19])
 
 
@@ -502,7 +502,10 @@ def test_a_row_without_a_label_is_unlabeled(
 
 
 def test_one_class_alone_is_refused_with_what_to_do() -> None:
-    with pytest.raises(ValueError, match="hold only the class 'a'; label two classes"):
+    with pytest.raises(
+        ValueError,
+        match="contain only the class 'a'; label examples of at least two classes",
+    ):
         fl.from_arrays([[0.0], [1.0]], ["a", "a"])
 
 
@@ -550,7 +553,7 @@ def test_a_frame_and_its_file_are_the_same_data_set(tmp_path: Any) -> None:
         ({}, {"label": "sickk"}, "frame has no column 'sickk'; did you mean 'sick'?"),
         ({}, {"site": "sick"}, "name different columns"),
         ({"age": [np.inf] + [1.0] * 23}, {}, "column 'age' has 1 infinite values"),
-        ({"age": ["old"] + [1.0] * 23}, {}, "column 'age', row 1: 'old' is no number"),
+        ({"age": ["old"] + [1.0] * 23}, {}, "column 'age', row 1: 'old' is not a number"),
         (
             {"age": [1.0] * 24},
             {"columns": ["ages"]},
@@ -599,7 +602,7 @@ def test_a_path_in_the_place_of_a_name_is_told_where_to_go(tmp_path: Path) -> No
 
 
 def test_texts_in_the_place_of_numbers_are_told_where_to_go() -> None:
-    with pytest.raises(ValueError, match=r"x holds texts .*fl\.texts_to_rows"):
+    with pytest.raises(ValueError, match=r"x contains texts .*fl\.texts_to_rows"):
         fl.from_arrays(["good day", "bad night"] * 5, [0, 1] * 5)
 
 
@@ -640,7 +643,7 @@ def test_a_world_may_be_made_from_a_name_or_a_path_and_then_holds_the_data_set(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ((3,), "a federation is made from a data set, not from int"),
+        ((3,), "a federation is created from a dataset, not from int"),
         (("digitz",), "did you mean 'digits'"),
         (
             ("digits", "dirichlet:alfa=1"),
@@ -674,13 +677,13 @@ def test_a_world_that_cannot_be_is_refused(given: Any, words: str) -> None:
         ({"privacy": {"epsilon": "1"}}, "privacy.epsilon is '1'; it must be a number"),
         ({"foo": 3}, "foo is not a setting; 'fallow settings' and docs/settings.md list"),
         ({"budget": 0}, "budget is 0"),
-        ({"budget": 0.9}, "beyond the pool"),
+        ({"budget": 0.9}, "more than the unlabeled pool"),
         ({"strategy": "entrpy"}, "did you mean 'entropy'?"),
         ({"strategy": nn.Linear(2, 2)}, "strategy is a module with weights"),
         ({"model": nn.Linear(2, 2)}, "Linear has 2 outputs, and needs 3 outputs"),
-        ({"model": fl.LeNet()}, "LeNet needs rows of shape"),
+        ({"model": fl.LeNet()}, "LeNet needs examples of shape"),
         ({"training": fl.Entropy()}, "is a query strategy, not a training algorithm"),
-        ({"strategy": fl.BAIT()}, "bait is for numbers to predict"),
+        ({"strategy": fl.BAIT()}, "bait is for regression"),
         (
             {"training_config": {"bacth_size": 3}},
             "training_config.bacth_size is not a setting; did you mean 'batch_size'?",
@@ -763,7 +766,7 @@ def test_nothing_to_run_is_refused() -> None:
     with pytest.raises(ValueError, match="there is nothing to run; give a federation"):
         fl.run()
     with pytest.raises(
-        ValueError, match=r"the first argument is a fl.Federation.*, not int"
+        ValueError, match=r"the first argument must be a fl.Federation.*, not int"
     ):
         fl.run(3)  # type: ignore[arg-type]  # that is what is refused
 

@@ -98,9 +98,9 @@ def test_a_class_becomes_a_frozen_dataclass_by_itself() -> None:
     [
         (
             None,
-            "returned a NoneType; return n positions in the pool: a list, an array, a tensor",
+            "returned a NoneType; return n positions in the unlabeled pool: a list, an array, a tensor",
         ),
-        ({1, 2}, "returned a set; return n positions in the pool"),
+        ({1, 2}, "returned a set; return n positions in the unlabeled pool"),
         (
             [0],
             "1 examples are selected and 2 are requested; return exactly min(n, view.pool)",
@@ -183,7 +183,7 @@ def test_a_kind_of_rows_that_a_view_does_not_have_is_refused_with_the_kinds() ->
     def wrong(view: Any, n: int) -> Any:
         return view.rows("training")
 
-    with pytest.raises(ValueError, match="no 'training' rows; use one of 'pool', "):
+    with pytest.raises(ValueError, match="no 'training' examples; use one of 'pool', "):
         fl.select([[0.0], [1.0]], wrong, n=1)
 
 
@@ -206,7 +206,7 @@ def test_a_function_on_the_command_line_is_a_strategy(
     monkeypatch.syspath_prepend(tmp_path)
     outcome = find(strategies, "mine_on_path:first", OWN)
     assert outcome.contract.keep == {"select": "number of selected examples"}
-    with pytest.raises(ValueError, match="names code that did not come with Fallow"):
+    with pytest.raises(ValueError, match="names code that is not part of Fallow"):
         find(strategies, "mine_on_path:first", BUILT_IN)
 
 
@@ -264,7 +264,7 @@ def test_a_class_may_extend_another_of_ones_own() -> None:
 
 def test_a_class_without_a_contract_is_told_what_to_add() -> None:
     with pytest.raises(
-        TypeError, match=r"Silent does not declare .* add contract = fl.Contract\("
+        TypeError, match=r"'Silent' does not declare .* add contract = fl.Contract\("
     ):
 
         class Silent(fl.Strategy):

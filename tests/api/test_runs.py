@@ -77,7 +77,7 @@ def test_nothing_is_left_on_the_disk_unless_asked(
     monkeypatch.setattr("tempfile.tempdir", None)
     values = fl.run(world, **quick)
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(ValueError, match="this run was not kept; give"):
+    with pytest.raises(ValueError, match="this run was not stored; use"):
         values.report(tmp_path / "a.html")
     with pytest.raises(ValueError, match="training diverged"):
         fl.run(world, training_config={"optimizer": {"lr": 1e30}}, model="mlp", **quick)
@@ -105,7 +105,7 @@ def test_other_rows_of_the_same_name_are_refused_in_a_kept_folder(
     fl.run(fl.Federation(rows, sites=3), out=tmp_path / "a", **quick)
     moved = replace(rows, x=rows.x + 1)
     with pytest.raises(
-        ValueError, match="was started with other rows called 'three classes'"
+        ValueError, match="was started with other data under the name 'three classes'"
     ):
         fl.run(fl.Federation(moved, sites=3), out=tmp_path / "a", **quick)
 
@@ -189,7 +189,9 @@ def test_a_personalized_run_has_a_model_for_each_site(
     run = fl.run(world, model="mlp", **{**quick, "training": fl.Ditto()})
     assert isinstance(run.model, dict)
     assert set(run.model) == {"site-0", "site-1", "site-2"}
-    with pytest.raises(ValueError, match="each site has a model of its own; say site="):
+    with pytest.raises(
+        ValueError, match="each site has a personalized model; choose one with site="
+    ):
         run.predict(rows.x_test)
     sites = "site-0, site-1 and site-2"
     with pytest.raises(ValueError, match=f"there is no site 'site-9'; the run had {sites}"):
@@ -215,7 +217,7 @@ def test_a_method_that_predicts_with_rows_of_the_site_says_so(
     world: fl.Federation, quick: Settings, rows: fl.Dataset
 ) -> None:
     run = fl.run(world, **{**quick, "training": fl.KNNPer()})
-    with pytest.raises(ValueError, match="predicts with the labeled rows of a site"):
+    with pytest.raises(ValueError, match="predicts with the labeled examples of a site"):
         run.predict(rows.x_test)
 
 
@@ -247,15 +249,15 @@ def test_a_frame_is_predicted_in_its_own_units(quick: Settings) -> None:
         run.predict(df.assign(kind="cow"))
     with pytest.raises(ValueError, match="frame has no column 'kind'"):
         run.predict(df[["age"]])
-    with pytest.raises(ValueError, match="1 of 120 rows lack a feature"):
+    with pytest.raises(ValueError, match="1 of 120 examples have a missing"):
         run.predict(df.assign(age=[np.nan, *df["age"][1:]]))
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (np.zeros((3, 5)), r"rows have shape \(5,\), and the model takes \(2,\)"),
-        (np.zeros(2), r"one row of shape \(2,\) was given; give rows"),
+        (np.zeros((3, 5)), r"examples have shape \(5,\), and the model needs \(2,\)"),
+        (np.zeros(2), r"the input has shape \(2,\), that of a single example"),
     ],
 )
 def test_rows_of_another_shape_are_refused(run: fl.Run, given: Any, words: str) -> None:

@@ -106,7 +106,7 @@ def test_a_study_without_a_folder_goes_with_its_object(
     folder = study.setup.out
     assert study.folder is None
     assert study.report() == Path("report.html")
-    with pytest.raises(ValueError, match="was not kept; give"):
+    with pytest.raises(ValueError, match="was not stored; use"):
         fl.write_report(study)
     assert folder.exists()
     del study
@@ -157,7 +157,7 @@ def test_a_world_in_the_place_of_strategies_is_told_apart(world: fl.Federation) 
         ({"seeds": 2.5}, "seeds is 2.5; give a number of seeds, or whole numbers"),
         ({"seeds": "ab"}, "seeds is 'ab'; give a number of seeds, or whole numbers"),
         ({"jobs": 0}, "jobs is 0; give a whole number"),
-        ({"strategies": []}, "there is no strategy to compare"),
+        ({"strategies": []}, "there are no strategies to compare"),
         ({"strategies": ["entrpy"]}, "did you mean 'entropy'?"),
         ({"strategies": ["random@rows=3"]}, "which all strategies of a study share"),
     ],
@@ -243,5 +243,5 @@ def test_numbers_to_predict_have_strategies_of_their_own() -> None:
         progress=False,
     )
     assert "badge@training=closed-form" in set(study.records["strategy"])
-    with pytest.raises(ValueError, match="entropy chooses by classes"):
+    with pytest.raises(ValueError, match="entropy requires classes"):
         fl.compare("diabetes", ["entropy"], seeds=1, sites=2, progress=False)

@@ -145,7 +145,7 @@ def test_a_class_of_a_package_is_called_by_its_module() -> None:
 def test_what_names_nothing_is_refused_with_what_to_give(given: Any) -> None:
     with pytest.raises(
         ValueError,
-        match="is no strategy, training algorithm, partition or model; give an object",
+        match="is not a strategy, training algorithm, partition or model; give an object",
     ):
         fl.Spec.of(given)
 

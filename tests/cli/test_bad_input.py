@@ -52,7 +52,7 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
         ([*RUN, "--seed", "three"], "'three' is not a valid int"),
         (["run"], "Missing argument 'RECIPE'"),
         (["run", "dmo"], "'dmo' is not a recipe; did you mean 'demo'?"),
-        (["run", "nowhere.txt"], "a file of settings ends in .toml"),
+        (["run", "nowhere.txt"], "an experiment configuration ends in .toml"),
         (["run", "nowhere.toml"], "nowhere.toml cannot be read: No such file or directory"),
         (
             [*RUN, "--strategy", "ahfl"],
@@ -63,13 +63,13 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
             "ahfal has no setting 'tua'; did you mean 'tau'?",
         ),
         ([*RUN, "--strategy", "ahfal:tau"], "'ahfal:tau' could not be loaded"),
-        ([*RUN, "--strategy", "ahfal:tau"], "a setting is name:setting=value"),
+        ([*RUN, "--strategy", "ahfal:tau"], "a setting as name:setting=value"),
         ([*RUN, "--strategy", "ahfal:tau=-1"], "tau is -1; it must be 0 or more"),
         (["compare", "tiny.toml", "-q", "random,entrpy"], "did you mean 'entropy'?"),
         (["compare", "tiny.toml", "--set", "strategy=ahfal"], "name them with --strategy"),
         (
             [*RUN, "--data", "digts"],
-            "'digts' is not a known data set; did you mean 'digits'?",
+            "'digts' is not a known dataset; did you mean 'digits'?",
         ),
         (
             [*RUN, "--data", "mnist"],
@@ -97,7 +97,7 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
         ([*RUN, "--set", "partition.alpha=wide"], "alpha is 'wide'; it must be a number"),
         (
             [*RUN, "--set", "sites=100"],
-            "60 rows cannot be shared by 100 sites; use fewer sites, such as --set sites=2, or",
+            "60 examples cannot be distributed over 100 sites; use fewer sites, such as --set sites=2",
         ),
         (
             [*RUN, "--set", "partition=natural"],
@@ -106,10 +106,10 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
         ([*RUN, "--set", "initial=-1"], "initial is -1; it must be 0 or more"),
         ([*RUN, "--set", "budget=-3"], "budget is -3; it must be above 0"),
         ([*RUN, "--set", "budget=1.5"], "more than all examples"),
-        ([*RUN, "--set", "budget=0.95"], "beyond the pool; lower one of them"),
+        ([*RUN, "--set", "budget=0.95"], "more than the unlabeled pool; lower one of them"),
         (
             [*RUN, "--set", "initial=500"],
-            "beyond the pool of 60 rows; lower one of initial=500",
+            "more than the unlabeled pool of 60 examples; lower one of initial=500",
         ),
         ([*RUN, "--set", "model=nowhere:Net"], "'nowhere:Net' could not be loaded"),
         ([*RUN, "--set", "model=own:Nothing"], "'own:Nothing' could not be loaded"),
@@ -119,12 +119,12 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
         ),
         pytest.param(
             [*RUN, "--set", "device=cuda"],
-            "device is 'cuda', and PyTorch finds no GPU here; set device=cpu",
+            "device is 'cuda', and PyTorch finds no GPU on this machine; set device=cpu",
             marks=pytest.mark.skipif(torch.cuda.is_available(), reason="it has one"),
         ),
         (
             [*RUN, "--set", "precision=bf16"],
-            "precision is 'bf16' and device is 'none'; set device=cuda",
+            "precision is 'bf16' and device is 'none'; also set device=cuda",
         ),
         (
             [*RUN, "--set", "executor=stacked", "--set", "model=own:Own"],
@@ -138,11 +138,11 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
         ([*RUN, "--out", "patients.csv"], "patients.csv is a file; --out takes the folder"),
         (
             [*RUN, *TABLE, "--site", "ward", "--set", "partition.alpha=0"],
-            "natural has no setting 'alpha' and no other; leave it out$",
+            "natural has no setting 'alpha', and no settings at all; omit it$",
         ),
         (
             [*RUN, "--set", "model=own:Positional"],
-            r"Positional does not take rows of shape \(6,\)",
+            r"Positional does not accept examples of shape \(6,\)",
         ),
         (["report", "nowhere"], "nowhere is no study"),
         (["export", "nowhere"], "nowhere is no study"),
@@ -167,12 +167,12 @@ def test_wrong_use_is_one_sentence(
 @pytest.mark.parametrize(
     ("write", "words", "sentence"),
     [
-        (lambda p: table(p), CSV[:4], "is a table; name its column of labels with --label"),
+        (lambda p: table(p), CSV[:4], "is a table; set its column of labels with --label"),
         (lambda p: table(p, label="sic"), CSV, "no column 'sick'; did you mean 'sic'?"),
         (
             lambda p: p.write_text("x,sick\n1,y\n2,y\n3,y\n"),
             CSV,
-            "only the class 'y'; label two classes: a row of another one is needed",
+            "only the class 'y'; label examples of at least two classes",
         ),
         (
             lambda p: p.write_text("site,age,sick\na,1,y\nb,2,n\n"),
@@ -184,7 +184,7 @@ def test_wrong_use_is_one_sentence(
         (
             lambda p: table(p, lambda i: "old" if i == 3 else "1"),
             CSV,
-            "column 'age', row 4: 'old' is no number",
+            "column 'age', row 4: 'old' is not a number",
         ),
         (
             lambda p: table(p, lambda i: "inf" if i == 3 else "1"),
@@ -200,7 +200,7 @@ def test_wrong_use_is_one_sentence(
         (
             lambda p: table(p),
             (*CSV, "--site", "ward", "--set", "sites=5"),
-            "5 sites asked for and the data has 3 natural sites",
+            "5 sites are requested and the data has 3 natural sites",
         ),
         (lambda p: p.write_text(""), CSV, "has no rows"),
         (
@@ -241,7 +241,7 @@ def test_an_empty_site_is_named(fallow: Command, folder: Path) -> None:
     ]
     said = fallow(*RUN, *words)
     assert said.code == 2
-    assert "site 2 is given" in said.says()
+    assert "site 2 has" in said.says()
 
 
 def test_an_existing_study_is_not_overwritten(
@@ -251,7 +251,7 @@ def test_an_existing_study_is_not_overwritten(
     before = contents(folder / "study")
     output = fallow(*RUN, "--out", "study")
     assert output.code == 2
-    assert "study holds a study already; add --resume to go on with it" in output.says()
+    assert "study already contains a study; add --resume to continue it" in output.says()
     assert contents(folder / "study") == before
 
 
@@ -438,5 +438,5 @@ def test_a_comma_too_many_names_no_strategy(fallow: Command) -> None:
 def test_a_file_that_is_no_npz_is_said_to_be_none(fallow: Command, content: bytes) -> None:
     Path("bad.npz").write_bytes(content)
     says = fallow("compare", "bad.npz").says()
-    assert "bad.npz could not be read: it is no .npz file" in says
+    assert "bad.npz could not be read: it is not a .npz file" in says
     assert "allow_pickle" not in says and "pickle.load" not in says

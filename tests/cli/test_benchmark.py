@@ -134,11 +134,11 @@ SCORE = {
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
-        ([SCORE | {"seed": [0]}], "seed is to hold whole numbers"),
-        ([SCORE | {"seed": "0"}], "seed is to hold whole numbers"),
-        ([SCORE | {"strategy": ["random"]}], "strategy is to hold text"),
-        ([SCORE | {"digest": None}], "digest is to hold text"),
-        ([SCORE | {"accuracy": "\x1b[2J"}], "accuracy is to hold numbers"),
+        ([SCORE | {"seed": [0]}], "seed must contain whole numbers"),
+        ([SCORE | {"seed": "0"}], "seed must contain whole numbers"),
+        ([SCORE | {"strategy": ["random"]}], "strategy must contain text"),
+        ([SCORE | {"digest": None}], "digest must contain text"),
+        ([SCORE | {"accuracy": "\x1b[2J"}], "accuracy must contain numbers"),
         ([SCORE, SCORE], "a cycle of a run twice"),
         ([SCORE | {"accuracy": float("nan")}], "accuracy must contain finite numbers"),
         (
@@ -149,11 +149,11 @@ SCORE = {
         ([SCORE | {"labels": 0.0}], "labels must contain positive numbers"),
         (
             [SCORE | {"strategy": "a\x1b[2J"}],
-            "strategy is to hold text of at most 500 letters",
+            "strategy must contain text of at most 500 characters",
         ),
         (
             [SCORE | {"strategy": "a" * 501}],
-            "strategy is to hold text of at most 500 letters",
+            "strategy must contain text of at most 500 characters",
         ),
     ],
 )

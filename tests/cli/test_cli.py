@@ -126,7 +126,7 @@ def test_a_users_table_is_one_option_away(fallow: Command, folder: Path) -> None
     )
     output = fallow(*COMPARE, *words)
     assert output.code == 0, output.err
-    assert "column 'kind' holds texts and became 2 columns" in output.out
+    assert "column 'kind' contains texts and became 2 one-hot columns" in output.out
     part = json.loads((folder / "study/cells/random/seed-0/partition.json").read_text())
     assert part["sites"] == ["east", "north", "south"]
     page = (folder / "study" / "report.html").read_text()

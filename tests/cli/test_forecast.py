@@ -52,7 +52,7 @@ def test_a_forecast_in_words_as_an_object_and_as_a_picture(
     assert first["gain"]["low"] <= first["gain"]["gain"] <= first["gain"]["high"]
     assert first["reach"]["target"] == 0.95
     by_audit = fallow("forecast", "study", "--by", "audit", "--strategy", "random")
-    assert "rows drawn by chance" in by_audit.out
+    assert "the evaluation set" in by_audit.out
     drawn = fallow("forecast", "study", "--strategy", "random", "--picture", "a.svg")
     assert drawn.out.endswith("Wrote a.svg\n")
     assert (study.parent / "a.svg").read_text().startswith("<?xml")
@@ -92,7 +92,7 @@ def test_advice_in_words_and_as_an_object(fallow: Command, study: Path) -> None:
     ended = fallow("advise", "study")
     assert ended.code == 0, ended.err
     lines = ended.out.splitlines()
-    assert lines[0].startswith("From ") and "labels a class" in lines[0]
+    assert lines[0].startswith("From ") and "labels per class" in lines[0]
     assert "trained by closed-form" in " ".join(ended.out.split())
     about = json.loads(fallow("advise", "study", "--json").out)
     assert about["strategy"] in lines[0]

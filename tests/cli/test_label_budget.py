@@ -25,7 +25,7 @@ BASE: dict[str, Any] = {
     "training": "closed-form",
 }
 ONE = "budget=1 is 1 label at each site; write 1.0 for all examples"
-WHOLE = "1.0 is all examples: for 1 label at each site write 1"
+WHOLE = "1.0 means all examples: for 1 label at each site write 1"
 
 
 def write_settings(file: str, settings: dict[str, Any]) -> str:

@@ -43,15 +43,18 @@ def test_four_hospitals_with_holes_run_from_one_command(
     assert dry.code == 0, dry
     told = dry.out
     assert "rows: 920 read, all kept" in told and "sites: 4" in told
-    assert "left out: patient_no, it names rows (920 different numbers in 920 rows)" in told
+    assert (
+        "left out: patient_no, it is an identifier (920 different numbers in 920 rows)"
+        in told
+    )
     assert told.count("missing cells: 1,759") == 1
     assert told.count("patient_no") == 1, told  # no fact is said twice
-    assert "the sites fill missing cells in together" in told
+    assert "the sites impute empty cells together" in told
     done = fallow(*words, *small)
     assert done.code == 0, done
     told = done.out
     assert "column 'patient_no' was left out" in told
-    assert "the sites fill missing cells in together" in told
+    assert "the sites impute empty cells together" in told
     facts = json.loads(Path("runs/heart/data.json").read_text())
     assert (facts["read"], facts["kept"], len(facts["sites"])) == (920, 920, 4)
     page = Path("runs/heart/report.html").read_text()
@@ -83,9 +86,7 @@ def test_numbers_to_predict_have_strategies_of_their_own(
     words = ["compare", "scores.csv", "--label", "score", "--site", "ward", *SHORT]
     dry = fallow(*words, "--dry-run")
     assert dry.code == 0, dry
-    changed = (
-        "scores has numbers to predict: random and badge instead of random and entropy"
-    )
+    changed = "scores is a regression task: random and badge instead of random and entropy"
     assert changed in dry.out and "--strategy names others" in dry.out
     done = fallow(*words, "--out", "runs/a")
     assert done.code == 0, done
@@ -97,7 +98,7 @@ def test_numbers_to_predict_have_strategies_of_their_own(
     )
     assert one.code == 0 and "random" in one.out
     named = fallow(*words, "-q", "random,margin", "--dry-run")
-    assert "margin chooses by classes and scores.csv has numbers to predict" in named.says()
+    assert "margin requires classes and scores.csv is a regression task" in named.says()
 
 
 @pytest.mark.parametrize("label", ["sick", "score"])

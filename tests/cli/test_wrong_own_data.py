@@ -43,12 +43,12 @@ def arrays(path: Path, **changed: object) -> None:
         (
             lambda p: table(p / "bad.csv"),
             (*TABLE, "--drop", "sick"),
-            "column 'sick' is the label and is dropped; choose",
+            "column 'sick' is the label and is also dropped; choose",
         ),
         (
             lambda p: table(p / "bad.csv"),
             (*TABLE, "--columns", "sick"),
-            "bad.csv has no column of features",
+            "bad.csv has no feature column",
         ),
         (
             lambda p: (p / "bad.csv").write_text("dose,dose,sick\n1,2,n\n"),
@@ -58,12 +58,12 @@ def arrays(path: Path, **changed: object) -> None:
         (
             lambda p: (p / "bad.csv").write_text(f"dose,sick\n{LINES}\n1,2,3\n"),
             TABLE,
-            "bad.csv: row 41 has 3 cells and the header 2; correct that row",
+            "bad.csv: row 41 has 3 cells and the header 2; correct this row",
         ),
         (
             lambda p: (p / "bad.csv").write_text(f"dose,sick\n{LINES}\nten,y\n"),
             TABLE,
-            "bad.csv: column 'dose', row 41: 'ten' is no number, and the other 40 are",
+            "bad.csv: column 'dose', row 41: 'ten' is not a number, and the other 40 are",
         ),
         (
             lambda p: (p / "bad.csv").write_text(f"dose,sick\n{LINES}\n1e39,y\n"),
@@ -73,7 +73,7 @@ def arrays(path: Path, **changed: object) -> None:
         (
             lambda p: (p / "bad.csv").write_text(f"country,sick\nch{LINES[:0]},n\nch,y\n"),
             TABLE,
-            "no column of features ('country': every row has 'ch'); add one",
+            "no feature column ('country': every row has 'ch'); add one",
         ),
         (
             lambda p: (p / "bad.csv").write_text("dose,sick\n"),
@@ -85,19 +85,19 @@ def arrays(path: Path, **changed: object) -> None:
                 "dose,sick\n" + "\n".join(f"{i * 0.5},{i}" for i in range(1_000))
             ),
             TABLE,
-            "the labels are 1000 different whole numbers",
+            "the labels are 1000 different integers",
         ),
         (
             lambda p: (p / "bad.csv").write_text(
                 "dose,sick\n" + "\n".join(f"{i * 0.5},n" for i in range(40))
             ),
             TABLE,
-            "only the class 'n'; label two classes",
+            "only the class 'n'; label examples",
         ),
         (
             lambda p: (p / "bad.csv").write_bytes(b"\0\1\2\3" * 999),
             TABLE,
-            "bad.csv is no table in text: it holds bytes of 0",
+            "bad.csv is not a text table, because it contains bytes of value 0",
         ),
         (
             lambda p: (p / "bad.parquet").write_text("no"),
@@ -117,22 +117,22 @@ def arrays(path: Path, **changed: object) -> None:
         (
             lambda p: arrays(p / "bad.npz", x=np.zeros((60, 1, 4, 4), dtype=np.int32)),
             (*RUN, "bad.npz"),
-            "images are int32 values, whose brightest is not known",
+            "images are int32 values with unknown maximum",
         ),
         (
             lambda p: arrays(p / "bad.npz", y=np.arange(59) % 3),
             (*RUN, "bad.npz"),
-            "60 rows but 59 labels; give one a row",
+            "60 rows but 59 labels; give one per row",
         ),
         (
             lambda p: None,
             (*RUN, "blobs.npz", "--drop", "age"),
-            "blobs.npz is not a table of your own, so it has no column 'age'; leave out --drop",
+            "blobs.npz is not a table, so it has no column 'age'; omit --drop",
         ),
         (
             lambda p: (p / "photos" / "a" / "cat").mkdir(parents=True),
             (*RUN, "photos"),
-            "photos holds no images; put them in site/class/*",
+            "photos contains no images; put them in site/class/*",
         ),
         (
             lambda p: (p / "tiny.toml").write_text("rounds = = 2"),
@@ -144,7 +144,7 @@ def arrays(path: Path, **changed: object) -> None:
         (
             lambda p: None,
             ("run", "tiny.toml", "--set", "budget=0.95"),
-            "beyond the pool; lower one of them",
+            "more than the unlabeled pool; lower one of them",
         ),
     ],
 )
@@ -194,8 +194,8 @@ def test_nulls_of_parquet_are_missing_cells(fallow: Command, folder: Path) -> No
     df.to_parquet(folder / "own.parquet")
     done = fallow("run", "tiny.toml", "--data", "own.parquet", "--label", "sick")
     assert done.code == 0, done
-    assert "missing cells: 6 (age 5 and kind 1)" in done.out
-    assert "the sites fill missing cells in together" in done.out
+    assert "empty cells: 6 (age 5 and kind 1)" in done.out
+    assert "the sites impute empty cells together" in done.out
 
 
 def test_a_site_of_one_row_and_rows_without_a_label_are_said(
@@ -206,9 +206,9 @@ def test_a_site_of_one_row_and_rows_without_a_label_are_said(
         file.write("west,33,a,y\nnorth,34,a,\n")
     words = ("run", "tiny.toml", "--data", "own.csv", "--label", "sick", "--site", "ward")
     output = fallow(*words, "--dry-run").out
-    assert "look at this: only one row at west" in output
+    assert "look at this: only one example at west" in output
     assert "1 left out: no label" in output and "rows: 62 read, 61 kept" in output
-    assert "rows without a label left out" not in output, "said twice"
+    assert "unlabeled examples left out" not in output, "said twice"
 
 
 @pytest.mark.parametrize("command", ["run", "compare"])
@@ -256,7 +256,9 @@ def test_pictures_of_several_sizes_are_brought_to_one_and_that_is_said(
     pictures(folder)
     said = fallow("run", "tiny.toml", "--data", "photos")
     assert said.code == 0, said
-    assert "4 of 40 images have another size than most" in " ".join(said.out.split())
+    assert "4 of 40 images were resized to the most frequent size" in " ".join(
+        said.out.split()
+    )
 
 
 def test_a_broken_picture_is_named(fallow: Command, folder: Path) -> None:

@@ -67,7 +67,7 @@ def test_a_verb_is_refused_by_every_operation_but_the_one_that_lists_it(
         assert len(others) == len(get_args(Kind)) - 1
         for kind in others:
             sent = order(verb, kind)
-            why = f"{verb!r} by {kind}: the contract of .* allows it by"
+            why = f"{verb!r} by {kind}: the contract of .* allows it only by"
             with pytest.raises(ValueError, match=f"site a does not answer {why}"):
                 answer_step(site, sent.steps[0], sent)
             if kind != "fit":

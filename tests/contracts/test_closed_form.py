@@ -10,8 +10,8 @@ from fallow import strategies
 from fallow.core.build import names
 
 REFUSED = {
-    "NoiseStability": "shakes the weights of a trained body",
-    "IFAL": "trains a teacher by steps",
+    "NoiseStability": "perturbs the weights of a trained network",
+    "IFAL": "trains a teacher by gradient steps",
     "FEAL": "reads outputs as evidence",
 }
 CLASSES = [name for name, cls in names(strategies).items() if cls.contract.classes]

@@ -420,7 +420,7 @@ def test_a_field_changes_the_run_or_is_refused(
         (
             "SentenceTransformers",
             {"network": "a", "weights": "b"},
-            "network is 'a' and weights is 'b'.*give one of them",
+            "network is 'a' and weights is 'b'.*set one of them",
         ),
         (
             "Robust",
@@ -442,7 +442,7 @@ def test_a_field_changes_the_run_or_is_refused(
         ("DPFL", {"graph": "resampled", "gate": 2.0}, "leave gate out"),
         ("DPFL", {"graph": "full", "smooth": 3}, "leave smooth out"),
         ("DPFL", {"graph": "full", "budget": 3}, "set graph='ggc' or leave budget out"),
-        ("DPFL", {"counts_self": False}, "counts_self is False.*set budget or leave"),
+        ("DPFL", {"counts_self": False}, "counts_self is False.*set budget or omit"),
         (
             "DPFL",
             {"between": "local"},

@@ -30,8 +30,8 @@ def test_a_verb_without_an_operation_is_refused_and_the_sentence_says_what_to_wr
     with pytest.raises(
         ValueError,
         match=(
-            r"New does not say how 'select' is asked: .* one of sum, each, keep, relay, such as "
-            r"keep=\{'select': 'number of selected examples'\}"
+            r"New does not declare the operation of 'select': .* one of sum, each, keep, relay, "
+            r"such as keep=\{'select': 'number of selected examples'\}"
         ),
     ):
         make()
@@ -43,9 +43,9 @@ def test_a_verb_without_an_operation_is_refused_and_the_sentence_says_what_to_wr
         ("a", "sum", None),
         ("a", "each", None),
         ("b", "keep", None),
-        ("a", "keep", "the contract of Two allows it by sum and each alone"),
-        ("a", "fit", "the contract of Two allows it by sum and each alone"),
-        ("b", "relay", "the contract of Two allows it by keep alone"),
+        ("a", "keep", "the contract of Two allows it only by sum and each"),
+        ("a", "fit", "the contract of Two allows it only by sum and each"),
+        ("b", "relay", "the contract of Two allows it only by keep"),
         (
             "c",
             "keep",
@@ -63,7 +63,7 @@ def test_a_model_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError) as error:
         Contract("Mine", keep={"select": "a count"}, needs=["locl"])
     assert str(error.value) == (
-        "the contract of Mine needs 'locl', which is no model; it is one of local, global"
+        "the contract of Mine needs 'locl', which is not a model; use one of local, global"
     )
     own = FitDeclaration({"twin": Fit()})
     with_own = Contract("Mine", keep={"select": "a count"}, fit=own, needs=["twin"])

@@ -50,8 +50,8 @@ def test_milestones_in_rounds_ignore_epochs() -> None:
         (lambda: Optimizer(lr=0.0), "learning rate 0.0"),
         (lambda: Optimizer(lr=float("nan")), "learning rate nan"),
         (lambda: Optimizer("sdg"), "'sdg'"),  # type: ignore[arg-type]  # misspelt
-        (lambda: TrainingStage(-1), "-1 epochs"),
-        (lambda: TrainingConfig(start=""), "at a model by its name, not ''"),
+        (lambda: TrainingStage(-1), "epochs is -1"),
+        (lambda: TrainingConfig(start=""), "or the name of a model, not ''"),
         (lambda: TrainingConfig(patience=0), "patience of 0 epochs"),
         (lambda: TrainingConfig(mix=0.0), "mix 0.0 must be above 0"),
         (lambda: TrainingConfig(mix=float("nan")), "mix nan"),

@@ -51,7 +51,7 @@ def toy(n: int = 6, **changes: Any) -> Dataset:
             {"groups": torch.tensor([0, 1, 2, 0, 1, 2]), "group_names": ("a", "b")},
             "2 groups have",
         ),
-        ({"groups": torch.zeros(3, dtype=torch.int64)}, "one a row"),
+        ({"groups": torch.zeros(3, dtype=torch.int64)}, "one per row"),
         (
             {"y_test": torch.tensor([0.0, 1.0])},
             "torch.int64 class ids or torch.float32 targets",
@@ -92,7 +92,7 @@ def test_rows_without_a_label_are_allowed_in_training_alone() -> None:
         "classes": (),
     }
     assert toy(**targets).is_labeled.tolist() == [True, False, True, True, True, True]
-    with pytest.raises(ValueError, match="training rows only"):
+    with pytest.raises(ValueError, match="only in training rows"):
         toy(**targets | {"y_test": torch.tensor([nan, 1.0])})
 
 
@@ -115,7 +115,7 @@ def test_a_subset_of_rows_keeps_rows_labels_groups_and_names_together() -> None:
 def test_test_rows_are_drawn_without_touching_the_training_rows() -> None:
     d = toy().test_rows(1, torch.Generator().manual_seed(0))
     assert len(d.x_test) == len(d.y_test) == 1 and len(d.x) == 6
-    with pytest.raises(ValueError, match="3 rows asked for of 2 test rows of toy"):
+    with pytest.raises(ValueError, match="3 rows of 2 test rows of toy are requested"):
         toy().test_rows(3, torch.Generator())
 
 
@@ -136,12 +136,16 @@ def test_a_planted_duplicate_is_found_and_dropped() -> None:
     planted = toy(x_test=torch.stack([d.x_test[0], d.x[4]]))
     with pytest.raises(
         ValueError,
-        match=r"1 of 2 test rows .*test row 1 is training row 4.*fallow.data.drop_leaks",
+        match=r"1 of 2 test examples .*test row 1 is training row 4.*fallow.data.drop_leaks",
     ):
         check_leak(planted)
     clean, dropped = drop_leaks(planted)
     check_leak(clean)
-    assert dropped == 1 and clean.y_test.tolist() == [0] and "1 test rows" in clean.notes[0]
+    assert (
+        dropped == 1
+        and clean.y_test.tolist() == [0]
+        and "1 test examples" in clean.notes[0]
+    )
 
 
 def test_standardizing_uses_training_rows_alone() -> None:

@@ -71,7 +71,7 @@ def test_arrays_with_nan_are_refused_by_column_and_count_or_lose_those_rows() ->
         from_arrays(np.where(x == -np.inf, 0, x), y, groups, columns=("a", "b"))
     d = from_arrays(x, y, groups, drop_rows=True, notes=("mine",))
     assert len(d.x) + len(d.x_test) == 16 and d.groups is not None
-    assert d.notes == ("mine", "rows with NaN or infinite features left out: 4")
+    assert d.notes == ("mine", "examples with NaN or infinite features left out: 4")
     assert torch.equal(d.groups, (d.x[:, 0] >= 20).long())
     torch.testing.assert_close(d.y, d.x[:, 0] / 38)
     both = from_arrays(x[:10], y[:10], x_test=x[10:], y_test=y[10:], drop_rows=True)
@@ -88,6 +88,7 @@ def test_minus_one_is_a_target_where_numbers_are_predicted() -> None:
 
 def test_a_named_set_keeps_its_own_rule_for_missing_values() -> None:
     with pytest.raises(
-        ValueError, match=r"diabetes has its own rule for missing values .* leave that out"
+        ValueError,
+        match=r"diabetes has a fixed rule for missing values .* omit that option",
     ):
         open_dataset("diabetes", drop_rows=True)

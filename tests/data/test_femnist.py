@@ -71,7 +71,7 @@ def test_of_a_letter_the_first_images_are_kept(
 def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "femnist").mkdir()
     (tmp_path / "femnist" / "all_data_0.json").write_text(text)
-    with pytest.raises(ValueError, match=r"all_data_0.json is not as LEAF writes it"):
+    with pytest.raises(ValueError, match=r"all_data_0.json is not in LEAF's format"):
         load("femnist", tmp_path)
 
 
@@ -116,7 +116,9 @@ def dataset_of(users: Sequence[Sequence[int]]) -> Dataset:
 
 def test_images_that_the_public_generator_uses_again_are_found() -> None:
     result = dataset_of(generate_users(lambda end: end < OF_CLASS))
-    with pytest.raises(ValueError, match="test rows are also training rows") as error:
+    with pytest.raises(
+        ValueError, match="test examples are also training examples"
+    ) as error:
         check_leak(result)
     leaked = int(str(error.value).split()[1])
     assert leaked > 0.9 * len(result.x_test)
@@ -141,7 +143,7 @@ def test_windows_end_where_the_rows_do() -> None:
     few = ClassWindows(classes=2).split(y, 4, np.random.default_rng(0))
     assert len(few[0]) >= 100 > len(few[-1])
     assert max(np.bincount(np.concatenate(few)).tolist()) == 1
-    with pytest.raises(ValueError, match="used up before site"):
+    with pytest.raises(ValueError, match="are left for site"):
         ClassWindows(classes=2).split(y, 40, np.random.default_rng(0))
-    with pytest.raises(ValueError, match="least is 1 rows a site of 3 classes"):
+    with pytest.raises(ValueError, match="least is 1 for sites with 3 classes"):
         ClassWindows(least=1)

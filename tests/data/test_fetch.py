@@ -58,7 +58,7 @@ def test_a_fetched_file_is_the_published_one_with_its_sum_beside_it(
     assert capsys.readouterr().out.strip() == str(path)
     path.write_bytes(b"changed")
     with pytest.raises(
-        ValueError, match=r"is not what was downloaded: .* remove both and fetch"
+        ValueError, match=r"has changed since its download: .* remove both and download"
     ):
         fetch("ct", here)
 
@@ -95,7 +95,7 @@ def test_a_download_that_breaks_off_is_not_taken_for_the_file(
         monkeypatch.setitem(
             CATALOG, "ct", dataclasses.replace(CATALOG["ct"], published=moved)
         )
-        with pytest.raises(OSError, match="broke off after 2 of 1000 bytes"):
+        with pytest.raises(OSError, match="was interrupted after 2 of 1000 bytes"):
             fetch("ct", near[1])
         thread.join()
     assert not list(near[1].iterdir())
@@ -117,7 +117,7 @@ def test_openml_says_in_a_description_where_the_file_is(
     (tmp_path / "openml_1200.arff").unlink()
     description.write_text('{"error": "no such data set"}')
     with pytest.raises(
-        OSError, match=r"the answer of .*1200 names no file.*; get it from .*d/1200"
+        OSError, match=r"the response of .*1200 contains no file.*; get it from .*d/1200"
     ):
         fetch("stock", tmp_path)
 
@@ -145,7 +145,7 @@ def test_a_description_from_the_web_cannot_name_a_file_of_this_machine(
         entry = dataclasses.replace(CATALOG["stock"], published=moved)
         monkeypatch.setitem(CATALOG, "stock", entry)
         with pytest.raises(
-            OSError, match=r"names file:///.*, which is no address on the web"
+            OSError, match=r"contains file:///.*, which is not a web address"
         ):
             fetch("stock", tmp_path)
         thread.join()
@@ -155,18 +155,18 @@ def test_a_description_from_the_web_cannot_name_a_file_of_this_machine(
 def test_what_cannot_be_fetched_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ValueError, match="'cta' is not a known data set"):
+    with pytest.raises(ValueError, match="'cta' is not a known dataset"):
         fetch("cta", tmp_path)
     with pytest.raises(
-        ValueError, match="digits cannot be fetched: it comes with Fallow; what can"
+        ValueError, match="digits cannot be downloaded: it comes with Fallow; available"
     ):
         fetch("digits", tmp_path)
     with pytest.raises(
-        ValueError, match="pol cannot be fetched: put its files there by hand"
+        ValueError, match="pol cannot be downloaded: put its files there by hand"
     ):
         fetch("pol", tmp_path)
     monkeypatch.delenv("FALLOW_DATA", raising=False)
     with pytest.raises(
-        ValueError, match="no data folder is given; set --data-dir or FALLOW_DATA"
+        ValueError, match="no data folder is set; set --data-dir or FALLOW_DATA"
     ):
         fetch("ct")

@@ -51,7 +51,7 @@ def test_nearly_all_test_images_of_the_published_generator_are_trained_on_and_it
     _, leaks = drop_leaks(result)
     assert leaks >= 0.9 * len(result.x_test)
     with pytest.raises(
-        ValueError, match=f"letters: {leaks} of .* test rows are also training"
+        ValueError, match=f"letters: {leaks} of .* test examples are also training"
     ):
         check_leak(result)
 

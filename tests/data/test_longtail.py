@@ -45,7 +45,7 @@ def test_a_long_tail_keeps_exact_class_counts_whatever_splits_it() -> None:
 def test_a_long_tail_longer_than_its_classes_says_what_would_fit() -> None:
     y = np.repeat(np.arange(3), [90, 120, 120])
     with pytest.raises(
-        ValueError, match=r"110 of the 90 rows of class 0; set n_max .*10 and 90"
+        ValueError, match=r"110 of the 90 examples of class 0; set n_max .*10 and 90"
     ):
         LongTail(10, n_max=110).split(y, 3, rng())
     LongTail(10, n_max=90).split(y, 3, rng())

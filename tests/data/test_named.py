@@ -119,9 +119,7 @@ def test_a_file_that_did_not_arrive_whole_is_named(tmp_path: Path, file: str) ->
     whole = (tmp_path / file).read_bytes()
     (tmp_path / file).write_bytes(whole[: len(whole) // 2])
     assert missing_files("cifar10", tmp_path) == []
-    said = (
-        rf"the file {re.escape(file)} in .* is not whole \(\d+ bytes: .*copy it there again"
-    )
+    said = rf"the file {re.escape(file)} in .* is incomplete or damaged \(\d+ bytes: .*copy it there"
     with pytest.raises(ValueError, match=said):
         load("cifar10", tmp_path)
 
@@ -254,4 +252,6 @@ def test_filled_values_are_marked_and_said() -> None:
         d.columns[-1] == "total_bedrooms_missing"
         and d.x[:, -1].sum() + d.x_test[:, -1].sum() == 207
     )
-    assert "missing values set to the median of the training rows: 207" in d.notes[0]
+    assert (
+        "missing values imputed by the median of the training examples: 207" in d.notes[0]
+    )

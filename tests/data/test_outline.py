@@ -81,7 +81,7 @@ def test_several_pictures_stand_for_all_one_after_the_other(tmp_path: Path) -> N
 
 def test_pictures_behind_the_first_are_not_unpacked(tmp_path: Path) -> None:
     folder = write_cifar10(tmp_path, packed=slice(0, 20_000))  # of 30,000 bytes and more
-    with pytest.raises(ValueError, match=r"cifar10_train_a.npy.xz .* is not whole"):
+    with pytest.raises(ValueError, match=r"cifar10_train_a.npy.xz .* is incomplete"):
         load("cifar10", folder)
     outline = load_outline("cifar10", folder)
     assert len(outline.x) == TRAIN
@@ -92,7 +92,7 @@ def test_a_set_that_is_quick_to_read_is_its_own_outline() -> None:
 
 
 def test_an_outline_is_asked_for_with_the_words_of_any_other_set(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="'cifar11' is not a known data set"):
+    with pytest.raises(ValueError, match="'cifar11' is not a known dataset"):
         load_outline("cifar11", tmp_path)
     with pytest.raises(ValueError, match="data set 'cifar10': the file"):
         load_outline("cifar10", tmp_path)
@@ -114,7 +114,7 @@ def test_sites_have_the_rows_that_they_will_have(tmp_path: Path) -> None:
 def test_an_array_of_objects_is_not_read(tmp_path: Path) -> None:
     with lzma.open(tmp_path / "a.npy.xz", "wb") as stream:
         np.lib.format.write_array(stream, np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.raises(ValueError, match="no plain array"):
+    with pytest.raises(ValueError, match="not a plain array"):
         read_first(tmp_path, "a.npy.xz", 1)
 
 

@@ -47,8 +47,8 @@ def test_a_csv_table_becomes_numbers_one_hot_texts_sites_and_row_names(
     assert d.name == "patients" and d.classes == ("no", "yes")
     assert d.columns == ("age", "ward=A", "ward=B")
     assert d.group_names == ("north", "south")
-    assert "column 'ward' holds texts and became 2 columns" in d.notes[0]
-    assert "'id' names the rows" in d.notes[1]
+    assert "column 'ward' contains texts and became 2 one-hot columns" in d.notes[0]
+    assert "'id' has the names of examples" in d.notes[1]
     assert len(d.x) == 16 and len(d.x_test) == 4 and d.y_test.bincount().tolist() == [2, 2]
     assert d.ids is not None and d.groups is not None
     for name, x, y, site in zip(d.ids, d.x, d.y, d.groups, strict=True):
@@ -74,7 +74,7 @@ def test_the_same_table_gives_the_same_hold_out(tmp_path: Path) -> None:
             ["a,1,A,n,yes", "b,2,A,n,yes"],
             "sick",
             None,
-            "only the class 'yes'; label two classes",
+            "only the class 'yes'; label examples",
         ),
         (["a,1,A,n,", "b,2,A,n,"], "sick", None, "no label at all"),
         (["a,inf,A,n,yes", "b,1e39,A,n,no"], "sick", None, "column 'age' has 2 infinite"),
@@ -90,32 +90,32 @@ def test_the_same_table_gives_the_same_hold_out(tmp_path: Path) -> None:
             [f"{i},1,ward {i},n,{i % 2}" for i in range(60)],
             "sick",
             None,
-            r"no column of features .*'ward': it names rows \(60 different texts in 60 rows\)",
+            r"no feature column .*'ward': it is an identifier \(60 different texts in 60 rows\)",
         ),
         (
             ["a,1,A,n,yes", "b,old,A,n,no", "c,3,B,n,no"],
             "sick",
             None,
-            "column 'age', row 2: 'old' is no number, and the other 2 are; correct it",
+            "column 'age', row 2: 'old' is not a number, and the other 2 are; correct it",
         ),
         (
             [f"{i},{i},A,n,{i}" for i in range(120)],
             "sick",
             None,
-            "120 different whole numbers",
+            "120 different integers",
         ),
         ([f"{i},{i},A,n,0.5" for i in range(9)], "sick", None, "constant or all missing"),
         (
             [f"{i},{i},A,n,2024-01-0{1 + i % 3}" for i in range(9)],
             "sick",
             None,
-            r"are 3 different dates or times \('2024-01-01', ...\); name the column that holds",
+            r"are 3 different dates or times \('2024-01-01', ...\); set the column of labels",
         ),
         (
             [f"{i},{i},A,n,Anna {i}" for i in range(30)],
             "sick",
             None,
-            r"are 30 different texts in 30 rows \('Anna 0', ...\); name the column that holds",
+            r"are 30 different texts in 30 rows \('Anna 0', ...\); set the column of labels",
         ),
     ],
 )
@@ -144,14 +144,16 @@ def test_the_names_of_many_columns_are_not_compared_pair_by_pair() -> None:
 def test_a_table_without_features_or_with_a_double_column_is_refused(
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(ValueError, match="no column of features"):
+    with pytest.raises(ValueError, match="no feature column"):
         from_table(table(tmp_path, "a,0", "b,1", header="id,y"), "y")
     with pytest.raises(ValueError, match="more than one column 'x'"):
         from_table(table(tmp_path, "1,2,0", "2,3,1", header="x,x,y"), "y")
     with pytest.raises(ValueError, match="no file or folder"):
         from_table(tmp_path / "absent.csv", "y")
     (tmp_path / "noise.csv").write_bytes(bytes(range(256)) * 4)
-    with pytest.raises(ValueError, match="is no table in text: it holds bytes of 0"):
+    with pytest.raises(
+        ValueError, match="is not a text table, because it contains bytes of value 0"
+    ):
         from_table(tmp_path / "noise.csv", "y")
 
 
@@ -177,8 +179,8 @@ def test_a_second_table_is_the_test_set_with_the_same_columns(tmp_path: Path) ->
     assert d.columns == ("x", "ward=A", "ward=B")
     assert d.x_test.tolist() == [[4, 0, 1]] and d.y_test.tolist() == [1] and len(d.x) == 3
     for text, output in [
-        ("1,A,no", "1 of 1 test rows are also training rows"),
-        ("4,A,", "1 test rows have no label"),
+        ("1,A,no", "1 of 1 test examples are also training examples"),
+        ("4,A,", "1 test examples have no label"),
         ("4,A,yess", "label 'yess' is not one of the classes; did you mean 'yes'"),
     ]:
         with pytest.raises(ValueError, match=output):
@@ -210,7 +212,7 @@ def test_arrays_with_a_test_set_keep_it_and_refuse_a_leak() -> None:
     d = from_arrays(x, y, ["b", "a", "b", "b"], x_test=2 * np.eye(4), y_test=[5, 5, 0, 1])
     assert d.classes == ("0", "1", "5") and d.y.tolist() == [0, 1, 2, -1]
     assert d.y_test.tolist() == [2, 2, 0, 1] and d.group_names == ("a", "b")
-    with pytest.raises(ValueError, match="2 of 2 test rows are also training rows"):
+    with pytest.raises(ValueError, match="2 of 2 test examples are also training examples"):
         from_arrays(x, y, x_test=x[:2], y_test=[0, 1])
     with pytest.raises(ValueError, match="both x_test and y_test"):
         from_arrays(x, y, x_test=x)
@@ -249,7 +251,7 @@ def test_an_npz_file_of_embeddings_is_read_without_pickles(tmp_path: Path) -> No
     with pytest.raises(ValueError, match="no array 'x'"):
         from_npz(path)
     np.savez(path, x=np.eye(2), y=np.array([{}, {}]))
-    with pytest.raises(ValueError, match="an array in it holds Python objects"):
+    with pytest.raises(ValueError, match="an array in it contains Python objects"):
         from_npz(path)
     path.write_text("no archive")
     with pytest.raises(ValueError, match="could not be read"):
@@ -289,14 +291,14 @@ def test_an_image_of_another_size_is_resized_and_a_broken_one_named(tmp_path: Pa
     folder_of_images(tmp_path / "a", i07=(6, 4))
     d = from_folder(tmp_path / "a")
     assert d.x.shape[1:] == (1, 4, 5)
-    output = "1 of 12 images have another size than most and were resized to 5 x 4"
+    output = "1 of 12 images were resized to the most frequent size, 5 x 4"
     assert output in d.notes
     folder_of_images(tmp_path / "b")
     (tmp_path / "b" / "north" / "cat" / "notes.txt").write_text("not an image")
     with pytest.raises(ValueError, match=r"notes.txt could not be read as an image"):
         from_folder(tmp_path / "b")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="holds no images"):
+    with pytest.raises(ValueError, match="contains no images"):
         from_folder(tmp_path / "empty")
 
 
@@ -307,13 +309,13 @@ def test_open_dataset_takes_a_name_or_a_path_and_explains_the_rest(tmp_path: Pat
     with pytest.raises(ValueError, match="no file or folder"):
         open_dataset(str(tmp_path / "absent.csv"))
     path = table(tmp_path, *patients())
-    with pytest.raises(ValueError, match="name its column of labels with --label"):
+    with pytest.raises(ValueError, match="set its column of labels with --label"):
         open_dataset(path)
     assert open_dataset(path, label="sick", site="clinic").group_names == ("north", "south")
     with pytest.raises(ValueError, match="has no column 'sick'"):
         open_dataset("iris", label="sick")
     (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(ValueError, match="no data set Fallow can read"):
+    with pytest.raises(ValueError, match="not a dataset that Fallow can read"):
         open_dataset(tmp_path / "notes.txt")
 
 

@@ -35,9 +35,11 @@ def test_rows_are_counted_by_site_and_reason_and_what_is_odd_is_said(
     assert facts["classes"] == {"no": 21, "rare": 1, "yes": 21}
     assert facts["duplicates"] == 1 and facts["crossing"] == 0
     said = " | ".join(facts["warnings"])
-    assert "only one row at c: nothing can be chosen there" in said
-    assert "d: no row is left" in said
-    assert "one label in all of rare: it can be learned or tested, not both" in said
+    assert "only one example at c: strategies have nothing to select there" in said
+    assert "no example remains of d" in said
+    assert (
+        "only one label of rare: it can be used for training or testing, not both" in said
+    )
     shown = "\n".join(format_facts(facts))
     assert "rows: 45 read, 43 kept" in shown and "look at this: only one" in shown
     assert sum(site["kept"] for site in facts["sites"]) == 43

@@ -45,8 +45,8 @@ def is_as_meant(d: Dataset) -> bool:
         (written(";"), "utf-8", "cells are separated by semicolons"),
         (written("\t"), "utf-8", "cells are separated by tabs"),
         (written("|"), "utf-8", "cells are separated by vertical bars"),
-        (written(";", ","), "utf-8", "numbers are written with a decimal comma"),
-        (written(quote="'"), "utf-8", "texts stand in ' quotes"),
+        (written(";", ","), "utf-8", "numbers have a decimal comma"),
+        (written(quote="'"), "utf-8", "texts are in ' quotes"),
         (written(quote='"'), "utf-8", None),
         (written().replace("\n", "\r\n"), "utf-8", None),
         ("\n\n" + written(), "utf-8", None),
@@ -77,10 +77,10 @@ def test_latin_letters_are_read_and_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cells", "value", "said"),
     [
-        (("1,234.5", "2,000.0", "12,345,678.25"), 1234.5, "set off by commas"),
-        (("1.234,5", "2.000,0", "12.345.678,25"), 1234.5, "set off by points"),
-        (("1 234.5", "2 000.0", "12 345 678.25"), 1234.5, "set off by gaps"),
-        (("1,234", "2,000", "12,345"), 1234.0, "set off by commas"),
+        (("1,234.5", "2,000.0", "12,345,678.25"), 1234.5, "separated by commas"),
+        (("1.234,5", "2.000,0", "12.345.678,25"), 1234.5, "separated by points"),
+        (("1 234.5", "2 000.0", "12 345 678.25"), 1234.5, "separated by gaps"),
+        (("1,234", "2,000", "12,345"), 1234.0, "separated by commas"),
         (("1,5", "2,25", "3,125"), 1.5, "decimal comma"),
         (("1.234", "2.5", "3.125"), 1.234, None),
     ],
@@ -124,7 +124,7 @@ def test_a_text_far_below_among_numbers_is_named_by_its_row(tmp_path: Path) -> N
     lines[700] = "high,1"
     (tmp_path / "t.csv").write_text("\n".join(["dose,y", *lines]) + "\n")
     with pytest.raises(
-        ValueError, match=r"column 'dose', row 701: 'high' is no number, and the"
+        ValueError, match=r"column 'dose', row 701: 'high' is not a number, and the"
     ):
         open_dataset(tmp_path / "t.csv", label="y")
     # and can be left out, where another column is left
@@ -201,10 +201,10 @@ def test_columns_that_are_no_features_are_left_out_and_said(tmp_path: Path) -> N
     assert d.columns == ("dose",)
     said = "\n".join(d.notes)
     for column, why in (
-        ("Unnamed: 0", "it names rows (240 different numbers in 240 rows)"),
-        ("patient_no", "it names rows (240 different numbers in 240 rows)"),
-        ("seen", "it holds dates or times ('01.01.2024', ...)"),
-        ("words", "it names rows (240 different texts in 240 rows)"),
+        ("Unnamed: 0", "it is an identifier (240 different numbers in 240 rows)"),
+        ("patient_no", "it is an identifier (240 different numbers in 240 rows)"),
+        ("seen", "it contains dates or times ('01.01.2024', ...)"),
+        ("words", "it is an identifier (240 different texts in 240 rows)"),
         ("remark", "it is free text (90 different texts in 240 rows)"),
         ("country", "every row has 'ch'"),
         ("nothing", "it is empty"),
@@ -213,11 +213,13 @@ def test_columns_that_are_no_features_are_left_out_and_said(tmp_path: Path) -> N
     # what is asked for is used, or said to be impossible
     forced = open_dataset(tmp_path / "t.csv", label="y", columns=("patient_no", "dose"))
     assert forced.columns == ("patient_no", "dose")
-    with pytest.raises(ValueError, match="'seen' cannot be a feature: it holds dates"):
+    with pytest.raises(ValueError, match="'seen' cannot be a feature: it contains dates"):
         open_dataset(tmp_path / "t.csv", label="y", columns=("seen",))
     named = open_dataset(tmp_path / "t.csv", label="y", id="patient_no")
     assert named.ids is not None and len(named.ids[0]) == 8
-    assert "column 'patient_no' names the rows and is no feature" in named.notes
+    assert (
+        "column 'patient_no' has the names of examples and is not a feature" in named.notes
+    )
     with pytest.raises(ValueError, match="no column 'dosis'"):
         open_dataset(tmp_path / "t.csv", label="y", drop=("dosis",))
 

@@ -35,7 +35,7 @@ def test_images_of_16_bits_keep_all_of_them(tmp_path: Path) -> None:
         pixels = np.full((4, 4), 6_553 * i + i, np.uint16)
         save(tmp_path / "north" / ("cat", "dog")[i % 2] / f"{i}.png", pixels)
     d = from_folder(tmp_path)
-    assert "10 images have more than 8 bits a pixel, all of which are used" in d.notes
+    assert "10 images have more than 8 bits per pixel, all of which are used" in d.notes
     assert d.ids is not None
     for name, x in zip(d.ids, d.x, strict=True):
         i = int(name.rpartition("/")[2][0])
@@ -56,7 +56,7 @@ def test_images_of_many_sizes_are_brought_to_the_most_frequent_one(tmp_path: Pat
         )
     d = from_folder(tmp_path)
     assert d.x.shape[1:] == (1, 8, 6)
-    output = "3 of 12 images have another size than most and were resized to 6 x 8"
+    output = "3 of 12 images were resized to the most frequent size, 6 x 8"
     assert output in d.notes and d.ids is not None
     for name, x in zip(d.ids, d.x, strict=True):
         value = int(name.rpartition("/")[2][:2]) * 10 / 255
@@ -206,7 +206,8 @@ def test_postscript_under_the_name_of_an_image_runs_no_program(
     save(file.with_name("a.png"), np.zeros((4, 4), np.uint8))
     file.write_bytes(POSTSCRIPT)
     with pytest.raises(
-        ValueError, match=r"x\.png could not be read as an image: it is not in a format"
+        ValueError,
+        match=r"x\.png could not be read as an image: its format is not supported",
     ):
         from_folder(tmp_path / "rows")
     assert not trace.exists()

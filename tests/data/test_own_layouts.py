@@ -33,7 +33,9 @@ def test_a_file_of_medmnist_is_read_as_it_is(tmp_path: Path) -> None:
     )
     assert dataset.classes == ("0", "1")
     assert float(dataset.x.max()) <= 1
-    assert "8 validation images joined the training images" in " ".join(dataset.notes)
+    assert "8 validation images were added to the training images" in " ".join(
+        dataset.notes
+    )
     run = fl.run(fl.Federation(dataset, sites=2), "random", cycles=0)
     assert len(run.records)
 
@@ -54,13 +56,13 @@ def test_test_images_that_are_training_images_are_left_out_in_words(tmp_path: Pa
     rng = np.random.default_rng(2)
     train = rng.integers(0, 256, (30, 12, 12), dtype=np.uint8)
     path = write_medmnist(tmp_path / "x.npz", train_images=train, test_images=train[:10])
-    with pytest.raises(ValueError, match="all 10 test rows are also training rows"):
+    with pytest.raises(ValueError, match="all 10 test examples are also training examples"):
         fl.load(path)
     mixed = np.concatenate([train[:3], rng.integers(0, 256, (7, 12, 12), dtype=np.uint8)])
     path = write_medmnist(tmp_path / "y.npz", train_images=train, test_images=mixed)
     dataset = fl.load(path)
     assert len(dataset.x_test) == 7
-    assert "3 test rows that are also training rows were left out" in dataset.notes
+    assert "3 test examples that are also training examples were left out" in dataset.notes
 
 
 WRONG_MEDMNIST: dict[str, tuple[dict[str, Any], str]] = {
@@ -144,7 +146,7 @@ def test_a_wrong_list_is_refused_in_words(name: str, tmp_path: Path) -> None:
 def test_two_lists_are_refused_and_a_folder_without_any_says_how(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "scans")
     (folder / "again.csv").write_text((folder / "targets.csv").read_text())
-    with pytest.raises(ValueError, match="2 tables that list files and targets"):
+    with pytest.raises(ValueError, match="2 tables with files and targets"):
         from_folder(folder)
     (tmp_path / "none").mkdir()
     with pytest.raises(ValueError, match=r"targets\.csv with the columns file and target"):

@@ -182,9 +182,7 @@ def test_frozen_features_of_rows_with_empty_cells_are_refused(tmp_path: Path) ->
     from fallow.data import embed_rows
 
     d = open_dataset(ward(tmp_path / "ward.csv"), label="sick")
-    with pytest.raises(
-        ValueError, match="has missing cells, and a frozen model needs whole"
-    ):
+    with pytest.raises(ValueError, match="has empty cells, which a frozen model does not"):
         embed_rows(d, torch.nn.Linear(6, 2))
 
 

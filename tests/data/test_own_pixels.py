@@ -38,7 +38,7 @@ def test_images_of_whole_numbers_are_scaled_by_the_brightest_their_type_holds_an
 
 def test_images_of_other_whole_numbers_are_refused_and_lists_of_counts_stay() -> None:
     x = np.arange(160).reshape(10, 1, 4, 4)
-    with pytest.raises(ValueError, match="images are int64 values, whose brightest is not"):
+    with pytest.raises(ValueError, match="images are int64 values with unknown maximum"):
         from_arrays(x, np.arange(10) % 2)
     counts = from_arrays(x.reshape(10, 16).astype(np.uint8), np.arange(10) % 2)
     assert float(counts.x.max()) == 159 and counts.notes == ()
@@ -47,7 +47,5 @@ def test_images_of_other_whole_numbers_are_refused_and_lists_of_counts_stay() ->
 def test_floats_far_from_one_are_used_and_said() -> None:
     x = np.linspace(0, 255, 160).reshape(10, 1, 4, 4)
     d = from_arrays(x, np.arange(10) % 2)
-    assert any(
-        "pixels lie between 0 and 255 and are used as they are" in n for n in d.notes
-    )
+    assert any("pixels are between 0 and 255 and are used unchanged" in n for n in d.notes)
     assert from_arrays(x / 255, np.arange(10) % 2).notes == ()

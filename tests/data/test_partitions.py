@@ -110,7 +110,7 @@ def test_a_concentration_that_is_not_positive_is_refused(rule: Any, alpha: float
 
 @pytest.mark.parametrize("rule", [IID(), Dirichlet(), ExactDirichlet(), Patho(), Shards()])
 def test_more_sites_than_rows_are_refused(rule: Partition) -> None:
-    with pytest.raises(ValueError, match="5 rows cannot be spread over 6 sites"):
+    with pytest.raises(ValueError, match="5 examples cannot be distributed over 6 sites"):
         rule.split(np.arange(5), 6, rng())
     with pytest.raises(ValueError, match="0 sites"):
         rule.split(np.arange(5), 0, rng())
@@ -211,14 +211,14 @@ def test_patho_rejection_is_bounded_and_falls_back_to_the_floor_rule(
 def test_a_class_that_nobody_can_hold_is_an_error() -> None:
     for rule in (Patho(2), Shards(2)):
         with pytest.raises(
-            ValueError, match="4 sites with 2 classes each cannot hold all 10"
+            ValueError, match="4 sites with 2 classes each cannot have all 10"
         ):
             rule.split(Y, 4, rng())
-        with pytest.raises(ValueError, match="2 classes a site, but the labels have 1"):
+        with pytest.raises(ValueError, match="2 classes per site, but the labels have 1"):
             rule.split(np.zeros(50, dtype=np.int64), 4, rng())
-    with pytest.raises(ValueError, match="holders of at least 100"):
+    with pytest.raises(ValueError, match="sites with at least 100"):
         Patho(3, min_samples=100).split(Y, 10, rng())
-    with pytest.raises(ValueError, match="Shards: class 0 has 1 rows"):
+    with pytest.raises(ValueError, match="Shards: class 0 has 1 examples"):
         Shards(2).split(np.array([0] + [1] * 50), 3, rng())
 
 
@@ -240,7 +240,9 @@ def test_natural_sites_are_the_largest_groups_in_order_of_their_id() -> None:
     assert natural_groups(groups).tolist() == [2, 5, 7, 9]
     parts = Natural().split(np.zeros(7, dtype=np.int64), 2, rng(), groups)
     assert [part.tolist() for part in parts] == [[0, 1, 2], [4, 5]]
-    with pytest.raises(ValueError, match="5 sites asked for and the data has 4 natural"):
+    with pytest.raises(
+        ValueError, match="5 sites are requested and the data has 4 natural"
+    ):
         Natural().split(np.zeros(7, dtype=np.int64), 5, rng(), groups)
     with pytest.raises(ValueError, match="this data has none"):
         Natural().split(Y, 5, rng())
@@ -254,13 +256,13 @@ def test_counts_are_dealt_as_written() -> None:
         [0, 3, 0],
         [0, 0, 100],
     ]
-    with pytest.raises(ValueError, match="101 rows of class 9, which has 100"):
+    with pytest.raises(ValueError, match="101 examples of class 9, which has 100"):
         Counts(({9: 100}, {9: 1})).split(Y, 2, rng())
-    with pytest.raises(ValueError, match="1 rows of class 12, which has 0"):
+    with pytest.raises(ValueError, match="1 examples of class 12, which has 0"):
         Counts(({12: 1},)).split(Y, 1, rng())
-    with pytest.raises(ValueError, match="3 sites and 2 are asked for"):
+    with pytest.raises(ValueError, match="3 sites and 2 are requested"):
         Counts(table).split(Y, 2, rng())
-    with pytest.raises(ValueError, match="site 1 is given"):
+    with pytest.raises(ValueError, match="site 1 has"):
         Counts(({0: 1}, {}))
 
 

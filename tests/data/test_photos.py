@@ -56,7 +56,7 @@ def test_cifar100_takes_the_names_of_classes_that_lie_beside_it(tmp_path: Path) 
     names.write_text("\n".join(f"thing_{c}" for c in range(100)) + "\n\n")
     assert load("cifar100", tmp_path).classes[99] == "thing_99"
     names.write_text("apple\n")
-    with pytest.raises(ValueError, match="names 1 classes, not 100"):
+    with pytest.raises(ValueError, match="has 1 class names instead of 100"):
         load("cifar100", tmp_path)
 
 
@@ -67,11 +67,12 @@ def test_a_cifar100_file_that_is_cut_or_another_one_is_refused(tmp_path: Path) -
     for damaged in (whole[:-1], b""):
         file.write_bytes(damaged)
         with pytest.raises(
-            ValueError, match=r"test.bin has \d+ bytes, .* records of 3074; unpack"
+            ValueError,
+            match=r"test.bin has \d+ bytes, .* 3074, the size of a record; unpack",
         ):
             load("cifar100", tmp_path)
     file.write_bytes(b"\xff" * RECORD)
-    with pytest.raises(ValueError, match=r"label 255 among 0\.\.99"):
+    with pytest.raises(ValueError, match=r"label 255, outside of 0\.\.99"):
         load("cifar100", tmp_path)
 
 
@@ -113,7 +114,9 @@ def test_a_test_image_that_is_also_a_training_image_is_left_out(
     train, test = (tmp_path / file for file in CATALOG[name].files)
     test.write_bytes(train.read_bytes())
     d = load(name, tmp_path)
-    assert len(d.x_test) == 0 and "that are also training rows were left out" in d.notes[0]
+    assert (
+        len(d.x_test) == 0 and "that are also training examples were left out" in d.notes[0]
+    )
 
 
 @pytest.mark.parametrize("name", ["cifar100", "svhn"])

@@ -59,7 +59,7 @@ def test_ct_has_patients_as_sites_and_loses_its_constant_columns(tmp_path: Path)
     assert d.groups.tolist() == [int(target) % 3 for target in d.y]
     assert d.notes == (
         "constant columns left out: value1",
-        "20 rows and 2 columns, where the paper prints 53500 and 379",
+        "20 rows and 2 columns, but the paper has 53500 and 379",
     )
     check_leak(d)
 
@@ -225,15 +225,15 @@ def test_a_missing_file_says_where_it_is_published_and_what_to_call_it(
     ):
         assert output in str(error.value)
     monkeypatch.delenv("FALLOW_DATA", raising=False)
-    with pytest.raises(ValueError, match="no data folder is given"):
+    with pytest.raises(ValueError, match="no data folder is set"):
         load(name)
 
 
 def test_a_file_that_is_damaged_or_another_one_is_refused(tmp_path: Path) -> None:
     archive = tmp_path / SOURCES["ct"].file
     for text, output in (
-        (lines(HEADER, *ct_rows(), [1, 2]), "row 21 has 2 cells and not 5"),
-        (lines(HEADER, [1, 2, 3, "x", 5]), "row 1 holds a text .*'x'"),
+        (lines(HEADER, *ct_rows(), [1, 2]), "row 21 has 2 cells instead of 5"),
+        (lines(HEADER, [1, 2, 3, "x", 5]), "row 1 contains a text .*'x'"),
         (lines(HEADER, [1, 2, 3, "", 5]), "no row without missing values"),
         (
             lines(["patientID", *HEADER[1:]]),
@@ -251,7 +251,8 @@ def test_a_file_that_is_damaged_or_another_one_is_refused(tmp_path: Path) -> Non
     with zipfile.ZipFile(archive, "w") as other:
         other.writestr("other.csv", "x")
     with pytest.raises(
-        ValueError, match=r"holds no file slice_localization_data.csv; it is not"
+        ValueError,
+        match=r"does not contain the file slice_localization_data.csv, so it is not",
     ):
         load("ct", tmp_path)
     (tmp_path / "sarcos_inv.mat").write_bytes(b"no matlab file")

@@ -91,11 +91,11 @@ def test_validation_has_a_row_at_least_and_leaves_one(labels: list[int], seed: i
 
 def test_validation_of_targets_is_plain_and_odd_wishes_are_refused() -> None:
     assert len(validation_split(np.linspace(0, 1, 10), 0.2, rng())[1]) == 2
-    with pytest.raises(ValueError, match="1 labeled rows cannot give"):
+    with pytest.raises(ValueError, match="1 labeled examples are too few"):
         validation_split(np.array([0]), 0.2, rng())
-    with pytest.raises(ValueError, match=r"share is 1.0"):
+    with pytest.raises(ValueError, match=r"fraction is 1.0"):
         validation_split(np.array([0, 1]), 1.0, rng())
-    with pytest.raises(ValueError, match="1 of 3 rows are unlabeled"):
+    with pytest.raises(ValueError, match="1 of 3 examples are unlabeled"):
         validation_split(np.array([0, -1, 1]), 0.2, rng())
 
 
@@ -157,6 +157,6 @@ def test_missing_values_become_the_training_median_and_are_marked() -> None:
     assert filled.tolist() == [[1, 6, 1], [3, 5, 0], [9, 7, 0]]
     assert filled_test.tolist() == [[3, 6, 1]]
     assert columns == ("a", "b", "b_missing")
-    assert "median of the training rows: 3; columns added that mark them: 1" in notes[0]
+    assert "median of the training examples: 3; indicator columns added: 1" in notes[0]
     with pytest.raises(ValueError, match="column 'b' has no value"):
         tables.fill_missing(train[:1], test, ("a", "b"))

@@ -136,7 +136,7 @@ def test_a_field_that_makes_no_sense_is_refused(fields: dict[str, Any], said: st
 
 def test_what_cannot_be_split_says_what_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
-        ValueError, match="5 rows cannot be spread over 6 sites; ask for fewer"
+        ValueError, match="5 examples cannot be distributed over 6 sites; use fewer"
     ):
         TargetDirichlet().split(Y[:5], 6, rng())
     with pytest.raises(
@@ -144,7 +144,7 @@ def test_what_cannot_be_split_says_what_to_change(monkeypatch: pytest.MonkeyPatc
     ):
         TargetDirichlet().split(Y[:50], SITES, rng())
     with pytest.raises(
-        ValueError, match=r"2 of 12 targets are NaN or infinite, .*leave those rows"
+        ValueError, match=r"2 of 12 targets are NaN or infinite, .*omit these rows"
     ):
         TargetDirichlet().split(np.append(Y[:10], [np.nan, np.inf]), 2, rng())
     monkeypatch.setattr("fallow.data.partition.dirichlet.MOST_DRAWS", 5)

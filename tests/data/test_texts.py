@@ -61,7 +61,7 @@ def test_free_text_that_is_not_listed_is_left_out_with_the_way_to_use_it() -> No
     assert data.columns == ("age", "age_missing")
     (note,) = [note for note in data.notes if "'note'" in note]
     assert note.endswith("; name it with --columns (columns=) to use it as text")
-    with pytest.raises(ValueError, match=r"no column of features \('note': .* use it as t"):
+    with pytest.raises(ValueError, match=r"no feature column \('note': .* use it as t"):
         fl.from_frame(make_frame(), "state", "ward", drop=["age"])
 
 

@@ -45,7 +45,7 @@ def test_without_secure_sums_it_is_refused_and_says_what_would_be_seen(
 ) -> None:
     agreed = hospitals(tmp_path, Spec(name)).agreement
     plain = replace(agreed, recipe=replace(agreed.recipe, privacy=Privacy()))
-    with pytest.raises(ValueError, match=r"those of one row are that row") as refused:
+    with pytest.raises(ValueError, match=r"those of a single example reveal it") as refused:
         build_study(plain)
     assert "privacy.secure_sum = true" in str(refused.value)
     assert "shown=parts" in str(refused.value)

@@ -401,7 +401,7 @@ def test_totals_of_cells_are_told_once_and_by_a_sum(leader: Leader) -> None:
     again = send(leader, f"{key}/1", owner, sums)
     assert "requests it at most 1 times" in str(again.refused)
     by_each = send(leader, f"{key}/1", owner, Step("each", "cells", {}))
-    assert "allows it by sum alone" in str(by_each.refused)
+    assert "allows it only by sum" in str(by_each.refused)
 
 
 def test_a_site_takes_nothing_else_for_what_fills_its_cells(leader: Leader) -> None:
@@ -411,7 +411,7 @@ def test_a_site_takes_nothing_else_for_what_fills_its_cells(leader: Leader) -> N
     for bad in (torch.zeros(4), torch.tensor(1.0), 3.0):
         args: Answer = {**numbers, "fill": bad}
         reply = send(leader, f"{key}/0", owner, Step("keep", verb, args))
-        assert "was not sent what fills the empty cells of its 5" in str(reply.refused)
+        assert "did not receive the imputed values of its 5" in str(reply.refused)
     good: Answer = {**numbers, "fill": torch.zeros(5)}
     assert send(leader, f"{key}/0", owner, Step("keep", verb, good)).refused is None
 
@@ -420,7 +420,7 @@ def test_units_come_with_what_fills_cells(tmp_path: Path) -> None:
     leader = Leader(folder(tmp_path, agreement("strategy=entropy", schema=FIVE)))
     units: Answer = {"mean": torch.zeros(5), "std": torch.ones(5)}
     reply = send(leader, "0/initial/features/0", "scaling", Step("keep", "features", units))
-    assert "was not sent what fills" in str(reply.refused)
+    assert "did not receive the imputed" in str(reply.refused)
     leader.ledger.close()
 
 
@@ -448,7 +448,7 @@ def test_an_encoder_comes_with_what_fills_cells(tmp_path: Path) -> None:
     }
     without = Step("keep", "encode", value)
     reply = send(leader, "0/initial/encode/0", "encoding", without)
-    assert "was not sent what fills the empty cells" in str(reply.refused)
+    assert "did not receive the imputed values" in str(reply.refused)
     whole = Step("keep", "encode", {**value, EMPTY_CELLS: torch.zeros(5)})
     assert send(leader, "0/initial/encode/0", "encoding", whole).refused is None
     leader.ledger.close()

@@ -173,7 +173,7 @@ def test_labels_choose_a_field_at_real_sites_behind_secure_sums(tmp_path: Path) 
         assert float(state["length"]) == float(states[0]["length"])
         assert float(state["gamma"]) in GAMMAS
     revealed = {row["verb"]: row["what"] for row in world.records()[-1]["revealed"]}
-    assert "as each candidate of the encoder computes them" in revealed["products"]
+    assert "for each candidate of the encoder" in revealed["products"]
     assert "for each candidate of the encoder" in revealed["left_out"]
     world.close()
 
@@ -229,7 +229,7 @@ def test_totals_are_told_once(leader: Leader) -> None:
 def test_totals_leave_by_sums_alone(leader: Leader) -> None:
     refused = asked(leader, "0/initial/encoder/0", "encoder", Step("each", "moments", {}))
     assert refused is not None
-    assert "allows it by sum alone" in refused
+    assert "allows it only by sum" in refused
 
 
 def test_a_study_without_an_encoder_asks_nothing_of_one(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_a_choice_by_labels_needs_secure_sums(tmp_path: Path) -> None:
     agreed = agreement("strategy=entropy", f"{TABLE}:gamma=auto", "model=linear", *shown)
     leader = Leader(folder(tmp_path, agreed))
     output = {line[1]: line[2] for line in list_disclosures(leader.site)}
-    assert "as each candidate of the encoder computes them" in output["products"]
+    assert "for each candidate of the encoder" in output["products"]
     value: Answer = {"digest": "0" * 32}
     step = Step("keep", "encode", value)
     refused = asked(leader, "0/initial/encode/0", "encoding", step)
@@ -277,10 +277,10 @@ def test_units_of_features_come_after_the_encoder(leader: Leader) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"digest": "0" * 32}, "than the coordinator, or with other weights"),
-        ({"length": None}, "cannot encode its rows by what it was sent"),
+        ({"digest": "0" * 32}, "than the coordinator, or other weights"),
+        ({"length": None}, "cannot encode its examples with the received state"),
         ({"length": torch.tensor(torch.nan)}, "NaN or infinite"),
-        ({"center": torch.zeros(7)}, "cannot encode its rows by what it was sent"),
+        ({"center": torch.zeros(7)}, "cannot encode its examples with the received state"),
     ],
 )
 def test_a_site_takes_nothing_that_it_cannot_encode_by(
@@ -415,9 +415,7 @@ def test_a_site_with_another_module_refuses_before_anything_is_encoded(
     step = Step("keep", "encode", value)
     refused = asked(leader, "0/initial/encode/0", "encoding", step)
     assert refused is not None
-    assert (
-        "another version of Frozen than the coordinator, or with other weights" in refused
-    )
+    assert "another version of Frozen than the coordinator, or other weights" in refused
     leader.ledger.close()
 
 

@@ -159,7 +159,7 @@ def test_each_name_alone_needs_the_permission_of_the_site(
         details["recipe"] = replace(recipe, encoder=Spec("halves"))
     else:
         details["link"] = "mailbag"
-    with pytest.raises(ValueError, match=f"{setting}: '{MODULE}.*did not come with Fallow"):
+    with pytest.raises(ValueError, match=f"{setting}: '{MODULE}.*is not part of Fallow"):
         replace(site.agreement, **details, names=BUILT_IN)  # type: ignore[arg-type]
     allowed = replace(site.agreement, **details)  # type: ignore[arg-type]
     assert named_classes(allowed.recipe)["strategy"] == "random"
@@ -256,7 +256,7 @@ def test_a_site_runs_no_labeling_tool_that_it_does_not_allow(
     text = (site.path / "site.toml").read_text()
     (site.path / "site.toml").write_text(text.partition("[allow]")[0])
     done = command("export", site.path, tmp_path / "slips.txt", "--tool", "slips")
-    assert "did not come with Fallow" in str(done.exception)
+    assert "is not part of Fallow" in str(done.exception)
     assert not imported.exists()
 
 

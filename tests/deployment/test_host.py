@@ -106,12 +106,12 @@ def test_nothing_but_verbs_of_the_study_runs(leader: Leader, request_: Request) 
 @pytest.mark.parametrize(
     ("owner", "kind", "verb", "why"),
     [
-        ("training", "each", "upload", "FedAvg allows it by sum alone"),
-        ("query", "each", "select", "Entropy sampling allows it by keep alone"),
+        ("training", "each", "upload", "FedAvg allows it only by sum"),
+        ("query", "each", "select", "Entropy sampling allows it only by keep"),
         ("query", "sum", "upload", "Entropy sampling allows select by keep; nothing else"),
         ("plain", "sum", "upload", "by its key it must be of 'training'"),
         ("retention", "keep", "best", "is of 'retention'; this study has"),
-        ("people", "sum", "hello", "People and scores allows it by each alone"),
+        ("people", "sum", "hello", "People and scores allows it only by each"),
     ],
 )
 def test_a_verb_that_is_asked_in_another_way_is_refused_before_anything_is_trained(

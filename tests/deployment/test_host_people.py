@@ -169,7 +169,7 @@ def test_under_secure_sums_a_score_leaves_masked_or_not_at_all(tmp_path: Path) -
     single = about("score", "0/train/0", **leader.first_model(), retained=False)
     bare = replace(single, steps=(replace(single.steps[0], kind="sum"),))
     for request, why in (
-        (single, "allows it by sum alone"),
+        (single, "allows it only by sum"),
         (bare, "only masked contributions"),
     ):
         assert why in str(leader.send(leader.order(request)).refused)

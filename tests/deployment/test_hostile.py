@@ -198,7 +198,7 @@ def test_a_site_cannot_claim_more_labels_than_it_brought_or_was_asked_for() -> N
     there.remote.border.labels = dict.fromkeys(FOUR, 8)
     says(there, "c", n=9.0)
     train_round(there)
-    assert there.refusals == {"c": "n is 9, and the site brought or was asked for 8 labels"}
+    assert there.refusals == {"c": "n is 9, and the site sent or was asked for 8 labels"}
 
 
 def test_what_weighs_too_much_is_said_and_the_round_goes_on() -> None:

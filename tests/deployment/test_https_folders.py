@@ -212,7 +212,7 @@ def test_over_nvflare_a_job_is_written_and_no_address_need_be_known(tmp_path: Pa
     assert office.address == "127.0.0.1:9092"
     assert "keep.py" in output
     assert "--address" not in output
-    assert "No --host was given" not in output
+    assert "Without --host" not in output
     meta = json.loads((office.path / "nvflare" / "job" / "meta.json").read_bytes())
     assert meta["name"] == f"fallow-{office.agreement.digest[:12]}"
     assert meta["deploy_map"] == {"app": ["server", "north", "south"]}

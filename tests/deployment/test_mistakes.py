@@ -143,7 +143,7 @@ def test_no_folder_is_made_where_there_is_something(
 def test_a_coordinator_without_a_name_is_told_that_no_other_machine_reaches_it(
     command: Said,
 ) -> None:
-    assert "certificate is good for this machine alone" in command(*INIT)[1]
+    assert "certificate is valid for this machine only" in command(*INIT)[1]
 
 
 def test_an_attempt_that_failed_halfway_makes_certificates_for_the_hosts_of_the_next(

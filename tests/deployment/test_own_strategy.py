@@ -197,9 +197,9 @@ def test_a_strategy_of_one_file_runs_and_hostile_replies_to_it_do_not_count(
         refusals = [(event["key"], event["why"]) for event in world.said("refused")]
         assert {event["site"] for event in world.said("refused")} == {SITES[2]}
     assert refusals == [
-        ("0/query/0", "swell is above 1, which no share is"),
+        ("0/query/0", "swell is above 1, which is impossible for a fraction"),
         ("1/query/0", "boats is 1000000, and the site has 27 rows"),
-        ("2/query/1", "keel is below 0, which no count and no square is"),
+        ("2/query/1", "keel is below 0, which is impossible for a count or a square"),
         (
             "3/query/0",
             "swell has the shape (1,) and not (2,): all sites must use one model",

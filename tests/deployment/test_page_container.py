@@ -59,7 +59,7 @@ def start(command: list[str]) -> Iterator[str]:
         assert address, line
         advice = process.stdout.readline()
         port = address[0].partition("/enter")[0].rpartition(":")[2]
-        published = f"Publish the port on this machine alone: 127.0.0.1:{port}:{port}."
+        published = f"Publish the port on this machine only: 127.0.0.1:{port}:{port}."
         assert (published in advice) == ("--in-container" in command)
         yield address[0]
     finally:
@@ -116,7 +116,7 @@ def test_outside_of_a_container_the_page_listens_on_one_address(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--behind-proxy",), "leave --in-container out"),
+        (("--behind-proxy",), "omit --in-container"),
         (("--port", "0"), "give its number with --port"),
     ],
 )

@@ -151,7 +151,7 @@ def test_a_page_says_in_the_place_of_an_image_why_it_is_not_shown(tmp_path: Path
     rows = read_rows(file, ARRAYS)
     assert any("3-right.png cannot be displayed: Image size" in note for note in rows.notes)
     assert any(
-        "5-left.png cannot be displayed: it is not in" in note for note in rows.notes
+        "5-left.png cannot be displayed: its format is not" in note for note in rows.notes
     )
     browser = enter(make_desk(tmp_path, ARRAYS, rows, asked=(3, 5)))
     browser.get()
@@ -161,7 +161,7 @@ def test_a_page_says_in_the_place_of_an_image_why_it_is_not_shown(tmp_path: Path
     assert shown.headers["content-type"] == "image/svg+xml"
     assert "3-right.png cannot be displayed" in " ".join(browser.text.split())
     browser.request("GET", "/picture/5")
-    assert "5-left.png cannot be displayed: it is not in a format" in browser.text
+    assert "5-left.png cannot be displayed: its format is not supported" in browser.text
     assert b"<b>" not in placeholder("<b>").content
 
 

@@ -494,9 +494,9 @@ def test_status_and_advance_speak_of_sites_that_are_waited_for(
     [
         (
             "registering sites",
-            "a study starts with all its sites, and south did not answer yet",
+            "a study starts with all its sites, and south did not reply yet",
         ),
-        ("training", "0/initial/features/0 needs 2 answers and waits for south; too few"),
+        ("training", "0/initial/features/0 needs 2 replies and waits for south; without"),
     ],
 )
 def test_what_cannot_go_on_without_a_site_is_said_with_what_to_do(
@@ -591,12 +591,14 @@ def test_a_script_that_gives_no_limit_takes_what_one_run_asks_for(
     code, out, err = begun(*words)
     assert (code, err) == (0, "")
     # 5 % of 2 x 99 examples at first and in the one cycle, in halves
-    line = "Label limit: 10, what one run of the study asks for if all sites have as many"
+    line = (
+        "Label budget: 10, the number that one run of the study requests if all sites have"
+    )
     assert line in " ".join(out.split())
     assert SiteFolder.open(tmp_path / "again").settings.limit == 10
     words[2] = "limited"
     code, out, _ = begun(*words, "--limit", "7")
-    assert code == 0 and "Label limit:" not in out
+    assert code == 0 and "Label budget:" not in out
     assert SiteFolder.open(tmp_path / "limited").settings.limit == 7
 
 

@@ -50,13 +50,16 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("event", "said"),
     [
-        ({"event": "refused", "site": "a", "why": "no rows"}, "a is not counted: no rows"),
+        (
+            {"event": "refused", "site": "a", "why": "no rows"},
+            "the reply of a is discarded: no rows",
+        ),
         ({"event": "missing", "sites": ["a"], "key": "0/train/0/0"}, "proceeded without a"),
         ({"event": "missing", "sites": ["a"], "exchange": key_of("progress/1")}, ""),
         ({"event": "answered", "site": "a", "key": "0/train/0/0"}, ""),
         (
             {"event": "lost", "site": "a", "why": "no heartbeat"},
-            "a was not reached and is asked again: no heartbeat",
+            "a did not respond and is asked again: no heartbeat",
         ),
         (
             {"event": "clock", "now": utc(0), "newest": utc(86400)},

@@ -338,7 +338,7 @@ def test_a_person_is_asked_for_a_limit_of_labels_and_proposed_one(
     digest = read_agreement(file).digest
     done = init(tmp_path, typed=f"{digest[:8]}\n{typed}\n")
     assert done.exit_code == 0, done.output
-    assert "Labels to give at most, over all runs (proposed: " in done.output
+    assert "Maximum number of labels over all runs (proposed: " in done.output
     assert ") [2]: " in done.output
     assert SiteFolder.open(tmp_path / "SITE").settings.limit == limit
 
@@ -346,7 +346,7 @@ def test_a_person_is_asked_for_a_limit_of_labels_and_proposed_one(
 def test_without_an_answer_about_the_limit_nothing_is_made(tmp_path: Path) -> None:
     digest = read_agreement(write_sent(tmp_path)).digest
     done = init(tmp_path, typed=f"{digest[:8]}\n")
-    assert "no limit of labels was typed, so nothing was made: give --limit" in str(
+    assert "no label budget was typed, so nothing was created: give --limit" in str(
         done.exception
     )
     assert not (tmp_path / "SITE").exists()

@@ -47,7 +47,8 @@ def test_a_site_is_told_what_leaves_it(tmp_path: Path) -> None:
     assert "class probabilities of unlabeled examples" in listed["soft_labels"]
     assert listed["soft_labels"].endswith("; updated after 10 new labels")
     assert any(
-        "so it is for unlabeled" in line for line in describe_study(world.sites["basel"])
+        "the same holds for unlabeled" in line
+        for line in describe_study(world.sites["basel"])
     )
     world.close()
 
@@ -102,7 +103,7 @@ def test_a_site_killed_while_it_learns_from_unlabeled_examples_ends_with_the_sam
 
 def test_it_is_refused_for_regression_in_one_sentence(tmp_path: Path) -> None:
     recipe = Recipe("hospitals", **{**UNLABELED, "strategy": Spec("random")})
-    with pytest.raises(ValueError, match="closed-form:unlabeled=auto trains on classes"):
+    with pytest.raises(ValueError, match="closed-form:unlabeled=auto requires classes"):
         build_study(federation(tmp_path, recipe, rows(NAMES[:3], classes=0)).agreement)
 
 

@@ -299,7 +299,7 @@ def test_a_ledger_that_was_put_back_says_so(tmp_path: Path) -> None:
         ledger.backup()
     assert "was put back" not in run_site_command("status", folder.path)
     shutil.copy(folder.path / "ledger-backup.sqlite", folder.ledger_path)
-    assert "was put back from its copy of" in run_site_command("status", folder.path)
+    assert "restored from its copy of" in run_site_command("status", folder.path)
 
 
 def test_one_process_serves_a_site(tmp_path: Path) -> None:

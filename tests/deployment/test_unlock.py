@@ -68,7 +68,7 @@ def test_nothing_is_left_without_a_yes(tmp_path: Path, answer: str) -> None:
 def test_only_the_newest_run_can_be_left(tmp_path: Path) -> None:
     leader = lock_out(tmp_path)
     done = CliRunner().invoke(app, ["site", "unlock", str(leader.site.path), "--run", RUN])
-    assert done.exit_code != 0 and f"is in run {FAR} and not in {RUN}" in str(
+    assert done.exit_code != 0 and f"takes part in run {FAR}, not in {RUN}" in str(
         done.exception
     )
     assert not leader.ledger.orders.is_left(RUN)

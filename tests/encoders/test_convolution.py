@@ -124,8 +124,8 @@ def test_totals_are_sums_over_sites_and_hold_no_image() -> None:
 @pytest.mark.parametrize(
     ("shape", "words"),
     [
-        ((30,), "encodes pictures, .* and a row is 30; use fourier"),
-        ((1, 5, 28), "needs pictures of 6 pixels and more .* these are 1 x 5 x 28"),
+        ((30,), "encodes images, .* shape 30; use fourier"),
+        ((1, 5, 28), "needs images of at least 6 pixels .* these are 1 x 5 x 28"),
     ],
 )
 def test_rows_that_are_no_such_pictures_are_refused(

@@ -123,8 +123,14 @@ def test_another_version_has_another_digest(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("does", "words"),
     [
-        ("nan", r"Odd made NaN or infinite features of 1 rows, the first is row 2"),
-        ("narrow", r"Odd made \(4, 1\) features of 4 rows, and said that a row has 2"),
+        (
+            "nan",
+            r"Odd returned NaN or infinite features for 1 examples, the first is row 2",
+        ),
+        (
+            "narrow",
+            r"Odd returned features of shape \(4, 1\) for 4 examples, and declared 2 per example",
+        ),
     ],
 )
 def test_features_that_are_none_are_refused(does: str, words: str) -> None:
@@ -133,7 +139,7 @@ def test_features_that_are_none_are_refused(does: str, words: str) -> None:
 
 
 def test_features_beyond_float16_are_refused_where_it_was_asked_for() -> None:
-    with pytest.raises(ValueError, match="infinite features of 4 rows"):
+    with pytest.raises(ValueError, match="infinite features for 4 examples"):
         encode_rows(Identity(half=True), torch.full((4, 2), 1e6), {})
 
 
@@ -147,9 +153,7 @@ def test_a_site_with_another_version_refuses(monkeypatch: pytest.MonkeyPatch) ->
     sites = make_sites(encoder, [draw_pictures(5, 3), draw_pictures(5, 3, seed=1)])
     ask = open_door(sites, "encoding", "0/initial/encode")
     state = fit_encoder(encoder, [draw_pictures(5, 3)])
-    with pytest.raises(
-        RuntimeError, match=r"site s0 encodes rows by another version of Fourier"
-    ):
+    with pytest.raises(RuntimeError, match=r"site s0 has another version of Fourier"):
         ask.keep(hand_over_of(sites), None, digest="0" * 32, **state)
 
 
@@ -157,7 +161,9 @@ def test_a_site_refuses_what_it_cannot_encode_by() -> None:
     encoder = Fourier(features=4)
     sites = make_sites(encoder, [draw_pictures(5, 3)])
     ask = open_door(sites, "encoding", "0/initial/encode")
-    with pytest.raises(RuntimeError, match="site s0 cannot encode its rows by what it was"):
+    with pytest.raises(
+        RuntimeError, match="site s0 cannot encode its examples with the received"
+    ):
         ask.keep(hand_over_of(sites), None, digest=encoder_digest(encoder))
 
 
@@ -183,7 +189,7 @@ def test_names_fields_and_shapes_are_checked_when_an_encoder_is_built() -> None:
         ValueError, match="has no setting 'feature'; did you mean 'features'"
     ):
         build_encoder("fourier", (3,), feature=3)
-    with pytest.raises(ValueError, match="encodes pictures"):
+    with pytest.raises(ValueError, match="encodes images"):
         build_encoder("convolution", (3,))
 
 
@@ -201,6 +207,6 @@ def test_a_grid_has_one_step_for_all() -> None:
 
 def test_more_features_than_anybody_can_keep_are_refused_before_any_is_made() -> None:
     with pytest.raises(
-        ValueError, match=r"makes 1,000,000,000 features .* 65,536 is the most"
+        ValueError, match=r"computes 1,000,000,000 features .* maximum of 65,536"
     ):
         build_encoder("fourier", (5,), features=10**9)

@@ -55,9 +55,9 @@ def test_what_pictures_lead_to_is_taken(name: str, kind: str) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"filters": torch.zeros(4, 5)}, "is not of shape"),
+        ({"filters": torch.zeros(4, 5)}, "must have the shape"),
         ({"bias": torch.full((4,), torch.nan)}, "finite"),
-        ({"more": torch.zeros(3)}, "was fitted to has"),
+        ({"more": torch.zeros(3)}, "the fitted state of"),
     ],
 )
 def test_other_parts_than_filters_are_refused(name: str, change: State, why: str) -> None:
@@ -84,8 +84,8 @@ def test_what_tables_lead_to_is_taken() -> None:
         ({"length": torch.tensor(0.0)}, "not above 0"),
         ({"length": torch.tensor(torch.inf)}, "finite"),
         ({"spread": torch.tensor([1.0, 1, 0, 1, -1])}, "below 0"),
-        ({"length": torch.tensor([1.0, 1.0])}, "is not of shape"),
-        ({"center": torch.zeros(4)}, "is not of shape"),
+        ({"length": torch.tensor([1.0, 1.0])}, "must have the shape"),
+        ({"center": torch.zeros(4)}, "must have the shape"),
     ],
 )
 def test_other_parts_than_a_length_and_units_are_refused(change: State, why: str) -> None:
@@ -162,5 +162,5 @@ def test_what_a_chosen_gamma_leads_to_is_taken() -> None:
     encoder = Fourier(features=16, gamma="auto")
     found = encoder.usual(fit_encoder(encoder, [TABLE]))
     encoder.check_state((5,), found)
-    with pytest.raises(Refusal, match="was fitted to has"):
+    with pytest.raises(Refusal, match="the fitted state of"):
         encoder.check_state((5,), {n: part for n, part in found.items() if n != "gamma"})

@@ -91,7 +91,7 @@ def test_a_constant_column_changes_nothing() -> None:
 
 def test_rows_that_are_all_the_same_are_refused() -> None:
     same = torch.ones(12, 3)
-    with pytest.raises(ValueError, match="all rows of all sites are the same"):
+    with pytest.raises(ValueError, match="all examples of all sites are equal"):
         fit_encoder(Fourier(), [same[:5], same[5:]])
 
 

@@ -109,7 +109,7 @@ def test_a_state_that_cannot_be_is_refused() -> None:
     changes = {
         "weight": (torch.zeros(BUCKETS), "weight .* below 1"),
         "spread": (torch.tensor([-1.0, 0.0]), "spread .* below 0"),
-        "center": (torch.zeros(3), "is not of shape"),
+        "center": (torch.zeros(3), "must have the shape"),
     }
     for name, (value, why) in changes.items():
         with pytest.raises(Refusal, match=why):

@@ -101,7 +101,7 @@ def test_functions_that_refer_to_other_numbers_are_other_encoders() -> None:
 
 
 def test_a_module_refuses_rows_that_it_cannot_take() -> None:
-    with pytest.raises(ValueError, match="Net cannot encode rows of 2 x 9 x 9"):
+    with pytest.raises(ValueError, match="Net cannot encode examples of shape 2 x 9 x 9"):
         encoder_class(Net())().width((2, 9, 9))
 
 
@@ -174,7 +174,7 @@ def test_a_network_of_timm_has_the_weights_of_the_file(
 
 def test_files_that_can_hold_code_are_not_read(timm: ModuleType, tmp_path: Path) -> None:
     torch.save(Net(0).state_dict(), tmp_path / "net.pt")
-    with pytest.raises(ValueError, match=r"no whole file of safetensors .*: convert it"):
+    with pytest.raises(ValueError, match=r"not a complete safetensors file .*: convert it"):
         Timm("small", weights=str(tmp_path / "net.pt")).width((3, 9, 9))
 
 
@@ -190,24 +190,29 @@ def test_what_is_wrong_with_weights_is_one_sentence(
     (tmp_path / "torn.safetensors").write_bytes(Path(file).read_bytes()[:40])
     shape = (3, 9, 9)
     for wrong, words in (
-        (Timm("small", weights=str(tmp_path / "none")), "there is no file of weights"),
+        (Timm("small", weights=str(tmp_path / "none")), "there is no weights file"),
         (
             Timm("small", weights=file, sha256="0" * 64),
-            "0 was agreed on: these are other weights",
+            "0: these are other weights",
         ),
         (Timm("small", weights=str(tmp_path / "half.safetensors")), "lacks 1 of 2 weights"),
-        (Timm("small", weights=str(tmp_path / "odd.safetensors")), "does not fit"),
+        (Timm("small", weights=str(tmp_path / "odd.safetensors")), "does not match"),
         (
             Timm("small", weights=str(tmp_path / "torn.safetensors")),
-            "no whole file of safetensors",
+            "not a complete safetensors file",
         ),
-        (Timm("small"), "cache has no safetensors of it, and a study fetches nothing"),
+        (
+            Timm("small"),
+            "does not have its safetensors file, and a study downloads nothing",
+        ),
     ):
         with pytest.raises(ValueError, match=words):
             wrong.width(shape)
     with pytest.raises(ValueError, match="Unknown model"):
         Timm("large").width(shape)
-    with pytest.raises(ValueError, match="one or three colors, and a row is 4"):
+    with pytest.raises(
+        ValueError, match="one or three colors, and an example has the shape 4"
+    ):
         Timm("small", weights=file).width((4,))
     with pytest.raises(ValueError, match="network is missing"):
         Timm()
@@ -252,12 +257,14 @@ def test_other_packages_that_are_missing_are_named(
 def test_loaders_say_what_they_lack() -> None:
     for loader, words in (
         (OpenCLIP, "Open CLIP: network is missing"),
-        (SentenceTransformers, "network is missing; name one, .* or a folder"),
+        (SentenceTransformers, "network is missing; set it, .* or a folder"),
         (TabPFN, "TabPFN: weights is missing"),
     ):
         with pytest.raises(ValueError, match=words):
             loader()
-    with pytest.raises(ValueError, match="one number a character, and a row is 3 x 9 x 9"):
+    with pytest.raises(
+        ValueError, match="one number per character, and an example has the shape 3 x 9 x 9"
+    ):
         SentenceTransformers("tiny").width((3, 9, 9))
 
 
@@ -283,7 +290,7 @@ def test_texts_come_back_from_their_rows() -> None:
 @pytest.mark.parametrize("number", [0.5, -1.0, 0xD800, 2e6, float("nan")])
 def test_rows_that_are_no_texts_are_refused(number: float) -> None:
     with pytest.raises(
-        ValueError, match=r"row 2 is no text: .* is the number of no charact"
+        ValueError, match=r"row 2 is not a text: .* is not the code of a charact"
     ):
         rows_to_texts(torch.tensor([[97.0, 0.0], [number, 0.0]]))
 
@@ -293,7 +300,7 @@ def test_a_folder_that_can_hold_code_is_refused(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "modules.json").write_text("[]")
     (folder / "pytorch_model.bin").write_bytes(b"code")
-    with pytest.raises(ValueError, match=r"pytorch_model\.bin can hold code"):
+    with pytest.raises(ValueError, match=r"pytorch_model\.bin can contain code"):
         find_folder("", str(folder), None)
     (folder / "model.safetensors").write_bytes(b"weights")
     assert find_folder("", str(folder), None) == folder
@@ -302,7 +309,7 @@ def test_a_folder_that_can_hold_code_is_refused(tmp_path: Path) -> None:
     (folder / ".hidden").write_text("not of the network")
     assert digest_of_folder(folder) == digest
     (folder / "model.safetensors").rename(folder / "other.safetensors")
-    with pytest.raises(ValueError, match="was agreed on: these are other weights"):
+    with pytest.raises(ValueError, match="these are other weights"):
         find_folder("", str(folder), digest)
     with pytest.raises(ValueError, match="there is no folder"):
         find_folder("", str(tmp_path / "none"), None)
@@ -311,7 +318,7 @@ def test_a_folder_that_can_hold_code_is_refused(tmp_path: Path) -> None:
 def test_public_rows_need_numbers_and_what_they_are(tmp_path: Path) -> None:
     file = tmp_path / "rows.safetensors"
     save_file({"x": torch.zeros(3, 2), "y": torch.zeros(4)}, file)
-    with pytest.raises(ValueError, match="holds no context: it needs rows x"):
+    with pytest.raises(ValueError, match="does not contain a context: it needs examples x"):
         read_context(file)
     save_file({"x": torch.zeros(3, 2), "y": torch.arange(3)}, file)
     x, y = read_context(file)
@@ -352,14 +359,14 @@ def test_a_file_of_onnx_gives_its_first_output(onnx: None, tmp_path: Path) -> No
     x = draw_pictures(70, 3, 2, 2)
     z = encode_rows(encoder, x, {})
     assert torch.allclose(z, x.flatten(1) @ torch.from_numpy(w), atol=1e-4)
-    with pytest.raises(ValueError, match="cannot encode rows of 7"):
+    with pytest.raises(ValueError, match="cannot encode examples of shape 7"):
         encoder.width((7,))
     before = encoder_digest(encoder)
     (tmp_path / "net.onnx").write_bytes((w + 1).tobytes())
     assert encoder_digest(encoder) != before
     (tmp_path / "net.onnx").write_bytes(b"12345")
     open_session.cache_clear()
-    with pytest.raises(ValueError, match="is no file of the format ONNX"):
+    with pytest.raises(ValueError, match="is not a valid ONNX file"):
         encoder.width((12,))
     with pytest.raises(ValueError, match="weights is missing"):
         ONNX()

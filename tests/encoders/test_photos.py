@@ -116,10 +116,10 @@ def test_other_parts_than_colors_are_refused() -> None:
     for part, value, words in (
         ("deviation", torch.zeros(3).double(), "is not above 0"),
         ("deviation", nothing, "is not above 0"),
-        ("deviation", torch.ones(2).double(), "not of shape (3,)"),
-        ("mean", torch.full((3,), torch.nan).double(), "in finite numbers"),
+        ("deviation", torch.ones(2).double(), "must have the shape (3,)"),
+        ("mean", torch.full((3,), torch.nan).double(), "finite numbers"),
     ):
         with pytest.raises(Refusal, match=re.escape(words)):
             check_colors("Timm", (3, 9, 9), good | {part: value}, is_fitted=True)
-    with pytest.raises(Refusal, match="was fitted to has"):
+    with pytest.raises(Refusal, match="the fitted state of"):
         check_colors("Timm", (3, 9, 9), good, is_fitted=False)

@@ -183,9 +183,7 @@ OTHERS = {
 @pytest.mark.parametrize("model", OTHERS.values(), ids=OTHERS)
 def test_a_model_that_draws_elsewhere_is_refused_and_not_changed(model: nn.Module) -> None:
     outside = torch.get_rng_state()
-    with pytest.raises(
-        ValueError, match=r"draws random numbers elsewhere than in nn\.Drop"
-    ):
+    with pytest.raises(ValueError, match=r"draws random numbers outside of nn\.Drop"):
         check_draws(model, (6,))
     assert torch.equal(torch.get_rng_state(), outside)
 
@@ -328,7 +326,7 @@ def test_where_memory_is_short_half_of_the_sites_are_trained_at_a_time() -> None
     ours, value, output = greedy(always=False)
     values = ours.fit(FedAvg(), CONFIG, 0, value)
     assert output == [
-        "device cpu has not enough memory for 5 sites at once: 2 at a time from here on"
+        "device cpu has not enough memory for 5 sites at once: 2 at a time from now on"
     ]
     check_same(values, ours.loop.fit(FedAvg(), CONFIG, 0, value))
 
@@ -341,8 +339,8 @@ def test_where_not_one_site_fits_the_run_says_what_to_do() -> None:
     ):
         ours.fit(FedAvg(), CONFIG, 0, value)
     assert [sentence.partition(": ")[2] for sentence in output] == [
-        "2 at a time from here on",
-        "1 at a time from here on",
+        "2 at a time from now on",
+        "1 at a time from now on",
     ]
 
 
@@ -396,9 +394,7 @@ def test_a_device_that_fails_ends_the_run_with_the_way_to_go_on() -> None:
     layout = Layout.of(model)
     value = [replace(job, start=layout.flatten(model)) for job in jobs(linear)]
     ours = Device(model, layout, row_loss("classification"))
-    way_out = (
-        r"\(CUDA error: unspecified launch failure\); what was done is kept: go on with"
-    )
+    way_out = r"\(CUDA error: unspecified launch failure\); finished steps are stored: continue with"
     with pytest.raises(DeviceFailed, match=way_out):
         ours.fit(FedAvg(), CONFIG, 0, value)
 
@@ -413,13 +409,15 @@ def test_a_mistake_of_a_model_is_left_as_it_is() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_machine_without_a_gpu_says_so() -> None:
-    with pytest.raises(ValueError, match="PyTorch finds no GPU here; set device=cpu"):
+    with pytest.raises(
+        ValueError, match="PyTorch finds no GPU on this machine; set device=cpu"
+    ):
         check_machine("cuda", "float32")
 
 
 @pytest.mark.skipif(torch.backends.mps.is_available(), reason="this machine has one")
 def test_a_machine_without_a_gpu_of_apple_says_so() -> None:
-    with pytest.raises(ValueError, match="no GPU of Apple that PyTorch can use"):
+    with pytest.raises(ValueError, match="no Apple GPU that PyTorch supports"):
         check_machine("mps", "float32")
 
 

@@ -63,7 +63,7 @@ def test_a_word_that_names_no_executor_is_refused_with_those_that_do(name: str) 
 
 def test_an_executor_from_outside_is_found_by_who_may_run_any_code_alone() -> None:
     assert find_executor("tests.toys:Backwards", OWN) is Backwards
-    with pytest.raises(ValueError, match="names code that did not come with Fallow"):
+    with pytest.raises(ValueError, match="names code that is not part of Fallow"):
         find_executor("tests.toys:Backwards", BUILT_IN)
 
 

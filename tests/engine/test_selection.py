@@ -155,8 +155,8 @@ def test_where_that_is_not_enough_the_processor_goes_on() -> None:
     assert wanting.places == [True, True, False]
     assert said[:2] == ["gave back", "gave back"]
     assert said[2] == (
-        "device cpu has not enough memory to compare the rows of a query: the processor does from "
-        "here on, which takes longer and comes to the same"
+        "device cpu has too little memory to compare the examples of a query: the CPU is used from "
+        "now on, which takes longer and has the same result"
     )
     assert ours.run(wanting) == 7
     assert wanting.places[3:] == [False]

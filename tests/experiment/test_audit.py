@@ -367,16 +367,20 @@ def test_true_is_a_tenth_and_false_is_none() -> None:
 
 @pytest.mark.parametrize("share", [1.0, -0.1, float("nan"), 3])
 def test_a_share_that_is_none_is_refused(share: float) -> None:
-    with pytest.raises(ValueError, match=r"audit is .*; it is the share of each cycle's"):
+    with pytest.raises(
+        ValueError, match=r"audit is .*; it is the fraction of each cycle's"
+    ):
         Recipe("a", audit=share)
-    with pytest.raises(ValueError, match=r"audit is .*; it is the share of each budget"):
+    with pytest.raises(
+        ValueError, match=r"audit is .*; it is the fraction of each label budget"
+    ):
         Audit(share)
 
 
 def test_what_does_not_go_together_is_refused_in_a_sentence() -> None:
     with pytest.raises(ValueError, match="set queries_per_cycle=1 or audit=0"):
         Recipe("a", audit=0.1, queries_per_cycle=2)
-    with pytest.raises(ValueError, match="fale chooses each budget from nothing"):
+    with pytest.raises(ValueError, match="fale selects each budget from scratch"):
         is_one_pass(Recipe("a", strategy=Spec("fale"), audit=0.1))
     with pytest.raises(ValueError, match=r"audit=0.1 does not support local privacy"):
         records_of(replace(RECIPE, audit=0.1, privacy=Privacy(epsilon=1.0)))

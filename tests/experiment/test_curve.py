@@ -77,7 +77,7 @@ def test_labels_for_an_error_that_is_reached_already_or_never_are_0_or_infinite(
 
 
 def test_fewer_scores_than_a_curve_needs_are_refused() -> None:
-    with pytest.raises(ValueError, match=f"3 scores .* {FEWEST} or more do"):
+    with pytest.raises(ValueError, match=f"3 scores .* at least {FEWEST} are needed"):
         fit_curve(scores(0.0)[:3])
     with pytest.raises(ValueError, match="1 scores after different numbers"):
         fit_curve([Point(60, 0.2)] * 9)

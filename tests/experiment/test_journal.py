@@ -195,5 +195,5 @@ def test_a_file_that_would_run_something_is_refused(path: Path, hidden: str) -> 
         Journal(path).close()
     with closing(sqlite3.connect(path)) as received:
         received.execute(hidden)
-    with pytest.raises(Failed, match="which no journal has"):
+    with pytest.raises(Failed, match="which no event log has"):
         Journal(path)

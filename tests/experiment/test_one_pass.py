@@ -160,10 +160,10 @@ def test_a_strategy_that_looks_at_a_model_cannot_choose_from_nothing(
     recipe: Recipe,
 ) -> None:
     with pytest.raises(
-        ValueError, match="core-set looks at a model, and under protocol=one_pass"
+        ValueError, match="core-set needs a model, and under protocol=one_pass"
     ):
         prepare_study(Setup(recipe, Path()), ["core-set@protocol=one_pass"], 0)
-    with pytest.raises(ValueError, match="only protocol=one_pass does"):
+    with pytest.raises(ValueError, match="which requires protocol=one_pass"):
         prepare_study(Setup(recipe, Path()), ["random@initial_by=query"], 0)
     assert not is_one_pass(variant(recipe, "fale@protocol=cycles"))
 
@@ -270,7 +270,7 @@ def test_a_bound_may_have_settings_of_its_own(recipe: Recipe) -> None:
     assert [row["labeled"] for row in best] == [90]
     bought = run_query(recipe, "random@training=server-solve")
     assert error_of(best[0]) <= error_of(bought[-1])
-    with pytest.raises(ValueError, match="is no upper bound"):
+    with pytest.raises(ValueError, match="is not an upper bound"):
         variant(recipe, "bound:most-labels")
 
 

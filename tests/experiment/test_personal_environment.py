@@ -255,7 +255,7 @@ def test_natural_sites_are_tested_on_the_rows_of_their_group() -> None:
 def test_numbers_without_natural_sites_have_no_test_rows_of_their_own() -> None:
     recipe = Recipe("a", partition=Spec("iid"), sites=2, test="own")
     rows = group_rows(torch.randn(10), ())
-    with pytest.raises(ValueError, match="has numbers to predict; use test=common"):
+    with pytest.raises(ValueError, match="is a regression task; use test=common"):
         split_tests(recipe, rows, split_rows(recipe, rows, 0), 0)
 
 
@@ -278,7 +278,7 @@ def test_scores_over_sites_by_hand() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"validation": 1.0}, "validation is 1.0; it is the share"),
+        ({"validation": 1.0}, "validation is 1.0; it is the fraction"),
         ({"validation": -0.1}, "validation is -0.1"),
         ({"flip": 4}, "flip is 4 of 4 sites"),
         ({"flip": -1}, "flip is -1"),
@@ -299,7 +299,7 @@ def test_sites_that_the_data_names_are_counted_before_they_are_flipped() -> None
 
 
 def test_numbers_to_predict_cannot_be_flipped() -> None:
-    with pytest.raises(ValueError, match="flip turns classes around"):
+    with pytest.raises(ValueError, match="flip changes classes"):
         run_recipe(data="diabetes", partition="iid", test="common", flip=1)
 
 

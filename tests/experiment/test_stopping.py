@@ -66,14 +66,14 @@ def test_a_run_stops_after_the_first_scores_that_make_a_curve_and_says_why() -> 
     assert why.startswith(
         "another 5 labels bring less than 50 points with 100 % confidence"
     )
-    assert "by 4 scores on test rows up to 24 labels; the rule asks for 90 %" in why
+    assert "by 4 scores on test examples up to 24 labels; the criterion is 90 %" in why
     assert [event["why"] for event in output if event["event"] == "enough"] == [why]
     step = run.journal.load_step("3/stop")
     assert step is not None
     assert (step["is_over"], step["why"]) == (True, why)
     waiting = run.journal.load_step("0/stop")
     assert waiting is not None
-    assert waiting["why"] == "1 scores so far, and a forecast takes 4"
+    assert waiting["why"] == "1 scores so far, and a forecast needs 4"
 
 
 def test_a_rule_that_never_holds_changes_nothing() -> None:
@@ -105,9 +105,9 @@ def test_without_test_rows_audits_decide_and_without_these_left_out_rows() -> No
     audit = {"score": 0.9, "low": 0.8, "high": 1.0, "drawn": 9, "chosen": 9, "rows": 90}
     rule = parse_stop(SOON)
     by_audit = [record(k, audit=audit, left_out=0.5) for k in range(5)]
-    assert "rows drawn by chance" in decide_stop(rule, by_audit)["why"]
+    assert "the evaluation set" in decide_stop(rule, by_audit)["why"]
     by_rows = [record(k, left_out=0.5) for k in range(5)]
-    assert "each left out" in decide_stop(rule, by_rows)["why"]
+    assert "leave-one-out" in decide_stop(rule, by_rows)["why"]
     assert "0 scores so far" in decide_stop(rule, [record(k) for k in range(5)])["why"]
 
 

@@ -124,7 +124,7 @@ def test_a_callback_that_fails_is_one_warning_and_the_run_goes_on(
     with pytest.warns(RuntimeWarning) as caught:
         run = fl.run(world, "random", callbacks=[broken, counter], **QUICK)
     assert [str(item.message) for item in caught] == [
-        "Broken is told nothing more of this study, which goes on: "
+        "Broken receives no more events of this study, which continues: "
         "the server of the tracker is away"
     ]
     assert broken.calls == 1

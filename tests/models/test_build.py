@@ -56,9 +56,15 @@ def gen(seed: int = 0) -> Generator:
             "CNN4 needs images of at least 16x16, but the data has 28x15",
         ),
         ("digits-cnn", (1, 3, 8), 10, {}, "at least 4x4"),
-        ("resnet8", (64,), 10, {}, "rows of shape (64,); Linear and MLP take any shape"),
-        ("linear", (), 10, {}, "a row of shape () holds nothing"),
-        ("linear", (3, 0), 10, {}, "a row of shape (3, 0) holds nothing"),
+        (
+            "resnet8",
+            (64,),
+            10,
+            {},
+            "examples of shape (64,); Linear and MLP support any shape",
+        ),
+        ("linear", (), 10, {}, "an example of shape () is empty"),
+        ("linear", (3, 0), 10, {}, "an example of shape (3, 0) is empty"),
         ("linear", (3,), 0, {}, "at least 1 output, not 0"),
     ],
 )
@@ -73,16 +79,16 @@ def test_what_cannot_be_built_is_refused_with_the_reason(
     ("name", "fields", "sentence"),
     [
         ("TwoTooMany", {}, "the head has 12 outputs but the data has 10 classes"),
-        ("NoEmbed", {}, "NoEmbed does not take rows of shape (64,)"),
-        ("ConvHead", {}, "ConvHead does not take rows of shape (64,)"),
+        ("NoEmbed", {}, "NoEmbed does not accept examples of shape (64,)"),
+        ("ConvHead", {}, "ConvHead does not accept examples of shape (64,)"),
         ("Softmaxed", {}, "forward(x) of Softmaxed is not head(embed(x))"),
-        ("Tall", {}, "Tall does not take rows of shape (64,)"),
+        ("Tall", {}, "Tall does not accept examples of shape (64,)"),
         (
             "Pair",
             {},
-            "forward(x) of Pair must give a tensor of shape (2, 10) for 2 rows, not tuple",
+            "forward(x) of Pair must return a tensor of shape (2, 10) for 2 examples, not tuple",
         ),
-        ("NoRoom", {}, "NoRoom does not take rows of shape (64,)"),
+        ("NoRoom", {}, "NoRoom does not accept examples of shape (64,)"),
         ("Own", {"witdh": 3}, "has no setting 'witdh'; did you mean 'width'?"),
         ("Missing", {}, "could not be loaded"),
         ("not_a_module", {}, "a model must be a torch.nn.Module, not Tensor"),
@@ -98,7 +104,7 @@ def test_a_module_of_the_user_that_breaks_the_contract_is_refused(
 def test_rows_of_another_shape_than_the_module_takes_are_refused() -> None:
     module = build_model(OWN + "Own", (64,), 10, gen())
     with pytest.raises(
-        ValueError, match=re.escape("Own does not take rows of shape (63,)")
+        ValueError, match=re.escape("Own does not accept examples of shape (63,)")
     ):
         check_model(module, (63,), 10)
 

@@ -167,20 +167,36 @@ def pair(x: Tensor) -> tuple[Tensor, Tensor]:
         (
             Changed(pair),
             SHAPE,
-            "Changed returns a tuple; return the logits alone, a tensor",
+            "Changed returns a tuple; return only the logits, a tensor",
         ),
-        (Changed(lambda z: {"out": z}), SHAPE, "Changed returns a dict; return the logits"),
-        (Changed(lambda z: z[:, None]), SHAPE, "a tensor of shape (2, 1, 10) for 2 rows"),
+        (
+            Changed(lambda z: {"out": z}),
+            SHAPE,
+            "Changed returns a dict; return only the logits",
+        ),
+        (
+            Changed(lambda z: z[:, None]),
+            SHAPE,
+            "a tensor of shape (2, 1, 10) for 2 examples",
+        ),
         (Twice(), SHAPE, "calls its last nn.Linear 'fc' more than once"),
         (nn.Flatten(), SHAPE, "Flatten calls no torch.nn.Linear"),
-        (Permuting(), (3, 9, 8), "(channels, height, width): leave out its permutation"),
+        (Permuting(), (3, 9, 8), "(channels, height, width): remove its permutation"),
         (
             Small(),
             (8, 8, 1),
-            "it takes their last dimension as channels: give them as (n, ",
+            "it interprets their last dimension as channels: convert them to (n, ",
         ),
-        (Small(), (64,), "it has convolutions, and the data has no images: give them as"),
-        (Small(), (1, 9, 9), "Small does not take rows of shape (1, 9, 9) (mat1 and mat2"),
+        (
+            Small(),
+            (64,),
+            "it has convolutions, and the data has no images: convert them to",
+        ),
+        (
+            Small(),
+            (1, 9, 9),
+            "Small does not accept examples of shape (1, 9, 9) (mat1 and mat2",
+        ),
         (nn.Linear(64, 3), (64,), "Linear has 3 outputs, and needs 10 outputs"),
         (Small, SHAPE, "a model must be a torch.nn.Module, not type"),
     ],
@@ -194,7 +210,7 @@ def test_a_module_that_cannot_serve_is_refused_in_one_sentence(
 
 
 def test_a_regression_needs_one_output() -> None:
-    with pytest.raises(ValueError, match="needs 1 output, because there are numbers to"):
+    with pytest.raises(ValueError, match="needs 1 output, because the task is"):
         adapt_model(Small(), SHAPE, 1)
 
 
@@ -324,9 +340,9 @@ def normalized() -> nn.Module:
         ),
         (
             trained(),
-            "its 'hidden.weight' does not look as reset_parameters() draws it (mean",
+            "its 'hidden.weight' differs from the draws of reset_parameters() (mean",
         ),
-        (normalized(), "its 'norm.weight' does not look as reset_parameters() draws it"),
+        (normalized(), "its 'norm.weight' differs from the draws of reset_parameters()"),
     ],
 )
 def test_weights_that_would_be_lost_are_refused(net: nn.Module, words: str) -> None:

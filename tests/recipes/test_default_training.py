@@ -127,7 +127,7 @@ def test_calls_files_and_commands_refuse_in_the_same_sentence(
 ) -> None:
     sentence = (
         "rounds is a setting of networks, and closed-form, the default training algorithm, "
-        'trains none; add training="fedavg"'
+        'has no network; add training="fedavg"'
     )
     with pytest.raises(ValueError) as called:
         fl.compare(WORLD, ["random", "margin"], rounds=15)

@@ -25,9 +25,9 @@ PAIRS = (
 MORE = [
     "Effect of a setting",
     "Published code compared with the paper",
-    "What knowing the classes would be worth",
+    "Gain from known class shares",
     "Class spread and accuracy",
-    "Which model should choose",
+    "Better query model",
 ]
 MANY = tuple(f"egl:Strategy{i}" for i in range(22))
 
@@ -92,7 +92,7 @@ def test_studies_that_differ_in_alpha_share_an_article(tmp_path: Path) -> None:
         "Final scores side by side",
         "Local or global model, over alpha",
         "Class spread and accuracy",
-        "Which model should choose, by skew and tail",
+        "Better query model, by heterogeneity and class imbalance",
     ]
     assert studies_with_slopes(studies) == studies
     alone = findings(studies[0], "a", without=[SPREAD])

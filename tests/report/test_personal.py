@@ -61,7 +61,7 @@ def test_a_study_of_training_methods_has_sections_of_its_own(page: Path) -> None
         "Accuracy over rounds",
         "Sites",
         "Site by site",
-        "Who learns from whom",
+        "Collaboration graphs",
         "Accuracy by class",
         "Partition",
         "What left each site",
@@ -105,7 +105,7 @@ def test_a_study_that_has_only_begun_makes_a_page(page: Path) -> None:
     shutil.rmtree(page / "cells" / STRATEGIES[2])
     text = write_report([page]).read_text()
     parse_page(text)
-    assert "Who learns from whom" not in text
+    assert "Collaboration graphs" not in text
     assert "<h3>Sites</h3>" in text
 
 

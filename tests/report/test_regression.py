@@ -27,7 +27,7 @@ SECTIONS = [
     "Forecast for more labels",
     "Errors over cycles",
     "Wins, ties and losses",
-    "What choosing is worth with the same training",
+    "Effect of the selection with the same training",
     "Cost of errors",
     "Effect of a setting",
     "What left each site",

@@ -82,7 +82,7 @@ def test_an_allocation_that_rounds_every_budget_to_nothing_is_refused(
     tmp_path: Path,
 ) -> None:
     recipe = replace(tiny(tmp_path), budget_allocation="equal_rounded", initial=0.01)
-    with pytest.raises(ValueError, match="gives no site a whole label"):
+    with pytest.raises(ValueError, match="is less than one label per site"):
         build_world(recipe, 0, MemoryStore()).budget_for(recipe.initial)
 
 
@@ -93,11 +93,11 @@ def test_an_allocation_that_rounds_every_budget_to_nothing_is_refused(
         ({"budget": -0.1}, "budget is -0.1; it must be above 0"),
         ({"budget": float("nan")}, "budget is nan"),
         ({"initial": 1.5}, "more than all examples"),
-        ({"initial": 0.9, "budget": 0.1, "cycles": 2}, "beyond the pool"),
-        ({"budget": (0.5, 0.5), "cycles": 2}, "beyond the pool"),
+        ({"initial": 0.9, "budget": 0.1, "cycles": 2}, "more than the unlabeled pool"),
+        ({"budget": (0.5, 0.5), "cycles": 2}, "more than the unlabeled pool"),
         (
             {"budget": (1, 2), "cycles": 3},
-            "lists 2 numbers and cycles is 3; list one for each",
+            "lists 2 numbers and cycles is 3; give one for each",
         ),
         ({"budget": (1, 0), "cycles": 2}, "budget is 0; it must be above 0"),
     ],
@@ -111,10 +111,10 @@ def test_a_budget_that_cannot_be_bought_is_refused(
 
 def test_labels_beyond_the_rows_of_the_data_are_refused() -> None:
     with pytest.raises(
-        ValueError, match=r"asks for 90 labels at 3 sites, beyond the pool of 60"
+        ValueError, match=r"is 90 labels at 3 sites, more than the unlabeled pool of 60"
     ):
         Recipe("a", sites=3, initial=10, budget=10, cycles=2).check_rows(60)
-    with pytest.raises(ValueError, match="2 rows cannot be shared by 3 sites"):
+    with pytest.raises(ValueError, match="2 examples cannot be distributed over 3 sites"):
         Recipe("a", sites=3).check_rows(2)
 
 

@@ -146,7 +146,7 @@ def test_a_study_of_an_earlier_version_is_refused_before_anything_runs(
     details["versions"]["fallow"] = "0.0.9"
     page.write_text(json.dumps(details))
     output = (
-        f"{tmp_path / 'study'} was started by Fallow 0.0.9, some of whose settings had other "
+        f"{tmp_path / 'study'} was started by Fallow 0.0.9, in which some of these settings had other "
         "defaults or another form: resume it with that version, or choose another folder with --out"
     )
     with pytest.raises(ValueError) as refused:

@@ -95,10 +95,10 @@ def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
         ({"rounds": "0"}, "rounds is 0; it must be at least 1"),
         ({"sites": "0"}, "sites is 0; it must be at least 1"),
         ({"cycles": "-1"}, "cycles is -1; it must be 0 or more"),
-        ({"participation": "0"}, "participation is 0.0; it must lie in"),
+        ({"participation": "0"}, "participation is 0.0; it must be above 0"),
         (
             {"training_config": "3"},
-            "training_config is 3; it has parts, .* one by one: training_config.stages, ",
+            "training_config is 3; it has fields, .* one by one: training_config.stages, ",
         ),
         ({"model": "[1]"}, "model is [1]; it must be a name, and behind it fields such"),
         ({"model": "5"}, "model is 5; it must be a name"),
@@ -179,13 +179,13 @@ def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
         ({"executor": "device"}, "executor 'device' needs a device; set device=cuda"),
         (
             {"precision": "bf16"},
-            "precision is 'bf16' and device is 'none'; set device=cuda",
+            "precision is 'bf16' and device is 'none'; also set device=cuda",
         ),
         (
             {"device": "cuda", "executor": "stacked"},
-            "device is 'cuda' and executor is 'stacked', which trains on the processor",
+            "device is 'cuda' and executor is 'stacked', which trains on the CPU",
         ),
-        ({"device": "cpu", "precision": "tf32"}, "precision 'tf32' is for device=cuda"),
+        ({"device": "cpu", "precision": "tf32"}, "precision 'tf32' requires device=cuda"),
         (
             {"device": "cuda", "precision": "bf16", "dtype": "float64"},
             "dtype is 'float64' and precision is 'bf16', which has fewer digits",

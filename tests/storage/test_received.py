@@ -92,8 +92,8 @@ def test_what_a_user_names_is_neither_a_pipe_nor_endless_nor_too_large(
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('base = "mine.toml"', "extends itself by its base; name another base"),
-        ('base = "other.toml"', "extends itself by its base; name another base"),
+        ('base = "mine.toml"', "extends itself by its base; set another base"),
+        ('base = "other.toml"', "extends itself by its base; set another base"),
         ("base = 3", "base is 3; it must be a text"),
         ('base = ["demo"]', r"base is \['demo'\]; it must be a text"),
         (f"title = {'[' * 5000}{']' * 5000}", "too many nested lists"),

@@ -127,5 +127,5 @@ def test_a_site_without_labels_has_one_model_twice_and_picks_at_random() -> None
 
 
 def test_one_pass_cannot_disagree() -> None:
-    with pytest.raises(ValueError, match="1 passes, and one cannot disagree"):
+    with pytest.raises(ValueError, match="1 passes, and a single one has no disagreement"):
         BALD(passes=1)

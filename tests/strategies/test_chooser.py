@@ -211,12 +211,12 @@ def test_a_run_that_is_killed_and_resumed_makes_the_same_choices(tmp_path: Path)
         ("margin", "list names of strategies"),
         (("margin", "margin"), "name a strategy twice"),
         (("margn",), "did you mean 'margin'"),
-        (("tests.toys:Own",), "did not come with Fallow"),
+        (("tests.toys:Own",), "is not part of Fallow"),
         (("margin", "chooser"), "names that the chooser uses"),
-        (("margin", "fairfal"), "trained anew"),
-        (("margin", "ifal"), "models of its own"),
+        (("margin", "fairfal"), "trained from scratch"),
+        (("margin", "ifal"), "trains its own models"),
         (("margin", "pivotal"), "within each site's budget"),
-        (("margin", "oracle-histogram"), "cycle by cycle"),
+        (("margin", "oracle-histogram"), "in each cycle"),
     ],
 )
 def test_arms_that_cannot_be_are_refused_in_a_sentence(arms: Any, why: str) -> None:
@@ -244,7 +244,7 @@ def test_real_sites_need_secure_sums_or_agree_to_what_is_shown(tmp_path: Path) -
     agreed = real_federation(tmp_path, recipe, rows(classes=3)).agreement
     build_study(agreed)
     plain = replace(agreed, recipe=replace(recipe, privacy=Privacy()))
-    with pytest.raises(ValueError, match="those of one row are that row"):
+    with pytest.raises(ValueError, match="those of a single example reveal it"):
         build_study(plain)
     shown = replace(plain.recipe, strategy=Spec("chooser", {"shown": "parts"}))
     build_study(replace(plain, recipe=shown))

@@ -244,7 +244,7 @@ def test_labeled_predictions_that_are_all_nan_are_an_error_that_says_so() -> Non
     federation = world({"a": tables()["a"]}, FairFAL())
     member = federation.members["a"]
     member.x[member.labeled] = torch.nan
-    with pytest.raises(RuntimeError, match="all 8 labeled rows are NaN or infinite"):
+    with pytest.raises(RuntimeError, match="all 8 labeled examples are NaN or infinite"):
         federation.query(2)
 
 

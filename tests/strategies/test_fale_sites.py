@@ -32,7 +32,7 @@ NO_NUMBERS = ("rotation", "score", "unmask", "select", "take")
 def test_a_huge_ridge_is_said_and_buys_nothing() -> None:
     for strategy in (ANYWHERE, AT_SITES, FALE(mode="fedsvd"), FALE(mode="tsqr")):
         with pytest.raises(
-            ValueError, match=r"no row has a score .* ridge=1e\+14 is too large"
+            ValueError, match=r"no example has a score .* ridge=1e\+14 is too large"
         ):
             federation(table(), replace(strategy, ridge=1e14)).query(2)
 
@@ -52,7 +52,9 @@ def test_singular_vectors_of_the_wrong_number_of_rows_are_refused(size: int) -> 
     ask = federation(table(), strategy).ask()
     columns = leverage.find_columns(ask, strategy.totals, strategy.spread, intercept=True)
     strategy.score_rows(ask, columns)
-    with pytest.raises(RuntimeError, match=f"12 rows were masked and {size} came back"):
+    with pytest.raises(
+        RuntimeError, match=f"12 examples were masked and {size} were returned"
+    ):
         ask.keep(
             strategy.unmask, to={"b": {"left": torch.zeros(size, 6).double()}}, width=6
         )
@@ -94,7 +96,7 @@ def test_a_site_that_falls_silent_ends_in_a_sentence_or_in_the_same_picks(
         try:
             strategy.query(asking(world, carrier), BUDGET, {})
         except RuntimeError as error:
-            assert "run again with --resume when they are there" in str(error)
+            assert "run again with --resume when they are connected" in str(error)
             said.append(n)
         else:
             if len(carrier.seen) <= n:  # nothing was lost any more

@@ -124,7 +124,7 @@ def test_real_sites_need_secure_sums_or_agree_to_what_is_shown(tmp_path: Path) -
     )
     agreed = real_federation(tmp_path, recipe, rows(classes=3)).agreement
     plain = replace(agreed, recipe=replace(recipe, privacy=Privacy()))
-    with pytest.raises(ValueError, match="those of one row are that row") as refused:
+    with pytest.raises(ValueError, match="those of a single example reveal it") as refused:
         build_study(plain)
     assert 'strategy = "fisher:shown=parts"' in str(refused.value)
     shown = replace(plain.recipe, strategy=Spec("fisher", {"shown": "parts"}))

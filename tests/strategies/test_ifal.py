@@ -337,6 +337,6 @@ def test_no_neighbors_are_refused() -> None:
 def test_a_pool_of_too_many_pairs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fallow.strategies.ifal.MOST_ROWS", 4)
     with pytest.raises(
-        RuntimeError, match=r"site a has \d+ rows without a label, and IFAL compares all"
+        RuntimeError, match=r"site a has \d+ unlabeled examples, and IFAL compares all"
     ):
         world(tables(), IFAL(epochs=1)).picks(2)

@@ -50,8 +50,8 @@ FEATURES: dict[str, Change] = {
     "one row of NaN": lambda x: torch.nan * x[:1],
 }
 OURS = (
-    "check the rows",
-    "check the site's rows",
+    "check the examples",
+    "check the site's examples",
     "multiply the column",
     "leave the site out",
 )

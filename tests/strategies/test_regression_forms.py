@@ -238,7 +238,7 @@ def test_rows_that_are_not_finite_are_last_and_say_nothing(strategy: Any) -> Non
 @six
 def test_features_that_are_all_nan_are_an_error_that_says_so(strategy: Any) -> None:
     nan = torch.full((4, 4), torch.nan, dtype=torch.float64)
-    with pytest.raises(RuntimeError, match="all 4 rows are NaN or infinite"):
+    with pytest.raises(RuntimeError, match="all 4 examples are NaN or infinite"):
         one(strategy, nan, draws(2, 4)).picks(2)
 
 

@@ -63,8 +63,8 @@ def test_the_strategy_that_gained_on_tasks_like_the_study_is_advised() -> None:
     assert first is not None and [task for task, _ in first.tasks[:2]] == ["a", "b"]
     assert first.gain == pytest.approx(0.05, abs=0.002)
     said = outcome.sentences
-    assert said[0] == "From 2 to 8 labels a class: mine, trained by solver."
-    assert said[1].startswith("mine over chance: +5.0 points [")
+    assert said[0] == "From 2 to 8 labels per class: mine, trained by solver."
+    assert said[1].startswith("mine compared with chance: +5.0 points [")
 
 
 def test_where_tasks_do_not_agree_the_usual_strategy_is_advised_and_that_is_said() -> None:
@@ -75,7 +75,7 @@ def test_where_tasks_do_not_agree_the_usual_strategy_is_advised_and_that_is_said
     result = advise(table, ALIKE, 2, PLAIN)
     assert (result.strategy, result.is_known) == ("plain", False)
     assert result.sentences[0] == (
-        "From 2 to 8 labels a class the table cannot tell: plain, trained by solver."
+        "From 2 to 8 labels per class the benchmark is inconclusive; default: plain, trained by solver."
     )
 
 

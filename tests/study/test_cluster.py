@@ -104,14 +104,14 @@ def test_an_address_where_nobody_answers_is_refused_in_a_sentence(
 ) -> None:
     monkeypatch.setattr("fallow.study.cluster.PATIENCE", 1)
     began = time.monotonic()
-    with pytest.raises(ValueError, match="no scheduler of Dask answers at tcp"):
+    with pytest.raises(ValueError, match="no Dask scheduler replies at tcp"):
         run_on_cluster(setup, [StudyRun("random", 0)], "tcp://127.0.0.1:9")
     assert time.monotonic() - began < 30
 
 
 def test_a_study_of_rows_at_hand_is_refused(setup: Setup) -> None:
     given = replace(setup, dataset=load("digits"))
-    with pytest.raises(ValueError, match="cannot go to a cluster; name its data"):
+    with pytest.raises(ValueError, match="cannot run on a cluster; name its data"):
         run_on_cluster(given, [StudyRun("random", 0)], "tcp://127.0.0.1:9")
 
 

@@ -69,7 +69,7 @@ def test_a_run_whose_device_fails_goes_on_there_or_on_the_processor(
     Faulty.fails_at = Faulty.passes * 3 // 2  # in the middle of the run
     (failure,) = run_study(setup, [CELL])
     assert "device cpu failed while it trained (CUDA error: unspecified" in failure.why
-    assert "go on with --resume, or on the processor with --resume --set" in failure.why
+    assert "continue with --resume, or on the CPU with --resume --set" in failure.why
 
     Faulty.fails_at = None
     passes = Faulty.passes

@@ -47,8 +47,8 @@ def test_bytes_are_those_of_the_run(tmp_path: Path, initial: float) -> None:
 def test_an_estimate_is_one_sentence() -> None:
     sentence = Estimate(2, 12345, 75.0, 3_120_000, 1).sentence()
     assert sentence == (
-        "2 runs: 12,345 training rows in all, about 1 min 15 s in 1 process on this machine, "
-        "3.1 MB between server and sites. Nothing was started."
+        "2 runs: 12,345 training examples in all, about 1 min 15 s in 1 process on this machine, "
+        "3.1 MB between coordinator and sites. Nothing was started."
     )
 
 
@@ -198,11 +198,11 @@ def test_labels_that_validate_first_need_two_rounds_in_a_run_and_none_in_an_esti
 def test_an_estimate_says_what_choosing_takes() -> None:
     sentence = Estimate(1, 100, 60.0, 1000, 1, tried=1234, relayed=5_000_000).sentence()
     assert (
-        "100 training rows in all, up to 1,234 models tried on validation rows, about"
+        "100 training examples in all, up to 1,234 models evaluated on validation examples, about"
         in sentence
     )
     assert (
-        "1.0 kB between server and sites and up to 5.0 MB from site to site. Nothing"
+        "1.0 kB between coordinator and sites and up to 5.0 MB between sites. Nothing"
         in sentence
     )
 

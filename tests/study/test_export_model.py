@@ -176,7 +176,5 @@ def test_each_site_has_its_own_file_where_it_has_its_own_model(tmp_path: Path) -
 def test_a_folder_of_one_model_has_no_other_site_or_seed(tmp_path: Path) -> None:
     run, _ = run_on_digits(model="linear", rounds=1)
     run.save(tmp_path)
-    with pytest.raises(
-        ValueError, match="has one model; leave out strategy, seed and site"
-    ):
+    with pytest.raises(ValueError, match="has one model; omit strategy, seed and site"):
         fl.load_model(tmp_path, seed=1)

@@ -36,7 +36,7 @@ RISING = [0.6, 0.75, 0.81, 0.845, 0.868, 0.884]
 
 def test_a_gain_and_labels_to_a_target_in_words() -> None:
     assert certain().sentences(200, 0.8) == (
-        "Another 200 labels: +10.0 points [10.0, 10.0] (95 %, by test rows).",
+        "Another 200 labels: +10.0 points [10.0, 10.0] (95 %, by test examples).",
         "To reach 80 %: 200 more labels [200, 200].",
     )
 
@@ -50,7 +50,7 @@ def test_errors_fall_and_are_no_points() -> None:
 
 
 def test_what_is_reached_already_or_never() -> None:
-    assert certain().sentences(1, 0.6)[1] == "60 % is reached already."
+    assert certain().sentences(1, 0.6)[1] == "60 % is already reached."
     assert certain().sentences(1, 0.95)[1] == "To reach 95 %: not within 5,000 labels."
     far = certain().sentences(1, 0.8999)[1]
     assert far == "To reach 89.99 %: not within 5,000 labels."
@@ -68,11 +68,11 @@ def test_an_end_beyond_what_anybody_labels_is_no_number() -> None:
 def test_too_few_cycles_are_said_to_be_too_few() -> None:
     few = forecast_runs("random", [run_of(RISING[:3])])
     assert few.sentences() == (
-        "Too few scores for a forecast: 3 so far (on test rows), and it takes 4 cycles or more.",
+        "Too few scores for a forecast: 3 so far (on test examples), and at least 4 cycles are needed.",
     )
     assert (few.gain(), few.reach(0.9), draw_forecast(few)) == (None, None, None)
     none = forecast_runs("random", [run_of(RISING)], "audit")
-    assert none.sentences()[0].startswith("No score on rows drawn by chance is known yet")
+    assert none.sentences()[0].startswith("There is no score on the evaluation set yet")
 
 
 def test_a_score_before_the_first_label_is_no_point_of_the_curve() -> None:
@@ -85,7 +85,7 @@ def test_a_score_before_the_first_label_is_no_point_of_the_curve() -> None:
 
 def test_scores_that_cannot_tell_are_said_not_to() -> None:
     wild = forecast_runs("random", [run_of([0.5, 0.9, 0.4, 0.8, 0.5])])
-    assert "cannot tell; anything within [−" in wild.sentences()[0]
+    assert "are inconclusive; any change within [−" in wild.sentences()[0]
     assert not Gain(200, 0.1, -0.3, 0.5).is_told
     assert Gain(200, 0.01, -0.001, 0.02).is_told
 
@@ -97,7 +97,7 @@ def test_left_out_rows_come_with_a_warning_of_their_bias() -> None:
         record["accuracy"] = None
     forecast = forecast_runs("margin", [run])
     assert forecast.by == "left-out"
-    assert "where it prefers hard ones" in forecast.sentences()[-1]
+    assert "if the strategy prefers hard examples" in forecast.sentences()[-1]
 
 
 def test_seeds_are_averaged_as_far_as_all_have_come() -> None:

@@ -27,47 +27,47 @@ NUMBERS = Recipe("n", data="diabetes", partition=Spec("iid"), sites=3)
         (
             CLASSES,
             "bait",
-            "bait is for numbers to predict and digits has classes; use badge, ",
+            "bait is for regression and digits has classes; use badge, ",
         ),
         (
             CLASSES,
             "acs-fw",
-            "acs-fw is for numbers to predict and digits has classes; use badge",
+            "acs-fw is for regression and digits has classes; use badge",
         ),
         (
             CLASSES,
             "random@training=server-solve",
-            "server-solve is for numbers .*; use fedavg",
+            "server-solve is for regression .*; use fedavg",
         ),
         (
             CLASSES,
             "random@training=masked-solve",
-            "masked-solve is for numbers .*; use fedavg",
+            "masked-solve is for regression .*; use fedavg",
         ),
         (
             NUMBERS,
             "random@training=server-solve@model=mlp",
-            "this one is mlp; set model=linear, or train it by steps, such as training=fedavg",
+            "the model is mlp; set model=linear, or use a training algorithm with gradient",
         ),
         (
             NUMBERS,
             "entropy",
-            f"entropy chooses by classes and diabetes has .*; use {strategies_for('regression')}",
+            f"entropy requires classes and diabetes is .*; use {strategies_for('regression')}",
         ),
         (
             NUMBERS,
             "feal",
-            f"feal chooses by classes and diabetes has .*; use {strategies_for('regression')}",
+            f"feal requires classes and diabetes is .*; use {strategies_for('regression')}",
         ),
         (
             NUMBERS,
             "random@training=kcfu",
-            "kcfu trains on classes and diabetes has .*; use fedavg",
+            "kcfu requires classes and diabetes is .*; use fedavg",
         ),
         (
             NUMBERS,
             "random@training=evidential",
-            "evidential trains on classes .*; use fedavg",
+            "evidential requires classes .*; use fedavg",
         ),
     ],
 )
@@ -96,7 +96,7 @@ def test_a_setting_that_was_made_for_a_method_no_strategy_trains_by_is_refused(
     tmp_path: Path,
 ) -> None:
     setup = Setup(FRESH, tmp_path / "study")
-    said = "fresh_first is a setting for dpfl, and no strategy of this study trains by it"
+    said = "fresh_first is a setting of dpfl, which no strategy of this study uses"
     with pytest.raises(ValueError, match=said):
         prepare_study(setup, ["random", "entropy"], 0)
     assert not (tmp_path / "study").exists()

@@ -159,8 +159,8 @@ def test_no_file_is_written_that_is_not_what_its_ending_says(
     ("text", "sentence"),
     [
         ("age,kin,ward\n3,a,7\n", "has no column 'kind(=a)?'; did you mean 'kin'"),
-        ("age,kind,ward\nold,a,7\n", "column 'age' holds a text"),
-        ("age,kind,ward\n,a,7\n3,,7\n", "bad.csv has no row with all features"),
+        ("age,kind,ward\nold,a,7\n", "column 'age' contains a text"),
+        ("age,kind,ward\n,a,7\n3,,7\n", "bad.csv has no row without missing features"),
         ("age,kind,ward\ninf,a,7\n", "infinite features"),
         ("age,kind,ward\n", "has no rows"),
         (
@@ -225,7 +225,9 @@ def test_embeddings_are_predicted_from_an_npz_file(tmp_path: Path) -> None:
     predict_rows = csv.DictReader(path.read_text().splitlines())
     assert (rows, [line["prediction"] for line in predict_rows]) == (3, ["0", "1", "2"])
     np.savez(tmp_path / "wide.npz", x=np.eye(3, 7))
-    with pytest.raises(ValueError, match=r"rows of shape \(7,\), the model takes \(6,\)"):
+    with pytest.raises(
+        ValueError, match=r"rows of shape \(7,\), and the model needs \(6,\)"
+    ):
         predict_file(done, tmp_path / "wide.npz")
 
 
@@ -260,7 +262,7 @@ def test_images_are_predicted_by_their_names_wherever_they_lie_in_a_folder(
     outcome = {line["file"]: line["prediction"] for line in predict_rows}
     assert outcome == {"a.png": "light", "more/b.png": "dark"}
     (tmp_path / "none").mkdir()
-    with pytest.raises(ValueError, match="holds no images"):
+    with pytest.raises(ValueError, match="contains no images"):
         predict_file(done, tmp_path / "none")
     image.new("RGB", (4, 4)).save(tmp_path / "new" / "c.png")
     with pytest.raises(
@@ -323,7 +325,8 @@ def test_a_method_with_a_last_word_predicts_with_it(tmp_path: Path) -> None:
 def test_without_a_site_or_with_an_unknown_one_the_sites_are_named(tmp_path: Path) -> None:
     done = own(tmp_path, "ditto")
     with pytest.raises(
-        ValueError, match="its own; say whose with --site: site-0, site-1 and sit"
+        ValueError,
+        match="personalized model; choose a site with --site: site-0, site-1 and sit",
     ):
         predict_rows(done)
     with pytest.raises(ValueError, match=r"has no site 'site-9'; did you mean 'site-"):
@@ -340,9 +343,7 @@ def test_a_model_for_all_is_meant_unless_a_site_is_named(
     saved = load_tree(path, path.parent)
     assert predict_rows(done)
     assert all(predict_rows(done, site=name) for name in saved["sites"])
-    with pytest.raises(
-        ValueError, match="no models of its sites alone; leave out --site hall"
-    ):
+    with pytest.raises(ValueError, match="no personalized models; omit --site hall"):
         predict_file(trained, table(tmp_path / "new.csv", label=False), site="hall")
 
 
@@ -350,7 +351,7 @@ def test_a_method_that_predicts_with_labeled_rows_is_refused(tmp_path: Path) -> 
     done = own(tmp_path, "knn-per")
     for site in (None, "site-0"):
         with pytest.raises(
-            ValueError, match="knn-per predicts with the labeled rows of a site"
+            ValueError, match="knn-per predicts with the labeled examples of a site"
         ):
             predict_rows(done, site=site)
 
@@ -374,12 +375,12 @@ def test_sites_with_their_own_statistics_have_no_one_model(tmp_path: Path) -> No
     done = study(tmp_path, recipe)
     np.savez(tmp_path / "new.npz", x=np.eye(3, 6))
     with pytest.raises(
-        ValueError, match="deploys a model of its own; say whose with --site"
+        ValueError, match="has a personalized model; choose a site with --site"
     ):
         predict_file(done, tmp_path / "new.npz", policy=OWN)
     file = predict_file(done, tmp_path / "new.npz", site="site-2", policy=OWN)
     assert file[1] == 3
-    with pytest.raises(ValueError, match="did not come with Fallow"):
+    with pytest.raises(ValueError, match="is not part of Fallow"):
         predict_file(done, tmp_path / "new.npz", site="site-2")
 
 

@@ -110,7 +110,7 @@ def test_a_resumed_study_can_grow(setup: Setup) -> None:
 
 def test_a_study_is_not_opened_twice_by_accident(setup: Setup) -> None:
     open_new_study(setup)
-    with pytest.raises(ValueError, match="holds a study already; add --resume"):
+    with pytest.raises(ValueError, match="already contains a study; add --resume"):
         open_new_study(setup)
 
 
@@ -168,11 +168,14 @@ def test_whatever_cannot_work_is_found_before_a_file_is_written(setup: Setup) ->
         (replace(recipe, data="digts"), "did you mean 'digits'"),
         (replace(recipe, model=Spec("lenett")), "did you mean 'lenet'"),
         (replace(recipe, partition=Spec("dirichlet", {"alpha": 0})), "alpha"),
-        (replace(recipe, sites=61, initial=0.5), "60 rows cannot be shared by 61 sites"),
+        (
+            replace(recipe, sites=61, initial=0.5),
+            "60 examples cannot be distributed over 61 sites",
+        ),
         (replace(recipe, sites=1), "ahfal compares sites and needs at least 2"),
         (
             replace(recipe, partition=Spec("natural"), sites=0),
-            "names no sites; name their column with --site",
+            "names no sites; give their column with --site",
         ),
         (
             replace(recipe, executor="stacked", model=Spec("tests.cli.models:Own")),
@@ -184,7 +187,7 @@ def test_whatever_cannot_work_is_found_before_a_file_is_written(setup: Setup) ->
     pictures = replace(
         recipe, data="digits", model=Spec("resnet8"), training=Spec("dpfl"), validation=0.5
     )
-    with pytest.raises(ValueError, match=r"dpfl .* batch norm .*such as lenet"):
+    with pytest.raises(ValueError, match=r"dpfl .* batch norm, .*such as lenet"):
         prepare_study(replace(setup, recipe=pictures), ["random"], 0)
     for strategy, sentence in [
         ("ahfl", "did you mean 'ahfal'"),
@@ -220,7 +223,7 @@ def test_regression_runs_without_what_needs_classes(tmp_path: Path) -> None:
     setup, _ = prepare_study(Setup(recipe, tmp_path / "study"), ["random"], 0)
     assert setup.recipe.bounds == ("all-labels",)
     with pytest.raises(
-        ValueError, match="entropy chooses by classes and diabetes has numbers"
+        ValueError, match="entropy requires classes and diabetes is a regression"
     ):
         prepare_study(Setup(recipe, tmp_path / "study"), ["random", "entropy"], 0)
     run_cell(setup, StudyRun("random", 0))

@@ -520,11 +520,11 @@ def test_secure_sums_show_no_difference_of_one_site() -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"u": torch.ones(FEATURES, 1).double()}, "u of a path of heads is not"),
+        ({"u": torch.ones(FEATURES, 1).double()}, "u of a path of solutions must be"),
         ({"e": -torch.ones(FEATURES).double()}, "negative e"),
-        ({"mass": torch.ones(1).double()}, "mass of a path of heads is not"),
+        ({"mass": torch.ones(1).double()}, "mass of a path of solutions must be"),
         ({"ub": torch.full((FEATURES, CLASSES), torch.inf).double()}, "ub of a path"),
-        ({"z": torch.zeros(FEATURES + 1).double()}, "z of a path of heads is not"),
+        ({"z": torch.zeros(FEATURES + 1).double()}, "z of a path of solutions must be"),
     ],
 )
 def test_a_path_of_other_parts_is_refused(changed: dict[str, Tensor], said: str) -> None:
@@ -555,7 +555,7 @@ def test_weights_and_centers_that_were_not_agreed_on_are_refused() -> None:
     rows = rows_with_classes()
     world = hospitals(rows, ClosedForm(), HALVES)
     view = SiteView(world.members["a"], 0)
-    with pytest.raises(Refusal, match="classes weigh the same in this study"):
+    with pytest.raises(Refusal, match="classes have equal weights in this study"):
         ClosedForm().totals(view, weights=torch.eye(CLASSES)[0])
     with pytest.raises(Refusal, match="features are not centered"):
         ClosedForm().totals(view, center=torch.zeros(FEATURES))

@@ -153,9 +153,9 @@ def test_a_run_scores_the_model_with_its_exact_head() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"validation": 0.2}, "validation is 0.2: a model that validated best"),
-        ({"training": "closed-form"}, "solves for its model anyway"),
-        ({"training": "ditto"}, "each site has a model of its own"),
+        ({"validation": 0.2}, "validation is 0.2: a model with the best validation"),
+        ({"training": "closed-form"}, "has a closed-form solution anyway"),
+        ({"training": "ditto"}, "trains personalized models"),
     ],
 )
 def test_where_there_is_no_head_to_solve_for_it_says_so(

@@ -130,9 +130,9 @@ def test_what_is_read_back_are_the_products() -> None:
 
 def test_totals_of_another_length_are_refused_in_words() -> None:
     total = sum_products(torch.zeros(2, 5), torch.zeros(2, 3))
-    with pytest.raises(ValueError, match="all sites must use one encoder"):
+    with pytest.raises(ValueError, match="all sites must use the same encoder"):
         read_products(total, weights=7 * 3)
-    with pytest.raises(ValueError, match="all sites must use one encoder"):
+    with pytest.raises(ValueError, match="all sites must use the same encoder"):
         read_products(total[:40], weights=6 * 3)
 
 
@@ -322,8 +322,8 @@ def test_runs_that_differ_in_noise_alone_do_not_share_a_phase(tmp_path: Any) -> 
     ("fields", "why"),
     [
         ({"balance": "class"}, "exact counts of classes"),
-        ({"passes": 2}, "exact means of labeled rows"),
-        ({"local_head": "own"}, "exact rows of the site"),
+        ({"passes": 2}, "exact means of labeled examples"),
+        ({"local_head": "own"}, "exact examples of the site"),
     ],
 )
 def test_what_reads_exact_rows_is_refused_in_one_sentence(
@@ -376,7 +376,7 @@ def test_a_site_that_was_promised_noise_answers_nothing_without_it() -> None:
     assert set(method.contract.verbs) == {"noisy_totals"}
     assert "noisy_totals" not in ClosedForm().contract.verbs
     world = hospitals(rows_with_classes(), ClosedForm(), PARTS)
-    with pytest.raises(Refusal, match="without noise in this study"):
+    with pytest.raises(Refusal, match="aggregates have no noise in this study"):
         ClosedForm().noisy_totals(SiteView(world.members["a"], 0))
 
 

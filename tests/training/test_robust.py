@@ -199,7 +199,7 @@ def test_what_is_no_model_is_kept_out_and_counted(rule: Any, bad: Answer) -> Non
 
 def test_where_no_model_is_usable_training_has_diverged() -> None:
     with pytest.raises(
-        ValueError, match=r"no site sent Robust a model .*lower the learning rate"
+        ValueError, match=r"all models that sites sent to Robust .*lower the learning rate"
     ):
         after(Robust(), [site([float("nan"), 0.0])] * 3)
 

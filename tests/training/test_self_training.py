@@ -388,12 +388,20 @@ FOLDED = torch.zeros(CLASSES, BINS, dtype=torch.int64)
         ("totals", {"folds": FOLDED + FOLDS}, "folds of cross-validation"),
         ("totals", {"folds": FOLDED.double()}, "folds of cross-validation"),
         ("held_out", {**models(), "folds": FOLDED - 1}, "folds of cross-validation"),
-        ("held_out", {**models(7), "folds": FOLDED}, "7 models are not 5 of each kind"),
-        ("held_out", {**models(0), "folds": FOLDED}, "0 models are not 5 of each kind"),
+        (
+            "held_out",
+            {**models(7), "folds": FOLDED},
+            "7 models were received instead of 5 of each kind",
+        ),
+        (
+            "held_out",
+            {**models(0), "folds": FOLDED},
+            "0 models were received instead of 5 of each kind",
+        ),
         (
             "soft_labels",
             {**models(), "bias": torch.zeros(3, CLASSES), "temperature": torch.ones(10)},
-            "not finite numbers of that shape",
+            "must be finite numbers of that shape",
         ),
         (
             "soft_labels",
@@ -418,5 +426,5 @@ def test_a_site_refuses_other_arguments(
 
 
 def test_without_it_a_site_gives_no_totals_of_a_fold() -> None:
-    with pytest.raises(Refusal, match="in no folds in this study"):
+    with pytest.raises(Refusal, match="this study has no folds"):
         ClosedForm().totals(view(), folds=FOLDED, draw=80)

@@ -26,7 +26,7 @@ from tests.strategies.regression import (
 from tests.worlds import World
 
 SIZES = (12, 9, 5, 7)
-WAY_OUT = "3 of 4 sites answered .* run again with --resume when they are there"
+WAY_OUT = "3 of 4 sites replied to .* run again with --resume when they are connected"
 
 
 def rows(far: float = 0.0) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -72,7 +72,7 @@ def test_a_solution_is_that_of_all_sites_or_there_is_none(
         try:
             result, _ = train_round(world_with_labels(solver, privacy), n)
         except RuntimeError as error:
-            assert "3 of 4 sites answered" in str(error)
+            assert "3 of 4 sites replied" in str(error)
             stopped += 1
         else:
             torch.testing.assert_close(result, whole)

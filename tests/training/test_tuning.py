@@ -184,7 +184,7 @@ def test_noise_and_a_choice_by_labels_do_not_go_together() -> None:
 
 
 def test_first_rows_are_not_chosen_by_features_that_wait_for_labels() -> None:
-    with pytest.raises(ValueError, match="initial_by is 'typical', which looks at encoded"):
+    with pytest.raises(ValueError, match="initial_by is 'typical', which needs encoded"):
         world_of(replace(RECIPE, initial_by="typical"), 0, draw_waves(3.0), Journal())
 
 
@@ -245,9 +245,9 @@ def test_a_site_refuses_a_candidate_that_is_none_and_paths_that_are_none() -> No
     view = build_view(run)
     tuning = Tuning(Fourier(features=40, gamma="auto"))
     assert tuning.products(view, 4, **state)["rows"] == 15.0
-    with pytest.raises(Refusal, match="asks for candidate 5 of the encoder, and it has 5"):
+    with pytest.raises(Refusal, match="requests candidate 5 of the encoder, which has 5"):
         tuning.products(view, 5, **state)
     with pytest.raises(Refusal, match="was not fitted to"):
         tuning.products(view, 0, center=state["center"], spread=state["spread"])
-    with pytest.raises(Refusal, match="one path of heads for each candidate"):
+    with pytest.raises(Refusal, match="one path of solutions for each candidate"):
         tuning.left_out(view, path_e=torch.ones(5, 40), **state)

@@ -111,7 +111,9 @@ def test_a_model_of_each_site_needs_to_be_told_whose(
     world: fl.Federation, tmp_path: Path
 ) -> None:
     run = fl.run(world, "random", **{**QUICK, "training": "local"})
-    with pytest.raises(ValueError, match="each site has a model of its own; say site="):
+    with pytest.raises(
+        ValueError, match="each site has a personalized model; choose one with site="
+    ):
         run.save(tmp_path / "all")
     site = run.sites[0]
     again = load_model(run.save(tmp_path / "one", site=site))
@@ -136,14 +138,14 @@ def changed(repository: Path, folder: Path, **changes: Any) -> Path:
     ("changes", "said"),
     [
         ({"format": "fallow-model-9"}, "not describe a model of this version"),
-        ({"recipe": {"model": {"name": "os:system", "fields": {}}}}, "can be built"),
-        ({"recipe": {"model": {"name": "no-such", "fields": {}}}}, "can be built"),
+        ({"recipe": {"model": {"name": "os:system", "fields": {}}}}, "cannot be built"),
+        ({"recipe": {"model": {"name": "no-such", "fields": {}}}}, "cannot be built"),
         (
             {"recipe": {"encoder": {"name": "onnx", "fields": {"weights": "/etc/passwd"}}}},
-            "loads what a repository does not hold",
+            "needs files that a repository does not contain",
         ),
-        ({"rows": {"shape": [10**9, 10**9]}}, "a row has the shape"),
-        ({"rows": {"shape": "many"}}, "can be built"),
+        ({"rows": {"shape": [10**9, 10**9]}}, "an example has the shape"),
+        ({"rows": {"shape": "many"}}, "cannot be built"),
         ({"rows": {"classes": ["no", "yes", "x"]}}, "has the shape"),
         ({"recipe": {"model": {"name": "linear", "fields": {}}}}, "different networks"),
         (
@@ -152,7 +154,7 @@ def changed(repository: Path, folder: Path, **changes: Any) -> Path:
         ),
         (
             {"recipe": {"model": {"name": "mlp", "fields": {"hidden": [10**30]}}}},
-            "can be built",
+            "cannot be built",
         ),
     ],
 )
@@ -172,7 +174,7 @@ def test_weights_that_are_no_tensors_are_refused(repository: Path, tmp_path: Pat
     with pytest.raises(ValueError, match="not in the format of safetensors"):
         load_model(folder)
     (folder / "model.safetensors").write_bytes(save({"w": torch.zeros(2)}, {}))
-    with pytest.raises(ValueError, match="of different networks"):
+    with pytest.raises(ValueError, match="belong to different networks"):
         load_model(folder)
     with pytest.raises(ValueError, match=r"give a folder that Run\.save wrote"):
         load_model(tmp_path / "nowhere")
@@ -215,14 +217,14 @@ def test_a_network_of_a_hundred_thousand_layers_is_not_built(
 ) -> None:
     layers = {"name": "mlp", "fields": {"hidden": [1] * 100_000}}
     there = changed(repository, tmp_path / "other", recipe={"model": layers})
-    with pytest.raises(ValueError, match="its settings have more than 2000 letters"):
+    with pytest.raises(ValueError, match="its settings have more than 2000 characters"):
         load_model(there)
 
 
 def test_a_license_that_would_break_the_header_is_refused(
     run: fl.Run, tmp_path: Path
 ) -> None:
-    with pytest.raises(ValueError, match="is none of the hub"):
+    with pytest.raises(ValueError, match="is not a license identifier of the hub"):
         run.save(tmp_path / "a", license="mit\ntags: [x]")
     assert not (tmp_path / "a").exists()
 

@@ -79,7 +79,7 @@ def test_a_server_of_mlflow_that_is_away_is_a_warning(
 ) -> None:
     pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with pytest.warns(RuntimeWarning, match="MLflow is told nothing more of this study"):
+    with pytest.warns(RuntimeWarning, match="MLflow receives no more events of this study"):
         run = fl.run(world, callbacks=[MLflow("http://127.0.0.1:9")], **QUICK)
     assert len(run.records) == 2
 

@@ -103,7 +103,7 @@ class PoolStrategy:
         labels = as_array(y, "y")
         if len(labels) != len(x):
             raise ValueError(
-                f"y has {len(labels)} labels for {len(x)} rows; give one a row"
+                f"y has {len(labels)} labels for {len(x)} rows; give one per row"
             )
         is_labeled = ~is_missing(labels, self.missing_label)
         rows = np.flatnonzero(~is_labeled)
@@ -162,7 +162,7 @@ def _rows(candidates: Any, x: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         return np.empty(0, dtype=np.int64)
     is_index = result.ndim == 1 and result.dtype.kind in "iu"
     if not is_index or not 0 <= result.min() <= result.max() < len(x):
-        raise ValueError(f"candidates must be row numbers of X, 0 to {len(x) - 1}")
+        raise ValueError(f"candidates must be row indices of X, 0 to {len(x) - 1}")
     return result.astype(np.int64)
 
 

@@ -43,7 +43,7 @@ def as_rows(value: Any, what: str, dtype: torch.dtype | None = None) -> Tensor:
     if rows.ndim < 2:
         hint = ""
         if rows.ndim == 1:
-            hint = "; one feature a row is [[1.0], [2.0]]"
+            hint = "; with one feature, write [[1.0], [2.0]]"
         raise ValueError(
             f"{what} has shape {tuple(rows.shape)}; give rows of shape (n, features){hint}"
         )
@@ -53,8 +53,8 @@ def as_rows(value: Any, what: str, dtype: torch.dtype | None = None) -> Tensor:
     bad = ~rows.isfinite().flatten(1).all(1)
     if bool(bad.any()):
         raise ValueError(
-            f"{what}: {int(bad.sum())} of {len(rows)} rows have a feature that is NaN or infinite "
-            f"(the first is row {int(bad.nonzero()[0])}); fill them in or leave them out"
+            f"{what}: {int(bad.sum())} of {len(rows)} rows have a feature that is NaN or "
+            f"infinite (the first is row {int(bad.nonzero()[0])}); impute or omit them"
         )
     return rows
 
@@ -118,7 +118,7 @@ def _recognize_outputs(rows: Tensor, what: str) -> OutputKind:
     is_simplex = ((sums - 1).abs() <= TOLERANCE) & ~is_negative
     if bool(is_simplex.all()):
         return "probabilities"
-    way_out = "say which they are with outputs_are='probabilities' or outputs_are='logits'"
+    way_out = "set outputs_are='probabilities' or outputs_are='logits'"
     n_simplex = int(is_simplex.sum())
     if bool(is_negative.any()):
         if n_simplex > len(rows) / 2:
@@ -129,7 +129,7 @@ def _recognize_outputs(rows: Tensor, what: str) -> OutputKind:
         return "logits"
     row = int((~is_simplex).nonzero()[0])
     raise ValueError(
-        f"{what} are nowhere negative, as probabilities are, but row {row} sums to "
+        f"{what} are non-negative like probabilities, but row {row} sums to "
         f"{float(sums[row]):.4g}, not 1; {way_out}"
     )
 
@@ -140,8 +140,8 @@ def _check_probabilities(rows: Tensor, what: str) -> None:
     if bool(is_wrong.any()):
         row = int(is_wrong.nonzero()[0])
         raise ValueError(
-            f"{what}: row {row} has a negative value or sums to 0, so these are no probabilities; "
-            "give outputs_are='logits', or leave it out"
+            f"{what}: row {row} has a negative value or sums to 0, so these are not "
+            "probabilities; give outputs_are='logits', or omit it"
         )
 
 
@@ -162,7 +162,7 @@ def as_array(value: Any, what: str) -> npt.NDArray[Any]:
     if result.ndim == 2 and result.shape[1] == 1:
         result = result[:, 0]
     if result.ndim != 1:
-        raise ValueError(f"{what} has shape {result.shape}; give one value a row")
+        raise ValueError(f"{what} has shape {result.shape}; give one value per row")
     return result
 
 
@@ -171,28 +171,30 @@ def _tensor(value: Any, what: str) -> Tensor:
         if value.is_sparse:
             value = value.to_dense()
         if value.is_complex():
-            raise ValueError(f"{what} holds {value.dtype} values; give numbers")
+            raise ValueError(f"{what} contains {value.dtype} values; give numbers")
         return cast(Tensor, value.detach().cpu())
     if hasattr(value, "to_numpy"):  # a DataFrame
         value = value.to_numpy()
     try:
         result = np.asarray(value)
     except ValueError as error:
-        raise ValueError(f"{what} is no array: {error}") from error
+        raise ValueError(f"{what} is not an array: {error}") from error
     if result.dtype == object:
         try:
             result = result.astype(np.float64)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{what} holds values that are no numbers: {error}") from error
+            raise ValueError(
+                f"{what} contains values that are not numbers: {error}"
+            ) from error
     if result.dtype.kind not in "biuf":
-        raise ValueError(f"{what} holds {result.dtype} values; give numbers")
+        raise ValueError(f"{what} contains {result.dtype} values; give numbers")
     if result.dtype.kind == "f" and result.dtype.itemsize > 8:  # torch has no longer type
         result = result.astype(np.float64)
     is_plain = result.dtype.isnative and all(step >= 0 for step in result.strides)
     if not is_plain:  # torch supports neither other byte orders nor negative strides
         result = np.ascontiguousarray(result.astype(result.dtype.newbyteorder("=")))
     with warnings.catch_warnings():
-        # Rows are never written to, so read-only memory from pandas needs no copy.
+        # Examples are never written to, so read-only memory from pandas needs no copy.
         warnings.filterwarnings("ignore", "The given NumPy array is not writ", UserWarning)
         return torch.as_tensor(result)
 

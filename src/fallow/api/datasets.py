@@ -64,8 +64,8 @@ def open_path(path: Path) -> Dataset:
     """Load a dataset from a path, with errors in terms of the Python API."""
     if path.suffix.lower() in TABLES:
         raise ValueError(
-            f"{path} is a table, which does not say which column holds the labels; read it with "
-            "pandas and give fl.from_frame(table, label='...', site='...')"
+            f"{path} is a table, and its column of labels is unknown; read it with pandas "
+            "and give fl.from_frame(table, label='...', site='...')"
         )
     dataset = open_dataset(path)
     for note in dataset.notes:
@@ -145,7 +145,8 @@ def from_arrays(
     """
     if y is None:
         raise ValueError(
-            f"{name}: y is None; give one label for each row, None or -1 where it is unknown"
+            f"{name}: y is None; give one label per example, with None or -1 if it is "
+            "unknown"
         )
     warn_of_nan(as_array(y, f"{name}: labels"), name, stacklevel=4)
     if x_test is not None:
@@ -195,8 +196,8 @@ def _features(data: Any) -> Any:
             return data.astype(np.float64)
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"x holds values that are no numbers ({error}); fl.from_frame turns texts into "
-                "columns of 0 and 1"
+                f"x contains values that are not numbers ({error}); fl.from_frame one-hot "
+                "encodes texts"
             ) from error
     return data
 
@@ -237,7 +238,7 @@ def as_sites(data: Any, what: str) -> npt.NDArray[Any]:
         return sites
     values = sites.tolist()
     if missing := sum(is_absent(value) for value in values):
-        raise ValueError(f"{what}: {missing} rows have none; fill them in")
+        raise ValueError(f"{what}: {missing} examples have none; fill them in")
     return np.array([_site_name(value) for value in values], dtype=np.str_)
 
 

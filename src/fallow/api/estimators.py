@@ -265,19 +265,17 @@ def _groups(sites: object, rows: int) -> tuple[torch.Tensor, tuple[str, ...]]:
         )
     if isinstance(result, int) and not isinstance(result, bool):
         if not 1 <= result <= rows:
-            raise ValueError(
-                f"sites is {result}; give 1 to {rows}, as many as there are rows"
-            )
+            raise ValueError(f"sites is {result}; give 1 to {rows}, at most one per row")
         width = len(str(result - 1))
         names = tuple(f"site-{i:0{width}d}" for i in range(result))
         return torch.arange(rows) % result, names
     value = as_array(result, "sites").tolist()
     if len(value) != rows:
         raise ValueError(
-            f"sites names {len(value)} rows and there are {rows}; give one a row"
+            f"sites has {len(value)} values and there are {rows} rows; give one per row"
         )
     for row, name in enumerate(value):
         if is_absent(name):
-            raise ValueError(f"sites names none for row {row}; give one a row")
+            raise ValueError(f"sites has no value for row {row}; give one per row")
     levels, ids = np.unique([str(name) for name in value], return_inverse=True)
     return torch.from_numpy(ids.astype(np.int64)), tuple(str(name) for name in levels)

@@ -44,7 +44,7 @@ class Federation:
     >>> import fallow as fl
     >>> federation = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=10)
     >>> federation
-    Federation(digits, 1438 rows, 10 sites by dirichlet:alpha=0.1)
+    Federation(digits, 1438 examples, 10 sites by dirichlet:alpha=0.1)
     >>> sum(federation.sizes(seed=0).values())
     1438
     """
@@ -65,8 +65,8 @@ class Federation:
             path = open_path(Path(path))
         if not isinstance(path, Dataset):
             raise ValueError(
-                f"a federation is made from a data set, not from {type(path).__name__}; make one "
-                "with fl.load, fl.from_arrays or fl.from_frame"
+                f"a federation is created from a dataset, not from {type(path).__name__}; "
+                "create one with fl.load, fl.from_arrays or fl.from_frame"
             )
         rule = partition
         if rule is None:
@@ -92,7 +92,9 @@ class Federation:
         where = "the sites it names,"
         if self.sites:
             where = f"{self.sites} sites"
-        return f"Federation({self.dataset.name}, {rows} rows, {where} by {self.partition})"
+        return (
+            f"Federation({self.dataset.name}, {rows} examples, {where} by {self.partition})"
+        )
 
     @property
     def settings(self) -> dict[str, object]:
@@ -121,7 +123,9 @@ class Federation:
         import pandas as pd
 
         if not self.dataset.classes:
-            raise ValueError(f"{self.dataset.name} has numbers to predict, and no classes")
+            raise ValueError(
+                f"{self.dataset.name} is a regression task, and has no classes"
+            )
         rows = self.rows(seed)
         report = partition_report(
             self.dataset.y.numpy(), list(rows.values()), self.dataset.n_classes
@@ -136,8 +140,9 @@ def _check_sites(dataset: Dataset, partition: str, count: int) -> None:
     if partition == "natural":
         if dataset.groups is None:
             raise ValueError(
-                f"{dataset.name} has no sites of its own, which fl.Natural needs; give their column "
-                "(site=) or array (sites=) with the data, or use another partition such as fl.IID()"
+                f"{dataset.name} has no natural sites, which fl.Natural needs; give their "
+                "column (site=) or array (sites=) with the data, or use another "
+                "partition such as fl.IID()"
             )
         return
     if count == 0:

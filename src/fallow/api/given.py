@@ -22,7 +22,7 @@ class Lacking(ValueError):
 
 
 Parts = Mapping[Rows, Tensor]
-"""Which rows -> (n, c) or (n, h)."""
+"""Kind of examples -> (n, c) or (n, h)."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class GivenView:
     def hidden(self) -> Tensor:
         parts = self._inner._site.parts
         if self.site not in parts.hidden:
-            self._lack("reads the true labels of the pool", "hidden=y")
+            self._lack("needs the true labels of the pool", "hidden=y")
         return self._inner.hidden
 
     def rows(self, which: Rows = "pool") -> Tensor:
@@ -153,7 +153,7 @@ class GivenView:
             return result
         if not self._said.has_model or self._lacks_local(model):
             self._lack(
-                f"reads what the {model} model says of the {which} rows",
+                f"needs the outputs of the {model} model on the {which} rows",
                 _give(model, which),
             )
         return self._inner.logits(model, which)
@@ -164,14 +164,14 @@ class GivenView:
             return result
         if not self._said.has_model:
             if which == "labeled" and self._said.features:
-                self._lack("reads features of the labeled rows", "features=(pool, labeled)")
+                self._lack("needs features of the labeled rows", "features=(pool, labeled)")
             return self.rows(which).flatten(1)
         if self._lacks_local(model):
-            self._lack("reads features of the local model", "model={'local': module}")
+            self._lack("needs features of the local model", "model={'local': module}")
         return self._inner.embed(model, which)
 
     def model(self, name: str) -> State:
-        what = f"reads the weights of the {name} model"
+        what = f"needs the weights of the {name} model"
         self._check_model(what)
         if self._lacks_local(name):
             self._lack(what, "model={'local': module}")

@@ -22,7 +22,7 @@ StrategyLike = Written | Query | Callable[..., object]
 """A query strategy, its class, its name, or a function of ``(view, n)``."""
 
 Strategies = Sequence[object] | StrategyLike
-"""Query strategies.  A type checker takes a list of several classes for one of objects."""
+"""Query strategies. Type checkers treat a list of several classes as a list of objects."""
 
 TrainingLike = Written | Training | Callable[..., Training]
 """A training algorithm, its class or its name."""
@@ -35,7 +35,7 @@ Component = object
 
 
 class RunSettings(TypedDict, total=False):
-    """The settings of a `Recipe` that `fallow.run` takes beside its own arguments.
+    """Settings of a `Recipe` that `fallow.run` accepts in addition to its own arguments.
 
     ``fallow settings`` and the settings reference describe each of them.
     """
@@ -94,7 +94,9 @@ class RunSettings(TypedDict, total=False):
 
 
 class CompareSettings(RunSettings, total=False):
-    """The settings that `fallow.compare` takes: also those that `fallow.run` has arguments for."""
+    """Settings that `fallow.compare` accepts, including those that are arguments of
+    `fallow.run`.
+    """
 
     training: TrainingLike | None
     model: ModelLike | None

@@ -22,7 +22,7 @@ from fallow.models.custom import Template
 from fallow.settings.spec import Spec, name_of
 
 PARTS = ("partition", "model", "training", "strategy", "features", "encoder")
-"""The settings of a recipe that name a class."""
+"""Settings of an experiment configuration that name a class."""
 
 
 @dataclass
@@ -101,8 +101,8 @@ class Collected:
         back = Spec.parse(text)
         if back.name != spec.name or _as_lists(back.fields) != _as_lists(spec.fields):
             raise ValueError(
-                f"{value!r} has a setting that cannot be written as field=value ({text}); use "
-                "numbers, words and lists of them"
+                f"{value!r} has a setting that cannot be written as field=value ({text}); "
+                "use numbers, words or lists of them"
             )
         return text
 
@@ -138,7 +138,7 @@ def _training_config_of(algorithm: object) -> dict[str, object]:
 
 
 UNNAMED = "given"
-"""Stands for the module of what cannot be imported by its name: instances and lambdas."""
+"""Module name for objects that cannot be imported by name: instances and lambdas."""
 
 
 def is_factory(value: object) -> bool:
@@ -164,7 +164,7 @@ def _read_strategy(value: Any) -> Any:
     is_unfinished = hasattr(owner, "select") and not hasattr(owner, "query")
     if is_unfinished and not isinstance(value, str | Spec | Mapping):
         raise ValueError(
-            f"{owner.__name__} has a select and is not a query strategy; write "
+            f"{owner.__name__} has a select method and is not a query strategy; write "
             f"class {owner.__name__}(fl.Strategy)"
         )
     return value

@@ -83,7 +83,7 @@ class Progress:
         if "cycle" in event:
             where = f"cycle {event['cycle']}"
         if event["event"] == "encoding":
-            where = f"encoding rows, {event['done']:,} of {event['rows']:,}"
+            where = f"encoding examples, {event['done']:,} of {event['rows']:,}"
         left = ""
         seconds = self.progress.estimate_left()
         if seconds is not None:

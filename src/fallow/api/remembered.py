@@ -47,8 +47,9 @@ def open_kept(
         now["data"] = digest_of_rows(setup.dataset)
         if old["data"] not in (None, now["data"]):
             raise ValueError(
-                f"{setup.out} was started with other rows called {setup.dataset.name!r}; choose "
-                "another folder with out=, or give the rows another name="
+                f"{setup.out} was started with other data under the name "
+                f"{setup.dataset.name!r}; choose another folder with out=, or give the "
+                "data another name="
             )
     for name, cls in classes.items():
         now["classes"][name] = digest_of_class(cls)
@@ -155,10 +156,10 @@ PLACES = (
     "__qualname__",
     "__static_attributes__",
 )
-"""Attributes of a class that say where it stands, not what it does."""
+"""Attributes of a class that describe its location, not its behavior."""
 
 PLAIN = (int, float, str, bool, tuple, type(None))
-"""Values whose words say all of them."""
+"""Types of values that are completely described by their text."""
 
 
 class _Hash(Protocol):

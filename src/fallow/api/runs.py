@@ -154,8 +154,8 @@ def run(
     check_order(federation, strategy, "fl.run(federation, strategy, ...)", "federation")
     if strategy is None:
         raise ValueError(
-            "strategy is None; name a query strategy, such as 'margin', or leave it out for random "
-            "sampling"
+            "strategy is None; give a query strategy, such as 'margin', or omit it for "
+            "random sampling"
         )
     is_named = not (isinstance(strategy, str) and strategy == DEFAULT)
     value = {
@@ -391,7 +391,7 @@ class Run:
     def predict_proba(self, rows: Any, site: str | None = None) -> npt.NDArray[np.float64]:
         """Return class probabilities of shape (n, n_classes), in the order of `classes`."""
         if not self.classes:
-            raise ValueError(f"{self.recipe.data} has numbers to predict; use predict")
+            raise ValueError(f"{self.recipe.data} is a regression task; use predict")
         shares: npt.NDArray[np.float64] = (
             self._outputs(rows, site).double().softmax(1).numpy()
         )
@@ -484,8 +484,8 @@ class Run:
             trained_by = methods_of(self.recipe)["training"]
         if isinstance(trained_by, Predicting):
             raise ValueError(
-                f"{self.recipe.training} predicts with the labeled rows of a site, which a run "
-                "does not keep; the scores are in run.records"
+                f"{self.recipe.training} predicts with the labeled examples of a site, "
+                "which a run does not store; the scores are in run.records"
             )
         common: State | None = self.saved["state"]
         own: dict[str, State] = self.saved["sites"]
@@ -495,17 +495,19 @@ class Run:
             )
         if isinstance(self.model, dict) and site is None:
             raise ValueError(
-                f"each site has a model of its own; say site=, one of {join_some([*own])}"
+                "each site has a personalized model; choose one with site=, one of "
+                f"{join_some([*own])}"
             )
         if site is not None and own:
             if site not in own:
                 raise ValueError(
-                    f"site {site!r} has no model of its own; those that have: {join_some(list(own))}"
+                    f"site {site!r} has no personalized model; sites with one: "
+                    f"{join_some(list(own))}"
                 )
             return own[site]
         if common is None:
             raise RuntimeError(
-                "this run has neither a common model nor models of its sites"
+                "this run has neither a global model nor personalized models"
             )
         return common
 
@@ -541,7 +543,7 @@ class Run:
         """Write the report page of a stored run (``out=`` of `run`) and return its path."""
         if self.folder is None:
             raise ValueError(
-                "this run was not kept; give fl.run(..., out=FOLDER) to report on it"
+                "this run was not stored; use fl.run(..., out=FOLDER) to write a report"
             )
         return write_report([self.folder], out, papers=load_papers())
 

@@ -54,9 +54,9 @@ CONFIG = "config.json"
 CARD = "README.md"
 FORMAT = "fallow-model-1"
 SETTINGS = ("model", "encoder", "dtype")
-"""Settings of a recipe that predicting needs."""
+"""Settings of an experiment configuration that prediction needs."""
 OWN = "fallow."
-"""With what the names of tensors begin that are no weights: units of features and the like."""
+"""Prefix of the names of tensors other than weights, such as scaling."""
 LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,60}")
 LARGEST = 2**20  # bytes of a config.json
 WIDEST = 2**24  # values per example
@@ -92,10 +92,13 @@ def read_rows_for(example_spec: ExampleSpec, rows: Any) -> Tensor:
     numbers, _ = as_features(bring_to_shape(np.asarray(rows), shape), "the rows")
     x = torch.from_numpy(numbers)
     if tuple(x.shape) == shape:
-        raise ValueError(f"one row of shape {shape} was given; give rows of shape (n, ...)")
+        raise ValueError(
+            f"the input has shape {shape}, that of a single example; give examples of "
+            "shape (n, ...)"
+        )
     if tuple(x.shape[1:]) != shape:
         raise ValueError(
-            f"rows have shape {tuple(x.shape[1:])}, and the model takes {shape}"
+            f"examples have shape {tuple(x.shape[1:])}, and the model needs {shape}"
         )
     is_lacking = x.isinf()
     if marks is None:
@@ -105,7 +108,7 @@ def read_rows_for(example_spec: ExampleSpec, rows: Any) -> Tensor:
         lacking = int(is_lacking.flatten(1).any(1).sum())
     if lacking:
         raise ValueError(
-            f"{lacking} of {len(x)} rows lack a feature or have an infinite one; leave them out"
+            f"{lacking} of {len(x)} examples have a missing or infinite feature; omit them"
         )
     return x
 
@@ -135,7 +138,8 @@ def save_run(
     """Implement `fallow.Run.save`."""
     if license is not None and not LICENSE.fullmatch(license):
         raise ValueError(
-            f"license {license!r} is none of the hub; give its short name, such as apache-2.0"
+            f"license {license!r} is not a license identifier of the hub; give its "
+            "short name, such as apache-2.0"
         )
     _check_encoder(run.recipe)
     card = _write_card(run, title, license)
@@ -174,8 +178,8 @@ def _check_encoder(recipe: Recipe) -> None:
         return
     if encoder.name.lower() in LOADERS or ":" in encoder.name:
         raise ValueError(
-            f"the encoder {encoder} loads what a repository does not hold; only models on the "
-            "encoders that come with Fallow can be shared so"
+            f"the encoder {encoder} needs files that a repository does not contain; only "
+            "models with built-in encoders can be shared"
         )
 
 
@@ -242,7 +246,10 @@ def _describe_model(run: TrainedRun, title: str) -> Iterator[str]:
     last = run.records.iloc[-1]
     yield f"# {title or Path(recipe.data).name}"
     yield ""
-    yield f"A model trained by Fallow over {len(run.sites)} sites, which kept their rows."
+    yield (
+        f"A model trained by Fallow at {len(run.sites)} sites. The data stayed at the "
+        "sites."
+    )
     yield ""
     yield "Intended use: to be filled in by the owner."
     yield ""
@@ -252,10 +259,10 @@ def _describe_model(run: TrainedRun, title: str) -> Iterator[str]:
     if details["classes"]:
         what = f"one of the classes {', '.join(details['classes'])}"
     yield f"- To predict: {what}"
-    yield f"- A row: {' x '.join(str(n) for n in details['shape'])} numbers"
+    yield f"- An example: {' x '.join(str(n) for n in details['shape'])} numbers"
     if details["columns"]:
         yield f"- Columns: {', '.join(details['columns'])}"
-    yield f"- Labels bought: {last['labeled']} of {last['pool']} rows"
+    yield f"- Labels: {last['labeled']} of {last['pool']} training examples"
     yield ""
     yield "## How"
     yield ""
@@ -263,7 +270,7 @@ def _describe_model(run: TrainedRun, title: str) -> Iterator[str]:
     if recipe.encoder is not None:
         yield f"- Encoder: {recipe.encoder}"
     yield f"- Training: {recipe.training}"
-    yield f"- Choice of rows: {recipe.strategy}"
+    yield f"- Query strategy: {recipe.strategy}"
     yield f"- {recipe.cycles} cycles of {recipe.rounds} rounds, seed {run.seed}"
     yield ""
     yield "## Scores"
@@ -271,11 +278,16 @@ def _describe_model(run: TrainedRun, title: str) -> Iterator[str]:
     for name in ("accuracy", "balanced_accuracy", "mse"):
         value = last.get(name)
         if value is not None and math.isfinite(value):
-            yield f"- {name.replace('_', ' ')}: {value:.4g}, on the test rows of the study"
+            yield (
+                f"- {name.replace('_', ' ')}: {value:.4g}, on the test examples of the "
+                "study"
+            )
     yield ""
     yield "## Privacy"
     yield ""
-    yield "A model can tell about the rows it was trained on. What left the sites:"
+    yield (
+        "A model can disclose information about its training examples. The sites disclosed:"
+    )
     yield ""
     for row in last["revealed"]:
         cost = f"{row['exchanges']} exchanges, {row['bytes']} bytes"
@@ -346,7 +358,7 @@ class LoadedModel:
         """Weights, by name."""
         state = self.saved["state"]
         if state is None:
-            raise RuntimeError("a loaded model is one model")
+            raise RuntimeError("a loaded model has only one set of weights")
         return state
 
     def predict(self, rows: Any) -> npt.NDArray[Any]:
@@ -362,7 +374,7 @@ class LoadedModel:
     def predict_proba(self, rows: Any) -> npt.NDArray[np.float64]:
         """Return class probabilities of shape (n, n_classes), in the order of `classes`."""
         if not self.classes:
-            raise ValueError("this model predicts numbers; use predict")
+            raise ValueError("this model is a regression model; use predict")
         shares: npt.NDArray[np.float64] = self._outputs(rows).double().softmax(1).numpy()
         return shares
 
@@ -427,20 +439,21 @@ def load_model(
             return LoadedModel(trained.recipe, one, trained.policy)
     if strategy is not None or seed is not None or site is not None:
         raise ValueError(
-            f"{path} has one model; leave out strategy, seed and site, or give the folder of a study"
+            f"{path} has one model; omit strategy, seed and site, or give the folder "
+            "of a study"
         )
     config = _read_config(path / CONFIG)
     try:
         details = _read_about(config["rows"])
         settings = {name: config["recipe"][name] for name in SETTINGS}
         if len(json.dumps(settings)) > LONGEST:
-            raise ValueError(f"its settings have more than {LONGEST} letters")
+            raise ValueError(f"its settings have more than {LONGEST} characters")
         recipe = recipe_from(settings, Recipe("shared"))
         _check_encoder(recipe)
         expected = _find_shapes(recipe, details)
     except (LookupError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{path / CONFIG} describes no model that can be built: {sentence(error)}"
+            f"{path / CONFIG} describes a model that cannot be built: {sentence(error)}"
         ) from error
     tensors = _read_tensors(path / WEIGHTS)
     extras: dict[str, State] = {"scale": {}, "targets": {}, "encoder": {}}
@@ -496,11 +509,13 @@ def _try_a_row(folder: Path, shared: LoadedModel) -> None:
         result = outputs_of(shared.recipe, shared.saved, shared.state, row, BUILT_IN)
     except (LookupError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{folder / WEIGHTS} has what its network cannot use: {sentence(error)}"
+            f"{folder / WEIGHTS} has preprocessing that its network cannot use: "
+            f"{sentence(error)}"
         ) from error
     if tuple(result.shape) != (1, outputs) or not bool(result.isfinite().all()):
         raise ValueError(
-            f"{folder / WEIGHTS} has numbers by which one row has no prediction of its own"
+            f"{folder / WEIGHTS} has preprocessing that does not yield one prediction "
+            "per example"
         )
 
 
@@ -526,7 +541,7 @@ def _read_about(saved: Mapping[str, Any]) -> ExampleSpec:
     """Read and check the description of the examples."""
     shape = [int(n) for n in saved["shape"]]
     if not shape or min(shape) < 1 or math.prod(shape) > WIDEST:
-        raise ValueError(f"a row has the shape {shape}")
+        raise ValueError(f"an example has the shape {shape}")
     details: ExampleSpec = {
         "classes": [str(name) for name in saved["classes"]],
         "columns": [str(name) for name in saved["columns"]],
@@ -555,15 +570,15 @@ def _check_tensors(
     """Raise ValueError unless each weight of the network has one tensor of its shape."""
     odd = sorted(tensors.keys() ^ expected.keys())
     if odd:
-        raise ValueError(f"{path} and {CONFIG} are of different networks: {odd[0]!r}")
+        raise ValueError(f"{path} and {CONFIG} belong to different networks: {odd[0]!r}")
     for name, value in expected.items():
         if tensors[name].shape != value.shape:
             raise ValueError(
-                f"{path}: {name!r} has the shape {list(tensors[name].shape)}, and the network of "
-                f"{CONFIG} takes {list(value.shape)}"
+                f"{path}: {name!r} has the shape {list(tensors[name].shape)}, and the "
+                f"network of {CONFIG} needs {list(value.shape)}"
             )
         is_like = tensors[name].is_floating_point() == value.is_floating_point()
         if not is_like or not bool(tensors[name].isfinite().all()):
             raise ValueError(
-                f"{path}: {name!r} does not hold finite numbers as the network takes them"
+                f"{path}: {name!r} must contain finite numbers of the type of the network"
             )

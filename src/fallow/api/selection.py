@@ -265,7 +265,7 @@ def select(
         return {name: one.rows for name, one in by_site.items()}
     site = str(site)
     if not site:
-        raise ValueError("a site needs a name; give site='a', or leave it out")
+        raise ValueError("a site needs a name; give site='a', or omit it")
     one_site = Site(
         pool=pool,
         labeled=labeled,
@@ -296,7 +296,7 @@ def _check_pool_and_strategy(pool: object, strategy: object) -> None:
     check_order(pool, strategy, "fl.select(pool, strategy, n=...)", "pool")
     if pool is None:
         raise ValueError(
-            "the pool is None; give rows, or {'a': fl.Site(...), 'b': fl.Site(...)}"
+            "the pool is None; give examples, or {'a': fl.Site(...), 'b': fl.Site(...)}"
         )
     if isinstance(pool, Site):
         raise ValueError("the pool is one fl.Site; give {'a': fl.Site(...)}")
@@ -305,7 +305,7 @@ def _check_pool_and_strategy(pool: object, strategy: object) -> None:
             "the pool is a list of fl.Site; give {'a': fl.Site(...), 'b': fl.Site(...)}"
         )
     if strategy is None:
-        raise ValueError("there is no strategy; write fl.select(pool, strategy, n=...)")
+        raise ValueError("the strategy is missing; write fl.select(pool, strategy, n=...)")
 
 
 def _whole(value: object, what: str) -> int:
@@ -332,7 +332,8 @@ def _choose(
     method = _method(strategies, strategy, "strategy")
     if not hasattr(method, "query"):
         raise ValueError(
-            f"{type(method).__name__} chooses no rows; give a strategy, such as fl.Entropy()"
+            f"{type(method).__name__} selects no examples; give a strategy, such as "
+            "fl.Entropy()"
         )
     trainer = FedAvg()
     if trained_by is not None:
@@ -404,9 +405,9 @@ def _budget(n: Any, sites: Mapping[str, Site]) -> dict[SiteId, int]:
     for name, share in shares.items():
         if name not in sites:
             hint = nearest(str(name), [str(site) for site in sites])
-            raise ValueError(f"n names no site {name!r}{hint}")
+            raise ValueError(f"n contains no site {name!r}{hint}")
         if isinstance(share, bool) or not isinstance(share, int) or share < 0:
-            raise ValueError(f"n is {share!r}; give a whole number of rows, 0 or more")
+            raise ValueError(f"n is {share!r}; give a whole number of examples, 0 or more")
     return {name: shares.get(name, 0) for name in sites}
 
 
@@ -474,7 +475,7 @@ class _NoTraining:
         self, method: Any, training_config: Any, round_: int, jobs: Sequence[Any]
     ) -> list[Any]:
         raise RuntimeError(self.strategy) from Lacking(
-            f"{self.strategy} trains models of its own while it chooses; give model=module"
+            f"{self.strategy} trains its own models during selection; give model=module"
         )
 
 
@@ -544,8 +545,8 @@ def _fresh(template: nn.Module, layout: Layout, generator: torch.Generator) -> S
     reset = getattr(template, "reset", None)
     if reset is None:
         raise Lacking(
-            f"models are trained from fresh weights, and {type(template).__name__} has no "
-            "reset(generator) that draws them; add one"
+            f"models are trained from new initial weights, and {type(template).__name__} "
+            "has no method reset(generator) that draws them; add one"
         )
     module = copy.deepcopy(template)
     module.reset(generator)  # type: ignore[operator]
@@ -561,7 +562,7 @@ def _check_task(strategy: Any, known: _Classes, widths: set[int | None]) -> None
     contract = strategy.contract
     if known.count and not contract.classes:
         raise ValueError(
-            f"{name} is for numbers to predict, and there are {known.count} classes; use fl.BADGE "
+            f"{name} is for regression, and there are {known.count} classes; use fl.BADGE "
             "or fl.CoreSet"
         )
     if known.count:
@@ -574,8 +575,8 @@ def _check_task(strategy: Any, known: _Classes, widths: set[int | None]) -> None
         if widths == {1}:
             column = " (outputs have one column, and classes need two or more)"
         raise ValueError(
-            f"{name} chooses by classes, and there are numbers to predict{column}; "
-            f"use one of {strategies_for('regression')}"
+            f"{name} requires classes, and this is a regression task{column}; use one of "
+            f"{strategies_for('regression')}"
         )
 
 
@@ -643,7 +644,8 @@ class _Read:
             widths |= {part.shape[1] for part in parts.values()}  # (n, classes)
         if len(widths) > 1:
             raise ValueError(
-                f"site {name} has models of {sorted(widths)} outputs; all must have the same"
+                f"site {name} has models with {sorted(widths)} outputs; all must have "
+                "the same number"
             )
         return _Read(
             name=name,
@@ -661,7 +663,7 @@ class _Read:
     def site(self, parts: SiteParts, store: MemoryStore, known: _Classes) -> LocalSite:
         joined = JoinedRows(self.pool, self.x, self.held_x)
         if len(joined) == 0:
-            raise ValueError(f"site {self.name} has no rows at all; leave it out")
+            raise ValueError(f"site {self.name} has no examples; omit it")
         site = LocalSite(self.name, joined.as_tensor(), parts, store)
         labels = known.values(self.y, f"labels of site {self.name}")
         validation = known.values(self.held_y, f"validation labels of site {self.name}")
@@ -722,8 +724,8 @@ def _pair(
     for value in y.tolist():
         if value is None:
             raise ValueError(
-                f"labels of site {name} hold None, which is no class; leave out rows without a "
-                "label"
+                f"labels of site {name} contain None, which is not a class; omit examples "
+                "without a label"
             )
     if len(y) == 0:
         return pool[:0], np.empty(0, dtype=np.int64)
@@ -739,7 +741,7 @@ def _pair(
 
 def _check_length(values: Sized, rows: int, what: str, of: str) -> None:
     if len(values) != rows:
-        raise ValueError(f"{what} are {len(values)} for {rows} {of} rows; give one a row")
+        raise ValueError(f"{what} are {len(values)} for {rows} {of} rows; give one per row")
 
 
 def _by_name(value: Any) -> dict[str, Any]:
@@ -783,9 +785,7 @@ def _read_part(value: Any, what: str, words: str, kind: OutputKind | None) -> Te
     outputs = as_outputs(value, words, kind)
     is_known = outputs.isfinite().any(1)
     if len(outputs) and not bool(is_known.any()):
-        raise ValueError(
-            f"{words}: no row is finite; the model that gave them has diverged"
-        )
+        raise ValueError(f"{words}: no row is finite; the model has diverged")
     return outputs
 
 
@@ -823,7 +823,7 @@ def _template(
     layouts = {Layout.of(module) for module in modules}
     if len(layouts) > 1:
         raise ValueError(
-            "the models are of different architectures; give all sites the same"
+            "the models have different architectures; give all sites the same one"
         )
     template = copy.deepcopy(modules[0])
     check_model(template, shape, known.count or 1)
@@ -847,7 +847,7 @@ class _Classes:
         widths = {one.outputs for one in read.values() if one.outputs is not None}
         if len(widths) > 1:
             raise ValueError(
-                f"models have {sorted(widths)} outputs; all must have the same"
+                f"models have {sorted(widths)} outputs; all must have the same number"
             )
         width = next(iter(widths), None)
         labels = [one.y for one in read.values() if len(one.y)]
@@ -874,7 +874,7 @@ class _Classes:
             numbers = [float(value) for value in y.tolist()]
             if not np.isfinite(numbers).all():
                 raise ValueError(
-                    f"{what} hold a number that is NaN or infinite; leave it out"
+                    f"{what} contain a number that is NaN or infinite; omit it"
                 )
             return numbers
         known = {name: i for i, name in enumerate(self.names)}
@@ -884,8 +884,9 @@ class _Classes:
                 value = int(value)
             if value not in known:
                 raise ValueError(
-                    f"{what} hold {value!r}, which is no class; there are {_some(self.names)} "
-                    "(classes= gives others; leave out rows without a label)"
+                    f"{what} contain {value!r}, which is not a class; there are "
+                    f"{_some(self.names)} (classes= sets others; omit examples without a "
+                    "label)"
                 )
             result.append(known[value])
         return result
@@ -903,7 +904,7 @@ def _read_classes(value: object) -> tuple[Any, ...]:
     classes = tuple(plain(name) for name in names)
     for name in classes:
         if classes.count(name) > 1:
-            raise ValueError(f"classes names {name!r} twice; give each label once")
+            raise ValueError(f"classes contains {name!r} twice; give each label once")
     return classes
 
 

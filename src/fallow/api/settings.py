@@ -17,8 +17,8 @@ from fallow.recipes.find import find_recipe
 from fallow.settings.recipe import Recipe, recipe_from
 
 OF_A_TABLE = (
-    "a table does not say which column holds the labels; read it with "
-    "fl.from_frame(table, label='...', site='...')"
+    "the column of labels of a table is unknown; read it with fl.from_frame(table, "
+    "label='...', site='...')"
 )
 
 
@@ -111,7 +111,7 @@ def _read_federation(
     if _is_table(data):
         raise ValueError(OF_A_TABLE)
     raise ValueError(
-        "the first argument is a fl.Federation, a data set or the name of one, not "
+        "the first argument must be a fl.Federation, a dataset or the name of one, not "
         f"{type(data).__name__}"
     )
 

@@ -42,14 +42,14 @@ def _check_contract(cls: type[Any], declaration: str) -> None:
     name = cls.__name__
     if not isinstance(contract, Contract):
         raise TypeError(
-            f"{name} does not declare what it reveals; add contract = fl.Contract("
-            f"title={name!r}, {declaration})"
+            f"{name!r} does not declare its disclosures; add contract = "
+            f"fl.Contract(title={name!r}, {declaration})"
         )
     lacking = lacking_function(cls, contract.verbs)
     if lacking is not None:
         raise TypeError(
-            f"the contract of {name} lists {lacking!r}, and {name} has no such function; write "
-            f"def {lacking}(self, view, ...), or take it out of the contract"
+            f"the contract of {name} lists {lacking!r}, and {name} has no such function; "
+            f"write def {lacking!r}(self, view, ...), or remove it from the contract"
         )
 
 
@@ -57,7 +57,7 @@ class _Frozen:
     """Base class whose instances cannot be modified."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise FrozenInstanceError(f"cannot assign to field {name!r}; make a new object")
+        raise FrozenInstanceError(f"cannot assign to field {name!r}; create a new object")
 
     def __delattr__(self, name: str) -> None:
         raise FrozenInstanceError(f"cannot delete field {name!r}")
@@ -110,8 +110,8 @@ class Strategy(_Frozen):
         _check_contract(cls, SELECT)
         if cls.query is Strategy.query and "select" not in cls.contract.keep:
             raise TypeError(
-                f"the contract of {cls.__name__} does not list 'select', which is asked by keep; add "
-                f"{SELECT} to it"
+                f"the contract of {cls.__name__} does not list 'select', which is called "
+                f"by keep; add {SELECT} to it"
             )
 
     if TYPE_CHECKING:  # a subclass has it, with its own arguments

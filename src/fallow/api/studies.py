@@ -195,7 +195,7 @@ def _list_strategies(strategies: object) -> list[object]:
         result = list(strategies)
     if not result:
         raise ValueError(
-            "there is no strategy to compare; give some, such as [fl.Random()]"
+            "there are no strategies to compare; give some, such as [fl.Random()]"
         )
     return result
 
@@ -442,7 +442,7 @@ class Study:
         ...     progress=False,
         ... )
         >>> study.forecast().sentences()[0]
-        'Too few scores for a forecast: 2 so far (on test rows), and it takes 4 cycles or more.'
+        'Too few scores for a forecast: 2 so far (on test examples), and at least 4 cycles are needed.'
         """
         from fallow.api.objects import Collected
 
@@ -453,7 +453,7 @@ class Study:
             return only
         if strategy is None:
             raise ValueError(
-                f"say which strategy to forecast, such as forecast(strategy=...): {known}"
+                f"choose a strategy to forecast, such as forecast(strategy=...): {known}"
             )
         name = Collected().text(strategy)
         if name not in result:
@@ -536,7 +536,7 @@ class Study:
 
 
 SHOWN = ("strategy", "mean", "sd", "difference", "low", "high", "p", "p_holm")
-"""Columns of `Study.table` by default: a terminal of 100 characters shows them all."""
+"""Columns of `Study.table` by default, which fit a terminal of 100 characters."""
 COLUMNS = (
     *("strategy", "label", "mean", "sd", "seeds", "area", "labels", "saved"),
     *("difference", "low", "high", "p", "p_holm", "wins", "ties", "losses"),
@@ -674,5 +674,5 @@ def _find_folder(study: Study | str | Path) -> Path:
     if not isinstance(study, Study):
         return Path(study)
     if study.folder is None:
-        raise ValueError(f"{study} was not kept; give fl.compare(..., out=FOLDER)")
+        raise ValueError(f"{study} was not stored; use fl.compare(..., out=FOLDER)")
     return study.folder

@@ -67,8 +67,8 @@ def verify(
     key: Annotated[
         str,
         typer.Option(
-            help="The public key of the party: its 44 characters, a site's join.json, or study.toml, "
-            "which has the coordinator's"
+            help="Public key of the party: its 44 characters, the join.json of a site, "
+            "or study.toml, which has the key of the coordinator"
         ),
     ],
     quiet: opt.Quiet = False,
@@ -76,8 +76,8 @@ def verify(
 ) -> None:
     """Verify the signature of an audit log, and name the first line that differs.
 
-    Exit code 0: it is. It needs nothing but the key, which has to come by another way than the
-    trail itself.
+    The exit code is 0 if the audit log is valid. You need the public key, which you must
+    receive through another channel than the audit log.
 
     For example:
 

@@ -246,8 +246,8 @@ def _check_size(file: Path, metadata: FileMetaData) -> None:
         ) from error
     if columns.rows > MOST_ROWS or columns.n_bytes > MOST_BYTES:
         raise ValueError(
-            f"{file} has {columns.rows} rows of {columns.n_bytes} bytes, more than a benchmark; give "
-            "the scores.parquet of one"
+            f"{file} has {columns.rows} rows of {columns.n_bytes} bytes, more than a "
+            "benchmark has; give the scores.parquet of a benchmark"
         )
 
 
@@ -269,7 +269,7 @@ def _check_kinds(file: Path, schema: Schema) -> None:
             is_right = types.is_integer(kind) or types.is_floating(kind)
             wanted = "numbers"
         if not is_right:
-            raise ValueError(f"{file}: {name} is to hold {wanted} in every row")
+            raise ValueError(f"{file}: {name} must contain {wanted} in every row")
 
 
 def _check_cells(file: Path, table: Table) -> None:
@@ -277,13 +277,14 @@ def _check_cells(file: Path, table: Table) -> None:
     for name in (*COUNTED, *NAMED):
         if table.column(name).null_count:
             wanted = "text" if name in NAMED else "whole numbers"
-            raise ValueError(f"{file}: {name} is to hold {wanted} in every row")
+            raise ValueError(f"{file}: {name} must contain {wanted} in every row")
     for name in NAMED:
         for chunk in table.column(name).chunks:
             for word in chunk.dictionary.to_pylist():
                 if word is None or len(word) > LONGEST or not word.isprintable():
                     raise ValueError(
-                        f"{file}: {name} is to hold text of at most {LONGEST} letters, on one line"
+                        f"{file}: {name} must contain text of at most {LONGEST} "
+                        "characters, on one line"
                     )
 
 

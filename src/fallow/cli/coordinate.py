@@ -362,8 +362,8 @@ def advance(
 ) -> None:
     """Proceed without pending labels or sites.
 
-    Sites that do not answer while columns are scaled over all sites are left out for the rest of
-    the study."""
+    Sites that do not reply during feature scaling are excluded for the rest of the study.
+    """
     from fallow.cli.coordinate_words import why_not_advanced
     from fallow.cli.objects import Advance
     from fallow.deployment.coordinator.live import LABELING, Control

@@ -19,8 +19,9 @@ Sites = Annotated[
 Example = Annotated[
     Path,
     typer.Option(
-        help="A few examples in the format of the sites, real or invented: a table, an .npz file or "
-        "a folder of images. Columns and classes are read from it; the rows are not stored"
+        help="A few examples in the format of the sites, real or invented: a table, an "
+        ".npz file or a folder of images. Columns and classes are read from it; the "
+        "examples are not stored"
     ),
 ]
 Label = Annotated[str, typer.Option(help="Column with the labels")]

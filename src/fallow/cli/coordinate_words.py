@@ -130,13 +130,14 @@ def describe_event(event: Event, agreement: Agreement) -> str | None:
             why = event["why"]
             if "Node Unavailable" in why:
                 why = "it has no connection"
-            return f"{event['site']} was not reached and is asked again: {why}"
+            return f"{event['site']} did not respond and is asked again: {why}"
         case "refused":
-            return f"{event['site']} is not counted: {event['why']}"
+            return f"the reply of {event['site']} is discarded: {event['why']}"
         case "clock":
             return (
                 f"the clock was set back: it is {format_moment(event['now'])} and was "
-                f"{format_moment(event['newest'])}; people have longer by that much"
+                f"{format_moment(event['newest'])}; deadlines of annotators are extended "
+                "by the difference"
             )
         case "finished" | "failed" | "stopped":
             if not event.get("why"):
@@ -154,13 +155,14 @@ def why_not_advanced(folder: Path, live: Live) -> str:
     names = ", ".join(waiting["sites"])
     if live.get("phase") == "registering sites":
         return (
-            f"a study starts with all its sites, and {names} did not answer yet: get it to "
-            "answer, or agree on a study without it and begin in a new folder"
+            f"a study starts with all its sites, and {names} did not reply yet: make sure "
+            "that they are connected, or create a study without them in a new folder"
         )
     return (
-        f"{waiting['key']} needs {waiting['needed']} answers and waits for {names}; too few sites "
-        f"would be left for the quorum, or sums are masked: get one of them to answer, or stop "
-        f"(fallow coordinate stop {folder}) and go on later"
+        f"{waiting['key']} needs {waiting['needed']} replies and waits for {names}; "
+        "without them, the quorum is not reached, or the aggregate cannot be unmasked: "
+        f"get one of them to reply, or stop (fallow coordinate stop {folder}) and resume "
+        "later"
     )
 
 
@@ -210,24 +212,26 @@ def after_init(office: CoordinatorFolder, host: str | None) -> list[str]:
     is_called = agreed.transport.nearby is None  # whether sites connect from other machines
     if host is None and office.server.is_own and is_called:
         lines.append(
-            "No --host was given, so the certificate is good for this machine alone (127.0.0.1). "
-            f"If sites are on others, delete {folder} and give --host, the name by which they "
-            "reach it."
+            "Without --host, the certificate is valid for this machine only (127.0.0.1). "
+            f"If sites are on other machines, delete {folder} and give --host, the name "
+            "of this machine in their network."
         )
     lines += [
-        f"Wrote {folder / 'study.toml'}: read it, add units and limits of columns if you like, and "
-        "have every site agree.",
-        f"When it is settled, sites ask you for its digest: fallow coordinate status {folder}",
+        f"Wrote {folder / 'study.toml'}: check it, add units and limits of columns if "
+        "needed, and have every site agree.",
+        "Sites will ask you for the digest of the final file: fallow coordinate "
+        f"status {folder}",
         *_about_named_code(agreed),
         f"Send it to the sites ({', '.join(agreed.sites)}). Each runs:",
         f"  fallow site init SITE --study study.toml --name {agreed.sites[0]} --data rows.csv "
         f"--test test.csv{_address_option(agreed, host, port)}{_allow_options(agreed)}",
-        "(test.csv: other rows, all with labels; without any no score is known)",
-        "and sends back its join.json. Then:",
+        "(test.csv: other examples, all with labels; without test examples there are "
+        "no scores)",
+        "and sends you its join.json. Then:",
         f"  fallow coordinate admit {folder} join.json ...",
         f"  fallow coordinate start {folder}",
         *_about_job(office),
-        f"Keep {folder / 'keys'} to yourself, and back up the whole folder.",
+        f"Keep {folder / 'keys'} secret, and back up the whole folder.",
     ]
     return lines
 
@@ -273,10 +277,11 @@ def _about_job(office: CoordinatorFolder) -> list[str]:
         return []
     folder = office.path / FOLDER
     return [
-        "and, where NVFlare is installed, for as long as the study goes on:",
+        "and, where NVFlare is installed, for the duration of the study:",
         f"  python {folder / KEEP} {folder / JOB} KIT",
-        "(KIT: the startup kit of an NVFlare admin who may submit jobs; the job goes to the sites "
-        f"named in {folder / JOB / 'meta.json'}, whose names must be those that NVFlare knows)",
+        "(KIT: the startup kit of an NVFlare admin who may submit jobs; the job goes to "
+        f"the sites in {folder / JOB / 'meta.json'}, which must have the names that "
+        "NVFlare uses)",
     ]
 
 
@@ -295,8 +300,8 @@ def _about_named_code(agreed: Agreement) -> list[str]:
     if not allowed:
         return []
     return [
-        f"It names code that did not come with Fallow ({allowed}): every site installs the same, "
-        "looks at it, and allows it."
+        f"It names code that is not part of Fallow ({allowed}): every site installs the "
+        "same package, reviews its code, and allows it."
     ]
 
 

@@ -45,8 +45,8 @@ InContainer = Annotated[
     bool,
     typer.Option(
         "--in-container",
-        help="Listen on all addresses of this container, whose engine publishes the port on "
-        "127.0.0.1 alone",
+        help="Listen on all addresses of this container; publish its port only on "
+        "127.0.0.1",
     ),
 ]
 
@@ -71,13 +71,13 @@ def label(
     opt.for_a_real_site()
     if behind_proxy and (port is not None or who is not None):
         raise ValueError(
-            "behind a reverse proxy, its login identifies annotators, and site.toml sets the address: "
-            "omit --port and --who"
+            "behind a reverse proxy, its login identifies annotators, and site.toml sets "
+            "the address: omit --port and --who"
         )
     if behind_proxy and in_container:
         raise ValueError(
-            "behind a reverse proxy site.toml says where the page listens: set listen under [page] "
-            'there, such as listen = "0.0.0.0:8123", and leave --in-container out'
+            "behind a reverse proxy, site.toml sets the address of the page: set listen "
+            'under [page], such as listen = "0.0.0.0:8123", and omit --in-container'
         )
     if in_container and port == 0:
         raise ValueError("a container publishes one port: give its number with --port")
@@ -116,9 +116,12 @@ def label(
         console.print(line, markup=False, soft_wrap=True)
         advice = "Keep the address secret."
         if door is not None:
-            advice = f"Only through the proxy, which sends what stands in {folder.path / SECRET}."
+            advice = (
+                "Only the proxy can open the page. It sends the secret in "
+                f"{folder.path / SECRET}."
+            )
         if in_container:
-            advice += f" Publish the port on this machine alone: 127.0.0.1:{port}:{port}."
+            advice += f" Publish the port on this machine only: 127.0.0.1:{port}:{port}."
         console.print(
             f"{advice} Ctrl-C stops the page; labels are stored.",
             markup=False,

@@ -13,26 +13,28 @@ SITES = ("east", "north", "south")
 COLUMNS = ("person", "site", "age", "pressure", "smoker", "outcome")
 
 README = """\
-# A study to begin with
+# A first study
 
-`rows.csv` holds {rows} made-up people of three sites, nobody's data; `study.toml` says what is
-compared.
+`rows.csv` has {rows} synthetic patients at three sites; `study.toml` has the settings of
+the comparison.
 
-    fallow compare study.toml --dry-run    # what was read, and what it would cost
-    fallow compare study.toml              # less than a minute; the last line names the report page
+    fallow compare study.toml --dry-run    # check the data, estimate time and traffic
+    fallow compare study.toml              # takes less than a minute and writes a report
 
-## Your own rows
+## Your own data
 
-1. Put your table in the place of `rows.csv`: one header line, one row each; CSV, Excel and Parquet are
-   read.  A column holds the labels (here `outcome`), and one may say whose row it is (here `site`).
-   Missing cells stay empty.
-2. Write the names of these columns into `study.toml` (`label`, `site`, `id`, `drop`), or have it
-   written anew: `fallow init mine.toml --data mine.csv --label COLUMN --site COLUMN`.
-3. `fallow compare study.toml --dry-run` says how each column was read, what was left out and why.
+1. Replace `rows.csv` by your table (CSV, Excel or Parquet), with one header line and one
+  example per row.  One column has the labels (here `outcome`).  Another one may have the
+  site (here `site`).  Leave missing cells empty.
+2. Set the names of these columns in `study.toml` (`label`, `site`, `id`, `drop`), or create
+  a new file: `fallow init mine.toml --data mine.csv --label COLUMN --site COLUMN`.
+3. `fallow compare study.toml --dry-run` shows how each column was read, and which rows and
+  columns were left out.
 4. `fallow settings` lists every setting, `fallow algorithms` every strategy.
 
-Simulations know every label: they tell which strategy would have needed how many.  Where rows may not
-leave their sites and people have yet to label them: `fallow coordinate init --help`.
+Simulations know every label, so they can measure how many labels each strategy needs.  If
+examples must not leave their sites and are not labeled yet, set up a federation: see
+`fallow coordinate init --help`.
 """
 
 

@@ -43,7 +43,7 @@ def init(
     fallow init heart.toml --data heart.csv --label disease --site hospital
     """
     if file.suffix != ".toml":
-        raise ValueError(f"{file} does not end in .toml, as the file of a study does")
+        raise ValueError(f"{file} does not end in .toml; rename it")
     if file.exists():
         raise ValueError(f"{file} already exists; choose another name, or delete it first")
     source = data or "digits"

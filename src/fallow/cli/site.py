@@ -144,8 +144,9 @@ def init(
 ) -> None:
     """Join a study: verify its fingerprint, check the data and create keys.
 
-    Its digest is typed as the coordinator reads it out, by telephone for example. Before that
-    nothing that the file names is run. Then rows are checked, and it is said what to send to whom.
+    Type the digest of the study that the coordinator tells you through another channel,
+    such as a telephone. No code that the file names runs before that. The command then
+    checks the data and prints the next steps.
 
     For example:
 
@@ -163,8 +164,8 @@ def init(
     check_free(folder)
     if digest is None and (quiet or as_json):
         raise ValueError(
-            "--quiet and --json do not prompt: give the digest of the study, as the "
-            "coordinator reads it to you, with --digest"
+            "--quiet and --json do not prompt: give the digest of the study, as received "
+            "from the coordinator, with --digest"
         )
     console = opt.console(quiet=quiet or as_json)
     allowed = _read_allowed(allow or [])
@@ -223,7 +224,7 @@ def init(
             "Then verify with the coordinator through another channel, such as a telephone, that",
             f"  the digest of the study is {result.digest}",
             f"  the fingerprint of your keys is {result.fingerprint}",
-            f"Keep {folder / 'keys'} to yourself, and back up the whole folder.",
+            f"Keep {folder / 'keys'} secret, and back up the whole folder.",
             f"Under systemd, {result.systemd} allows {allowed_addresses}.",
             f"Then: fallow site start {folder}",
         ],
@@ -334,10 +335,13 @@ def unlock(
     with closing(values.open_ledger()) as ledger:
         newest = ledger.orders.latest_run()
         if newest is None:
-            raise ValueError(f"site {values.name} is in no run: there is nothing to leave")
+            raise ValueError(
+                f"site {values.name} takes part in no run, so there is nothing to leave"
+            )
         if run not in (None, newest):
             raise ValueError(
-                f"site {values.name} is in run {newest} and not in {run}: nothing was changed"
+                f"site {values.name} takes part in run {newest}, not in {run}: "
+                "nothing was changed"
             )
         labels = len(ledger.store.load_labels(values.name))
         print_lines(console, describe_leaving(newest, labels, time.time()))
@@ -367,8 +371,8 @@ def import_(
     by: Annotated[
         Literal["id", "row"],
         typer.Option(
-            help="Column that identifies an example: id as in the site's data, or row for tools that "
-            "write their own numbers into id"
+            help="Column that identifies an example: id as in the site's data, or row if "
+            "the tool writes its own numbers into id"
         ),
     ] = "id",
     tool: Tool = None,
@@ -377,9 +381,10 @@ def import_(
 ) -> None:
     """Import labels from a file; an invalid line rejects the whole file.
 
-    The file has the columns (.csv) or fields (.json) id and label, or the study's own names of
-    these, and perhaps who; "cannot tell" is a label. What 'export' wrote fits, and so do Label
-    Studio's full JSON and CVAT's export "CVAT for images 1.1" (.xml).
+    The file has the columns (.csv) or fields (.json) id and label, or the study's names for
+    these, and optionally who. The label "cannot tell" skips an example. Files of 'export'
+    are accepted, and so are Label Studio's full JSON and CVAT's export "CVAT for images
+    1.1" (.xml).
     """
     from fallow.core.words import count_noun
     from fallow.deployment.site.folder import SiteFolder
@@ -456,7 +461,7 @@ def export(
 ) -> None:
     """Export the open labeling tasks to a file, to label them with another tool.
 
-    After the end of a study, which leaves no question open, it writes all labels.
+    After the end of a study, when no labeling task is open, it writes all labels.
     """
     from fallow.core.words import count_noun
     from fallow.deployment.site.folder import SiteFolder
@@ -543,9 +548,9 @@ def label_studio(
 ) -> None:
     """Exchange labeling tasks and labels with the Label Studio of this site.
 
-    Run it as often as you like.
+    You can run it repeatedly.
 
-    Write its address and token to SITE/label-studio.toml, readable by you alone (chmod 600).
+    Write its address and token to SITE/label-studio.toml, readable only by you (chmod 600).
     """
     from fallow.core.optional import import_optional
     from fallow.core.words import count_noun
@@ -567,8 +572,9 @@ def label_studio(
     ]
     if taken.refused:
         lines.append(
-            f"{count_noun(len(taken.refused), 'annotation')} not taken: correct them there, or "
-            f"on the labeling page; entries are those of {folder / TAKEN}"
+            f"{count_noun(len(taken.refused), 'annotation')} not imported: correct them "
+            "in Label Studio, or on the labeling page; entries are those of "
+            f"{folder / TAKEN}"
         )
     opt.tell(lines, done, quiet=quiet, as_json=as_json)
 
@@ -599,16 +605,16 @@ def _confirm(
     from fallow.deployment.site.terms import describe_agreement
 
     check_member(agreement, chosen.name, str(study))
-    print_lines(console, [f"Site {chosen.name}, of the study that this file describes:"])
+    print_lines(console, [f"Site {chosen.name}, in the study of this file:"])
     print_lines(console, [f"  {line}" for line in describe_agreement(agreement, chosen)])
     if digest is None:
-        question = "Digest of the study, as the coordinator reads it to you"
+        question = "Digest of the study, as received from the coordinator"
         try:
             digest = typer.prompt(question)
         except typer.Abort as error:
             raise ValueError(
-                "no digest was typed, so nothing was made: ask the coordinator for it (there: "
-                "fallow coordinate status) and type it, or give --digest"
+                "no digest was typed, so nothing was created: ask the coordinator for it "
+                "(there: fallow coordinate status) and type it, or give --digest"
             ) from error
     check_digest(agreement, str(digest))
     return agreement.digest
@@ -620,15 +626,15 @@ def _choose_limit(console: Console, proposed: Proposal, is_asked: bool) -> int:
     Raises ValueError without an answer.
     """
     if not is_asked:
-        line = f"Label limit: {proposed.labels}, {proposed.why}; --limit sets another one."
+        line = f"Label budget: {proposed.labels}, {proposed.why}; change it with --limit."
         print_lines(console, [line])
         return proposed.labels
-    question = f"Labels to give at most, over all runs (proposed: {proposed.why})"
+    question = f"Maximum number of labels over all runs (proposed: {proposed.why})"
     try:
         typed = typer.prompt(question, default=proposed.labels, type=int)
     except typer.Abort as error:
         raise ValueError(
-            "no limit of labels was typed, so nothing was made: give --limit, such as "
+            "no label budget was typed, so nothing was created: give --limit, such as "
             f"{proposed.labels}"
         ) from error
     return int(typed)

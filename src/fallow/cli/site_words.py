@@ -83,8 +83,8 @@ def describe_restored(copied: str | None, noise: str | None) -> list[str]:
     lines = []
     if copied is not None:
         lines.append(
-            f"ledger: was put back from its copy of {format_moment(copied)}; labels that were "
-            "given here since then are lost, and asked for again if their cycle is still open"
+            f"ledger: restored from its copy of {format_moment(copied)}; later labels are "
+            "lost, and requested again if their cycle is still open"
         )
     if noise is not None:
         lines.append(noise)

@@ -164,7 +164,8 @@ def compare(
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
     if cluster is not None and jobs is not None:
         raise ValueError(
-            "--jobs applies to this machine and --cluster has its own workers; leave out one of them"
+            "--jobs applies to this machine, and --cluster has its own workers; omit "
+            "one of them"
         )
     options = StudyOptions(
         jobs=jobs,

@@ -31,7 +31,7 @@ from fallow.core.types import Answer, SiteId
 
 
 class Carrier(Protocol):
-    """Transport of requests to sites (a runtime).
+    """Transport of requests to sites.
 
     ``routes`` (relay only): the senders whose encrypted replies each site receives.
     """
@@ -51,9 +51,7 @@ class Masking(Protocol):
     def check(self, sites: Sequence[SiteId], verb: str) -> None: ...  # raises if too few
     def total(
         self, answers: Mapping[SiteId, Answer], owner: str, verb: str, bound: float | None
-    ) -> (
-        Answer
-    ): ...  # raises unless the masks of all parts cancel, `Implausible` to begin again
+    ) -> Answer: ...  # raises unless all masks cancel, with `Implausible` for a retry
 
 
 class Journal(Protocol):

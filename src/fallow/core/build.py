@@ -111,7 +111,7 @@ SWAPPED = {
         "a query strategy, not a training algorithm; give it as the strategy",
     ),
 }
-"""Where else a name is looked up that a package does not have, and the sentence if it is there."""
+"""Other packages in which an unknown name is looked up, and the sentence if it is there."""
 
 
 def _explain_unknown(package: Packages, name: str) -> str:
@@ -142,7 +142,9 @@ NETWORKS = {
     "open-clip": ("clip", "vit-b-", "vit-l-", "vit-h-"),
     "sentence-transformers": ("minilm", "mpnet", "bert", "sentence"),
 }
-"""Encoder -> parts of the names of its networks; a name with a digit is otherwise one of timm."""
+"""Encoder -> substrings of the names of its networks; other names with a digit belong to
+timm.
+"""
 
 
 def _suggest_network(name: str) -> str:
@@ -174,7 +176,7 @@ def build(
     try:
         return cls(**fields)
     except TypeError as error:
-        raise ValueError(f"{name} cannot be made from {fields}: {error}") from error
+        raise ValueError(f"{name} cannot be created from {fields}: {error}") from error
 
 
 def _check_kind(cls: type[Any], name: str, field: str, value: Any) -> None:
@@ -196,6 +198,10 @@ def _find_hint(cls: type[Any], field: str) -> Any:
         declared = cls.__init__
     try:
         return get_type_hints(declared).get(field, Any)
-    except (NameError, TypeError, AttributeError):  # some name is for type checkers alone
+    except (
+        NameError,
+        TypeError,
+        AttributeError,
+    ):  # for type checkers only
         written = inspect.get_annotations(cls).get(field)
         return SIMPLE.get(str(written), Any)

@@ -319,8 +319,8 @@ def find_wrong_form(
         if isinstance(kind, Statistics) and name not in answer:
             model = next(part for part, of in kinds.items() if isinstance(of, Model))
             return (
-                f"{name} is missing beside {model}: a model comes with its batch-norm statistics, "
-                "also where it has none (an empty row); all sites must run the same version"
+                f"{name} is missing beside {model}: a model is sent with its batch-norm "
+                "statistics, even if they are empty; all sites must run the same version"
             )
     if answer.keys() != kinds.keys():
         return (
@@ -372,7 +372,9 @@ def find_wrong_argument(
     """Explain why a client function does not take these arguments, or return None."""
     unknown = sorted(args.keys() - takes.keys())
     if unknown:
-        return f"brings {unknown[0]!r:.80}, and it takes {', '.join(takes) or 'nothing'}"
+        return (
+            f"has the argument {unknown[0]!r:.80}, and accepts {', '.join(takes) or 'none'}"
+        )
     shapes = dict(known.sizes)
     for name, value in args.items():
         kind = takes[name]

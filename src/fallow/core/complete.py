@@ -83,6 +83,7 @@ class _OfAll:
 def _check(there: int, wanted: int, verb: str) -> None:
     if there < wanted:
         raise Halted(
-            f"{there} of {wanted} sites answered {verb!r} and what follows needs all of them; run "
-            "again with --resume when they are there (coordinate start goes on without the option)"
+            f"{there} of {wanted} sites replied to {verb!r}, and all are needed; run "
+            "again with --resume when they are connected (coordinate start resumes "
+            "without the option)"
         )

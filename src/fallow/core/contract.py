@@ -121,7 +121,7 @@ class Contract:
     >>> dict(found.verbs)
     {'share': 'totals', 'select': 'a count'}
     >>> found.refusal("select", "each")
-    'the contract of A allows it by keep alone'
+    'the contract of A allows it only by keep'
     """
 
     title: str
@@ -140,7 +140,7 @@ class Contract:
     delta_field: str = ""
     always_noisy: bool = False
     weighs: bool = True
-    missing: str = "goes on with the sites that answer"
+    missing: str = "continues with the sites that reply"
     one_pass: bool = False
     draws: bool = False
     regression: bool | None = None
@@ -176,8 +176,8 @@ class Contract:
         for model in self.needs:
             if model not in known_models:
                 raise ValueError(
-                    f"the contract of {self.title} needs {model!r}, which is no model; it is one of "
-                    f"{', '.join(known_models)}"
+                    f"the contract of {self.title} needs {model!r}, which is not a model; "
+                    f"use one of {', '.join(known_models)}"
                 )
         known: dict[str, str] = {}
         for words in self.asked.values():
@@ -186,9 +186,10 @@ class Contract:
         for verb, what in self.verbs.items():
             if verb not in known:
                 raise ValueError(
-                    f"the contract of {self.title} does not say how {verb!r} is asked: in place of "
-                    f"verbs, list it under the operation by which the server half asks it, one of "
-                    f"{', '.join(self.asked)}, such as keep={{{verb!r}: {what!r}}}"
+                    f"the contract of {self.title} does not declare the operation of {verb!r}: "
+                    "instead of verbs, list it under the operation by which the server side "
+                    f"calls it, one of {', '.join(self.asked)}, such as "
+                    f"keep={{{verb!r}: {what!r}}}"
                 )
         object.__setattr__(self, "verbs", known)
 
@@ -254,9 +255,7 @@ class Contract:
         if kind in allowed:
             return None
         if allowed:
-            return (
-                f"the contract of {self.title} allows it by {' and '.join(allowed)} alone"
-            )
+            return f"the contract of {self.title} allows it only by {' and '.join(allowed)}"
         lists = []
         for how, words in self.asked.items():
             if words:

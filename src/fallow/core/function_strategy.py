@@ -20,9 +20,10 @@ SIGNATURE = (
 
 @cache
 def strategy_class(function: Callable[..., Any]) -> type[Any]:
-    """The query strategy whose ``select`` is the function: (view, n, setting=default, ...).
+    """Return the query strategy whose ``select`` is the function: (view, n,
+    setting=default, ...).
 
-    Its contract is that of `select` alone: the coordinator sees the number of selected examples.
+    Its contract has only `select`: the coordinator sees the number of selected examples.
     Raises ValueError for a function with other parameters.
 
     >>> def largest(view, n, power=1.0): ...

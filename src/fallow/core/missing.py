@@ -76,7 +76,7 @@ def total_cells(blocks: Iterable[Tensor]) -> dict[str, Tensor | float]:
     value: Tensor | float = 0.0
     for rows in blocks:
         if bool(rows.isinf().any()):
-            raise ValueError("a feature is infinite; correct it, or leave such rows out")
+            raise ValueError("a feature is infinite; correct it, or omit such examples")
         n_rows += len(rows)
         total = total + rows.nansum(0)
         value = value + (~rows.isnan()).sum(0).double()

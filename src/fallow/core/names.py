@@ -150,7 +150,8 @@ def installed_files(distribution: str) -> dict[str, Path]:
         listed = importlib.metadata.distribution(distribution).files
     except (importlib.metadata.PackageNotFoundError, ValueError) as error:
         raise ValueError(
-            f"{distribution!r} is not installed here; ask whoever named it where it comes from"
+            f"{distribution!r} is not installed here; ask the author of the "
+            "configuration for its source"
         ) from error
     result: dict[str, Path] = {}
     for file in listed or ():
@@ -165,8 +166,8 @@ def installed_files(distribution: str) -> dict[str, Path]:
             result[PurePosixPath(file).as_posix()] = path
     if not result:
         raise ValueError(
-            f"the files of {distribution!r} are not known here; install it from a wheel, not as "
-            "'editable'"
+            f"the files of {distribution!r} are unknown here; install it from a wheel, "
+            "not as 'editable'"
         )
     return result
 
@@ -179,8 +180,8 @@ def _check_compiled(distribution: str, path: Path) -> None:
         head = file.read(8)
     if len(head) == 8 and int.from_bytes(head[4:], "little") == UNCHECKED:
         raise ValueError(
-            f"{path} of {distribution!r} is compiled code that hides what its source says; delete "
-            "that file, or do not use this distribution"
+            f"{path} of {distribution!r} is compiled code that can differ from its "
+            "source; delete that file, or do not use this distribution"
         )
 
 
@@ -257,9 +258,9 @@ def _allowing(module: str, policy: NamePolicy) -> Path | None:
         digest = distribution_digest(distribution)
         if digest != agreed:
             raise ValueError(
-                f"the installed {distribution} has the digest {digest} and {agreed} is allowed: "
-                "its code has changed; look at it, and where you trust it write the new digest "
-                "under [allow] in site.toml"
+                f"the installed {distribution} has the digest {digest} and {agreed} is "
+                "allowed: its code has changed; review it, and if you trust it, write "
+                "the new digest under [allow] in site.toml"
             )
         top = find_spec(module.partition(".")[0])  # without a dot: nothing is imported
         origin = None
@@ -267,8 +268,9 @@ def _allowing(module: str, policy: NamePolicy) -> Path | None:
             origin = top.origin
         if origin is None or not _is_among(Path(origin), distribution):
             raise ValueError(
-                f"{module} would be loaded from {origin}, which is no file of {distribution}: "
-                "another module of that name stands before it"
+                f"{module} would be loaded from {origin}, which is not a file of "
+                f"{distribution}: another module with this name comes first in the import "
+                "path"
             )
         return file
     return None
@@ -287,7 +289,7 @@ def check_name(name: str, policy: NamePolicy) -> None:
     >>> check_name("entropy", BUILT_IN)
     >>> check_name("subprocess:Popen", BUILT_IN)
     Traceback (most recent call last):
-    ValueError: 'subprocess:Popen' names code that is part of Python, and no method of Fallow
+    ValueError: 'subprocess:Popen' names code that is part of Python, and not an algorithm of Fallow
     """
     if ":" not in name:
         return
@@ -300,11 +302,11 @@ def check_name(name: str, policy: NamePolicy) -> None:
         return
     if module.partition(".")[0] in sys.stdlib_module_names:
         raise ValueError(
-            f"{name!r} names code that is part of Python, and no method of Fallow"
+            f"{name!r} names code that is part of Python, and not an algorithm of Fallow"
         )
     if _allowing(module, policy) is None:
         raise ValueError(
-            f"{name!r} names code that did not come with Fallow: {_way_out(module)}"
+            f"{name!r} names code that is not part of Fallow: {_way_out(module)}"
         )
 
 
@@ -313,13 +315,14 @@ def _way_out(module: str) -> str:
     result = distribution_of(module)
     if result is None:
         return (
-            "no installed distribution has it; ask whoever wrote it for one (a wheel), install "
-            "that, and look at its code"
+            "no installed distribution has it; ask its author for a wheel, install it, "
+            "and review its code"
         )
     return (
-        f"it is of the installed distribution {result}; look at its code, and where you trust it "
-        f'write {result} = "{distribution_digest(result)}" under [allow] in site.toml (when a '
-        f"site's folder is made: --allow {result}={distribution_digest(result)})"
+        f"it is part of the installed distribution {result}; review its code, and if you "
+        f'trust it, write {result} = "{distribution_digest(result)}" under [allow] in '
+        "site.toml (when a site's folder is made: --allow "
+        f"{result}={distribution_digest(result)})"
     )
 
 
@@ -337,8 +340,8 @@ def pin_names(names: list[str]) -> NamePolicy:
         result = distribution_of(module)
         if result is None:
             raise ValueError(
-                f"{name!r} is a class of no installed distribution, so sites could not have it; "
-                "make a package of its module and install that (pip install .)"
+                f"{name!r} is a class of no installed distribution, so sites cannot have "
+                "it; put its module into a package and install that (pip install .)"
             )
         allowed[result] = distribution_digest(result)
     return NamePolicy(allowed=allowed)
@@ -362,8 +365,8 @@ def load_class(name: str, policy: NamePolicy, kind: ClassKind | None) -> Any:
         hint = ""
         if isinstance(error, ModuleNotFoundError) and error.name == module:
             hint = (
-                f"; a class of your own is module:Class, with {module}.py beside you or installed, "
-                "and a setting is name:setting=value"
+                f"; write a custom class as module:Class, with {module}.py in the current "
+                "folder or installed, and a setting as name:setting=value"
             )
         raise ValueError(f"{name!r} could not be loaded: {error}{hint}") from error
     if policy.any_module:
@@ -374,15 +377,15 @@ def load_class(name: str, policy: NamePolicy, kind: ClassKind | None) -> Any:
     is_own = OWN_MODULE.fullmatch(module) is not None
     if is_own and attribute not in getattr(loaded, "__all__", ()):
         raise ValueError(
-            f"{name!r} is no class of {module}; 'fallow algorithms' lists them"
+            f"{name!r} is not a class of {module}; 'fallow algorithms' lists them"
         )
     if kind is None and is_own:
         return result
     if kind is None:
-        raise ValueError(f"{name!r} stands where only a name of Fallow's own can stand")
+        raise ValueError(f"{name!r} is used where only names of Fallow are allowed")
     kind.check(repr(name), result)
     if result.__module__.partition(".")[0] != module.partition(".")[0]:
-        raise ValueError(f"{name!r} is a class of {result.__module__}; name it by that")
+        raise ValueError(f"{name!r} is a class of {result.__module__}; use that name")
     at = getattr(loaded, "__file__", None)
     if expected is not None and (at is None or Path(at).resolve() != expected.resolve()):
         raise ValueError(f"{name!r} was loaded from {at} and not from {expected}")

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor
 
-CELLS = 2**24  # numbers of a block on a device: 128 MB in double precision
+CELLS = 2**24  # numbers per block on a device: 128 MB in double precision
 
 _PLACE: ContextVar[torch.device | None] = ContextVar("place of products", default=None)
 

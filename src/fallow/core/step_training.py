@@ -22,16 +22,15 @@ NOT_GIVEN = TrainingConfig()
 class StepTraining:
     """Base of the training algorithms whose sites train by gradient steps.
 
-    It alone has fields, although classes here are interfaces or final, so that the keywords are
-    declared once and type checkers and editors know them in every algorithm.  A subclass checks
-    its own fields in ``check``.
+    It declares the keywords once, so that type checkers and editors know them in every
+    algorithm.  A subclass checks its own fields in ``check``.
 
     Parameters
     ----------
-    training_config : How each site trains in a round.
-    lr, epochs, batch_size, optimizer, momentum, weight_decay : Settings of the training
-        configuration by keyword.  One that is left out has the value of ``training_config``, or
-        the default of the model family.
+    training_config : Configuration of local training in a round. lr, epochs, batch_size,
+    optimizer, momentum, weight_decay : Settings of the training
+        configuration by keyword.  The default is the value in ``training_config``, or that
+        of the model family.
     """
 
     training_config: TrainingConfig = NOT_GIVEN

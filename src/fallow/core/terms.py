@@ -17,7 +17,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 NONE: Mapping[str, str] = {}
 OF_FEDERATION = {"partition": "give it to fl.Federation(dataset, partition, sites=...)"}
-"""Arguments that functions of datasets do not have."""
+"""Arguments that functions of datasets do not have, with advice."""
 
 TERMS: Mapping[str, str] = {
     "aggregation": "training",
@@ -179,7 +179,9 @@ def refuse_settings(name: str, settings: Collection[str], known: Sequence[str]) 
     """
     for word in settings:
         if not known:
-            raise ValueError(f"{name} has no setting {word!r} and no other; leave it out")
+            raise ValueError(
+                f"{name} has no setting {word!r}, and no settings at all; omit it"
+            )
         if word not in known:
             hint = suggest_keyword(word, known)
             raise ValueError(f"{name} has no setting {word!r}{hint}")

@@ -21,7 +21,7 @@ def sum_whole(answers: Mapping[SiteId, Answer], name: str) -> int:
         value = answer.get(name)
         if not isinstance(value, int):
             raise ValueError(
-                f"site {site} answered {name} with {value!r}, not a whole number"
+                f"site {site} replied to {name} with {value!r}, which is not a whole number"
             )
         result += value
     return result
@@ -41,14 +41,15 @@ def align_answers(
         first = next(iter(parts.values()))
         if parts[site].keys() != first.keys():
             raise ValueError(
-                f"site {site} answered {verb!r} with {sorted(parts[site])}, others with "
+                f"site {site} replied to {verb!r} with {sorted(parts[site])}, others with "
                 f"{sorted(first)}: all sites must run the same version"
             )
         for name, value in parts[site].items():
             if value.shape != first[name].shape:
                 raise ValueError(
-                    f"site {site} answered {verb!r} with {name} of shape {tuple(value.shape)}, "
-                    f"others with {tuple(first[name].shape)}: all sites must use one model"
+                    f"site {site} replied to {verb!r} with {name} of shape "
+                    f"{tuple(value.shape)}, others with {tuple(first[name].shape)}: all "
+                    "sites must use the same model"
                 )
     return parts
 
@@ -85,13 +86,14 @@ def check_addend(
     """Raise ValueError for a contribution that is not finite or exceeds its bound."""
     if not are_finite(value):
         raise ValueError(
-            f"site {site} answered {verb!r} with {name} that is NaN or infinite: its training "
-            "diverged or its data is damaged; lower the learning rate, standardize the features "
-            "or check the site's rows"
+            f"site {site} answered {verb!r} with {name} that is NaN or infinite: its "
+            "training diverged or its data is damaged; lower the learning rate, "
+            "standardize the features or check the site's examples"
         )
     if bound is not None and bool((value.abs() > bound).any()):
         raise ValueError(
-            f"site {site} answered {verb!r} with {name} beyond the bound {bound}; check the site's rows"
+            f"site {site} replied to {verb!r} with {name} beyond the bound {bound}; "
+            "check the site's examples"
         )
 
 

@@ -24,16 +24,17 @@ def check_number(name: str, value: object) -> None:
 @explain_constructor
 @dataclass(frozen=True)
 class Optimizer:
-    """The optimizer of every local step; its moments live beside the weights.
+    """Optimizer of local training; its moments are stored with the weights.
 
     Parameters
     ----------
     name : "sgd" or "adam".
     lr : Learning rate.  None: the default of the model family, for SGD.
-    momentum : Of SGD.
+    momentum : Momentum of SGD.
     weight_decay : Added to the gradient of parameters, never of statistics.
-    betas, eps : Of Adam.
-    persist : Whether moments survive from round to round, until a cycle starts afresh.
+    betas, eps : Parameters of Adam.
+    persist : Whether moments are kept between rounds, until a cycle starts from initial
+    weights.
 
     >>> Optimizer("adam", lr=1e-3).betas
     (0.9, 0.999)
@@ -85,7 +86,8 @@ class Optimizer:
 class Schedule:
     """Multiply the learning rate by ``factor`` at every milestone.
 
-    ``unit`` is the unit of milestones in a cycle: local epochs (AHFAL, KAFAL) or rounds (LoGo).
+    ``unit`` is the unit of milestones in a cycle: local epochs (AHFAL, KAFAL) or rounds
+    (LoGo).
 
     >>> falling = Schedule(milestones=(10, 15), factor=0.1, unit="round")
     >>> [round(falling.at(round_, epoch=0, epochs=5), 4) for round_ in (9, 10, 15)]
@@ -126,9 +128,7 @@ class TrainingStage:
 
     def __post_init__(self) -> None:
         if type(self.epochs) is not int or self.epochs < 0:
-            raise ValueError(
-                f"{self.epochs!r} epochs cannot be trained; give a whole number, 0 or more"
-            )
+            raise ValueError(f"epochs is {self.epochs!r}; give a whole number, 0 or more")
 
 
 FALLBACK_STAGES = (TrainingStage(),)
@@ -155,17 +155,17 @@ class TrainingConfig:
     Parameters
     ----------
     stages : Epochs, each stage on a part of the model.
-    batch_size : Examples of a step.
-    optimizer : The optimizer with its learning rate.
-    schedule : When the learning rate falls.
-    start : ``"given"`` begins at the model that was sent, ``"scratch"`` at a fresh one drawn at
-        the site; any other word is the name of a model that the site remembers.
-    stop_at : End after the epoch in which this training accuracy is reached.
-    augment : How images are changed at random.
-    patience : End after this number of epochs without a lower mean training loss; the last
-        weights are kept.
-    mix : Examples of the pool come along with every batch, and numbers from Beta(mix, mix) to
-        mix them with.
+    batch_size : Number of examples per step.
+    optimizer : Optimizer with its learning rate.
+    schedule : Decrease of the learning rate.
+    start : ``"given"`` starts from the received model, ``"scratch"`` from new random
+    weights.  Any other word is the name of a model in the memory of the site.
+    stop_at : Training accuracy at which training ends after the epoch.
+    augment : Random augmentation of images.
+    patience : Number of epochs without a lower mean training loss before training ends.
+    The last weights are kept.
+    mix : Alpha of mixup with unlabeled examples: coefficients are drawn from Beta(mix,
+    mix).
 
     >>> config = TrainingConfig((TrainingStage(5), TrainingStage(2)), batch_size=16)
     >>> config.epochs
@@ -188,7 +188,8 @@ class TrainingConfig:
             raise ValueError(f"batch size {self.batch_size} must be at least 1")
         if not self.start:
             raise ValueError(
-                "local training starts 'given', 'scratch' or at a model by its name, not ''"
+                "local training starts from 'given', 'scratch' or the name of a "
+                "model, not ''"
             )
         if self.patience is not None and self.patience < 1:
             raise ValueError(
@@ -266,7 +267,7 @@ def expand_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
         path = KEYWORDS[keyword]
         if keyword == "epochs":
             if value == 0:
-                raise ValueError("epochs is 0, which trains nothing; give 1 or more")
+                raise ValueError("epochs is 0, so nothing is trained; give 1 or more")
             value = [asdict(TrainingStage(value))]
         if keyword == "optimizer" and isinstance(value, Optimizer):
             value = asdict(value)

@@ -101,7 +101,7 @@ class Known:
         if of == "labels" and self.is_total:
             return f"these sites can have {self.labels:g} labels"
         if of == "labels":
-            return f"the site brought or was asked for {self.labels:g} labels"
+            return f"the site sent or was asked for {self.labels:g} labels"
         if self.is_total:
             return f"these sites have {self.rows:g}"
         return f"the site has {self.rows:g} rows"
@@ -147,10 +147,10 @@ def find_unknown_type(name: str, value: object) -> str | None:
     """Explain why a value is no tensor of a known type and no small plain value, or return None."""
     if isinstance(value, Tensor):
         if value.dtype not in KNOWN:
-            return f"{name} is of {value.dtype}, which is none of {KNOWN}"
+            return f"{name} is of {value.dtype}, which is not one of {KNOWN}"
     elif isinstance(value, str):
         if len(value) > TEXT:
-            return f"{name} has {len(value)} letters, above the limit {TEXT}"
+            return f"{name} has {len(value)} characters, more than the limit {TEXT}"
     elif not isinstance(value, bool | float | int | None):
         return f"{name} is {value!r:.40}, which is neither a tensor nor a plain value"
     elif type(value) is int and abs(value) > WHOLE:
@@ -161,8 +161,8 @@ def find_unknown_type(name: str, value: object) -> str | None:
 def describe_not_finite(name: str) -> str:
     """Return the error message for numbers that are NaN or infinite."""
     return (
-        f"{name} is NaN or infinite: its training diverged or its data is damaged; lower the "
-        "learning rate, standardize the features or check the site's rows"
+        f"{name} is NaN or infinite: its training diverged or its data is damaged; lower "
+        "the learning rate, standardize the features or check the site's examples"
     )
 
 
@@ -292,7 +292,7 @@ class Numbers(Kind):
         if why := find_unknown_type(name, value):
             return why
         if not isinstance(value, Tensor | float | int):
-            return f"{name} is {value!r:.40}, which is no number"
+            return f"{name} is {value!r:.40}, which is not a number"
         shape = tuple(value.shape) if isinstance(value, Tensor) else ()
         before = dict(sizes)
         if has_shape(shape, self.dims, sizes):
@@ -366,11 +366,11 @@ def _find_outside(name: str, numbers: Tensor, rule: Range, known: Known) -> str 
     high = rule.high * known.sites if known.is_total else rule.high
     if bool((numbers < low - room).any()):
         if rule.low == 0:
-            return f"{name} is below 0, which no count and no square is"
+            return f"{name} is below 0, which is impossible for a count or a square"
         return f"{name} is {float(numbers.min()):g}, which is below {low:g}"
     if bool((numbers > high + room).any()):
         if rule.high == 1 and not known.is_total:
-            return f"{name} is above 1, which no share is"
+            return f"{name} is above 1, which is impossible for a fraction"
         return f"{name} is {float(numbers.max()):g}, which is above {high:g}"
     if rule.is_released and known.is_noisy:
         return None
@@ -381,7 +381,7 @@ def _find_outside(name: str, numbers: Tensor, rule: Range, known: Known) -> str 
     if rule.is_together and together > limit + room * numbers.numel():
         return f"{name} are {together:.10g} together, and {known.describe_limit(rule.of)}"
     if rule.is_whole and not known.is_total and bool((numbers != numbers.round()).any()):
-        return f"{name} has a fraction, and {name} are counted"
+        return f"{name} has a fraction, and {name} are counts"
     if rule.is_order and len(set(numbers.tolist())) < len(numbers):
         return f"{name} has a position twice"
     if rule.is_order and float(numbers.max()) >= len(numbers):
@@ -665,7 +665,7 @@ class Text(Kind):
         self, name: str, value: object, sizes: dict[str, int]
     ) -> str | None:
         if not isinstance(value, str):
-            return f"{name} is {value!r:.40}, which is no text"
+            return f"{name} is {value!r:.40}, which is not a text"
         return find_unknown_type(name, value)
 
     def find_fault(self, name: str, value: object, known: Known) -> str | None:

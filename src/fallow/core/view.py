@@ -108,7 +108,7 @@ def check_rows_kind(which: str) -> None:
     kinds = get_args(Rows)
     if which not in kinds:
         raise ValueError(
-            f"a view has no {which!r} rows; use one of {', '.join(map(repr, kinds))}"
+            f"a view has no {which!r} examples; use one of {', '.join(map(repr, kinds))}"
         )
 
 
@@ -156,8 +156,9 @@ class Release:
     def __post_init__(self) -> None:
         if not 0 < self.sensitivity < math.inf:
             raise ValueError(
-                f"the sensitivity of a release is {self.sensitivity}; it must be above 0 and "
-                "finite: the largest change of the counts when one labeled row is replaced"
+                f"the sensitivity of a release is {self.sensitivity}; it must be above 0 "
+                "and finite: the largest change of the counts when one labeled example "
+                "is replaced"
             )
         if not 0 <= self.delta < 1:
             raise ValueError(

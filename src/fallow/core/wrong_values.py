@@ -38,7 +38,7 @@ def describe_wrong_value(
     first = errors[0]
     loc = first["loc"]
     if first["type"] == "json_invalid":
-        return f"{whole or 'it'} has a text that is no Unicode"
+        return f"{whole or 'it'} has a text that is not valid Unicode"
     names, hint = _follow(kind, loc)
     path = ".".join([*filter(None, [whole]), *names])
     if first["type"] in EXTRA:
@@ -61,7 +61,7 @@ def describe_wrong_value(
     value = show_value(first["input"])
     if is_dataclass(hint) and getattr(hint, "__name__", "") not in PLAIN:
         parts = [_join(path, field.name) for field in fields(hint)]
-        return f"{path} is {value}; it has parts, which are set one by one: {join_words(parts)}"
+        return f"{path} is {value}; it has fields, which are set one by one: {join_words(parts)}"
     if isinstance(first["input"], int) and abs(first["input"]) > sys.float_info.max:
         value = "beyond all numbers"
     return f"{path or 'it'} is {value}; it must be {describe_kind(hint)}"

@@ -1,4 +1,4 @@
-"""Datasets, named or a user's own, and partitions over sites."""
+"""Datasets, named or from the user, and partitions over sites."""
 
 from fallow.data.catalog.fetch import fetch
 from fallow.data.catalog.named import CATALOG, Entry, load, load_outline, source_files

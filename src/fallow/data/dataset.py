@@ -258,9 +258,9 @@ def check_leak(dataset: Dataset) -> None:
     if leaks:
         test, train = next(iter(leaks.items()))
         raise ValueError(
-            f"{dataset.name}: {len(leaks)} of {len(dataset.x_test)} test rows are also training "
-            f"rows (test row {test} is training row {train}); remove them, or call "
-            "fallow.data.drop_leaks(dataset)"
+            f"{dataset.name}: {len(leaks)} of {len(dataset.x_test)} test examples are "
+            f"also training examples (test row {test} is training row {train}); remove "
+            "them, or call fallow.data.drop_leaks(dataset)"
         )
 
 
@@ -270,7 +270,7 @@ def drop_leaks(dataset: Dataset) -> tuple[Dataset, int]:
     if not leaks:
         return dataset, 0
     kept_rows = [row for row in range(len(dataset.x_test)) if row not in leaks]
-    note = f"{len(leaks)} test rows that are also training rows were left out"
+    note = f"{len(leaks)} test examples that are also training examples were left out"
     kept = _keep_test(dataset, torch.tensor(kept_rows, dtype=torch.int64))
     return dataclasses.replace(kept, notes=(*dataset.notes, note)), len(leaks)
 
@@ -303,7 +303,8 @@ def _keep_test(dataset: Dataset, keep: Tensor) -> Dataset:
 def _draw(n: int, available: int, stream: torch.Generator, what: str) -> Tensor:
     if not 0 < n <= available:
         raise ValueError(
-            f"{n} rows asked for of {available} {what}; ask for 1 to {available}"
+            f"{n} rows of {available} {what} are requested; give a number from 1 to "
+            f"{available}"
         )
     return torch.randperm(available, generator=stream)[:n].sort().values
 
@@ -311,8 +312,8 @@ def _draw(n: int, available: int, stream: torch.Generator, what: str) -> Tensor:
 def _check_shapes(d: Dataset) -> None:
     if d.x.ndim < 2 or len(d.x) == 0 or d.x[0].numel() == 0:
         raise ValueError(
-            f"{d.name} has no data: x has shape {tuple(d.x.shape)}, "
-            "give at least one row and one feature"
+            f"{d.name} has no data: x has shape {tuple(d.x.shape)}, and needs at least "
+            "one row and one feature"
         )
     if d.x.shape[1:] != d.x_test.shape[1:]:
         raise ValueError(
@@ -322,19 +323,19 @@ def _check_shapes(d: Dataset) -> None:
     for part, x, y in (("training", d.x, d.y), ("test", d.x_test, d.y_test)):
         if y.shape != x.shape[:1]:
             raise ValueError(
-                f"{d.name}: {len(x)} {part} rows but labels of shape "
-                f"{tuple(y.shape)}; give one label a row"
+                f"{d.name}: {len(x)} {part} rows but labels of shape {tuple(y.shape)}; "
+                "give one label per row"
             )
         if x.dtype != torch.float32:
             raise ValueError(f"{d.name}: {part} features are {x.dtype}; give torch.float32")
     if d.columns and (d.x.ndim != 2 or len(d.columns) != d.x.shape[1]):
         raise ValueError(
             f"{d.name}: {len(d.columns)} column names for features of shape "
-            f"{tuple(d.x.shape[1:])}; give one name a feature, or none"
+            f"{tuple(d.x.shape[1:])}; give one name per feature, or none"
         )
     if d.ids is not None and len(d.ids) != len(d.x):
         raise ValueError(
-            f"{d.name}: {len(d.ids)} row names for {len(d.x)} rows; give one a row"
+            f"{d.name}: {len(d.ids)} row names for {len(d.x)} rows; give one per row"
         )
 
 
@@ -347,8 +348,8 @@ def _check_labels(d: Dataset) -> None:
     if d.task == "regression":
         if d.classes or d.y.isinf().any() or not d.y_test.isfinite().all():
             raise ValueError(
-                f"{d.name}: regression targets have no class names, are never "
-                "infinite, and are NaN (unlabeled) in training rows only"
+                f"{d.name}: regression targets have no class names, are never infinite, "
+                "and are NaN (unlabeled) only in training rows"
             )
         return
     if len(set(d.classes)) != len(d.classes):
@@ -374,15 +375,15 @@ def _check_groups(d: Dataset) -> None:
         if groups.dtype != torch.int64 or groups.shape != x.shape[:1]:
             raise ValueError(
                 f"{d.name}: {part} groups are {groups.dtype} of shape "
-                f"{tuple(groups.shape)}; give torch.int64, one a row ({len(x)})"
+                f"{tuple(groups.shape)}; give torch.int64, one per row ({len(x)})"
             )
         if len(groups) == 0:
             continue
         if groups.min() < 0 or groups.max() >= len(d.group_names):
             raise ValueError(
                 f"{d.name}: {part} groups go from {int(groups.min())} to "
-                f"{int(groups.max())} but {len(d.group_names)} groups have a name; "
-                "name every group, in order of its id"
+                f"{int(groups.max())} but {len(d.group_names)} groups have a name; name "
+                "every group, in the order of ids"
             )
 
 
@@ -415,6 +416,7 @@ def check_finite(
         if columns:
             where = f"column {columns[column]!r}"
     raise ValueError(
-        f"{name}: {where} of the {rows} has {int(bad.sum())} values that are not finite (NaN or "
-        "infinite); fill them in, leave it out, or leave out such rows with drop_rows"
+        f"{name}: {where} of the {rows} has {int(bad.sum())} values that are not finite "
+        "(NaN or infinite); correct them, or omit the feature, or these rows with "
+        "drop_rows"
     )

@@ -1,4 +1,4 @@
-"""A data set of features: what a frozen module makes of every row."""
+"""Datasets whose examples are features computed by a frozen module."""
 
 from __future__ import annotations
 
@@ -13,21 +13,19 @@ from fallow.data.dataset import Dataset
 
 
 def embed_rows(dataset: Dataset, module: nn.Module, *, batch: int = 256) -> Dataset:
-    """The data set with each row replaced by ``module.embed(row)``, or ``module(row)`` without one.
+    """Return the dataset with each example replaced by ``module.embed(row)``, or
+    ``module(row)``.
 
-    Rows become (n, d) float32, whatever further axes the module gives are flattened; labels, sites
-    and row names stay, column names go, and ``notes`` says so.  The module runs as a copy, in
-    evaluation mode and without a gradient, on its own device and in its own type, ``batch`` rows at
-    a time.  Raises ValueError for a batch below 1 and for features that are not finite.
-
-    >>> d = Dataset("toy", torch.eye(3), torch.rand(3), torch.zeros(0, 3), torch.zeros(0))
-    >>> embed_rows(d, nn.Linear(3, 2)).x.shape
-    torch.Size([3, 2])
+    Examples become (n, d) float32, with further dimensions flattened. Labels, sites and
+    example names are kept, and column names are dropped, with a note. A copy of the module
+    runs in evaluation mode without gradients, on its own device and with its own type,
+    ``batch`` examples at a time. Raises ValueError for a batch below 1 and for features
+    that are not finite.
     """
     if dataset.missing is not None:
         raise ValueError(
-            f"{dataset.name} has missing cells, and a frozen model needs whole rows; leave such rows "
-            "out with drop_rows=true"
+            f"{dataset.name} has empty cells, which a frozen model does not support; omit "
+            "such rows with drop_rows=true"
         )
     if batch < 1:
         raise ValueError(f"the batch is {batch}; give at least 1 row")

@@ -124,7 +124,7 @@ def _count_sites(dataset: Dataset, reading: Reading) -> list[SiteFacts]:
     number_of = {name: group for group, name in enumerate(dataset.group_names)}
     sites = []
     for site, read in reading.rows.items():
-        group = number_of.get(site, -1)  # of a site whose rows were all left out: no group
+        group = number_of.get(site, -1)  # None: no example is left
         sites.append(_count_site(dataset, site, read, group))
     return sites
 
@@ -135,7 +135,7 @@ def _count_site(dataset: Dataset, name: str, read: int, group: int | None) -> Si
     y_test = dataset.y_test
     if group is not None and dataset.groups is not None:
         y = y[dataset.groups == group]
-        if dataset.groups_test is None:  # test rows that are of no site
+        if dataset.groups_test is None:  # test examples without a site
             y_test = y_test[:0]
         else:
             y_test = y_test[dataset.groups_test == group]
@@ -159,14 +159,17 @@ def _warn_of_sites(sites: Sequence[SiteFacts], lost: Sequence[str]) -> list[str]
     output: list[str] = []
     single = [s["site"] for s in sites if s["kept"] == 1 and s["site"] != ALL]
     if single:
-        output.append(f"only one row at {join_some(single)}: nothing can be chosen there")
+        output.append(
+            f"only one example at {join_some(single)}: strategies have nothing to select "
+            "there"
+        )
     if lost:
         output.append(
-            f"{join_some(list(lost))}: no row is left, so no site of that name takes part"
+            f"no example remains of {join_some(list(lost))}, so it does not take part"
         )
     bare = [s["site"] for s in sites if s["kept"] > 1 and not s["train"]]
     if bare:
-        output.append(f"{join_some(bare)}: test rows alone, and none to train on")
+        output.append(f"only test examples, and none for training, at {join_some(bare)}")
     return output
 
 
@@ -176,11 +179,12 @@ def _warn_of_labels(names: Sequence[str], classes: Mapping[str, int]) -> list[st
     once = [name for name in names if classes[name] == 1]
     if once:
         output.append(
-            f"one label in all of {join_some(once)}: it can be learned or tested, not both"
+            f"only one label of {join_some(once)}: it can be used for training or "
+            "testing, not both"
         )
     never = [name for name in names if classes[name] == 0]
     if never:
-        output.append(f"no row is labeled {join_some(never)}")
+        output.append(f"no example is labeled {join_some(never)}")
     return output
 
 
@@ -199,9 +203,9 @@ def format_facts(facts: DataFacts) -> list[str]:
         lines.append(f"  classes: {len(sizes)} ({join_some(sizes)})")
     lines += _format_columns(facts)
     crossing = facts["crossing"]
-    across = "none across training and test rows"
+    across = "none between training and test examples"
     if crossing:
-        across = f"{crossing:,} of them across training and test rows"
+        across = f"{crossing:,} of them between training and test examples"
     noun = "rows"
     if facts["duplicates"] == 1:
         noun = "row"
@@ -220,11 +224,11 @@ def notes_beside_facts(dataset: Dataset) -> list[str]:
 
 
 LEFT_OUT = "left out: "
-"""Stands in every note on rows and columns that were left out, before their number or the reason."""
+"""Part of every note on excluded rows and columns, before their number or the reason."""
 MOST_LINES = 12
-"""Sites that have a line of their own."""
+"""Maximum number of sites with a line of their own."""
 FEW_CLASSES = 6
-"""Classes that are counted in such a line."""
+"""Maximum number of classes that are counted in such a line."""
 
 
 def _format_counts(counts: Mapping[str, int]) -> list[str]:
@@ -252,7 +256,8 @@ def _format_sites(facts: DataFacts) -> list[str]:
     lines = [line]
     for site in named[:MOST_LINES]:
         line = (
-            f"    {site['site']}: {site['train']:,} training and {site['test']:,} test rows"
+            f"    {site['site']}: {site['train']:,} training and {site['test']:,} "
+            "test examples"
         )
         if 0 < len(site["classes"]) <= FEW_CLASSES:
             line += f" ({', '.join(_format_counts(site['classes']))})"

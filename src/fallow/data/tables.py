@@ -1,4 +1,4 @@
-"""Tables: scaling and missing values, from training rows alone."""
+"""Scaling and imputation of tables, computed from training examples."""
 
 from __future__ import annotations
 
@@ -14,32 +14,22 @@ Floats = npt.NDArray[np.float32]
 
 
 def standardize(dataset: Dataset) -> Dataset:
-    """Columns with mean 0 and standard deviation 1 over the TRAINING rows; the test set follows.
+    """Scale columns to mean 0 and standard deviation 1 over the training examples.
 
-    A column that is constant over the training rows becomes 0 in both sets.  Statistics are
-    computed in float64.  Raises ValueError for images, which are normalized by fixed constants.
-
-    >>> x = torch.tensor([[1.0, 7.0], [3.0, 7.0]])
-    >>> d = Dataset(
-    ...     "toy",
-    ...     x,
-    ...     torch.tensor([0, 1]),
-    ...     torch.tensor([[5.0, 9.0]]),
-    ...     torch.tensor([1]),
-    ...     classes=("no", "yes"),
-    ... )
-    >>> standardize(d).x.tolist(), standardize(d).x_test.tolist()
-    ([[-1.0, 0.0], [1.0, 0.0]], [[3.0, 0.0]])
+    The test set is scaled by the same numbers. A column that is constant over the training
+    examples becomes 0 in both sets. Statistics are computed in float64. Raises ValueError
+    for images, which are normalized by fixed constants.
     """
     if dataset.x.ndim != 2:
         raise ValueError(
-            f"{dataset.name} has rows of shape {tuple(dataset.x.shape[1:])}; "
-            "standardize is for tables, images are normalized by fixed constants"
+            f"{dataset.name} has examples of shape {tuple(dataset.x.shape[1:])}; "
+            "standardize is for tables, and images are normalized by fixed constants"
         )
     x = dataset.x.double()
     mean = x.mean(0)
     std = x.std(0, correction=0)
-    # min == max, not std == 0: the mean of equal numbers may miss them by a last bit
+    # min == max instead of std == 0, because the mean of equal numbers may have a rounding
+    # error
     is_constant = dataset.x.amin(0) == dataset.x.amax(0)
 
     def scale(rows: torch.Tensor) -> torch.Tensor:
@@ -54,17 +44,17 @@ def fill_missing(
     test: Floats,
     columns: tuple[str, ...],
 ) -> tuple[Floats, Floats, tuple[str, ...], tuple[str, ...]]:
-    """NaN becomes the column's median over training rows, and is told by a column of its own.
+    """Impute NaN by the median over training examples, and mark it in an indicator column.
 
-    A column with NaN in training rows gets an indicator ``<column>_missing`` (1 where it was NaN)
-    at the end.  Returns (train, test, columns, notes).
-    Raises ValueError for a column without any value.
+    A column with NaN in training examples gets an indicator ``<column>_missing`` (1 for
+    NaN) at the end. Returns (train, test, columns, notes). Raises ValueError for a column
+    without any value.
     """
     missing = np.isnan(train)
     missing_test = np.isnan(test)
     for name in np.array(columns)[missing.all(0)]:
         raise ValueError(
-            f"column {str(name)!r} has no value in any training row; leave it out"
+            f"column {str(name)!r} has no value in any training example; omit it"
         )
     median = np.nanmedian(train, axis=0)
     marked = np.flatnonzero(missing.any(0))
@@ -74,8 +64,8 @@ def fill_missing(
     if missing.any() or missing_test.any():
         count = int(missing.sum() + missing_test.sum())
         notes = (
-            f"missing values set to the median of the training rows: {count}; "
-            f"columns added that mark them: {len(marked)}",
+            f"missing values imputed by the median of the training examples: {count}; "
+            f"indicator columns added: {len(marked)}",
         )
     names = (*columns, *(f"{columns[c]}_missing" for c in marked))
     return (

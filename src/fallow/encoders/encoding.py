@@ -65,8 +65,8 @@ class Encoding:
         digest = args.get("digest")
         if digest != own:
             raise Refusal(
-                f"site {site} encodes rows by another version of {title} than the coordinator, or "
-                "with other weights: install the same ones"
+                f"site {site} has another version of {title} than the coordinator, or "
+                "other weights: install the same ones"
             )
         state = {name: value for name, value in args.items() if isinstance(value, Tensor)}
         if isinstance(self.encoder, StateChecking):
@@ -75,13 +75,13 @@ class Encoding:
                 self.encoder.check_state(self.shape, fitted)
             except Refusal as error:
                 raise Refusal(
-                    f"site {site} cannot encode its rows by what it was sent for {title}: {error}; "
-                    "the coordinator has to begin the study anew"
+                    f"site {site} cannot encode its examples with the received state of "
+                    f"{title}: {error}; the coordinator has to start the study again"
                 ) from error
         try:
             encode_rows(self.encoder, torch.zeros((1, *self.shape)), state)
         except (ValueError, KeyError, RuntimeError) as error:
             raise Refusal(
-                f"site {site} cannot encode its rows by what it was sent for {title}; the "
-                "coordinator has to begin the study anew"
+                f"site {site} cannot encode its examples with the received state of "
+                f"{title}; the coordinator has to start the study again"
             ) from error

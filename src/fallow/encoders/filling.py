@@ -72,8 +72,8 @@ def check_fill(site: SiteId, fill: object, width: int) -> None:
     if isinstance(fill, Tensor) and fill.shape == (width,):
         return
     raise Refusal(
-        f"site {site} was not sent what fills the empty cells of its {width} columns; the "
-        "coordinator has to begin the study anew"
+        f"site {site} did not receive the imputed values of its {width} columns; the "
+        "coordinator has to start the study again"
     )
 
 

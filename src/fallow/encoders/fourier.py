@@ -122,8 +122,8 @@ class Fourier:
         deviation = round_digits(variance.sqrt())
         if not bool((deviation > 0).any()):
             raise ValueError(
-                "all rows of all sites are the same, so there is nothing to encode; bring rows "
-                "that differ"
+                "all examples of all sites are equal, so there is nothing to encode; add "
+                "other examples"
             )
         is_table = len(shape) == 1
         spread = torch.ones_like(deviation)
@@ -194,10 +194,12 @@ class Fourier:
         check_parts(title, state, shapes)
         if not float(state["length"]) > 0 or bool((state["spread"] < 0).any()):
             raise Refusal(
-                f"the length that {title} was fitted to is not above 0, or a spread is below 0"
+                f"the length in the fitted state of {title} is not above 0, or a "
+                "spread is below 0"
             )
 
-    # -- everywhere -------------------------------------------------------------------------
+    # -- all parties
+    # -------------------------------------------------------------------------
 
     def encode(self, x: Tensor, state: State) -> Tensor:
         network = self.network(tuple(x.shape[1:]), state)

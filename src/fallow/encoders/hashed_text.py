@@ -91,8 +91,8 @@ class HashedText:
         check_positive(self, "features", "columns")
         if self.features > BUCKETS:
             raise ValueError(
-                f"HashedText: features is {self.features}; a text has {BUCKETS} hashed n-grams, "
-                "give at most as many"
+                f"HashedText: features is {self.features}; a text has {BUCKETS} hashed "
+                "n-grams, so this is the maximum"
             )
 
     def width(self, shape: Shape) -> int:
@@ -173,11 +173,12 @@ class HashedText:
             shapes |= {"center": (others,), "spread": (others,)}
         check_parts(title, state, shapes)
         if bool((state["weight"] < 1).any()):  # ln of at least 1, plus 1
-            raise Refusal(f"a weight that {title} was fitted to is below 1")
+            raise Refusal(f"a weight in the fitted state of {title} is below 1")
         if others and bool((state["spread"] < 0).any()):
-            raise Refusal(f"a spread that {title} was fitted to is below 0")
+            raise Refusal(f"a spread in the fitted state of {title} is below 0")
 
-    # -- everywhere -------------------------------------------------------------------------
+    # -- all parties
+    # -------------------------------------------------------------------------
 
     def encode(self, x: Tensor, state: State) -> Tensor:
         draw = stream(self.seed, "texts", self.features)

@@ -32,7 +32,7 @@ def encoder_class(network: Network) -> type:
     """
     if not callable(network):
         raise ValueError(
-            f"{network!r} cannot be called with rows; give a module or a function"
+            f"{network!r} cannot be called with examples; give a module or a function"
         )
     frozen = copy.deepcopy(network)
     if isinstance(frozen, nn.Module):
@@ -45,7 +45,7 @@ def encoder_class(network: Network) -> type:
 
     @dataclass(frozen=True)
     class Given:
-        """Features that a frozen module or a function makes."""
+        """Features computed by a frozen module or a function."""
 
         version: ClassVar[int] = 1
         contract: ClassVar[Contract] = Contract(title=title)
@@ -74,8 +74,8 @@ def encoder_class(network: Network) -> type:
 
     Given.__name__ = f"{title}_{digest[:12]}"
     Given.__qualname__ = Given.__name__
-    # there is no module "given": the class is found where it was lent, and its annotations name
-    # nothing that could be looked up there
+    # There is no module "given": the class is registered in the context, and its
+    # annotations refer to no names of such a module.
     Given.__module__ = "given"
     Given.__annotations__ = {}
     return Given
@@ -104,7 +104,9 @@ def _embed_block(embed: Network, block: Tensor, title: str) -> Tensor:
         return embed(block).flatten(1)
     except (RuntimeError, IndexError, TypeError) as error:
         shape = describe_shape(tuple(block.shape[1:]))
-        raise ValueError(f"{title} cannot encode rows of {shape}: {error}") from error
+        raise ValueError(
+            f"{title} cannot encode examples of shape {shape}: {error}"
+        ) from error
 
 
 def _digest_network(network: Network) -> str:

@@ -53,7 +53,7 @@ class ONNX:
         check_positive(self, "batch")
         if not self.weights:
             raise ValueError(
-                "ONNX: weights is missing; name the file: onnx:weights=FILE.onnx"
+                "ONNX: weights is missing; give the file: onnx:weights=FILE.onnx"
             )
 
     def width(self, shape: Shape) -> int:
@@ -72,7 +72,7 @@ class ONNX:
             except Exception as error:  # the package raises its own errors
                 shape = describe_shape(tuple(x.shape[1:]))
                 raise ValueError(
-                    f"{self.weights} cannot encode rows of {shape}: {error}"
+                    f"{self.weights} cannot encode examples of shape {shape}: {error}"
                 ) from error
             parts.append(torch.from_numpy(first).flatten(1).float())
         return torch.cat(parts)
@@ -90,4 +90,4 @@ def open_session(weights: str, sha256: str | None) -> Any:
     try:
         return package.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     except Exception as error:  # the package raises its own errors
-        raise ValueError(f"{file} is no file of the format ONNX: {error}") from error
+        raise ValueError(f"{file} is not a valid ONNX file: {error}") from error

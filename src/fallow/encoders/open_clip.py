@@ -86,7 +86,7 @@ class OpenCLIP(PhotoEncoder):
         super().__post_init__()
         if not self.network:
             raise ValueError(
-                "Open CLIP: network is missing; name one of open_clip, such as "
+                "Open CLIP: network is missing; set one of open_clip, such as "
                 "open-clip:network=ViT-B-32"
             )
 
@@ -147,8 +147,8 @@ def _find_cached(package: ModuleType, name: str, tag: str | None, purpose: str) 
     file = find_cached_file(repository, CACHED)
     if file is None:
         raise ValueError(
-            f"{purpose}:tag={tag}: this machine's cache has no safetensors of it, and a study fetches "
-            "nothing; fetch them before with open_clip.create_model(NAME, pretrained=TAG), or give "
-            "weights=FILE"
+            f"{purpose}:tag={tag}: the cache of this machine does not have its "
+            "safetensors file, and a study downloads nothing; download it first with "
+            "open_clip.create_model(NAME, pretrained=TAG), or give weights=FILE"
         )
     return file

@@ -159,7 +159,9 @@ def check_colors(title: str, shape: Shape, state: State, is_fitted: bool) -> Non
     colors = (shape[0],)
     check_parts(title, state, {"mean": colors, "deviation": colors})
     if not bool((state["deviation"].float() > 0).all()):  # as divisor
-        raise Refusal(f"a deviation of colors that {title} was fitted to is not above 0")
+        raise Refusal(
+            f"a deviation of colors in the fitted state of {title} is not above 0"
+        )
 
 
 # -- examples--------------------------------------------------------------------------------------
@@ -180,10 +182,10 @@ def encode_photos(
                 photos = normalize_colors(photos, network, state)
             try:
                 features = network.module(photos)
-            except RuntimeError as error:  # some networks take one size of images alone
+            except RuntimeError as error:  # some networks support one size of images only
                 raise ValueError(
-                    f"the network does not take images with a size of {size} ({error}); set size to "
-                    "that of its pretraining"
+                    f"the network does not support images of size {size} ({error}); set "
+                    "size to that of its pretraining"
                 ) from error
             parts.append(features.flatten(1).float())
     return torch.cat(parts)
@@ -226,6 +228,6 @@ def check_photo(shape: Shape) -> None:
     """Raise ValueError unless the shape is that of an image of one or three colors."""
     if len(shape) != 3 or shape[0] not in (1, COLORS):
         raise ValueError(
-            f"this encoder takes pictures of one or three colors, and a row is "
-            f"{describe_shape(shape)}"
+            "this encoder needs images of one or three colors, and an example has the "
+            f"shape {describe_shape(shape)}"
         )

@@ -32,8 +32,8 @@ def check_finite(block: Tensor) -> None:
     if bool(wrong.any()):
         column = int(wrong.any(0).int().argmax())
         raise ValueError(
-            f"column {column} has {int(wrong[:, column].sum())} values or more that are NaN or "
-            "infinite; fill them, or leave such rows out"
+            f"column {column} has {int(wrong[:, column].sum())} values or more that are "
+            "NaN or infinite; correct them, or omit such examples"
         )
 
 

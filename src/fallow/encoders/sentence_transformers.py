@@ -88,20 +88,22 @@ class SentenceTransformers:
         check_positive(self, "batch")
         if not self.network and not self.weights:
             raise ValueError(
-                "Sentence Transformers: network is missing; name one, such as "
-                "sentence-transformers:network=all-MiniLM-L6-v2, or a folder: weights=FOLDER"
+                "Sentence Transformers: network is missing; set it, such as "
+                "sentence-transformers:network=all-MiniLM-L6-v2, or a folder: "
+                "weights=FOLDER"
             )
         if self.network and self.weights:
             raise ValueError(
-                f"Sentence Transformers: network is {self.network!r} and weights is {self.weights!r}, "
-                "which replaces it; give one of them"
+                f"Sentence Transformers: network is {self.network!r} and weights is "
+                f"{self.weights!r}, which replaces it; set one of them"
             )
 
     def width(self, shape: Shape) -> int:
         if len(shape) != 1:
             raise ValueError(
-                f"Sentence Transformers encodes texts, one number a character, and a row is "
-                f"{describe_shape(shape)}; make rows of texts with fl.texts_to_rows"
+                "Sentence Transformers encodes texts, one number per character, and an "
+                f"example has the shape {describe_shape(shape)}; convert texts with "
+                "fl.texts_to_rows"
             )
         return self.encode(torch.zeros((1, *shape)), {}).shape[1]
 
@@ -160,8 +162,8 @@ def rows_to_texts(x: Tensor) -> list[str]:
             is_character = 0 <= number <= LARGEST and number == int(number)
             if not is_character or int(number) in SURROGATES:
                 raise ValueError(
-                    f"row {at + 1} is no text: {number:g} is the number of no character; make rows "
-                    "of texts with fl.texts_to_rows"
+                    f"row {at + 1} is not a text: {number:g} is not the code of a "
+                    "character; convert texts with fl.texts_to_rows"
                 )
             characters.append(chr(int(number)))
         texts.append("".join(characters).rstrip("\0"))
@@ -191,7 +193,8 @@ def load_network(name: str, weights: str | None, sha256: str | None) -> Any:
             )
     except Exception as error:  # the package raises its own errors
         raise ValueError(
-            f"{purpose}: {folder} holds no network of sentence-transformers: {error}"
+            f"{purpose}: {folder} does not contain a network of "
+            f"sentence-transformers: {error}"
         ) from error
     return network.eval()
 
@@ -209,8 +212,8 @@ def find_folder(name: str, weights: str | None, sha256: str | None) -> Path:
         folder = Path(weights)
     if not folder.is_dir():
         raise ValueError(
-            f"{purpose}: there is no folder {weights!r}; put the network there, as "
-            "SentenceTransformer.save_pretrained writes it"
+            f"{purpose}: there is no folder {weights!r}; put the network there, in the "
+            "format of SentenceTransformer.save_pretrained"
         )
     if sha256 is not None:
         check_digest(str(folder), digest_of_folder(folder), sha256, purpose)
@@ -218,8 +221,8 @@ def find_folder(name: str, weights: str | None, sha256: str | None) -> Path:
         has_other = any(file.parent.glob("*.safetensors"))
         if file.suffix in PICKLED and not has_other:
             raise ValueError(
-                f"{purpose}: {file} can hold code and is not read; save the network again with "
-                "safe_serialization=True"
+                f"{purpose}: {file} can contain code and is not read; save the network "
+                "again with safe_serialization=True"
             )
     return folder
 
@@ -234,8 +237,9 @@ def _find_cached(name: str, purpose: str) -> Path:
         return Path(hub.snapshot_download(repository, local_files_only=True))
     except Exception as error:  # the package raises its own errors
         raise ValueError(
-            f"{purpose}: this machine's cache has no {repository}, and a study fetches nothing; fetch "
-            "it before with SentenceTransformer(NAME), or give weights=FOLDER"
+            f"{purpose}: the cache of this machine does not have {repository}, and a "
+            "study downloads nothing; download it first with SentenceTransformer(NAME), "
+            "or give weights=FOLDER"
         ) from error
 
 

@@ -66,7 +66,7 @@ class TabPFN:
     --------
     >>> TabPFN("tabpfn.safetensors", context="public.safetensors").width((3, 8, 8))
     Traceback (most recent call last):
-    ValueError: TabPFN encodes rows of tables, and a row is 3 x 8 x 8
+    ValueError: TabPFN encodes examples of tables, and an example has the shape 3 x 8 x 8
     """
 
     weights: str = ""
@@ -91,14 +91,15 @@ class TabPFN:
         for name in ("weights", "context"):
             if not getattr(self, name):
                 raise ValueError(
-                    f"TabPFN: {name} is missing; name two files of safetensors, of the network and "
-                    "of public rows: tabpfn:weights=FILE:context=FILE"
+                    f"TabPFN: {name} is missing; give two safetensors files, of the "
+                    "network and of public examples: tabpfn:weights=FILE:context=FILE"
                 )
 
     def width(self, shape: Shape) -> int:
         if len(shape) != 1:
             raise ValueError(
-                f"TabPFN encodes rows of tables, and a row is {describe_shape(shape)}"
+                "TabPFN encodes examples of tables, and an example has the shape "
+                f"{describe_shape(shape)}"
             )
         return self.encode(torch.zeros((1, *shape)), {}).shape[1]
 
@@ -113,8 +114,8 @@ class TabPFN:
                 made = network.get_embeddings(block.numpy(), data_source="test")
             except Exception as error:  # the package raises its own errors
                 raise ValueError(
-                    f"TabPFN cannot encode rows of {block.shape[1]} numbers beside those of "
-                    f"{self.context}: {error}"
+                    f"TabPFN cannot encode examples of {block.shape[1]} numbers with the "
+                    f"context {self.context}: {error}"
                 ) from error
             parts.append(torch.as_tensor(made).reshape(len(block), -1).float())
         return torch.cat(parts)
@@ -144,8 +145,8 @@ def load_tabpfn(
     file = check_file(weights, sha256, purpose)
     if file.suffix != ENDING:
         raise ValueError(
-            f"{purpose}: {file} does not end in {ENDING}; files of other formats can hold code and "
-            "are not read"
+            f"{purpose}: {file} does not end in {ENDING}; files of other formats can "
+            "contain code and are not read"
         )
     read_weights(file)  # raises an error if it is invalid
     x, y = read_context(check_file(context, context_sha256, purpose))
@@ -164,7 +165,7 @@ def load_tabpfn(
             )
             network.fit(x.numpy(), y.numpy())
     except Exception as error:  # the package raises its own errors
-        raise ValueError(f"{purpose} cannot be made: {error}") from error
+        raise ValueError(f"{purpose} cannot be created: {error}") from error
     return network
 
 
@@ -178,6 +179,7 @@ def read_context(file: Path) -> tuple[Tensor, Tensor]:
     y = weights.get("y")
     if x is None or y is None or x.ndim != 2 or y.shape != x.shape[:1] or not len(x):
         raise ValueError(
-            f"{file} holds no context: it needs rows x (n, columns) and what they are, y (n,)"
+            f"{file} does not contain a context: it needs examples x (n, columns) and "
+            "their targets y (n,)"
         )
     return x.float(), y

@@ -62,7 +62,7 @@ class Timm(PhotoEncoder):
         super().__post_init__()
         if not self.network:
             raise ValueError(
-                "Timm: network is missing; name one of timm, such as "
+                "Timm: network is missing; set one of timm, such as "
                 "timm:network=vit_small_patch16_224"
             )
 
@@ -95,7 +95,8 @@ def _find_cached(package: ModuleType, name: str, purpose: str) -> Path:
     file = find_cached_file(getattr(pretrained_cfg, "hf_hub_id", None), CACHED)
     if file is None:
         raise ValueError(
-            f"{purpose}: this machine's cache has no safetensors of it, and a study fetches nothing; "
-            "fetch them before with timm.create_model(NAME, pretrained=True), or give weights=FILE"
+            f"{purpose}: the cache of this machine does not have its safetensors file, "
+            "and a study downloads nothing; download it first with "
+            "timm.create_model(NAME, pretrained=True), or give weights=FILE"
         )
     return file

@@ -27,7 +27,8 @@ def check_file(path: str, sha256: str | None, purpose: str) -> Path:
     file = Path(path)
     if not file.is_file():
         raise ValueError(
-            f"{purpose}: there is no file of weights {path!r}; put it there, or name another one"
+            f"{purpose}: there is no weights file {path!r}; put it there, or give "
+            "another one"
         )
     if sha256 is not None:
         check_digest(path, digest_of_file(file), sha256, purpose)
@@ -38,8 +39,8 @@ def check_digest(path: str, digest: str, sha256: str, purpose: str) -> None:
     """Raise ValueError if the SHA-256 differs from the agreed one."""
     if digest != sha256.lower():
         raise ValueError(
-            f"{purpose}: {path} has the SHA-256 {digest} and {sha256} was agreed on: these are other "
-            "weights"
+            f"{purpose}: {path} has the SHA-256 {digest} and the agreed one is {sha256}: "
+            "these are other weights"
         )
 
 
@@ -95,7 +96,8 @@ def read_weights(file: Path) -> Mapping[str, Tensor]:
         return load_file(file)
     except SafetensorError as error:
         raise ValueError(
-            f"{file} is no whole file of safetensors ({error}): convert it, or copy it again"
+            f"{file} is not a complete safetensors file ({error}): convert it, or "
+            "copy it again"
         ) from error
 
 
@@ -117,12 +119,14 @@ def fill_network(
     if missing:
         raise ValueError(
             f"{purpose}: {file} lacks {len(missing)} of {len(own)} weights, the first is "
-            f"{missing[0]!r}; it is a file of another network"
+            f"{missing[0]!r}; it belongs to another network"
         )
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:
-        raise ValueError(f"{purpose}: {file} does not fit: {error}") from error
+        raise ValueError(
+            f"{purpose}: {file} does not match the network: {error}"
+        ) from error
     return network.eval()
 
 
@@ -145,7 +149,7 @@ def load_pretrained(
         with stay_offline():
             network = build()
     except Exception as error:  # the package raises its own errors
-        raise ValueError(f"{purpose} cannot be made: {error}; check its name") from error
+        raise ValueError(f"{purpose} cannot be created: {error}; check its name") from error
     path = str(find_cached()) if weights is None else weights
     file = check_file(path, sha256, purpose)
     return fill_network(network, file, purpose, prefix)

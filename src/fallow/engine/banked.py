@@ -24,11 +24,11 @@ RANDOM = (
 
 
 def can_stack(model: nn.Module) -> bool:
-    """Whether `Stacked` can train the model: all parameters sit in ``nn.Linear`` layers, nothing
-    keeps statistics, and no layer draws random numbers.
+    """Return whether `Stacked` can train the model.
 
-    A forward pass must also treat each row by itself, and use its linear layers only by calling
-    them; that a module says nowhere.
+    All parameters must be in ``nn.Linear`` layers, no layer may keep statistics or draw
+    random numbers. A forward pass must also treat each example separately, and only call
+    its linear layers, which cannot be checked.
     """
     return all(_is_row_wise(module) for module in model.modules())
 
@@ -40,10 +40,10 @@ def _is_row_wise(module: nn.Module) -> bool:
 
 @final
 class BankedLinear(nn.Module):
-    """``nn.Linear`` with a weight for each of K sites.
+    """``nn.Linear`` with separate weights for each of K sites.
 
-    weight: (K, o, i); bias: (K, o) or None; rows (K * b, ..., i), those of the first site first.
-    Both are plain attributes, put in before the passes.
+    weight: (K, o, i); bias: (K, o) or None; examples (K * b, ..., i), sorted by site. Both
+    are plain attributes that are set before the forward passes.
     """
 
     weight: Tensor
@@ -57,7 +57,8 @@ class BankedLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         sites, out_features, in_features = self.weight.shape
         rows = x.reshape(sites, -1, in_features)
-        # outputs are made as (K, o, b) and turned: the backward pass is three times as fast so
+        # outputs are computed as (K, o, b) and transposed, which makes the backward pass
+        # three times as fast
         if self.bias is None:
             y = torch.bmm(self.weight, rows.mT)
         else:
@@ -67,10 +68,10 @@ class BankedLinear(nn.Module):
 
 @final
 class BankedModel:
-    """A copy of the model in which every linear layer holds the weights of all sites.
+    """Copy of a model whose linear layers contain the weights of all sites.
 
-    Everything between those layers treats rows one by one, so it does not notice that the rows
-    come from several sites.
+    All other operations treat examples separately, so they work for examples of several
+    sites.
     """
 
     def __init__(self, model: nn.Module, layout: Layout) -> None:
@@ -82,7 +83,7 @@ class BankedModel:
         self.source = model
         self.layout = layout
 
-        # where each parameter stands among those of the layout
+        # position of each parameter in the layout
         position_of_name = {name: at for at, (name, _) in enumerate(layout.params)}
         position = {
             id(parameter): position_of_name[name]
@@ -90,7 +91,7 @@ class BankedModel:
         }
         # each layer, and the positions of its weight and its bias
         self.layers: list[tuple[BankedLinear, int, int | None]] = []
-        # `deepcopy` takes what it finds here as copied already: so linear layers are replaced
+        # `deepcopy` treats these objects as copied, which replaces linear layers
         twins: dict[int, nn.Module] = {}
         for linear in model.modules():
             if not isinstance(linear, nn.Linear):
@@ -123,11 +124,13 @@ class BankedModel:
         return outputs.view((*x.shape[:2], *outputs.shape[1:]))  # (K, b, ..., c)
 
     def stats(self) -> Tensor:
-        return self.held  # there are none: no layer keeps statistics
+        return self.held  # empty, because no layer keeps statistics
 
     @cached_property
     def judge(self) -> BankedModel:
-        """A second copy, in evaluation mode: the first one holds the weights of a graph."""
+        """A second copy in evaluation mode, because the first one has the weights of a
+        graph.
+        """
         judge = BankedModel(self.source, self.layout)
         judge.model.eval()
         return judge

@@ -1,4 +1,4 @@
-"""Batches of local training: every draw comes from a named random stream."""
+"""Batches of local training, drawn from named random streams."""
 
 from __future__ import annotations
 
@@ -51,8 +51,11 @@ class Fitted(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """One epoch to come: its number over all stages, the trainable part, the learning rate, and
-    the round of the cycle in which it runs."""
+    """A coming epoch.
+
+    It has its number over all stages, the trainable part, the learning rate, and the round
+    of the cycle.
+    """
 
     number: int
     part: str
@@ -61,16 +64,8 @@ class Epoch(NamedTuple):
 
 
 def epochs(training_config: TrainingConfig, round_: int) -> Iterator[Epoch]:
-    """The epochs of a training configuration in round ``round_`` (0-based), the same for every site.
-
-    >>> from fallow.core.training_config import TrainingStage
-    >>> [
-    ...     (e.number, e.part)
-    ...     for e in epochs(
-    ...         TrainingConfig((TrainingStage(1, "head"), TrainingStage(2, "body"))), 0
-    ...     )
-    ... ]
-    [(0, 'head'), (1, 'body'), (2, 'body')]
+    """Return the epochs of a training configuration in round ``round_`` (0-based), equal
+    for all sites.
     """
     parts: list[str] = []  # the trainable part of each epoch
     for stage in training_config.trained_stages:
@@ -81,21 +76,26 @@ def epochs(training_config: TrainingConfig, round_: int) -> Iterator[Epoch]:
 
 
 def order(job: Job, epoch: Epoch) -> Tensor:
-    """The job's rows in the order in which this epoch takes them.  -> (n,)"""
+    """Return the positions of the job's examples in the order of this epoch. -> (n,)"""
     return torch.randperm(len(job.y), generator=job.streams("batches", epoch.number))
 
 
 def batches(job: Job, epoch: Epoch, size: int) -> Sequence[Tensor]:
-    """The rows of each step, on the device of the job; the last batch may be smaller, and without
-    rows there is no step."""
+    """Return the positions of each step, on the device of the job.
+
+    The last batch may be smaller, and without examples there is no step.
+    """
     if len(job.y) == 0:
         return ()
     return torch.split(order(job, epoch).to(job.y.device), size)
 
 
 class Mix(NamedTuple):
-    """The second stream of an epoch: for each labeled row, in order, a row of the pool to stand
-    beside it, the place in the batch of that row's partner, and its share of the mixture."""
+    """Examples of the pool for mixup in one epoch.
+
+    For each labeled example in order, there is an example of the pool, the position in the
+    batch of its partner, and its mixing coefficient.
+    """
 
     rows: Tensor  # (n,)
     mate: Tensor  # (n,)
@@ -103,14 +103,17 @@ class Mix(NamedTuple):
 
 
 def mixing(job: Job, epoch: Epoch, size: int, concentration: float) -> Mix:
-    """The pool in a new order for every epoch, from its beginning again where it is too small;
-    partners are a permutation of each batch, shares are drawn from Beta(a, a)."""
+    """Draw the examples of the pool for one epoch.
+
+    The pool has a new order in every epoch, and is repeated if it is too small. Partners
+    are a permutation of each batch, and coefficients are drawn from Beta(a, a).
+    """
     n = len(job.y)
     m = len(job.u)
     shuffled = torch.randperm(m, generator=job.streams("pool", epoch.number))
-    rows = shuffled[torch.arange(n) % max(m, 1)]  # from the beginning again after m
+    rows = shuffled[torch.arange(n) % max(m, 1)]  # repeated after m
 
-    # a permutation of all rows, sorted by batch, permutes the places within each
+    # a permutation of all examples, sorted by batch, permutes the positions within each
     turned = torch.randperm(n, generator=job.streams("mates", epoch.number))
     by_batch = (turned // size).argsort(stable=True)
     mate = turned[by_batch] % size
@@ -122,11 +125,12 @@ def mixing(job: Job, epoch: Epoch, size: int, concentration: float) -> Mix:
 
 
 def augment(kinds: Sequence[str], x: Tensor, generator: torch.Generator) -> Tensor:
-    """Random flips and padded crops of a batch of images.  x: (b, c, h, w) -> same shape.
+    """Apply random flips and padded crops to a batch of images. x: (b, c, h, w) -> same
+    shape.
 
-    ``flip`` mirrors each image left to right with probability 1/2; ``crop2`` and ``crop4`` cut
-    the image out of itself padded with 2 or 4 zeros on every side.  What is drawn is drawn on the
-    CPU, wherever the images are.
+    ``flip`` mirrors each image horizontally with probability 1/2.  ``crop2`` and ``crop4``
+    crop the image after padding with 2 or 4 zeros on every side.  Random numbers are drawn
+    on the CPU, also for images on a device.
     """
     check_images(kinds, x)
     drawn = [part.to(x.device) for part in draw_changes(kinds, len(x), generator)]
@@ -134,12 +138,12 @@ def augment(kinds: Sequence[str], x: Tensor, generator: torch.Generator) -> Tens
 
 
 def check_images(kinds: Sequence[str], x: Tensor) -> None:
-    """Raise ValueError for rows that are no images."""
+    """Raise ValueError for examples that are not images."""
     if x.ndim != 4:
         raise ValueError(
-            f"rows of shape {tuple(x.shape[1:])} cannot be augmented with "
-            f"{', '.join(kinds)}: only images (channels, height, width) can; leave "
-            "the training configuration's augment empty"
+            f"examples of shape {tuple(x.shape[1:])} cannot be augmented with "
+            f"{', '.join(kinds)}, which requires images (channels, height, width); leave "
+            "augment empty in the training configuration"
         )
 
 
@@ -159,7 +163,9 @@ def draw_changes(kinds: Sequence[str], n: int, generator: torch.Generator) -> li
 
 
 def change(kinds: Sequence[str], x: Tensor, drawn: Sequence[Tensor]) -> Tensor:
-    """Images changed as drawn, on their device.  x: (b, c, h, w) -> same shape."""
+    """Return images with these augmentations, on their device. x: (b, c, h, w) -> same
+    shape.
+    """
     for kind, part in zip(kinds, drawn, strict=True):
         if kind == "flip":
             x = torch.where(part.view(-1, 1, 1, 1), x.flip(3), x)
@@ -169,7 +175,7 @@ def change(kinds: Sequence[str], x: Tensor, drawn: Sequence[Tensor]) -> Tensor:
 
 
 def _crop(x: Tensor, pad: int, corner: Tensor) -> Tensor:
-    """corner: (2, b), where each image begins in its padded self."""
+    """Crop images. corner: (2, b), position of each crop in the padded image."""
     b, c, h, w = x.shape
     here = x.device
     padded = nn.functional.pad(x, (pad, pad, pad, pad))

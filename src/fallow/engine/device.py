@@ -1,4 +1,6 @@
-"""`Loop` on a device: rows go there once, models come back once a round."""
+"""`Loop` on a device: examples are copied to it once, and models are copied back once per
+round.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,7 @@ class Device:
 
     @cached_property
     def cache(self) -> HeldRows:
-        """The rows that stand on the device."""
+        """Examples on the device."""
         return HeldRows(self.placement.device)
 
     @cached_property
@@ -99,7 +101,7 @@ class Device:
     ) -> list[Fitted]:
         """Train every job; the order of jobs does not matter.
 
-        Raises `DeviceFailed` where not even one site fits, and where the device itself failed.
+        Raises `DeviceFailed` if not even one site fits, or if the device fails.
         """
         train = partial(self._train, method, training_config, round_)
         try:
@@ -122,7 +124,7 @@ class Device:
         return [bring_back(one) for one in done]
 
     def _place(self, job: Job) -> Job:
-        """The job with all its tensors on the device."""
+        """Return the job with all tensors on the device."""
         there = self.placement.device
         own = {name: _move_slot(slot, there) for name, slot in job.own.items()}
         sent = job.sent
@@ -141,7 +143,7 @@ class Device:
         )
 
     def free(self) -> None:
-        """Give back the memory of rows that are there, and what PyTorch keeps for later."""
+        """Release the memory of examples on the device, and PyTorch's cache."""
         self.cache.forget()
         if self.placement.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -150,10 +152,8 @@ class Device:
 
 
 def is_device_error(error: RuntimeError) -> bool:
-    """Whether a device or its driver failed, and not the code that ran there.
-
-    >>> is_device_error(RuntimeError("CUDA error: unspecified launch failure"))
-    True
+    """Return whether an error is from a device or its driver, and not from the code that
+    ran there.
     """
     if isinstance(error, DeviceFailed) or is_out_of_memory(error):
         return False
@@ -170,8 +170,9 @@ def describe_failure(
     """Describe a failure and how to continue."""
     first = str(error).strip().partition("\n")[0]
     return (
-        f"device {placement.device.type} failed while it {doing} ({first}); what was done is "
-        "kept: go on with --resume, or on the processor with --resume --set device=cpu"
+        f"device {placement.device.type} failed while it {doing} ({first}); finished "
+        "steps are stored: continue with --resume, or on the CPU with --resume --set "
+        "device=cpu"
     )
 
 
@@ -184,7 +185,7 @@ def _move_slot(slot: TrainState, there: torch.device) -> TrainState:
 
 
 def bring_back(done: Fitted) -> Fitted:
-    """A result on the processor."""
+    """Return a result on the CPU."""
     here = torch.device("cpu")
     own = {name: _move_slot(slot, here) for name, slot in done.own.items()}
     return Fitted(_move(done.sent, here), own, done.steps)

@@ -1,4 +1,6 @@
-"""Dropout on a device, with masks that are drawn on the processor: the same wherever it runs."""
+"""Dropout on a device with masks drawn on the CPU, so that they are the same on every
+device.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,10 @@ from fallow.models.init import drawing_from
 
 
 def draw_mask(like: Tensor, p: float) -> Tensor:
-    """0 with probability ``p``, else 1 / (1 - p), in the shape and layout of ``like``.
+    """Return a mask with 0 with probability ``p``, else 1 / (1 - p), in shape and layout of
+    ``like``.
 
-    It is drawn on the processor: PyTorch draws in the order in which numbers lie in memory.
+    It is drawn on the CPU, because PyTorch draws in the order of memory.
     """
     ones = torch.ones_like(like, device="cpu")
     return nn.functional.dropout(ones, p).to(like.device)
@@ -24,7 +27,7 @@ def draw_mask(like: Tensor, p: float) -> Tensor:
 
 @final
 class DrawnDropout(nn.Module):
-    """`nn.Dropout` with masks from the processor."""
+    """`nn.Dropout` with masks drawn on the CPU."""
 
     def __init__(self, p: float, *, inplace: bool) -> None:
         super().__init__()
@@ -34,7 +37,7 @@ class DrawnDropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0 or x.numel() == 0:
             return x
-        mask: Tensor | float = 0.0  # where all is dropped, nothing is drawn
+        mask: Tensor | float = 0.0  # with p = 1, nothing is drawn
         if self.p < 1:
             mask = draw_mask(x, self.p)
         if self.inplace:
@@ -43,9 +46,9 @@ class DrawnDropout(nn.Module):
 
 
 def draw_on_processor(model: nn.Module) -> nn.Module:
-    """A copy of a model whose `nn.Dropout` layers are `DrawnDropout`."""
+    """Return a copy of a model whose `nn.Dropout` layers are `DrawnDropout`."""
     model = copy.deepcopy(model)
-    drawn: dict[nn.Module, DrawnDropout] = {}  # a layer may stand in several places
+    drawn: dict[nn.Module, DrawnDropout] = {}  # a layer may occur several times
     for parent in list(model.modules()):
         for name, layer in parent._modules.items():
             if type(layer) is not nn.Dropout:
@@ -58,15 +61,16 @@ def draw_on_processor(model: nn.Module) -> nn.Module:
 
 
 def has_plain_dropout(model: nn.Module) -> bool:
-    """Whether a pass in training draws masks of `nn.Dropout`."""
+    """Return whether a forward pass in training draws masks of `nn.Dropout`."""
     return any(type(layer) is nn.Dropout and layer.p > 0 for layer in model.modules())
 
 
 def check_draws(model: nn.Module, shape: Sequence[int]) -> None:
-    """Raise ValueError for a model that draws random numbers elsewhere than in `nn.Dropout`: on a
-    device they would be others.  Two made-up rows of ``shape`` are passed through a copy.
+    """Raise ValueError for a model that draws random numbers elsewhere than in
+    `nn.Dropout`.
 
-    >>> check_draws(nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5)), (3,))
+    They would differ on a device. Two artificial examples of ``shape`` are passed through a
+    copy.
     """
     tried = copy.deepcopy(model).train()
     for layer in tried.modules():
@@ -80,6 +84,7 @@ def check_draws(model: nn.Module, shape: Sequence[int]) -> None:
         tried(rows.to(like).reshape(2, *shape))
     if not torch.equal(generator.get_state(), before):
         raise ValueError(
-            f"model {type(model).__name__} draws random numbers elsewhere than in nn.Dropout layers, "
-            "and on a device they would be others; draw by nn.Dropout alone, or set device=none"
+            f"model {type(model).__name__} draws random numbers outside of nn.Dropout "
+            "layers, which would differ on a device; use nn.Dropout only, or set "
+            "device=none"
         )

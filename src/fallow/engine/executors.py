@@ -34,26 +34,27 @@ __all__ = [
 KIND = "executors"
 
 AUTO = "auto"
-"""The word that stands for `choose_executor`."""
+"""Name that selects `choose_executor`."""
 
 
 class Executor(Protocol):
-    """Trains jobs of several sites, up to rounding as `Loop` does."""
+    """Trains jobs of several sites, with the results of `Loop` up to rounding."""
 
     models: ClassVar[str]
-    """Which models it can train, in words."""
+    """Description of the models that it can train."""
 
     @classmethod
     def build(
         cls, model: nn.Module, layout: Layout, loss: RowLoss, *, channels_last: bool = False
     ) -> Self:
-        """An executor for a model.  ``channels_last``: images in that memory layout, if it matters
-        to this executor."""
+        """Return an executor for a model. ``channels_last``: memory layout of images, if
+        applicable.
+        """
         ...
 
     @staticmethod
     def can_train(model: nn.Module) -> bool:
-        """Whether it gives `Loop`'s results for the model."""
+        """Return whether it has the results of `Loop` for the model."""
         ...
 
     def fit(
@@ -68,23 +69,17 @@ class Executor(Protocol):
 
 
 def find_executor(name: str, policy: NamePolicy = BUILT_IN) -> type[Executor]:
-    """The executor called ``name``: one of the table, or ``module:Class`` where ``policy`` allows
-    its code.  Raises ValueError for any other name.
+    """Return the executor ``name``: one of the table, or ``module:Class`` if ``policy``
+    allows it.
 
-    >>> find_executor("stacked").__name__
-    'Stacked'
+    Raises ValueError for any other name.
     """
     executor: type[Executor] = own_class(name) or find(sys.modules[__name__], name, policy)
     return executor
 
 
 def check_executor(name: str) -> None:
-    """Raise ValueError for a word that names no executor.  Nothing is imported for ``module:Class``.
-
-    >>> check_executor("lop")
-    Traceback (most recent call last):
-    ValueError: executor 'lop' is unknown; use 'auto', 'device', 'loop' or 'stacked'
-    """
+    """Raise ValueError for an unknown executor. Nothing is imported for ``module:Class``."""
     known = [AUTO, *_names()]
     if name not in known and ":" not in name:
         quoted = [repr(word) for word in known]
@@ -94,8 +89,11 @@ def check_executor(name: str) -> None:
 
 
 def choose_executor(model: nn.Module, *, is_built_in: bool) -> str:
-    """The executor of ``auto``: the library's linear and dense models are stacked, the rest is
-    looped over.  A user's own model may mix rows, which no layer says, so it is stacked on request.
+    """Return the executor of ``auto``: built-in linear and dense models are stacked, others
+    use `Loop`.
+
+    A custom model may mix examples, which cannot be detected, so it is stacked only on
+    request.
     """
     if is_built_in and Stacked.can_train(model):
         return "stacked"
@@ -113,8 +111,11 @@ def build_executor(
     tell: Tell = say_nothing,
     policy: NamePolicy = BUILT_IN,
 ) -> Executor:
-    """The executor called ``name`` for a model.  ``placement``: where `Device` trains, and ``tell``
-    whom it tells where memory is short; the others train where PyTorch is."""
+    """Return the executor ``name`` for a model.
+
+    ``placement``: the device of `Device`, and ``tell``: its observer if memory is
+    insufficient; the others use the device of PyTorch.
+    """
     executor = find_executor(name, policy)
     if executor is Device:
         where = placement or Placement()
@@ -123,5 +124,5 @@ def build_executor(
 
 
 def _names() -> list[str]:
-    """The executors of the table, as recipes name them."""
+    """Return the names of the executors in the table."""
     return [name.lower() for name in names(sys.modules[__name__])]

@@ -1,4 +1,4 @@
-"""A forward pass in evaluation mode that a query may draw in, or take the gradient of its rows."""
+"""Forward pass in evaluation mode, with optional dropout and gradients for examples."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ DROPOUT = (
 
 
 def has_dropout(model: nn.Module) -> bool:
-    """Whether a pass with a generator differs from one without: some dropout layer has p > 0."""
+    """Return whether a dropout layer has p > 0, so that passes with and without a generator
+    differ.
+    """
     return any(isinstance(m, DROPOUT) and m.p > 0 for m in model.modules())
 
 
@@ -37,11 +39,11 @@ def forward(
     draw: Generator | None = None,
     batch: int = 512,
 ) -> Tensor:
-    """Outputs of the model at ``state``, in batches.  x: (n, *shape) -> (n, c).
+    """Return the outputs of the model at ``state``, in batches. x: (n, *shape) -> (n, c).
 
-    With ``draw`` the dropout layers drop, and draw from it; everything else, batch norm above all,
-    stays in evaluation mode.  The graph reaches back to ``x`` where ``x`` requires a gradient, and
-    there is none otherwise; ``state`` never gets one.
+    With ``draw``, dropout is active and draws from it.  All other layers, such as batch
+    norm, stay in evaluation mode.  The outputs are differentiable in ``x`` if ``x``
+    requires a gradient, and never in ``state``.
     """
     model.eval()
     named = layout.views(state["w"].detach(), state["stats"].detach())

@@ -1,4 +1,4 @@
-"""Copies of rows on a device, made once."""
+"""Copies of examples on a device, made once."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Key = tuple[SiteId, str]
 
 @final
 class HeldRows:
-    """Rows that stand on a device until others take their place.
+    """Examples that stay on a device until others replace them.
 
-    Rows are known by being the same tensor, and unchanged since: comparing numbers would cost as
-    much as copying them.
+    Examples are identified by the tensor object and its version, because comparing numbers
+    would take as long as copying them.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -27,21 +27,19 @@ class HeldRows:
         self._of_tests: tuple[weakref.ref[Tensor], int, Tensor] | None = None
 
     def copy_of(self, site: SiteId, name: str, rows: Tensor) -> Tensor:
-        """The rows that a site has under a name; they take the place of those before them."""
+        """Return the copy of a site's examples under a name; it replaces an earlier copy."""
         if rows.device == self.device:
             return rows
         known = self._of_sites.get((site, name))
         if known is not None and known[0] is rows and known[1] == rows._version:
             return known[2]
-        self._of_sites.pop(
-            (site, name), None
-        )  # its memory is free before it is needed again
+        self._of_sites.pop((site, name), None)  # release memory before it is needed again
         copy = rows.to(self.device)
         self._of_sites[site, name] = (rows, rows._version, copy)
         return copy
 
     def copy_of_tests(self, rows: Tensor) -> Tensor:
-        """Rows that are looked at again and again, as long as they live; one set of them."""
+        """Return the copy of examples that are used repeatedly, for one tensor at a time."""
         if rows.device == self.device:
             return rows
         known = self._of_tests
@@ -53,6 +51,6 @@ class HeldRows:
         return copy
 
     def forget(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         self._of_sites.clear()
         self._of_tests = None

@@ -82,12 +82,12 @@ class SitesInFlight:
         n = len(group)
         if n == 1:
             raise DeviceFailed(
-                f"device {self.device} has not enough memory to train even one site (site "
-                f"{group[0].site}); lower batch_size, take a smaller model, run fewer studies at "
-                "once, or set device=cpu"
+                f"device {self.device} has too little memory to train even one site (site "
+                f"{group[0].site}); lower batch_size, use a smaller model, run fewer "
+                "studies at once, or set device=cpu"
             )
         self.limit = n // 2
         self.tell(
-            f"device {self.device} has not enough memory for {count_noun(n, 'site')} at once: "
-            f"{self.limit} at a time from here on"
+            f"device {self.device} has not enough memory for {count_noun(n, 'site')} at "
+            f"once: {self.limit} at a time from now on"
         )

@@ -1,4 +1,4 @@
-"""Gradients by autograd and optimizer steps: what the engine does for a method's ``step``."""
+"""Gradients by autograd and optimizer steps, for the ``step`` of an algorithm."""
 
 from __future__ import annotations
 
@@ -17,34 +17,41 @@ from fallow.engine.stopping import Heard
 
 
 class Network(Protocol):
-    """One model, or K models at once: weights are put in, then passes are made with them."""
+    """One model, or K models at once: weights are set, then forward passes are computed."""
 
     def put(self, w: Tensor, stats: Tensor) -> Sequence[Tensor]:
-        """Passes from now on are made at w (..., d) and stats (..., s).  Returns the leaves of
-        their graph: gradients with respect to them, side by side, are the gradient of w."""
+        """Set the weights w (..., d) and stats (..., s) of the next passes, and return the
+        leaves of the graph.
+
+        The concatenated gradients with respect to the leaves are the gradient of w.
+        """
         ...
 
     def __call__(self, x: Tensor) -> Tensor:
-        """A pass in training mode, which moves the statistics.  (..., b, *shape) -> (..., b, c)"""
+        """Run a pass in training mode, which updates the statistics. (..., b, *shape) ->
+        (..., b, c)
+        """
         ...
 
     def stats(self) -> Tensor:
-        """The statistics (..., s) after the passes since `put`."""
+        """Return the statistics (..., s) after the passes since `put`."""
         ...
 
     def predict(self, w: Tensor, stats: Tensor, x: Tensor) -> Tensor:
-        """A pass in evaluation mode without a graph; what was put in stays."""
+        """Run a pass in evaluation mode without a graph; the weights that were set are
+        kept.
+        """
         ...
 
 
 @final
 @dataclass
 class Autograd:
-    """`fallow.core.local.Learner` for a network.  Models that run at once do not mix, so one
-    backward pass through the sum of their losses serves all.
+    """`fallow.core.local.Learner` for a network.
 
-    ``moves``: the (d,) mask of the parameters that move now; None for all of them.  ``heard``:
-    where the loss of every gradient is written down; None where nobody asks.
+    Models that run at once are independent, so one backward pass through the sum of their
+    losses is sufficient. ``moves``: (d,) mask of the parameters that are trained; None for
+    all. ``heard``: list to which the losses of all gradients are appended, or None.
     """
 
     network: Network
@@ -73,7 +80,7 @@ class Autograd:
         if near is not None:
             g = g + slope(near, at.w)
         if self.heard is not None:
-            rows = (batch.weight > 0).sum(-1)  # padding weighs nothing
+            rows = (batch.weight > 0).sum(-1)  # padding has weight 0
             self.heard.append((value.detach(), rows))
         return g, self.network.stats()
 
@@ -95,15 +102,17 @@ class Autograd:
 
 
 def slope(near: Near, w: Tensor) -> Tensor:
-    """The gradient of a penalty at ``w``: (..., d) -> (..., d)."""
+    """Return the gradient of a penalty at ``w``: (..., d) -> (..., d)."""
     at = w.detach().requires_grad_()
     (g,) = torch.autograd.grad(near(at).sum(), at)
     return g
 
 
 def movable(model: nn.Module, layout: Layout, part: str) -> Tensor | None:
-    """The (d,) mask of the parameters of a part, without those that the model has frozen by
-    ``requires_grad=False``; None where that leaves all."""
+    """Return the (d,) mask of the trainable parameters of a part; None for all parameters.
+
+    Parameters with ``requires_grad=False`` are excluded.
+    """
     mask = layout.part(part)
     device = next(model.parameters()).device
     if mask is not None:

@@ -1,4 +1,4 @@
-"""Epochs of plain descent for linear models with one output, without autograd."""
+"""Epochs of plain gradient descent for linear models with one output, without autograd."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ CACHE = 2**18  # bytes of rows at a time
 
 
 def is_linear(model: nn.Module, loss: RowLoss) -> bool:
-    """Whether `descend` serves: a linear model with one output, under the squared error."""
+    """Return whether `descend` supports the model: linear with one output, and squared
+    error.
+    """
     return (
         isinstance(model, Linear) and model.head.out_features == 1 and loss is squared_error
     )
 
 
 def descend(opt: Optimizer, at: TrainState, epochs: Sequence[EpochLines]) -> TrainState:
-    """The slot of K sites after epochs of plain steps.
+    """Return the slot of K sites after epochs of plain steps.
 
-    Up to rounding these are the steps of `fallow.engine.optimize.step` along the gradient, taken
+    Up to rounding, these are the steps of `fallow.engine.optimize.step` along the gradient,
     in place on a copy.
     """
     w = at.w.clone().unsqueeze(1)  # (K, 1, d), as the moments
@@ -58,7 +60,7 @@ def descend(opt: Optimizer, at: TrainState, epochs: Sequence[EpochLines]) -> Tra
 
 
 def _group(seats: Sequence[Seat], size: int) -> list[Sequence[Seat]]:
-    """The seats, ``size`` after ``size``."""
+    """Return groups of ``size`` seats."""
     return [seats[first : first + size] for first in range(0, len(seats), size)]
 
 
@@ -93,9 +95,10 @@ def _run(
 ) -> None:
     """Take the ``steps`` of all sites; w, m1 and m2, (K, 1, d), change in place.
 
-    In NumPy, on the memory of the tensors: an operation on so little costs a tenth there.  One group
-    of sites after the other goes through all steps, so that its rows are in the cache until they are
-    used again, and always written to the same place, because fresh memory is slow.
+    It uses NumPy on the memory of the tensors, which takes a tenth of the time for small
+    operations. Each group of sites goes through all steps before the next group, so that
+    its examples stay in the cache.  They are always written to the same memory, because new
+    memory is slow.
     """
     all_w, all_m1, all_m2 = (slot.numpy() for slot in slots)
     width = all_w.shape[2]
@@ -110,12 +113,12 @@ def _run(
     for seats in groups:
         _write_rows(seats, memory)
         for step in steps:
-            # sites run out of rows one by one in an epoch; the others are a prefix
+            # sites run out of examples one by one in an epoch; the others are a prefix
             last = min(first + len(seats), step.k)
             if last <= first:
                 continue
             taken = room[: last - first]  # (sites, b, d)
-            # Positions are known to be good; to check them NumPy would copy the rows once more.
+            # Positions are valid; to check them, NumPy would copy the examples again.
             flat = taken.reshape(-1, width)
             rows_of.take(step.rows[first * b : last * b], 0, flat, "clip")
             w = all_w[first:last]
@@ -138,8 +141,10 @@ def _run(
 
 
 def _write_rows(seats: Sequence[Seat], memory: Tensor) -> None:
-    """The rows of some sites as vectors, one site below the other; where there is room for a number
-    more, that is a 1, which a bias multiplies."""
+    """Return the examples of some sites as vectors, concatenated by site.
+
+    If there is room for one more number, it is a 1, which is multiplied by a bias.
+    """
     begin = 0
     for seat in seats:
         rows = seat.job.x.flatten(1)
@@ -160,7 +165,10 @@ def _move(
     floor: Array,
     scratch: Array,
 ) -> None:
-    """A step along the gradient: w, the moments and g change in place; scratch is like them."""
+    """Take a step along the gradient, with in-place changes of w, the moments and g.
+
+    scratch has the same shape.
+    """
     b1, b2 = opt.betas
     m1, m2 = moments
     if opt.weight_decay:
@@ -190,8 +198,11 @@ def _move(
 
 
 def _steps(opt: Optimizer, t: Tensor, lines: EpochLines, moved: Tensor) -> Iterator[_Step]:
-    """The steps of an epoch; t: (K, 1) steps that each site has taken before; moved: (K,), as
-    `_places_moved` gives it."""
+    """Yield the steps of an epoch.
+
+    t: (K, 1) numbers of earlier steps of each site; moved: (K,), the result of
+    `_places_moved`.
+    """
     b = lines.rows.shape[1]
     now = t[lines.frame.seat] + lines.frame.step.unsqueeze(1) + 1  # (lines, 1)
     paces, floors = _pace(opt, now, lines.epoch.lr)

@@ -1,4 +1,4 @@
-"""The plain executor: site after site, step after step.  It is the reference for the others."""
+"""Sequential executor, one site and one step at a time, and reference for the others."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Loop:
 
     @cached_property
     def network(self) -> SingleModel:
-        """The model of one site after the other; made once."""
+        """Network of one site at a time; created once."""
         return SingleModel(self.model, self.layout, self.autocast)
 
     def fit(
@@ -74,7 +74,7 @@ class Loop:
         patience = Patience(training_config.patience)
         steps = 0
         seen = replace(job, x=self.images(job.x), u=self.images(job.u))
-        with drawing_from(job.streams("dropout")):  # what the model itself draws
+        with drawing_from(job.streams("dropout")):  # random numbers of the model itself
             for epoch in epochs(training_config, round_):
                 learn.moves = movable(self.model, self.layout, epoch.part)
                 if training_config.patience:
@@ -96,8 +96,8 @@ class Loop:
     def _batches(
         self, training_config: TrainingConfig, epoch: Epoch, job: Job, steps: int
     ) -> Iterator[Batch]:
-        """The batches of an epoch after so many steps."""
-        parts = []  # of each batch: rows of the pool, their partners and shares
+        """Yield the batches of an epoch, after a number of earlier steps."""
+        parts = []  # examples of the pool, their partners and coefficients by batch
         if training_config.mix and len(job.u):
             drawn = mixing(
                 job, epoch, training_config.examples_per_step, training_config.mix
@@ -133,13 +133,13 @@ class Loop:
         x: Tensor,
         draw: Callable[[], torch.Generator],
     ) -> Tensor:
-        """Rows as the training configuration changes them; nothing is drawn where it changes none."""
+        """Return examples with the augmentations of the training configuration, if any."""
         if not training_config.augment:
             return x
         return self.images(augment(training_config.augment, x, draw()))
 
     def images(self, x: Tensor) -> Tensor:
-        """Rows in the layout of this loop."""
+        """Return examples in the memory layout of this loop."""
         if not self.channels_last or x.ndim != 4:
             return x
         return x.contiguous(memory_format=torch.channels_last)
@@ -148,7 +148,9 @@ class Loop:
 def reaches_accuracy(
     target: float, model: nn.Module, layout: Layout, state: State, job: Job
 ) -> bool:
-    """Whether the model at ``state`` has this accuracy on the job's rows; a regression never."""
+    """Return whether the model at ``state`` has this accuracy on the job; False for
+    regression.
+    """
     if job.y.is_floating_point() or len(job.y) == 0:
         return False
     hits = predict(model, layout, state, job.x).argmax(1) == job.y
@@ -159,7 +161,7 @@ def reaches_accuracy(
 def look(
     model: nn.Module, layout: Layout, state: State, x: Tensor, batch: int = 512
 ) -> tuple[Tensor, Tensor]:
-    """Penultimate features and outputs by one pass in evaluation mode, in batches.
+    """Return features and outputs from one pass in evaluation mode, in batches.
 
     x: (n, *shape) -> (n, d), (n, c)
     """
@@ -180,7 +182,7 @@ def look(
 def predict(
     model: nn.Module, layout: Layout, state: State, x: Tensor, batch: int = 512
 ) -> Tensor:
-    """Outputs of the model at ``state`` in evaluation mode, in batches.
+    """Return the outputs of the model at ``state`` in evaluation mode, in batches.
 
     x: (n, *shape) -> (n, c)
     """
@@ -191,7 +193,7 @@ def predict(
 
 
 class _Both(nn.Module):
-    """The model's two halves, so that `functional_call` can run them."""
+    """Both parts of the model in one module, for `functional_call`."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Row losses by task, weighted and masked in the same way in every executor."""
+"""Losses of examples by task, weighted and masked in the same way in every executor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from fallow.core.local import RowLoss
 
 
 def cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
-    """Cross-entropy of each row.  outputs: (..., b, c), y: (..., b) class ids -> (..., b)."""
+    """Return the cross-entropy of each example.  outputs: (..., b, c), y: (..., b) class
+    ids -> (..., b)."""
     flat = nn.functional.cross_entropy(
         outputs.flatten(0, -2), y.flatten(), reduction="none"
     )
@@ -16,13 +17,16 @@ def cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
 
 
 def squared_error(outputs: Tensor, y: Tensor) -> Tensor:
-    """Squared error of each row.  outputs: (..., b, 1), y: (..., b) -> (..., b)."""
+    """Return the squared error of each example.  outputs: (..., b, 1), y: (..., b) -> (...,
+    b)."""
     error = outputs.squeeze(-1) - y
     return error * error
 
 
 def row_loss(task: str) -> RowLoss:
-    """The loss of a task: cross-entropy for ``"classification"``, else the squared error."""
+    """Return the loss of a task: cross-entropy for ``"classification"``, else the squared
+    error.
+    """
     if task == "classification":
         return cross_entropy
     return squared_error

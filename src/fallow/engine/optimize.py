@@ -1,4 +1,4 @@
-"""Optimizer steps on flat vectors, the same for one model and for a stack of models."""
+"""Optimizer steps on flat vectors, for one model or for a stack of models."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fallow.core.training_config import Optimizer
 def step(
     opt: Optimizer, at: TrainState, g: Tensor, lr: float | Tensor, part: Tensor | None
 ) -> TrainState:
-    """One step of ``opt`` along ``g``, as ``torch.optim`` takes it.  ``g`` is used up: its memory
-    may become that of a moment.  Nothing else is changed in place.
+    """Take one step of ``opt`` along ``g``, as in ``torch.optim``.
 
-    SGD has neither dampening nor Nesterov; Adam corrects its bias (Kingma & Ba, 2015, Algorithm
-    1).  Weight decay is added to the gradient in both.  Outside ``part`` (d,) neither parameters
-    nor moments move.
+    The memory of ``g`` may be reused for a moment; nothing else is changed in place. SGD
+    has neither dampening nor Nesterov momentum. Adam corrects its bias (Kingma & Ba, 2015,
+    Algorithm 1). Weight decay is added to the gradient in both. Outside ``part`` (d,),
+    parameters and moments are unchanged.
     """
     if opt.weight_decay:
         g.add_(at.w, alpha=opt.weight_decay)
@@ -37,15 +37,19 @@ def step(
 
 
 def _where_it_moves(part: Tensor, new: Tensor, old: Tensor) -> Tensor:
-    """The new moments inside the part, the old ones elsewhere; empty where there are none."""
+    """Return the new moments inside the part and the old ones elsewhere; empty without
+    moments.
+    """
     if new.shape[-1] == 0:
         return new
     return torch.where(part, new, old)
 
 
 def count_by_parameter(at: TrainState) -> TrainState:
-    """The slot with steps counted for each parameter, t (..., d): where parts train in turn, Adam
-    corrects the bias of each by its own steps."""
+    """Return the slot with the number of steps of each parameter, t (..., d).
+
+    If parts are trained in turn, Adam corrects the bias of each by its own number of steps.
+    """
     return at._replace(t=at.t.expand(at.w.shape))
 
 
@@ -54,7 +58,7 @@ def _sgd(opt: Optimizer, at: TrainState, g: Tensor, lr: float | Tensor) -> Train
     if opt.momentum:
         m1 = g.add_(at.m1, alpha=opt.momentum)  # `g` too, from here on
     if isinstance(lr, Tensor):
-        w = at.w - lr * g  # (..., 1): each site at its own rate
+        w = at.w - lr * g  # (..., 1): learning rate of each site
     else:
         w = at.w.sub(g, alpha=lr)
     return at._replace(w=w, m1=m1, t=at.t + 1)
@@ -76,7 +80,7 @@ def _adam(
 
 
 def unbias(beta: float, t: Tensor) -> Tensor:
-    """1 - beta^t, also where beta^t is so near to 1 that the difference would lose its digits."""
+    """Return 1 - beta^t, accurate also if beta^t is close to 1."""
     if beta == 0:
         return torch.ones_like(t)
     return torch.expm1(t * log(beta)).neg_()

@@ -20,8 +20,10 @@ from fallow.engine.placement import Placement
 @final
 @dataclass(frozen=True)
 class Passes:
-    """Passes in evaluation mode on a device, never in rough numbers: what comes back is on the CPU,
-    and so is everything that is chosen by it."""
+    """Forward passes in evaluation mode on a device, in full precision.
+
+    Results are on the CPU, where all selections are made.
+    """
 
     model: nn.Module
     layout: Layout
@@ -29,30 +31,32 @@ class Passes:
 
     @cached_property
     def there(self) -> nn.Module:
-        """The model on the device; made once."""
+        """Model on the device; created once."""
         return draw_on_processor(self.model).to(self.placement.device)
 
     @cached_property
     def cache(self) -> HeldRows:
-        """Test rows stay on the device."""
+        """Test examples on the device."""
         return HeldRows(self.placement.device)
 
     def predict(self, state: State, x: Tensor) -> Tensor:
-        """Outputs (n, c) for rows x (n, *shape) that are looked at again and again."""
+        """Return outputs (n, c) for examples x (n, *shape) that are used repeatedly."""
         with self.placement.computing():
             rows = self.cache.copy_of_tests(x)
             return predict(self.there, self.layout, self._place(state), rows).cpu()
 
     def look(self, state: State, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Features (n, h) and outputs (n, c)."""
+        """Return features (n, h) and outputs (n, c)."""
         with self.placement.computing():
             rows = x.to(self.placement.device)
             features, outputs = look(self.there, self.layout, self._place(state), rows)
             return features.cpu(), outputs.cpu()
 
     def forward(self, state: State, x: Tensor, draw: Generator | None = None) -> Tensor:
-        """Outputs (n, c); the graph reaches back to ``x`` where that requires a gradient.  Dropout
-        draws from ``draw``, on the CPU."""
+        """Return outputs (n, c), differentiable in ``x`` if it requires a gradient.
+
+        Dropout draws from ``draw``, on the CPU.
+        """
         with self.placement.computing():
             rows = x.to(self.placement.device)
             there = self._place(state)

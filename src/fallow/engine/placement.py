@@ -1,4 +1,4 @@
-"""Where models are computed: on which device, and in which precision products are taken there."""
+"""Device of models, and precision of matrix products on it."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ DEVICES = ("cpu", "cuda", "mps")
 PRECISIONS = ("float32", "bf16", "tf32")
 
 WORKSPACE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-"""Without it cuBLAS may add up in another order each time; it is read when cuBLAS starts."""
+"""Setting without which cuBLAS may add in a different order each time; it is read when
+cuBLAS starts.
+"""
 
 FILLS = "fill_uninitialized_memory"
 """Side effect of deterministic algorithms in PyTorch: an additional kernel for each tensor."""
 
 
 class DeviceFailed(RuntimeError):
-    """A device failed or has too little memory; the words say how to go on."""
+    """A device failed or has too little memory; the message explains how to continue."""
 
 
 @final
 @dataclass(frozen=True)
 class Placement:
-    """A device and the precision of products there.
+    """A device and the precision of products on it.
 
-    ``"float32"``: products in the numbers' own precision; ``"tf32"``: products of float32 with ten
-    binary digits behind the point (NVIDIA, from Ampere on); ``"bf16"``: passes in training take
-    their products in bfloat16, while weights, batch-norm statistics, losses, optimizer and all
-    predictions stay as they are.
+    ``"float32"``: full precision. ``"tf32"``: products of float32 with ten binary digits
+    after the point (NVIDIA, from Ampere on). ``"bf16"``: products of forward passes in
+    training in bfloat16, while weights, batch-norm statistics, losses, optimizer and all
+    predictions keep their precision.
     """
 
     device: torch.device = torch.device("cpu")
@@ -40,8 +42,11 @@ class Placement:
 
     @staticmethod
     def open(device: str, precision: str = "float32") -> Placement:
-        """The device of this name on this machine.  Raises ValueError, in a sentence, for one that
-        this machine does not have, or that cannot compute so."""
+        """Return the device of this name on this machine.
+
+        Raises ValueError for a device that this machine does not have, or that lacks the
+        precision.
+        """
         check_machine(device, precision)
         if device == "cuda":
             os.environ.setdefault(*WORKSPACE)
@@ -57,8 +62,10 @@ class Placement:
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Kernels that give the same bits each time, and products in the precision of this
-        placement; how PyTorch was set before is put back."""
+        """Use deterministic kernels and the precision of this placement in this context.
+
+        Earlier settings of PyTorch are restored.
+        """
         with ExitStack() as undo:
             if self.device.type == "cuda":
                 undo.enter_context(_deterministic())
@@ -79,32 +86,33 @@ class Placement:
 
 
 def check_machine(device: str, precision: str) -> None:
-    """Raise ValueError where this machine has no such device, or the device no such precision.
-
-    >>> check_machine("cpu", "bf16")
+    """Raise ValueError if this machine has no such device, or the device lacks the
+    precision.
     """
     if device == "cuda":
         if not torch.cuda.is_available():
             raise ValueError(
-                "device is 'cuda', and PyTorch finds no GPU here; set device=cpu, or see "
-                "'nvidia-smi' and install a PyTorch that was built with CUDA"
+                "device is 'cuda', and PyTorch finds no GPU on this machine; set "
+                "device=cpu, or see 'nvidia-smi' and install a build of PyTorch with CUDA"
             )
         major, _ = torch.cuda.get_device_capability()
         if major < 8 and precision in ("bf16", "tf32"):
             raise ValueError(
-                f"precision is {precision!r}, which {torch.cuda.get_device_name()} does not have "
-                "(it came with Ampere); set precision=float32"
+                f"precision is {precision!r}, which {torch.cuda.get_device_name()} does "
+                "not support (it requires Ampere); set precision=float32"
             )
     if device == "mps" and not torch.backends.mps.is_available():
         raise ValueError(
-            "device is 'mps', and this machine has no GPU of Apple that PyTorch can use; set "
-            "device=cpu"
+            "device is 'mps', and this machine has no Apple GPU that PyTorch supports; "
+            "set device=cpu"
         )
 
 
 @contextmanager
 def _deterministic() -> Iterator[None]:
-    """Operations that give the same bits each time.  One that cannot warns, and a run goes on."""
+    """Use deterministic operations. An operation that is not deterministic causes a
+    warning.
+    """
     was_on = torch.are_deterministic_algorithms_enabled()
     was_lenient = torch.is_deterministic_algorithms_warn_only_enabled()
     cudnn = torch.backends.cudnn
@@ -125,9 +133,9 @@ def _deterministic() -> Iterator[None]:
 
 @contextmanager
 def _products(precision: str) -> Iterator[None]:
-    """How CUDA multiplies numbers of float32: "ieee", or with fewer digits as "tf32".
+    """Set the precision of float32 products in CUDA: "ieee", or "tf32" with fewer digits.
 
-    PyTorch 2.9 has new names for it, and warns where the old ones are used.
+    PyTorch 2.9 has new names for it, and warns about the old ones.
     """
     matmul = torch.backends.cuda.matmul
     cudnn = torch.backends.cudnn

@@ -1,4 +1,4 @@
-"""Whether a method's step is plain descent, found out by asking the step itself."""
+"""Detection of algorithms whose step is plain gradient descent."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from fallow.core.local import Batch, LocalTraining, Near, Objective, TrainState
 def is_plain(
     method: LocalTraining, s: dict[str, TrainState], w_t: TrainState, batch: Batch
 ) -> bool:
-    """Whether the step is one descent of ``s["w"]`` on the loss of the task, and nothing else.
+    """Return whether the step is one descent of ``s["w"]`` on the loss of the task, and
+    nothing else.
 
-    The step runs once, with a learner that only watches.
+    The step runs once, with a learner that only records calls.
     """
     if "w" not in s:
         return False
-    watch = _Watch(s["w"]._replace(), batch)  # a copy, which no other slot is
+    watch = _Watch(s["w"]._replace(), batch)  # a copy that is identical to no other slot
     try:
         made = method.step({**s, "w": watch.begin}, w_t, batch, watch)
     except _OtherStep:
@@ -25,17 +26,19 @@ def is_plain(
 
 
 class _OtherStep(Exception):
-    """A step asked for more than plain descent."""
+    """Exception for a step other than plain descent."""
 
 
 @final
 class _Watch:
-    """A `fallow.core.local.Learner` that knows plain descent only, and does not carry it out."""
+    """A `fallow.core.local.Learner` that accepts plain descent only, and does not execute
+    it.
+    """
 
     def __init__(self, begin: TrainState, batch: Batch) -> None:
         self.begin = begin
         self.batch = batch
-        self.end = begin._replace()  # a copy: known by `is`
+        self.end = begin._replace()  # a copy, compared by `is`
 
     def descend(
         self,

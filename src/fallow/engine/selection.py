@@ -1,4 +1,4 @@
-"""The products of a query on a device, as long as its memory suffices."""
+"""Products of a query on a device, as long as its memory is sufficient."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from fallow.engine.placement import DeviceFailed, Placement
 
 Answer = TypeVar("Answer")
 
-TRIES = 2  # the second once the device has given back the rows that it keeps for training
+TRIES = 2  # the second attempt follows after the device has released cached examples
 
 
 @final
 @dataclass
 class SelectionDevice:
-    """Runs site functions such that their products (`fallow.core.products`) are taken on a device.
+    """Runs client functions with their products (`fallow.core.products`) on a device.
 
-    Products are never rough, whatever the precision of training: distances are differences.  Where
-    memory is short, what the device can give back (``free``) is given back and the site function
-    runs again: it changes nothing of its site and draws from named streams.  Where that is not
-    enough, the processor takes all products from there on, and ``tell`` says so.
+    Products have full precision in every setting, because distances are differences. If
+    memory is insufficient, cached examples are released (``free``) and the client function
+    runs again: it does not change the site and draws from named streams. If memory is still
+    insufficient, the CPU computes all further products, and ``tell`` reports this.
     """
 
     placement: Placement
@@ -45,7 +45,7 @@ class SelectionDevice:
             return site_function()
 
     def _try(self, site_function: Callable[[], Answer]) -> Answer | None:
-        """The answer; None where memory was short."""
+        """Return the reply, or None if memory is insufficient."""
         fine = replace(self.placement, precision="float32")
         try:
             with fine.computing(), taking_products_on(self.placement.device):
@@ -61,6 +61,7 @@ class SelectionDevice:
     def _give_up(self) -> None:
         self.is_used = False
         self.tell(
-            f"device {self.placement.device.type} has not enough memory to compare the rows of a "
-            "query: the processor does from here on, which takes longer and comes to the same"
+            f"device {self.placement.device.type} has too little memory to compare the "
+            "examples of a query: the CPU is used from now on, which takes longer and "
+            "has the same result"
         )

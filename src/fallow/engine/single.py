@@ -1,4 +1,4 @@
-"""One model whose weights are put in before its passes."""
+"""A model whose weights are set before forward passes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 @final
 class SingleModel:
-    """A copy of the model in training mode, its parameters and statistics laid out side by side.
+    """Copy of a model in training mode, with concatenated parameters and statistics.
 
-    ``put`` copies the given weights there: ``functional_call`` does the same, but walks through
-    all modules each time, which costs as much as a small convolution.  ``autocast``: passes in
-    training take their products in these numbers; what comes out has those of the rows.  Raises
-    ValueError for batch norm whose statistics are a mean over all batches: sites could not average
-    them.
+    ``put`` copies the given weights there. ``functional_call`` does the same, but its
+    traversal of all modules takes as long as a small convolution. ``autocast``: type of
+    products in training; outputs have the type of the examples. Raises ValueError for batch
+    norm whose statistics are a mean over all batches, because sites could not average them.
     """
 
     def __init__(
@@ -32,8 +31,8 @@ class SingleModel:
         for name, module in model.named_modules():
             if isinstance(module, NORMS) and module.momentum is None:
                 raise ValueError(
-                    f"batch norm {name!r} has momentum None, a mean over all batches that sites "
-                    "cannot share; give it a momentum, such as 0.1"
+                    f"batch norm {name!r} has momentum None, a mean over all batches that "
+                    "cannot be averaged over sites; set a momentum, such as 0.1"
                 )
         self.source = model
         self.layout = layout
@@ -66,7 +65,9 @@ class SingleModel:
 
     @cached_property
     def judge(self) -> SingleModel:
-        """A second copy, in evaluation mode: the first one holds the weights of a graph."""
+        """A second copy in evaluation mode, because the first one has the weights of a
+        graph.
+        """
         judge = SingleModel(self.source, self.layout)
         judge.model.eval()
         return judge

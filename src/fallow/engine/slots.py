@@ -1,4 +1,4 @@
-"""Slots on their way into local training and out of it: one site's, or those of a stack."""
+"""Training states before and after local training, of one site or of a stack."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fallow.core.types import State
 from fallow.engine.batches import Fitted
 from fallow.engine.optimize import count_by_parameter
 
-SENT = "sent"  # the name under which the moments of the sent model stay at a site
+SENT = "sent"  # name under which a site stores the moments of the sent model
 
 
 def start(
@@ -22,11 +22,12 @@ def start(
     own: dict[str, TrainState],
     sent: State | None,
 ) -> tuple[TrainState, dict[str, TrainState]]:
-    """The model that was ``sent``, and the method's slots beside it, which begin at ``state``; None
-    where both are one.
+    """Return the model that was ``sent``, and the algorithm's slots that start at
+    ``state``.
 
-    Moments go on where the last round left them if the optimizer persists; else all are zero,
-    also those of models that never left the site.
+    The latter are None if both are the same. Moments continue from the last round if the
+    optimizer persists; otherwise all are zero, also those of models that never left the
+    site.
     """
     w = _fresh(training_config, state)
     w_t = w
@@ -61,7 +62,7 @@ def finish(
 
 
 def copy_result(sent: TrainState, stays: dict[str, TrainState], steps: int) -> Fitted:
-    """A result of its own: every tensor is a copy."""
+    """Return a copy of a result with copies of all tensors."""
     return Fitted(_copy(sent).state, {name: _copy(at) for name, at in stays.items()}, steps)
 
 
@@ -70,15 +71,15 @@ def _copy(at: TrainState) -> TrainState:
 
 
 def stack(slots: Sequence[TrainState]) -> TrainState:
-    """K slots of one site -> one slot of K sites."""
+    """Stack K slots of one site to one slot of K sites."""
     return TrainState._make(torch.stack(parts) for parts in zip(*slots, strict=True))
 
 
 def join(slots: Sequence[TrainState]) -> TrainState:
-    """Slots of several sites, one after another -> one slot of all of them."""
+    """Concatenate slots of several sites to one slot of all of them."""
     return TrainState._make(torch.cat(parts) for parts in zip(*slots, strict=True))
 
 
 def take(at: TrainState, which: int | slice | list[int]) -> TrainState:
-    """The slot of one, or of some, of the sites."""
+    """Return the slot of one, or of some, of the sites."""
     return TrainState._make(part[which] for part in at)

@@ -26,19 +26,20 @@ from fallow.engine.slots import copy_result, finish, join, stack, start, take
 from fallow.engine.stopping import Heard, Patience, mean_losses
 from fallow.engine.together import EpochLines, Frame, Joined, Seat
 
-ROWS_AHEAD = 2**20  # places of rows that are drawn for several epochs
+ROWS_AHEAD = 2**20  # positions that are drawn for several epochs at once
 
 
 @final
 @dataclass(frozen=True)
 class Stacked:
-    """Trains all sites in step, one epoch after another.
+    """Train all sites together, one epoch after another.
 
-    Sites are sorted by their rows; in an epoch those with fewer steps drop out first, so that the
-    others stay a prefix.  For models that `can_stack` accepts: on a CPU, stacking convolutional
-    sites is slower than training them in turn, and padding must not enter batch statistics.
-    Plans that augment images go through `Loop`.  Where a method's step is plain descent of a linear
-    model with one output, an epoch is done without autograd.
+    Sites are sorted by their numbers of examples, so that sites with more steps are a
+    prefix in each epoch. It is for models that `can_stack` accepts: on a CPU, stacking
+    convolutional sites is slower than training them in turn, and padding must not enter
+    batch statistics. Training configurations with augmentation use `Loop`. If an
+    algorithm's step is plain descent of a linear model with one output, an epoch runs
+    without autograd.
     """
 
     model: nn.Module
@@ -51,7 +52,7 @@ class Stacked:
     def build(
         cls, model: nn.Module, layout: Layout, loss: RowLoss, *, channels_last: bool = False
     ) -> Stacked:
-        return Stacked(model, layout, loss)  # no layer of its models reads images
+        return Stacked(model, layout, loss)  # layout of images is ignored
 
     @staticmethod
     def can_train(model: nn.Module) -> bool:
@@ -59,7 +60,7 @@ class Stacked:
 
     @cached_property
     def network(self) -> BankedModel:
-        """The models of all sites; made once."""
+        """Models of all sites; created once."""
         return BankedModel(self.model, self.layout)
 
     def fit(
@@ -75,7 +76,7 @@ class Stacked:
                 method, training_config, round_, jobs
             )
         by_rows = sorted(range(len(jobs)), key=lambda index: -len(jobs[index].y))
-        # places of jobs that keep the same slots, by the names of these
+        # positions of jobs with the same slots, by the names of these
         alike: dict[tuple[str, ...], list[int]] = {}
         for index in by_rows:
             slots = tuple(sorted(jobs[index].own))
@@ -149,7 +150,7 @@ class Stacked:
         data: Joined,
         lines: EpochLines,
     ) -> bool:
-        """Whether an epoch can be done in one go: plain descent of a linear model."""
+        """Return whether an epoch can be computed at once: plain descent of a linear model."""
         if training_config.patience is not None or not is_linear(self.model, self.loss):
             return False
         if not lines.frame.widths:
@@ -161,8 +162,10 @@ class Stacked:
     def _count_together(
         self, training_config: TrainingConfig, ahead: Sequence[Epoch], rows: int
     ) -> int:
-        """How many of the epochs ahead are done at once: those in which all of the model moves, as
-        long as nothing can end training between them."""
+        """Return the number of epochs that are computed at once.
+
+        In these, all of the model is trained, and nothing can end training between them.
+        """
         if training_config.stop_at is not None:
             return 1
         limit = max(1, ROWS_AHEAD // rows)
@@ -181,7 +184,9 @@ class Stacked:
         seats: list[Seat],
         heard: Heard,
     ) -> list[int]:
-        """The sites whose training ends here, by either rule of the training configuration."""
+        """Return the sites whose training ends here, by either rule of the training
+        configuration.
+        """
         over: set[int] = set()
         if heard:
             losses = mean_losses(heard, len(seats))
@@ -218,7 +223,9 @@ def _steps(
     w_t: TrainState,
     batches: Iterable[Batch],
 ) -> dict[str, TrainState]:
-    """The slots after an epoch: sites leave at their last step and are put back at its end."""
+    """Return the slots after an epoch: sites leave at their last step and are put back at
+    its end.
+    """
     left: list[dict[str, TrainState]] = []
     for batch in batches:
         k = len(batch.x)
@@ -227,7 +234,7 @@ def _steps(
             s = _take(s, slice(k))
             w_t = take(w_t, slice(k))
         s = method.step(s, w_t, batch, learn)
-    left.reverse()  # who left last stands next to those that stayed
+    left.reverse()  # the last site to leave is next to those that stayed
     whole: dict[str, TrainState] = {}
     for name, at in s.items():
         removed = [slots[name] for slots in left]

@@ -1,4 +1,4 @@
-"""When training ends before its last epoch: no lower loss for some time."""
+"""Early stopping if the loss has not decreased for a number of epochs."""
 
 from __future__ import annotations
 
@@ -9,22 +9,14 @@ import torch
 from torch import Tensor
 
 Heard = list[tuple[Tensor, Tensor]]
-"""The loss of each gradient of an epoch and of how many rows it is the mean: () for a site alone,
-(k,) for the first k of those that train in step."""
+"""Losses of the gradients of an epoch, each with its number of examples.
+
+Losses have shape () for one site, and (k,) for the first k of several.
+"""
 
 
 def mean_losses(heard: Heard, sites: int) -> list[float]:
-    """The mean over the rows of an epoch for each site; 0 without rows.
-
-    >>> mean_losses(
-    ...     [
-    ...         (torch.tensor([1.0, 2.0]), torch.tensor([4.0, 3.0])),
-    ...         (torch.tensor([6.0]), torch.tensor([1.0])),
-    ...     ],
-    ...     2,
-    ... )
-    [2.0, 2.0]
-    """
+    """Return the mean over the examples of an epoch for each site; 0 without examples."""
     total, rows = torch.zeros(2, sites, dtype=torch.float64)
     for loss, n in heard:
         total[: loss.numel()] += (loss * n).cpu()
@@ -35,14 +27,14 @@ def mean_losses(heard: Heard, sites: int) -> list[float]:
 
 @dataclass
 class Patience:
-    """Counts the epochs since the mean training loss of a site was last lower than ever before."""
+    """Counter of epochs since the mean training loss of a site reached its minimum."""
 
-    epochs: int | None  # how many it waits; None: for ever
+    epochs: int | None  # number of epochs without improvement; None: unlimited
     best: float = inf
     waited: int = 0
 
     def ends(self, loss: float) -> bool:
-        """Whether the epoch of this loss is the last one."""
+        """Return whether the epoch with this loss is the last one."""
         if loss < self.best:
             self.best = loss
             self.waited = 0

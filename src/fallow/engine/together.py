@@ -1,4 +1,4 @@
-"""Batches of several sites at once, so that they can be trained in step."""
+"""Batches of several sites at once."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from fallow.engine.stopping import Patience
 
 
 class Seat(NamedTuple):
-    """A job in training, its place among all jobs, where its rows begin in the joined data, and how
-    long it waits for a lower loss."""
+    """A job in training.
+
+    It has the position among all jobs, the offset of its examples in the joined data, and
+    its early stopping.
+    """
 
     job: Job
     position: int
@@ -28,14 +31,14 @@ class Seat(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Frame:
-    """The lines of an epoch, step after step: a line is what one seat brings to one step.
+    """Lines of an epoch, step by step: a line has the examples of one seat in one step.
 
-    Seats are sorted by their rows, most first, so the seats of a step are the first k; k falls as
-    sites run out of rows.  A last line is filled up with a row of its own site (whose loss is
-    finite if the site's is) that weighs nothing.
+    Seats are sorted by their numbers of examples in descending order, so the seats of a
+    step are the first k; k decreases as sites run out of examples. A last line is padded
+    with an example of its own site (whose loss is finite if the site's is) with weight 0.
 
-    widths: k of each step; steps: (K, 1) of each seat; seat, step: (lines,) of each line; real:
-    (lines, size), 1 where a row stands and 0 where one fills.
+    widths: k of each step; steps: (K, 1) of each seat; seat, step: (lines,) of each line;
+    real: (lines, size), 1 for an example and 0 for padding.
     """
 
     seats: Sequence[Seat]
@@ -66,7 +69,7 @@ class Frame:
         )
 
     def arrange(self, columns: Sequence[Tensor]) -> Tensor:
-        """A column (n_k,) of each seat as lines, filled up with 0.  -> (lines, size)"""
+        """Arrange a column (n_k,) of each seat in lines, padded with 0. -> (lines, size)"""
         steps = len(self.widths)
         size = self.real.shape[1]
         padded = nn.utils.rnn.pad_sequence(
@@ -79,7 +82,7 @@ class Frame:
 
     @property
     def turn(self) -> Tensor:
-        """Which line stands next, of all lines seat after seat.  (lines,)"""
+        """Return the order of lines by step, of all lines sorted by seat. (lines,)"""
         return (self.steps.cumsum(0) - self.steps)[self.seat, 0] + self.step
 
 
@@ -96,7 +99,7 @@ class EpochLines(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Joined:
-    """The rows of all jobs, one job after another.  x: (n, *shape); y: (n,); weight: (n,)."""
+    """Examples of all jobs, one job after another. x: (n, *shape); y: (n,); weight: (n,)."""
 
     rows: tuple[Tensor, ...]  # of each job, (rows, *shape)
     y: Tensor
@@ -115,7 +118,7 @@ class Joined:
         return torch.cat(self.rows)
 
     def lines(self, frame: Frame, epoch: Epoch) -> EpochLines:
-        """The rows of an epoch in the order in which it takes them."""
+        """Return the examples of an epoch in its order."""
         rows = frame.arrange([order(seat.job, epoch) for seat in frame.seats])
         first = [seat.first for seat in frame.seats]  # (K,) in the joined data
         rows += torch.tensor(first)[frame.seat].unsqueeze(1)
@@ -146,9 +149,10 @@ class Joined:
         )
 
     def batches(self, lines: EpochLines, mix: float | None = None) -> Iterator[Batch]:
-        """A batch (k, size, ...) for every step of an epoch.
+        """Yield a batch (k, size, ...) for every step of an epoch.
 
-        Rows are gathered when their step comes.  With ``mix`` rows of the pools come along.
+        Examples are gathered for each step. With ``mix``, the batch contains examples of
+        the pools.
         """
         frame = lines.frame
         epoch = lines.epoch
@@ -194,9 +198,9 @@ class _PoolRows(NamedTuple):
 
 
 def _draw_pool_rows(job: Job, epoch: Epoch, size: int, mix: float) -> _PoolRows:
-    """A site's rows of the pool in each step; its lines are its steps.
+    """Draw the examples of the pool of a site in each step; its lines are its steps.
 
-    At a site without a pool a labeled row stands in for it, and weighs nothing.
+    At a site without a pool, a labeled example with weight 0 is used instead.
     """
     has_pool = len(job.u) > 0
     u = job.u
@@ -204,7 +208,7 @@ def _draw_pool_rows(job: Job, epoch: Epoch, size: int, mix: float) -> _PoolRows:
         u = job.x[:1]
     rows, mate, beta = mixing(replace(job, u=u), epoch, size, mix)
 
-    # the last step is filled up to its size
+    # the last step is padded to its size
     n = len(rows)
     spare = -n % size
     rows = torch.cat([rows, rows[:1].expand(spare)])

@@ -35,7 +35,7 @@ PSEUDO = 2
 """Number of successes and of failures added for intervals (Agresti, Coull 1998)."""
 
 
-TALLY = "numbers of audited and of chosen rows, and how wrong the model was"
+TALLY = "number of drawn and of selected examples, and the errors of the model"
 
 
 @final
@@ -54,35 +54,41 @@ class Audit:
 
     Notes
     -----
-    *Why this is unbiased.*  The rows without a label are U.  The query takes Q of them, and all of Q
-    is labeled, so its errors are known and not estimated.  Of the others, R, each has the known
-    probability share x budget / |R| of its site; the errors of those that were drawn, divided by
-    it, add up to those of R on average (Horvitz-Thompson).  That holds for any query, because Q is
-    fixed when the draw is made.  The model under test was made before any of these labels was
-    there: it has trained on earlier audits, which are labeled rows like others and are not counted
-    again.  So no row is counted under a model that has seen it, and nothing has to be left out.
+    *Unbiasedness.*  Let U be the unlabeled examples.  The query selects Q, and all of Q is
+    labeled, so its errors are known.  Each of the remaining examples R is drawn with the
+    known probability share x budget / |R| of its site.  The errors of the drawn examples,
+    divided by this probability, sum to those of R on average (Horvitz-Thompson).  This
+    holds for any query, because Q is fixed before the draw.  The evaluated model was
+    trained before these labels existed.  It was trained on earlier evaluation sets, which
+    are labeled examples and do not count again.  No example is therefore evaluated with a
+    model that was trained on it.
 
-    *What it is an estimate of.*  Of the model at the start of a cycle, on the rows that had no label
-    then.  Where a query takes the hard rows away, later pools are easier than all rows were: an
-    audit is not the accuracy on new rows.
+    *Estimand.*  The estimate is the score of the model at the start of a cycle, on the
+    examples that were unlabeled then.  If a query selects the hard examples, later pools
+    are easier than all examples.  The estimate is therefore not the accuracy on new
+    examples.
 
-    *The model's doubt*, 1 minus the probability of its class, is known of all of R.  Only the
-    difference to the error is estimated from the draw, which is less spread where the doubt is
-    honest, and as unbiased where it is not.  Of numbers there is no doubt.
+    *Uncertainty of the model.*  The uncertainty, 1 minus the probability of the predicted
+    class, is known for all of R.  Only its difference to the error is estimated from the
+    draw.  This reduces the variance if the model is calibrated, and keeps the estimate
+    unbiased otherwise.  For regression, the uncertainty is 0.
 
-    *The interval* is that of Student over the rows that were drawn, as if drawn with replacement,
-    which is too wide rather than too narrow.  Few rows, all of them right, would have no spread:
-    so two right and two wrong rows are added to it, not to the estimate.
+    *Interval.*  The interval is Student's over the drawn examples, as if drawn with
+    replacement, which is conservative.  A few correct predictions would have no variance.
+    Two correct and two wrong ones are therefore added to the interval, and not to the
+    estimate.
 
-    *Few labels.*  A site's number need not be whole: a point on the line of all sites' numbers
-    decides who draws one more, and on average each draws exactly its share.
+    *Few labels.*  The expected number of a site need not be an integer.  A common random
+    offset determines which sites draw one example more, so that each draws its share on
+    average.
 
-    *Rows without an answer* are taken to be like the others of their kind at the site.
+    *Skipped examples.*  They are assumed to be like the other examples of their kind at the
+    site.
     """
 
     share: float = USUAL_AUDIT
     secure_sum: bool = False
-    least: int = 1  # answers at a site, with fewer of which it tells nothing
+    least: int = 1  # minimum number of labels at a site
 
     contract: ClassVar[Contract] = Contract(
         title="Audit",
@@ -94,11 +100,12 @@ class Audit:
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
             raise ValueError(
-                f"audit is {self.share}; it is the share of each budget that is drawn by chance, "
-                "above 0 and below 1, such as 0.1"
+                f"audit is {self.share}; it is the fraction of each label budget that is "
+                "drawn at random, above 0 and below 1, such as 0.1"
             )
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side
+    # ------------------------------------------------------------------------
 
     def divide(self, budget: Budget, draw: torch.Generator) -> dict[SiteId, int]:
         """Return the number of examples that each site draws, on average ``share`` of its budget.
@@ -136,7 +143,8 @@ class Audit:
             return {"": dict(ask.sum(self.tally, unit=unit))}
         return ask.each(self.tally, unit=unit)
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side
+    # ------------------------------------------------------------------------
 
     @client.keep(
         "number of selected examples",
@@ -188,7 +196,7 @@ class Audit:
         """Return the errors of the model on examples that are now labeled."""
         kept = view.memory.get(KEPT)
         if kept is None or int(kept["cycle"]) != view.cycle:
-            return nothing_to_tell()  # the site was away when rows were drawn
+            return nothing_to_tell()  # the site was away during the draw
         answers = view.answers(kept["rows"])  # (k,), NaN where nobody has answered
         is_answered = answers.isfinite()
         if int(is_answered.sum()) < self.least:
@@ -202,7 +210,7 @@ class Audit:
         chosen = ~is_drawn & is_answered
         n_chosen = float((~is_drawn).sum())
         if not bool(chosen.any()):
-            n_chosen = 0.0  # nothing is known of them
+            n_chosen = 0.0  # nothing is known about them
         drawn = is_drawn & is_answered
         n_drawn = int(drawn.sum())
         weight = 0.0
@@ -340,7 +348,7 @@ class Tally:
         if self.error() is None:
             return None
         if not self.left:
-            return 0.0  # all rows have a label
+            return 0.0  # all examples are labeled
         n = self.drawn
         total = self.beyond
         squares = self.squares

@@ -16,8 +16,9 @@ from fallow.sites.view import SiteView
 def measure_training_loss(world: Simulation, state: State) -> float | None:
     """Return the loss of the deployed models on the labeled examples of all sites.
 
-    It is 1 for a model that knows nothing: cross-entropy is divided by that of equal shares,
-    squared errors by those of predicting 0.  None where models are not trained in steps.
+    It is 1 for a constant model: cross-entropy is divided by that of equal probabilities,
+    squared errors by those of predicting 0.  It is None if models are not trained by
+    gradient steps.
     """
     training = world.methods["training"]
     if isinstance(training, Predicting) or "least-squares" in training.contract.tags:
@@ -46,8 +47,8 @@ def measure_training_loss(world: Simulation, state: State) -> float | None:
 def score_of_majority(world: Simulation) -> float | None:
     """Return the accuracy of predicting the most frequent class of the test examples for all.
 
-    Where sites have test examples of their own, it is the mean over sites, as the scores are.
-    None where there are numbers to predict.
+    If sites have their own test examples, it is the mean over sites, like the scores. It is
+    None for regression.
     """
     test = world.dataset
     if test.task == "regression" or not len(test.y_test):

@@ -125,7 +125,7 @@ class Curve:
 
         It is infinite if the error is never reached, and 0 if it has been reached.
         """
-        # what a score lies off its curve shifts the whole of what will be measured
+        # the deviation of a score from its curve shifts all later scores
         above = error - self.floor - self._off
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             times = (self.scale / above) ** (1 / self.exponent)
@@ -144,8 +144,8 @@ def fit_curve(points: Sequence[Point]) -> Curve:
     numbers = {point.labels for point in ordered}
     if len(numbers) < FEWEST or min(numbers) <= 0:
         raise ValueError(
-            f"{len(numbers)} scores after different numbers of labels, above 0, make no curve: "
-            f"{FEWEST} or more do"
+            f"{len(numbers)} scores after different numbers of labels, above 0, are too "
+            f"few for a curve; at least {FEWEST} are needed"
         )
     y = np.array([max(point.error, 0.0) for point in ordered])  # (t,)
     n = np.array([point.labels for point in ordered])
@@ -212,6 +212,6 @@ def _draw_above_0(mean: Array, spread: Array, draw: np.random.Generator) -> Arra
 def _interval(values: Array, level: float) -> Interval:
     """Return the median and the central interval with probability ``level``."""
     ends = [0.5, (1 - level) / 2, (1 + level) / 2]
-    # of infinite values no mean is made: one of the values is taken
+    # infinite values are not averaged: one of them is used
     middle, low, high = np.quantile(values, ends, method="closest_observation")
     return Interval(middle=float(middle), low=float(low), high=float(high))

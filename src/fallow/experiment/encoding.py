@@ -89,13 +89,13 @@ def check_tuning(recipe: Recipe, methods: Methods) -> None:
         return
     if recipe.initial_by == "typical":
         raise ValueError(
-            f"initial_by is 'typical', which looks at encoded rows, and a field of encoder="
-            f"{recipe.encoder} is chosen by first labels; give the field, such as "
-            "fourier:gamma=0.25, or set initial_by=random"
+            "initial_by is 'typical', which needs encoded examples, and a field of "
+            f"encoder={recipe.encoder} is tuned on the initial labeled set; set the "
+            "field, such as fourier:gamma=0.25, or set initial_by=random"
         )
     if recipe.privacy.epsilon is not None:
         why = noise_refusal(f"encoder={recipe.encoder}", methods["tuning"].contract)
-        raise ValueError(f"{why}; an encoder whose fields are all given needs no labels")
+        raise ValueError(f"{why}; an encoder with all fields set needs no labels")
 
 
 def kept_features(store: FeatureStore, encoder: Encoder, x: Tensor, state: State) -> Source:
@@ -147,7 +147,7 @@ class CommonFeatures:
             h.update(value.detach().contiguous().numpy().tobytes())
         key = h.hexdigest()
         if key not in self._last:
-            self._last.clear()  # the state changes once in a run, if at all
+            self._last.clear()  # the state changes at most once in a run
             self._last[key] = kept_features(self.store, self.encoder, self.x, state)
         return self._last[key]
 
@@ -172,14 +172,14 @@ def encode_as_trained(
     kept = saved.get("encoder")
     if not kept:
         raise ValueError(
-            f"the model was saved without what its encoder {recipe.encoder} was fitted to; train "
-            "it again"
+            "the model was saved without the fitted state of its encoder "
+            f"{recipe.encoder}; train it again"
         )
     state = kept["state"]
     if encoder_digest(encoder, state) != kept["digest"]:
         raise ValueError(
-            f"the encoder {recipe.encoder} is not the one that this model was trained with: it has "
-            "another version or other weights here; install the same ones"
+            f"the encoder {recipe.encoder} differs from the one in training, in its "
+            "version or weights; install the same ones"
         )
     return encode_rows(encoder, x, state)
 

@@ -111,7 +111,7 @@ def _outputs(world: Simulation, name: SiteId, state: State, rows: Tensor) -> Ten
 def _finite(outputs: Tensor, whose: str) -> Tensor:
     if not bool(torch.isfinite(outputs).all()):
         raise ValueError(
-            f"{whose} gives NaN or infinite outputs: training diverged; lower the learning "
+            f"{whose} has NaN or infinite outputs: training diverged; lower the learning "
             "rate (lr)"
         )
     return outputs

@@ -20,14 +20,14 @@ from fallow.storage.errors import Failed
 from fallow.storage.packing import pack, unpack
 
 DURABLE: Durability = "FULL"
-Result = TypeVar("Result")  # of a step: a dictionary of what `pack` knows
+Result = TypeVar("Result")  # of a step: a dictionary that `pack` supports
 
 DROP_LETTERS = """
 DELETE FROM letter WHERE NOT EXISTS (SELECT 1 FROM received WHERE received.mark = letter.mark)
 """
-"""Relayed messages that no site remembers any longer."""
+"""Delete relayed messages that are no longer in the memory of any site."""
 ADD_HELD = "ALTER TABLE label ADD COLUMN held INTEGER NOT NULL DEFAULT 0"
-"""For files from before labels could be held back for validation: theirs all train."""
+"""For older files without validation labels, in which all labels are used for training."""
 TABLES = """
 CREATE TABLE IF NOT EXISTS exchange (key TEXT PRIMARY KEY, phase TEXT, fields TEXT, digest TEXT,
                                      entry BLOB) STRICT;
@@ -49,24 +49,18 @@ CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT) STRICT;
 
 @final
 class Journal:
-    """Journal of the server half and store of the simulated sites.
+    """Event log of the server side, and store of the simulated sites.
 
-    Both halves of an exchange are one transaction: after ``kill -9`` either all of it happened or
-    nothing did.  ``path=None`` keeps everything in memory.  ``is_durable``: as real sites need it,
-    which drop their answers once they count; a power cut takes back nothing either, and nobody
-    else may read the file.  Every value carries a checksum.  Raises Failed when the file is damaged
-    or its disk is full or read-only.
-
-    >>> journal = Journal()
-    >>> journal.finish("0/train", {"seconds": 1.5})
-    {'seconds': 1.5}
-    >>> journal.load_step("0/train"), journal.load_step("0/query")
-    ({'seconds': 1.5}, None)
+    Both sides of an exchange are one transaction, which ``kill -9`` cannot split.
+    ``path=None`` stores everything in memory. ``is_durable`` is for real sites, which
+    delete their replies once they count: a power cut loses nothing, and only the owner may
+    read the file. Every value has a checksum. Raises Failed if the file is damaged, or if
+    its disk is full or read-only.
     """
 
     def __init__(self, path: Path | None = None, is_durable: bool = False) -> None:
         self.path = path
-        self._letters: dict[bytes, State] = {}  # those read already, by their checksum
+        self._letters: dict[bytes, State] = {}  # those that were read, by their checksum
         words = Words(self._damaged, self._unwritable)
         durability: Durability = "NORMAL"
         if is_durable:
@@ -79,54 +73,57 @@ class Journal:
             self._write(ADD_HELD)
 
     def _refuse_what_runs(self) -> None:
-        """Raise Failed where the file, which somebody else may have sent, has views or triggers: no
-        journal has any, and they run whenever it is read or written."""
+        """Raise Failed if the file has views or triggers.
+
+        No event log has any. They would run on every access, and the file may be from
+        another person.
+        """
         kinds = self._read("SELECT type, name FROM sqlite_schema")
         for kind, name in kinds:
             if kind not in ("table", "index"):
-                raise self._damaged(f"it has a {kind}, {name:.40}, which no journal has")
+                raise self._damaged(f"it has a {kind}, {name:.40}, which no event log has")
 
     def _unwritable(self, why: str) -> Failed:
         return Failed(
             f"{self.path} cannot be written ({why}): free some space or make the folder "
-            "writable, then run again with --resume (coordinate start: without); what was "
-            "finished is kept"
+            "writable, then run again with --resume (coordinate start: without); "
+            "finished steps are kept"
         )
 
     def _damaged(self, why: str) -> Failed:
         return Failed(
-            f"journal {self.path} is damaged ({why}): delete the folder "
-            f"{self.path and self.path.parent} and run again with --resume (coordinate start: "
-            "without); other runs are not touched"
+            f"event log {self.path} is damaged ({why}): delete the folder "
+            f"{self.path and self.path.parent} and run again with --resume (coordinate "
+            "start: without); other runs are not affected"
         )
 
     def _unpack(self, blob: bytes, what: str) -> Any:
-        """The structure in what `with_checksum` wrote; a changed byte is noticed.
+        """Return the structure that `with_checksum` packed, after a check of its checksum.
 
-        ``what``: for the error.  Any: what it holds is known to whoever wrote it.
+        ``what`` is used in the error.
         """
         if checksum(blob[MARK:]) != blob[:MARK]:
-            raise self._damaged(f"{what} has another checksum")
+            raise self._damaged(f"{what} has a different checksum")
         return unpack(blob[MARK:])
 
     def transaction(self) -> AbstractContextManager[None]:
-        """All or nothing; an inner transaction joins the outer one."""
+        """Run a block in one transaction; an inner transaction joins the outer one."""
         return self._file.transaction()
 
     def _write(self, sql: str, *values: object) -> None:
         try:
             self._file.write(sql, *values)
-        except sqlite3.IntegrityError as error:  # nothing here is ever written twice
+        except sqlite3.IntegrityError as error:  # nothing is written twice here
             raise self._damaged(str(error)) from error
 
     def _read(self, sql: str, *values: object) -> list[Any]:
-        """The rows that a query finds, as tuples of what their columns hold."""
+        """Return the rows of a query as tuples."""
         return self._file.read(sql, *values)
 
     # -- exchanges --------------------------------------------------------------------------
 
     def recall(self, key: ExchangeKey, digest: str) -> Any:
-        """Return the recorded answer of an exchange, or None if it never finished.
+        """Return the recorded reply of an exchange, or None if it was not finished.
 
         ``digest`` identifies the request. Raises Failed if the recorded request differs.
         """
@@ -136,13 +133,13 @@ class Journal:
         digest_then, blob = rows[0]
         if digest_then != digest:
             raise Failed(
-                f"exchange {key} of {self.path} was recorded with other contents: the run was "
-                "changed since; start it in a new folder"
+                f"exchange {key} of {self.path} was recorded with other contents, because "
+                "the run was changed since; start it in a new folder"
             )
         return self._unpack(blob, f"exchange {key}")
 
     def record(self, key: ExchangeKey, digest: str, entry: Mapping[str, object]) -> None:
-        """Remember what an exchange answered."""
+        """Store the reply of an exchange."""
         self._write(
             "INSERT INTO exchange VALUES (?, ?, ?, ?, ?)",
             str(key),
@@ -153,7 +150,7 @@ class Journal:
         )
 
     def exchanges(self) -> list[ExchangeKey]:
-        """The keys of the exchanges of the open step, as they were recorded."""
+        """Return the keys of the exchanges of the open step, in the order of recording."""
         rows = self._read("SELECT key, fields FROM exchange ORDER BY rowid")
         return [self._read_key(text, stored) for text, stored in rows]
 
@@ -167,7 +164,7 @@ class Journal:
         return key
 
     def take_back(self, exchanges: Sequence[ExchangeKey]) -> None:
-        """Forget exchanges of the open step: they are asked again."""
+        """Delete exchanges of the open step, which are then requested again."""
         with self.transaction():
             for key in exchanges:
                 self._write("DELETE FROM exchange WHERE key = ?", str(key))
@@ -175,10 +172,10 @@ class Journal:
     # -- finished steps ---------------------------------------------------------------------
 
     def finish(self, step: str, result: Result) -> Result:
-        """A step is done: remember its result, forget its exchanges.
+        """Store the result of a finished step, and delete its exchanges.
 
-        Returns the result as a resumed run will read it (tuples are lists then), so that a run
-        that was never disturbed goes on with the very same.
+        Return the result as a resumed run will read it (with lists instead of tuples), so
+        that both continue with the same values.
         """
         with self.transaction():
             self._write("INSERT INTO finished VALUES (?, ?)", step, with_checksum(result))
@@ -188,25 +185,25 @@ class Journal:
         return as_read
 
     def load_step(self, step: str) -> Any:
-        """The result of a finished step, as `finish` took it, or None."""
+        """Return the result of a finished step, or None."""
         rows = self._read("SELECT result FROM finished WHERE step = ?", step)
         if not rows:
             return None
         return self._unpack(rows[0][0], f"step {step}")
 
     def steps(self) -> list[str]:
-        """The names of the finished steps."""
+        """Return the names of the finished steps."""
         return [step for (step,) in self._read("SELECT step FROM finished ORDER BY rowid")]
 
     # -- notes ------------------------------------------------------------------------------
 
     def note_once(self, name: str, value: str) -> str:
-        """The value first given for ``name``: a later, different one is not stored."""
+        """Store ``value`` under ``name`` unless there is one, and return the stored value."""
         self._write("INSERT OR IGNORE INTO about VALUES (?, ?)", name, value)
         return str(self._read("SELECT value FROM about WHERE name = ?", name)[0][0])
 
     def note(self, name: str, value: str) -> None:
-        """Remember ``value`` under ``name``, in place of what was noted there before."""
+        """Store ``value`` under ``name``, and replace an earlier value."""
         self._write("INSERT OR REPLACE INTO about VALUES (?, ?)", name, value)
 
     def read_note(self, name: str) -> str | None:
@@ -219,16 +216,19 @@ class Journal:
     # -- the end ----------------------------------------------------------------------------
 
     def tidy(self) -> None:
-        """After the last step: drop what only a resume needs and give the space back."""
+        """After the last step, delete data that is needed only for a resume, and free the
+        space.
+        """
         for table in ("kept", "received", "letter", "secret"):
             self._write(f"DELETE FROM {table}")
         self._write("VACUUM")
 
     def close(self) -> None:
-        """Close the file; the journal is of no use afterwards."""
+        """Close the file; the event log cannot be used afterwards."""
         self._file.close()
 
-    # -- what sites remember (`fallow.sites.store.Store`) --------------------------------------
+    # -- memory of the sites (`fallow.sites.store.Store`)
+    # --------------------------------------
 
     def keep(self, site: SiteId, name: str, state: State | None) -> None:
         for table in ("kept", "received"):
@@ -238,7 +238,7 @@ class Journal:
             self._write("INSERT INTO kept VALUES (?, ?, ?)", site, name, blob)
 
     def receive(self, site: SiteId, verb: str, messages: RelayedMessages) -> None:
-        """A letter is written once, whoever receives it, and kept while a site holds it."""
+        """Store a peer message once for all receivers, as long as a site has it in memory."""
         self._letters.clear()
         for table in ("kept", "received"):
             sql = f"DELETE FROM {table} WHERE site = ? AND instr(name, ?) = 1"
@@ -267,13 +267,13 @@ class Journal:
         """
         if mark not in self._letters:
             rows = self._read("SELECT content FROM letter WHERE mark = ?", mark)
-            content = b""  # which has another checksum
+            content = b""  # a different checksum
             if rows:
                 content = rows[0][0]
             self._letters[mark] = self._unpack(mark + content, what)
         return self._letters[mark]
 
-    # -- labels that sites bought -------------------------------------------------------------
+    # -- labels of the sites -------------------------------------------------------------
 
     def write(self, site: SiteId, labels: Sequence[Label]) -> None:
         rows = []
@@ -292,7 +292,7 @@ class Journal:
             )
         try:
             self._file.write_many("INSERT INTO label VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
-        except sqlite3.IntegrityError as error:  # no row is bought twice
+        except sqlite3.IntegrityError as error:  # no label is acquired twice
             raise self._damaged(str(error)) from error
 
     def load_labels(self, site: SiteId) -> list[Label]:
@@ -326,7 +326,8 @@ class Journal:
         labels = tuple(Label(*label) for label in line["labels"])
         return Contribution(line["turn"], labels, tuple(line["gone"]))
 
-    # -- what sites released (`fallow.privacy.ledger.Ledger`) ------------------------------------
+    # -- releases of the sites (`fallow.privacy.ledger.Ledger`)
+    # ------------------------------------
 
     def spend(self, site: SiteId, key: str, released: Released) -> None:
         line = with_checksum({**released.to_line(), "key": key})
@@ -339,7 +340,7 @@ class Journal:
             line = self._unpack(blob, f"release {key} of site {site}")
             if line.pop("key") != key:
                 raise self._damaged(
-                    f"release {key} of site {site} stands under another key"
+                    f"release {key} of site {site} is stored under another key"
                 )
             releases[key] = Released(**line)
         return releases
@@ -357,11 +358,7 @@ class Journal:
 
 
 def with_checksum(tree: object) -> bytes:
-    """A structure (`fallow.storage.packing`) as bytes, its checksum first.
-
-    >>> len(with_checksum({"a": 1})) - len(pack({"a": 1})) == MARK
-    True
-    """
+    """Return a structure (`fallow.storage.packing`) as bytes, preceded by its checksum."""
     blob = pack(tree)
     return checksum(blob) + blob
 
@@ -379,8 +376,6 @@ def _label_checksum(site: SiteId, label: Label) -> bytes:
         float(label.weight),
         probability,
     )
-    if (
-        label.is_validation
-    ):  # lines from before labels could be held back keep their checksum
+    if label.is_validation:  # absent in older files
         line = (*line, "held")
     return checksum(repr(line).encode())

@@ -1,5 +1,8 @@
-"""Rows of a large table or of pictures, kept beside a study's runs, so that neither each seed nor each
-process need read and decode the files, and all processes share one copy in memory."""
+"""Decoded examples of large tables and images, stored with a study.
+
+Seeds and processes need not decode the files again, and all processes share one copy in
+memory.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,11 @@ from fallow.storage.errors import Failed
 from fallow.storage.files import load_tree, only_one, save_tree, sweep
 from fallow.storage.private import FILE
 
-LARGE = 8_000_000  # bytes of files from which on reading them takes as long as a short run
+LARGE = 8_000_000  # size of files in bytes above which reading takes as long as a short run
 MANY = 1000
-"""Files of which on each is known by its name, its size and its time: to read so many takes a part of
-the time that is to be saved."""
+"""Number of files above which each is identified by its name, size and time, because
+reading all of them takes too long.
+"""
 SETTINGS = (
     "data",
     "label",
@@ -40,19 +44,19 @@ SETTINGS = (
     "drop_rows",
     "channels",
 )
-"""Settings that determine, beside the files, which examples are read."""
+"""Settings that determine, with the files, which examples are read."""
 
 
 MOST_HELD = 2**28
-"""Bytes of rows that stay in memory between the seeds of a study."""
+"""Maximum size in bytes of examples that stay in memory between the seeds of a study."""
 
 
 @final
 @dataclass
 class HeldRows:
-    """The data set that a process read last, which the next seed of its study need not read again.
+    """Dataset that a process read last, for the next seed of its study.
 
-    Those above `MOST_HELD` bytes are not held.
+    Datasets above `MOST_HELD` bytes are not kept.
     """
 
     _known: dict[str, Dataset] = field(default_factory=dict)
@@ -70,9 +74,10 @@ class HeldRows:
 
 
 class KeptRows(TypedDict):
-    """A data set as its file keeps it: tensors and plain values, the rest as texts of JSON.
+    """Dataset in a file: tensors and plain values, and JSON texts for the rest.
 
-    ``x`` and ``x_test`` are the checksums of arrays in files of their own, which are mapped.
+    ``x`` and ``x_test`` are the checksums of arrays in separate files, which are
+    memory-mapped.
     """
 
     x: str
@@ -109,7 +114,7 @@ def read_once(
         once = _load(folder, name)
         if once is not None:
             return once
-        # other drafts may be another process's, which is writing them
+        # other drafts may belong to a process that is writing them
         sweep(folder, "rows-*")
         once = read()
         _save(folder, name, once)
@@ -143,9 +148,9 @@ def _digest(files: Sequence[Path], recipe: Recipe) -> str:
 
 
 def _save(folder: Path, name: str, dataset: Dataset) -> None:
-    """The arrays first: once the file that names them is there, all of it is.
+    """Write the arrays first, so that the main file exists only if everything does.
 
-    They are their owner's alone: the files that they are copies of may be.
+    The files are readable only by the owner, because the original files may be.
     """
     x = save_array(folder / f"{name}.x.npy", dataset.x.numpy(), FILE)
     x_test = save_array(folder / f"{name}.x_test.npy", dataset.x_test.numpy(), FILE)
@@ -164,7 +169,7 @@ def _load(folder: Path, name: str) -> Dataset | None:
         if x is None or x_test is None:
             return None
         return _from_kept(kept, torch.from_numpy(x), torch.from_numpy(x_test))
-    except (Failed, KeyError, TypeError, ValueError):  # damaged, or of something else
+    except (Failed, KeyError, TypeError, ValueError):  # damaged, or from another dataset
         return None
 
 

@@ -1,4 +1,4 @@
-"""The methods of a recipe by the part they play, and what they need to train."""
+"""Algorithms of an experiment configuration by role, and their requirements."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from fallow.training.retention import Retention
 from fallow.training.scaling import Scaling
 
 WRONG_SITES = "flipped"
-"""The word that stands for the sites whose labels are wrong, in a field that lists sites."""
+"""Word for the sites with wrong labels, in fields that list sites."""
 
 
 def is_shared(strategy: Method) -> bool:
-    """Whether a query spends one budget of all sites, as its contract says."""
+    """Return whether a query spends one budget of all sites, by its contract."""
     return strategy.contract.budget_of == "federation"
 
 
 def methods_of(
     recipe: Recipe, flipped: Sequence[SiteId] = (), policy: NamePolicy = OWN
 ) -> Methods:
-    """The methods of a run by the part they play; ValueError for an unknown name or field.
+    """Return the algorithms of a run by role; ValueError for an unknown name or field.
 
-    ``flipped``: the sites whose labels are wrong, which the word "flipped" stands for in a field
-    of the training method that lists sites.  ``policy``: which names resolve; by default all, as in
-    a person's own simulations.
+    ``flipped``: the sites with wrong labels, denoted by the word "flipped" in fields that
+    list sites. ``policy``: names that may be resolved; by default all, as in a user's own
+    simulations.
     """
     trainers = (training, personal)
     fields = dict(recipe.training.fields)
@@ -60,13 +60,14 @@ def methods_of(
     strategy = build(strategies, recipe.strategy.name, policy, **recipe.strategy.fields)
     if recipe.sites and recipe.sites < strategy.contract.cohort:
         raise ValueError(
-            f"{recipe.strategy} compares sites and needs at least {strategy.contract.cohort}; the "
-            f"recipe has {recipe.sites}"
+            f"{recipe.strategy} compares sites and needs at least "
+            f"{strategy.contract.cohort}; the experiment configuration has {recipe.sites}"
         )
     if strategy.contract.not_solved and "least-squares" in method.contract.tags:
         raise ValueError(
-            f"{recipe.strategy} does not suit {recipe.training}: {strategy.contract.not_solved}; "
-            "choose another strategy, or train with fedavg"
+            f"{recipe.strategy} does not support {recipe.training}: "
+            f"{strategy.contract.not_solved}; choose another strategy, or train with "
+            "fedavg"
         )
     cohort = math.ceil(recipe.participation * recipe.sites - 1e-9)
     if method.contract.everyone and cohort < recipe.sites:
@@ -107,27 +108,32 @@ def methods_of(
 
 
 def _takes_training_config(trainer: type) -> bool:
-    """Whether sites train by steps under it; other algorithms solve for their model."""
+    """Return whether sites train by gradient steps; other algorithms have a closed-form
+    solution.
+    """
     if not is_dataclass(trainer):
         return "training_config" in inspect.signature(trainer).parameters
     return any(item.name == "training_config" and item.init for item in fields_of(trainer))
 
 
 def _check_head(recipe: Recipe, method: Method) -> None:
-    """Raise ValueError where the common model has no head to solve for."""
+    """Raise ValueError if the last layer cannot be solved in closed form."""
     if "least-squares" in method.contract.tags:
         raise ValueError(
-            f"head is 'exact', and {recipe.training} solves for its model anyway; leave out head"
+            f"head is 'exact', and {recipe.training} has a closed-form solution "
+            "anyway; omit head"
         )
     if type(method).__module__.startswith(personal.__name__):
         raise ValueError(
-            f"head is 'exact', and with {recipe.training} each site has a model of its own; leave "
-            "out head, or train one model for all"
+            f"head is 'exact', and {recipe.training} trains personalized models; omit "
+            "head, or train a global model"
         )
 
 
 def local_training_config(recipe: Recipe, strategy: Method) -> TrainingConfig | None:
-    """How the local model that ``strategy`` looks at is made; None where it is the last round's."""
+    """Return the training of the local model for ``strategy``; None for the model of the
+    last round.
+    """
     source = recipe.local_source
     if source == "auto":
         source = strategy.contract.local_source
@@ -139,9 +145,11 @@ def local_training_config(recipe: Recipe, strategy: Method) -> TrainingConfig | 
 
 
 def executor_of(recipe: Recipe, model: nn.Module, policy: NamePolicy = OWN) -> str:
-    """Which executor trains: the one for devices where the recipe names a device; else ``auto``
-    stacks the library's linear and dense models and loops over the rest.  A user's own model may
-    mix rows, which no layer says, so it is stacked on request.
+    """Return the executor of local training.
+
+    It is the one for devices if the configuration names a device. Otherwise ``auto`` stacks
+    built-in linear and dense models, and trains others one by one. A custom model may mix
+    examples, which cannot be detected, so it is stacked only on request.
     """
     name = recipe.executor
     if recipe.device != "none":
@@ -161,8 +169,10 @@ def executor_of(recipe: Recipe, model: nn.Module, policy: NamePolicy = OWN) -> s
 
 
 def placement_of(recipe: Recipe) -> Placement | None:
-    """Where models are computed; None where the recipe names no device.  Raises ValueError where
-    this machine has none of that kind."""
+    """Return the device of models, or None without one.
+
+    Raises ValueError if this machine has no such device.
+    """
     if recipe.device == "none":
         return None
     return Placement.open(recipe.device, recipe.precision)

@@ -18,21 +18,25 @@ from fallow.experiment.metrics_counts import Floats, Numbers, high_classes
 def _check_labels(
     predicted: Numbers, true: Numbers
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Both as vectors of class ids, (n,).  Raises ValueError unless they pair."""
+    """Return both as vectors of class ids, (n,). Raises ValueError unless their lengths
+    agree.
+    """
     p = np.asarray(predicted, dtype=np.int64)
     y = np.asarray(true, dtype=np.int64)
     if p.shape != y.shape or p.ndim != 1:
         raise ValueError(
-            f"predictions of shape {p.shape} do not pair with labels of shape "
-            f"{y.shape}; give two vectors of one length"
+            f"predictions of shape {p.shape} do not match labels of shape {y.shape}; give "
+            "two vectors of one length"
         )
     if not len(y):
-        raise ValueError("a score needs at least one row, and there are 0; give a test set")
+        raise ValueError(
+            "a score needs at least one example, and there are 0; give a test set"
+        )
     return p, y
 
 
 def accuracy(predicted: Numbers, true: Numbers) -> float:
-    """Share of rows that are right.  predicted, true: (n,) class ids.
+    """Return the fraction of correct predictions.  predicted, true: (n,) class ids.
 
     >>> accuracy([0, 1, 1, 2], [0, 1, 2, 2])
     0.75
@@ -44,7 +48,7 @@ def accuracy(predicted: Numbers, true: Numbers) -> float:
 def per_class_accuracy(
     predicted: Numbers, true: Numbers, classes: int
 ) -> list[float | None]:
-    """Accuracy of each class's rows (recall); ``None`` for a class without rows.
+    """Return the accuracy of each class (recall); ``None`` for a class without examples.
 
     >>> per_class_accuracy([0, 1, 1], [0, 1, 0], classes=3)
     [0.5, 1.0, None]
@@ -57,7 +61,7 @@ def per_class_accuracy(
         )
     scores: list[float | None] = []
     for c in range(classes):
-        guesses = p[y == c]  # for the rows that are of this class
+        guesses = p[y == c]  # for the examples of this class
         score = None
         if len(guesses):
             score = float((guesses == c).mean())
@@ -66,7 +70,7 @@ def per_class_accuracy(
 
 
 def balanced_accuracy(predicted: Numbers, true: Numbers, classes: int) -> float:
-    """Mean of the per-class accuracies over the classes that have rows.
+    """Return the mean of the per-class accuracies over classes with examples.
 
     >>> balanced_accuracy([0, 0, 0, 0], [0, 0, 0, 1], classes=3)
     0.5
@@ -85,15 +89,17 @@ class Halves:
 
     @property
     def gap(self) -> float:
-        """Positive when the classes that sites hold unevenly are learned worse."""
+        """Difference, positive if the unevenly distributed classes are learned worse."""
         return self.low - self.high
 
 
 def variance_gap(per_class: Sequence[float | None], sigma: Numbers) -> Halves | None:
-    """Accuracy of the classes split at the median spread of the *partition* (`high_classes`).
+    """Return the accuracy of the classes, split at the median spread in the *partition*
+    (`high_classes`).
 
-    per_class: (C,) accuracies, ``None`` where absent (left out of its half's mean); sigma: (C,).
-    ``None`` when a half has no class that was scored.  AHFAL prints the gap without its split.
+    per_class: (C,) accuracies, ``None`` if absent (excluded from the mean); sigma: (C,).
+    The result is ``None`` if a half has no class with a score.  AHFAL publishes the gap
+    without its split.
 
     >>> round(variance_gap([0.9, 0.5, 0.8, 0.6], [1, 9, 2, 8]).gap, 2)
     0.3
@@ -101,15 +107,13 @@ def variance_gap(per_class: Sequence[float | None], sigma: Numbers) -> Halves | 
     side = high_classes(sigma)
     if len(side) != len(per_class):
         raise ValueError(
-            f"{len(per_class)} class accuracies do not pair with {len(side)} spreads; "
-            "give one of each per class"
+            f"{len(per_class)} class accuracies do not match {len(side)} spreads; give "
+            "one of each per class"
         )
     low = []
     high = []
     for score, is_high in zip(per_class, side, strict=True):
-        if (
-            score is None or is_high is None
-        ):  # no rows, or the middle class of an odd number
+        if score is None or is_high is None:  # not scored
             continue
         if is_high:
             high.append(score)
@@ -125,8 +129,8 @@ def _curve(fractions: Numbers, scores: Numbers) -> tuple[Floats, Floats]:
     y = np.asarray(scores, dtype=np.float64)
     if x.shape != y.shape or x.ndim != 1 or not len(x):
         raise ValueError(
-            f"{x.size} labeled fractions do not pair with {y.size} scores; give one "
-            "score per point of the curve"
+            f"{x.size} labeled fractions do not match {y.size} scores; give one score per "
+            "point of the curve"
         )
     if (np.diff(x) <= 0).any():
         raise ValueError(
@@ -138,10 +142,11 @@ def _curve(fractions: Numbers, scores: Numbers) -> tuple[Floats, Floats]:
 def aulc(
     fractions: Numbers, scores: Numbers, within: tuple[float, float] | None = None
 ) -> float:
-    """Area under the learning curve: trapezoids over the fraction axis, divided by its range.
+    """Return the area under the learning curve by trapezoids, divided by the range of
+    fractions.
 
-    In the unit of the scores: a flat curve has its own height as area.  ``within``: the part of the
-    axis that counts, inside the curve's; whole by default.
+    The unit is that of the scores: a constant curve has its value as area.  ``within``: the
+    range of fractions, within that of the curve; by default all of it.
 
     >>> round(aulc([0.1, 0.2, 0.4], [0.0, 0.6, 0.6]), 4)
     0.5
@@ -152,17 +157,18 @@ def aulc(
     low, high = within or (x[0], x[-1])
     if not x[0] <= low < high <= x[-1]:
         raise ValueError(
-            f"the part {low} to {high} is not inside the curve's, {x[0]} to {x[-1]}"
+            f"the range {low} to {high} is not within that of the curve, {x[0]} to {x[-1]}"
         )
     inside = np.unique(np.concatenate([[low], x[(x > low) & (x < high)], [high]]))
     return float(np.trapezoid(np.interp(inside, x, y), inside) / (high - low))
 
 
 def labels_to_reach(fractions: Numbers, scores: Numbers, target: float) -> float | None:
-    """Smallest labeled fraction at which the (linearly joined) curve is at ``target``.
+    """Return the smallest labeled fraction at which the linearly interpolated curve reaches
+    ``target``.
 
-    ``None`` when it never is; the first fraction when it starts there.  For errors, negate
-    scores and target.
+    The result is ``None`` if it is never reached, and the first fraction if the curve
+    starts there.  For errors, negate scores and target.
 
     >>> round(labels_to_reach([0.1, 0.2, 0.3], [0.5, 0.7, 0.9], target=0.8), 4)
     0.25
@@ -180,10 +186,12 @@ def labels_to_reach(fractions: Numbers, scores: Numbers, target: float) -> float
 def labels_saved(
     curve: Mapping[float, float], baseline: Mapping[float, float]
 ) -> float | None:
-    """Share of labels saved on the way to the baseline's final score: 1 - f / f_baseline.
+    """Return the fraction of labels saved to reach the baseline's final score: 1 - f /
+    f_baseline.
 
     Both curves map labeled fraction to score, and both f are `labels_to_reach` of the last
-    score of ``baseline``.  Negative when more labels were needed; ``None`` when never reached.
+    score of ``baseline``.  It is negative if more labels are needed, and ``None`` if the
+    score is never reached.
 
     >>> round(labels_saved({0.1: 0.5, 0.2: 0.9}, baseline={0.1: 0.5, 0.2: 0.7}), 4)
     0.25

@@ -1,8 +1,8 @@
-"""How unevenly classes fall on sites and on labels: pure functions of counts.
+"""Imbalance of classes over sites and labels, computed from counts.
 
-Every function takes tensors, arrays or lists of counts, sites down and classes across where there
-are sites.  Spreads are percentage points, divergences nats.  A class that no site holds has
-``None``, never 0.
+Every function takes tensors, arrays or lists of counts; matrices have sites as rows and
+classes as columns. Spreads are in percentage points, divergences in nats. A class that no
+site has is ``None``, never 0.
 """
 
 from __future__ import annotations
@@ -31,22 +31,23 @@ def _matrix(counts: Numbers) -> Floats:
 
 
 def _site_shares(counts: Numbers) -> Floats:
-    """Class shares of each site that has rows.  counts: (N, C) -> (M, C), M <= N."""
+    """Return class shares of each site with examples. counts: (N, C) -> (M, C), M <= N."""
     n = _matrix(counts)
     n = n[n.sum(1) > 0]
     if not len(n):
         raise ValueError(
-            "no site holds a row, so no site has class shares; give counts that are not all 0"
+            "no site has an example, so there are no class shares; give counts that "
+            "are not all 0"
         )
     shares: Floats = n / n.sum(1, keepdims=True)
     return shares
 
 
 def class_spread(counts: Numbers) -> list[float]:
-    """Spread sigma_c of the class shares over sites, in percentage points.
+    """Return the spread sigma_c of the class shares over sites, in percentage points.
 
-    counts: (N, C), rows per site and class.  Population standard deviation (divisor N); a site
-    without rows is left out (AHFAL, section 3).
+    counts: (N, C), examples per site and class.  The spread is the population standard
+    deviation (divisor N) over sites with examples (AHFAL, section 3).
 
     >>> [round(s, 2) for s in class_spread([[8, 1, 1], [2, 5, 3], [0, 4, 6]])]
     [33.99, 17.0, 20.55]
@@ -55,7 +56,8 @@ def class_spread(counts: Numbers) -> list[float]:
 
 
 def count_variation(counts: Numbers) -> list[float | None]:
-    """Coefficient of variation of each class's counts over sites; ``None`` for an absent class.
+    """Return the coefficient of variation of each class over sites; ``None`` for an absent
+    class.
 
     >>> count_variation([[4, 1, 0], [0, 1, 0]])
     [1.0, 0.0, None]
@@ -70,10 +72,10 @@ def count_variation(counts: Numbers) -> list[float | None]:
 
 
 def high_classes(sigma: Numbers) -> list[bool | None]:
-    """The half of the classes that the partition spreads most: True high, False low.
+    """Return which classes have a high spread in the partition: True high, False low.
 
-    The floor(C/2) largest spreads are high, the floor(C/2) smallest low, and the middle class of
-    an odd C is neither (``None``).  Of equal spreads the smaller class id counts as the lower.
+    The floor(C/2) largest spreads are high, and the floor(C/2) smallest are low.  The
+    middle class of an odd C is neither (``None``).  Ties are ordered by class id.
 
     >>> high_classes([3.0, 1.0, 2.0, 9.0])
     [True, False, False, True]
@@ -92,11 +94,12 @@ def high_classes(sigma: Numbers) -> list[bool | None]:
 
 @dataclass(frozen=True)
 class Imbalance:
-    """How unevenly labels fall on classes (classification metrics of FairFAL, Observation 2).
+    """Class imbalance of labels (classification metrics of FairFAL, Observation 2).
 
-    ``max_min`` is largest over smallest count (inf when a class is empty), ``entropy`` is divided
-    by ln C (1 is even), ``gini`` is 0 when even, ``minority_share`` is the share of the
-    ceil(C/2) rarest classes (0.5 when even and C is even).
+    ``max_min`` is the ratio of the largest to the smallest count (inf if a class is empty).
+    ``entropy`` is divided by ln C (1 is even).  ``gini`` is 0 for equal counts.
+    ``minority_share`` is the share of the ceil(C/2) rarest classes (0.5 for equal counts
+    and even C).
     """
 
     max_min: float
@@ -106,7 +109,8 @@ class Imbalance:
 
 
 def imbalance(counts: Numbers) -> Imbalance:
-    """Imbalance of one count vector.  counts: (C,), at least two classes, not all 0.
+    """Compute the imbalance of one count vector.  counts: (C,), at least two classes, not
+    all 0.
 
     >>> imbalance([5, 5, 5, 5])
     Imbalance(max_min=1.0, entropy=1.0, gini=0.0, minority_share=0.5)
@@ -134,9 +138,10 @@ def imbalance(counts: Numbers) -> Imbalance:
 
 
 def kl_to_global(counts: Numbers) -> float:
-    """Mean over sites of KL(site's class shares || pooled class shares), in nats.
+    """Return the mean over sites of KL(site's class shares || pooled class shares), in
+    nats.
 
-    counts: (N, C).  A share of 0 adds 0; a site without rows is left out.
+    counts: (N, C).  A share of 0 adds 0, and sites without examples are excluded.
 
     >>> round(kl_to_global([[1, 0], [0, 1]]), 4)
     0.6931
@@ -149,10 +154,12 @@ def kl_to_global(counts: Numbers) -> float:
 
 
 def total_variation(counts: Numbers) -> float:
-    """Mean over sites of half the absolute difference of the site's class shares to the pooled
-    ones: the share of a site's rows that would have to change class.
+    """Return the mean over sites of the total variation of class shares to the pooled ones.
 
-    counts: (N, C); a site without rows is left out.  0 when sites are alike, below 1 always.
+    It is the fraction of a site's examples that would have to change their class.
+
+    counts: (N, C); sites without examples are excluded.  The result is 0 for equal sites,
+    and always below 1.
 
     >>> total_variation([[1, 0], [0, 1]])
     0.5
@@ -164,7 +171,7 @@ def total_variation(counts: Numbers) -> float:
 
 
 def empty_cells(counts: Numbers) -> int:
-    """Number of (site, class) pairs without a row.  counts: (N, C).
+    """Return the number of (site, class) pairs without an example.  counts: (N, C).
 
     >>> empty_cells([[4, 0], [0, 0]])
     3

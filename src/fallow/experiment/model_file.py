@@ -1,4 +1,4 @@
-"""The file of a trained model: weights, and what predicting needs beside them."""
+"""File of a trained model: weights, and data for prediction."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from fallow.storage.files import save_tree
 def save_model(
     path: Path, world: Environment, state: State | None, sites: Mapping[SiteId, State]
 ) -> None:
-    """The deployed model, if there is one for all, and those of ``sites`` that have their own, with
-    what predicting needs: classes, columns, shape, encoder, scale."""
+    """Save the global model, if any, and the personalized models of ``sites``, with data
+    for prediction.
+
+    These are classes, columns, shape, encoder and scaling.
+    """
     model: TrainedModel = {
         "state": state,
         "example_spec": world.example_spec,

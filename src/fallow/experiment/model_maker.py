@@ -1,4 +1,4 @@
-"""Models of a recipe: the network that it names, for rows as they are seen after its encoder."""
+"""Construction of the network of an experiment configuration, for encoded examples."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from fallow.settings.recipe import Recipe
 
 @dataclass(frozen=True)
 class ModelMaker:
-    """Makes networks with weights that are drawn, in the recipe's precision.
+    """Creates networks with random weights, in the precision of the configuration.
 
-    shape: of a row as models see it; outputs: classes, or 1 for a number to predict; policy: which
-    names resolve, by default all, as in a person's own simulations.
+    shape: of an encoded example; outputs: number of classes, or 1 for regression; policy:
+    names that may be resolved, by default all, as in a user's own simulations.
     """
 
     recipe: Recipe
@@ -28,7 +28,7 @@ class ModelMaker:
     policy: NamePolicy = OWN
 
     def build(self, generator: torch.Generator) -> nn.Module:
-        """A new network.  Raises ValueError for an unknown name or field."""
+        """Create a network. Raises ValueError for an unknown name or field."""
         spec = self.recipe.model
         model = build_model(
             spec.name, self.shape, self.outputs, generator, self.policy, **spec.fields
@@ -36,13 +36,14 @@ class ModelMaker:
         return model.to(DTYPES[self.recipe.dtype])
 
     def outline(self) -> Layout | None:
-        """The shapes of a network's weights, which fill no memory however wide it is; None for a
-        class of a person's own, which may not do without."""
+        """Return the shapes of a network's weights, without memory for them; None for a
+        custom class.
+        """
         spec = self.recipe.model
         if ":" in spec.name:
             return None
         return outline_model(spec.name, self.shape, self.outputs, **spec.fields)
 
     def draw_weights(self, layout: Layout, generator: torch.Generator) -> State:
-        """The weights of a new network as flat vectors."""
+        """Return the initial weights of a new network as flat vectors."""
         return layout.flatten(self.build(generator), DTYPES[self.recipe.dtype])

@@ -21,23 +21,23 @@ def is_one_pass(recipe: Recipe) -> bool:
     wanted = {"auto": contract.one_pass, "one_pass": True, "cycles": False}[recipe.protocol]
     if wanted and contract.needs:
         raise ValueError(
-            f"{recipe.strategy} looks at a model, and under protocol=one_pass nothing is trained "
-            "before rows are chosen; use protocol=cycles"
+            f"{recipe.strategy} needs a model, and under protocol=one_pass nothing is "
+            "trained before examples are selected; use protocol=cycles"
         )
     if recipe.audit and wanted:
         raise ValueError(
-            f"{recipe.strategy} chooses each budget from nothing, so no model is there for an audit of "
-            "its errors; set audit=0, or protocol=cycles"
+            f"{recipe.strategy} selects each budget from scratch, so there is no model "
+            "whose errors can be estimated; set audit=0, or protocol=cycles"
         )
     if recipe.stop is not None and wanted:
         raise ValueError(
-            f"{recipe.strategy} chooses each budget from nothing, so there is no cycle to stop after; "
-            "leave out stop, or set protocol=cycles"
+            f"{recipe.strategy} selects each budget from scratch, so there is no cycle to "
+            "stop after; omit stop, or set protocol=cycles"
         )
     if recipe.initial_by == "query" and not wanted:
         raise ValueError(
-            f"initial_by=query lets {recipe.strategy} choose the first labels, which only "
-            "protocol=one_pass does; use initial_by=random"
+            f"initial_by=query lets {recipe.strategy} select the initial labeled set, "
+            "which requires protocol=one_pass; use initial_by=random"
         )
     return wanted
 

@@ -1,7 +1,7 @@
 """Record of one evaluation, a line of ``records.jsonl``.
 
-Each field is declared once: its type and range validate what is read, and its description stands in
-the JSON schema.
+Each field is declared once: its type and range validate what is read, and its description
+is in the JSON schema.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fallow.core.words import join_words
 from fallow.storage.validation import STRICT, Count, Number, Rule, Whole
 
 AT_MOST = 50
-"""Lists and tables in one another, in what a query strategy notes."""
+"""Nested lists and tables, as noted by a query strategy."""
 
 
 @with_config(STRICT)
@@ -361,5 +361,5 @@ def _find_stranger(row: Record) -> str | None:
         named[f"revealed.{at}.received"] = set(entry.get("received") or ())
     for field, sites in named.items():
         for site in sorted(sites - set(known)):
-            return f"{field} names {show_name(site)!r}, which labeled_per_site has not"
+            return f"{field} contains {show_name(site)!r}, which is not in labeled_per_site"
     return None

@@ -27,7 +27,7 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 
 RowNumbers = npt.NDArray[np.int64]
-"""Numbers of rows of a data set, (n,)."""
+"""Indices of examples, (n,)."""
 
 
 def open_data(
@@ -84,10 +84,10 @@ def open_data(
     else:
         result = read()
     if not bool(result.is_labeled.all()):
-        # a simulated oracle can only answer what is known
+        # a simulated oracle knows only existing labels
         result = _labeled_alone(result)
     if len(result.x_test) == 0:
-        raise ValueError(f"{result.name} leaves no row to test on; give more labeled rows")
+        raise ValueError(f"{result.name} has no test example; give more labeled examples")
     if recipe.resplit:
         result = resplit(result, stream(seed, "test split", recipe.data))
     if recipe.features is not None:
@@ -102,8 +102,11 @@ def open_data(
 def _labeled_alone(dataset: Dataset) -> Dataset:
     """Return the dataset without unlabeled training examples, and report their number."""
     is_bare = ~dataset.is_labeled
-    why = "no label, and a simulation can only buy labels that are known"
-    note = f"rows without a label left out: {int(is_bare.sum()):,} (a simulation knows none for them)"
+    why = "no label, and a simulation needs existing labels"
+    note = (
+        f"unlabeled examples left out: {int(is_bare.sum()):,} (a simulation needs their "
+        "labels)"
+    )
     reading = dataset.reading
     if reading is not None:
         sites = None
@@ -187,7 +190,7 @@ def split_tests(
     tests = {}
     if recipe.is_natural and dataset.groups is not None and dataset.groups_test is not None:
         for name, at in shares.items():
-            group = dataset.groups[int(at[0])]  # all rows of a natural site are of one
+            group = dataset.groups[int(at[0])]  # one group per site
             tests[name] = (dataset.groups_test == group).nonzero().squeeze(1)
     elif dataset.classes:
         counts = data.class_counts(dataset.y.numpy(), [*shares.values()], dataset.n_classes)
@@ -197,12 +200,12 @@ def split_tests(
             tests[name] = torch.from_numpy(at)
     else:
         raise ValueError(
-            f"test=own shares test rows by class, and {dataset.name} has numbers to predict; use "
-            "test=common"
+            f"test=own divides test examples by class, and {dataset.name} is a regression "
+            "task; use test=common"
         )
     if not any(len(rows) for rows in tests.values()):
         raise ValueError(
-            f"no test row of {dataset.name} belongs to a site; use test=common"
+            f"no test example of {dataset.name} belongs to a site; use test=common"
         )
     return tests
 
@@ -213,9 +216,7 @@ def draw_flipped_sites(
     """Draw the sites with wrong labels, depending on seed and sites only."""
     recipe.check_flip(len(sites))
     if recipe.flip and not dataset.classes:
-        raise ValueError(
-            f"flip turns classes around, and {dataset.name} has none; use flip=0"
-        )
+        raise ValueError(f"flip changes classes, and {dataset.name} has none; use flip=0")
     drawn = torch.randperm(len(sites), generator=stream(seed, "flip"))[: recipe.flip]
     return tuple(sites[i] for i in sorted(drawn.tolist()))
 

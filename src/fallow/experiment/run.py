@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 INITIAL = ExchangeKey("initial", "initial")
 TUNED = ExchangeKey("tuned", "tune")
-"""The step in which a field of the encoder is chosen by the first labels."""
+"""Step in which a field of the encoder is tuned on the initial labeled set."""
 
 
 @dataclass
@@ -222,7 +222,7 @@ class Run:
                 scale = self._prepare_rows(INITIAL, encoded, shown)
             ask = self._ask(INITIAL, "initial", 0, shown)
             share = recipe.initial
-            if recipe.initial_by == "query":  # then the first query chooses them
+            if recipe.initial_by == "query":  # then the first query selects them
                 share = 0
             budget = self.world.cap_budget(self.world.budget_for(share))
             if any(budget.values()):
@@ -263,7 +263,7 @@ class Run:
         is_scaled = self.world.is_standardized
         missing = self.world.missing
         if encoded is not None:
-            missing = None  # an encoder sees them filled in, and makes whole rows
+            missing = None  # imputed before encoding, and complete afterwards
         if not is_scaled and missing is None:
             return None
         ask = self._ask(replace(phase, step="features"), "scaling", 0, shown)
@@ -311,7 +311,7 @@ class Run:
         parts = self.recipe.queries_per_cycle
         budget = self.world.budget_for(self.recipe.budget_of(cycle))
         for part in range(parts):
-            # what a part adds to those before it, so that all parts together are the budget
+            # the increment over earlier parts, so that all parts together are the budget
             share: dict[SiteId, int] = {}
             for site, n in budget.items():
                 share[site] = n * (part + 1) // parts - n * part // parts
@@ -365,7 +365,7 @@ class Run:
             done["pseudo_labels"] = self.world.pseudo_labels()
         keep: tuple[str, ...] = ()
         if part < self.recipe.queries_per_cycle - 1:
-            keep = ("local", "global")  # for the parts that follow
+            keep = ("local", "global")  # for later parts
         return self._buy_labels(cycle, step, budget, done, keep)
 
     def _buy_labels(
@@ -484,7 +484,7 @@ class Run:
         with self.world.hold_back_fresh(cycle, r):
             state = training.round(state, ask)
             ask.flush()
-        if self.recipe.validation:  # evaluation: not counted among the bytes of the run
+        if self.recipe.validation:  # evaluation does not count among the bytes of the run
             ask = ask_as("retention", "best", Disclosure())
             ask.keep(
                 self.world.methods["retention"].best,

@@ -17,9 +17,9 @@ Source = Literal["test", "audit", "left-out"]
 """Examples on which a score is measured."""
 SOURCES: tuple[Source, ...] = get_args(Source)
 WORDS: dict[Source, str] = {
-    "test": "test rows",
-    "audit": "rows drawn by chance",
-    "left-out": "labeled rows, each left out",
+    "test": "test examples",
+    "audit": "the evaluation set",
+    "left-out": "labeled examples (leave-one-out)",
 }
 
 

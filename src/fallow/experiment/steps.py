@@ -61,7 +61,7 @@ def ledger_lines(cycle: int, kept: State, answers: dict[int, float]) -> list[Lab
         probabilities = [known_or_none(value) for value in kept["probability"].tolist()]
     lines = []
     for row, weight, probability in zip(rows, weights, probabilities, strict=True):
-        if row in answers:  # nobody has to answer for a row
+        if row in answers:  # no annotator is needed
             lines.append(Label(row, answers[row], cycle, weight, probability))
     return lines
 
@@ -149,8 +149,8 @@ def check_picked(
             if name:
                 where = f"at site {name}"
             raise ValueError(
-                f"{world.recipe.strategy} picked {n} rows {where} in cycle {cycle}, beyond its "
-                f"budget of {budget[name]}"
+                f"{world.recipe.strategy} selected {n} examples {where} in cycle {cycle}, "
+                f"more than its budget of {budget[name]}"
             )
 
 
@@ -191,7 +191,7 @@ TRACED: tuple[Literal["evaluations", "conflicts", "guarded"], ...] = (
     "conflicts",
     "guarded",
 )
-"""Counts of each site's last choice of collaborators that a record adds up."""
+"""Counts of collaborator choices that a record sums over sites."""
 
 
 def describe_collaboration(

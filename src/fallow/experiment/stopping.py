@@ -34,7 +34,7 @@ def decide_stop(rule: StopRule, records: Sequence[Record]) -> FinishedStop:
     source = choose_source(points)
     known = len({point.labels for point in points[source]})
     if known < FEWEST:
-        why = f"{known} scores so far, and a forecast takes {FEWEST}"
+        why = f"{known} scores so far, and a forecast needs {FEWEST}"
         return {"is_over": False, "chance": None, "why": why}
     chance = fit_curve(points[source]).chance_of_less(rule.more, rule.gain)
     output = (
@@ -44,5 +44,5 @@ def decide_stop(rule: StopRule, records: Sequence[Record]) -> FinishedStop:
     )
     is_over = chance >= rule.confidence
     wanted = f"{100 * rule.confidence:g} %"
-    why = f"{output}; the rule asks for {wanted}"
+    why = f"{output}; the criterion is {wanted}"
     return {"is_over": is_over, "chance": chance, "why": why}

@@ -112,8 +112,9 @@ class World:
         result = allocate_budget(budget, self.recipe.budget_allocation, self.sizes)
         if budget and not any(result.values()):
             raise ValueError(
-                f"a budget of {budget} of {sum(self.sizes.values())} rows gives no site a whole "
-                f"label with budget_allocation={self.recipe.budget_allocation!r}; raise it, or use "
+                f"a budget of {budget} of {sum(self.sizes.values())} examples is less "
+                "than one label per site with "
+                f"budget_allocation={self.recipe.budget_allocation!r}; raise it, or use "
                 "budget_allocation='equal'"
             )
         return result
@@ -146,9 +147,7 @@ class World:
     def with_encoder(self, state: State) -> World:
         """Return the simulation with a fitted encoder, applied to the test examples."""
         if self.features is None:
-            raise ValueError(
-                f"{self.recipe.name} has no encoder, and was to encode rows by one"
-            )
+            raise ValueError(f"{self.recipe.name} has no encoder for its examples")
         seen = self.features.of_tests(self.dataset.x_test, state)
         return replace(self, encoded_tests=seen, encoded_by=state)
 
@@ -209,7 +208,8 @@ class World:
         """Number of validation labels at all sites."""
         return sum(len(site.validation) for site in self.members.values())
 
-    # -- what the program of a run has done at the sites (`Environment`) -------------------------
+    # -- results of the steps of a run at the sites (`Environment`)
+    # -------------------------
 
     def buy_labels(
         self,
@@ -427,7 +427,7 @@ def partition_of(world: World) -> dict[str, object]:
     }
     n_classes = world.dataset.n_classes
     if n_classes:
-        # the rows of all sites one behind the other, and which of them each site has
+        # concatenated examples of all sites, and the positions of each site
         hidden = [world.oracle.hidden[name].numpy() for name in world.members]
         ends = np.cumsum([0, *map(len, hidden)])
         parts = [np.arange(first, end) for first, end in pairwise(ends.tolist())]

@@ -1,4 +1,4 @@
-"""Models by their settings, and what networks are built, checked and compared with."""
+"""Models by their settings, and construction, validation and scores of networks."""
 
 from fallow.models import architectures
 from fallow.models.architectures import (

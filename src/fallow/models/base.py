@@ -20,11 +20,11 @@ class Model(Protocol):
     head: nn.Linear
 
     def embed(self, x: Tensor) -> Tensor:
-        """Features before the head.  x: (n, *shape) -> (n, d)."""
+        """Return the features before the head.  x: (n, *shape) -> (n, d)."""
         ...
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits, or predictions of a regression.  x: (n, *shape) -> (n, outputs)."""
+        """Return logits, or predictions for regression.  x: (n, *shape) -> (n, outputs)."""
         ...
 
 
@@ -45,7 +45,7 @@ def row_shape(shape: Sequence[int]) -> Shape:
     sizes = tuple(int(size) for size in shape)
     if not sizes or min(sizes) < 1:
         raise ValueError(
-            f"a row of shape {sizes} holds nothing: every size must be at least 1"
+            f"an example of shape {sizes} is empty: every size must be at least 1"
         )
     return sizes
 
@@ -59,13 +59,14 @@ def image(net: str, shape: Sequence[int], smallest: int) -> Image:
     sizes = row_shape(shape)
     if len(sizes) != 3:
         raise ValueError(
-            f"{net} needs rows of shape (channels, height, width), but the data has"
-            f" rows of shape {sizes}; Linear and MLP take any shape"
+            f"{net} needs examples of shape (channels, height, width), but the data has "
+            f"examples of shape {sizes}; Linear and MLP support any shape"
         )
     values = Image(*sizes)
     if min(values.height, values.width) < smallest:
         raise ValueError(
-            f"{net} needs images of at least {smallest}x{smallest}, but the data has"
-            f" {values.height}x{values.width}; Linear, MLP and DigitsCNN take less"
+            f"{net} needs images of at least {smallest}x{smallest}, but the data has "
+            f"{values.height}x{values.width}; Linear, MLP and DigitsCNN support smaller "
+            "ones"
         )
     return values

@@ -91,7 +91,7 @@ def _check_free(name: str, fields: dict[str, Any]) -> None:
     """Raise ValueError for a field that is determined by the data."""
     for value in ("shape", "outputs"):
         if value in fields:
-            raise ValueError(f"{name}: the data decide its {value}; leave that field out")
+            raise ValueError(f"{name}: {value} is determined by the data; omit that field")
 
 
 def _users_own(

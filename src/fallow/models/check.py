@@ -54,14 +54,14 @@ def _check_pass(module: nn.Module, head: nn.Linear, shape: Shape) -> None:
             logits = module(rows)
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             raise ValueError(
-                f"{name} does not take rows of shape {shape}: {error}"
+                f"{name} does not accept examples of shape {shape}: {error}"
             ) from error
         _check_shape(f"embed(x) of {name}", features, (2, head.in_features))
         _check_shape(f"forward(x) of {name}", logits, (2, head.out_features))
         if not torch.allclose(logits, head(features), rtol=1e-4, atol=1e-5, equal_nan=True):
             raise ValueError(
-                f"forward(x) of {name} is not head(embed(x)): return the bare logits"
-                " of the head, without softmax or a further layer"
+                f"forward(x) of {name} is not head(embed(x)): return the logits of the "
+                "head, without softmax or a further layer"
             )
 
 
@@ -71,13 +71,13 @@ def _check_shape(what: str, answer: object, expected: Shape) -> None:
         outcome = tuple(answer.shape)
     if outcome != expected:
         raise ValueError(
-            f"{what} must give a tensor of shape {expected} for 2 rows, not {outcome}"
+            f"{what} must return a tensor of shape {expected} for 2 examples, not {outcome}"
         )
 
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """A context in which ``module`` is in evaluation mode."""
+    """Return a context in which ``module`` is in evaluation mode."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:

@@ -27,8 +27,8 @@ from fallow.models.init import drawing_from
 
 GUIDE = "docs/train.md"
 REQUIREMENT = (
-    "a model takes rows (n, *shape), returns logits (n, classes), and ends in a torch.nn.Linear; "
-    f"see {GUIDE}"
+    "a model accepts examples (n, *shape), returns logits (n, classes), and ends in a "
+    f"torch.nn.Linear; see {GUIDE}"
 )
 
 SHAPES = ("shape", "input_shape", "in_shape")
@@ -182,7 +182,10 @@ def _find_fault(module: nn.Module, passed: _Pass, outputs: int | None) -> str | 
     if outputs is not None:
         classes = f"shape (n, {outputs})"
     if not isinstance(answer, Tensor):
-        return f"returns a {type(answer).__name__}; return the logits alone, a tensor of {classes}"
+        return (
+            f"returns a {type(answer).__name__}; return only the logits, a tensor of "
+            f"{classes}"
+        )
     if not calls:
         return (
             "calls no torch.nn.Linear, and the features of an example are the input of the last "
@@ -194,16 +197,19 @@ def _find_fault(module: nn.Module, passed: _Pass, outputs: int | None) -> str | 
     if layer is module:
         label = "layer"
     if answer.ndim != 2 or len(answer) != 2:
-        return f"returns a tensor of shape {tuple(answer.shape)} for 2 rows; return logits of {classes}"
+        return (
+            f"returns a tensor of shape {tuple(answer.shape)} for 2 examples; return "
+            f"logits of {classes}"
+        )
     if answer.shape != logits.shape or inputs.ndim != 2 or not _is_close(answer, logits):
         return (
             f"changes the output of its last {label}{_name_change(answer, logits)}; return that "
             "output itself, the logits"
         )
     if sum(part is layer for part, _, _ in calls) > 1:
-        return f"calls its last {label} more than once; use it for the logits alone"
+        return f"calls its last {label} more than once; use it only for the logits"
     if outputs is not None and answer.shape[1] != outputs:
-        need = "1 output, because there are numbers to predict"
+        need = "1 output, because the task is regression"
         if outputs > 1:
             need = f"{outputs} outputs, one for each class of the data"
         where = "" if layer is module else f" (its last {label})"
@@ -241,20 +247,20 @@ def _explain_refusal(module: nn.Module, shape: Shape, error: Exception) -> str:
         channels, height, width = shape
         if _takes(module, (height, width, channels)):
             hint = (
-                f"it takes images as (height, width, channels) and gets them as {shape}, (channels, "
-                "height, width): leave out its permutation"
+                f"it takes images as (height, width, channels) and gets them as {shape}, "
+                "(channels, height, width): remove its permutation"
             )
         elif _takes(module, (width, channels, height)):
             hint = (
-                f"the images are {shape}, and it takes their last dimension as channels: give them as "
-                "(n, channels, height, width)"
+                f"the images are {shape}, and it interprets their last dimension as "
+                "channels: convert them to (n, channels, height, width)"
             )
     elif any(isinstance(layer, nn.Conv2d) for layer in module.modules()):
         hint = (
-            "it has convolutions, and the data has no images: give them as (n, channels, height, "
-            "width)"
+            "it has convolutions, and the data has no images: convert them to (n, "
+            "channels, height, width)"
         )
-    return f"does not take rows of shape {shape} ({first_line}); {hint}"
+    return f"does not accept examples of shape {shape} ({first_line}); {hint}"
 
 
 def _takes(module: nn.Module, shape: Shape) -> bool:
@@ -293,8 +299,8 @@ def build_custom(
                 raise
             words = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
             raise ValueError(
-                f"{name!r} could not be made for these data: called as {name}({words}) it raised "
-                f"{type(error).__name__}: {error}"
+                f"{name!r} could not be created for these data: the call "
+                f"{name!r}({words}) raised {type(error).__name__}: {error}"
             ) from error
         if isinstance(made, nn.Module):
             fill_lazy(made, shape)
@@ -335,9 +341,9 @@ def _fill_arguments(
             )
     if missing:
         raise ValueError(
-            f"{name!r} needs {', '.join(missing)}, which the data do not decide; set it by "
-            f"functools.partial(..., {missing[0]}=...) (filled in are shape, outputs, num_classes, "
-            f"in_channels, in_features: {GUIDE})"
+            f"{name!r} needs {', '.join(missing)}, which the data do not determine; set "
+            f"it by functools.partial(..., {missing[0]}=...) (shape, outputs, "
+            f"num_classes, in_channels, in_features are set automatically: {GUIDE})"
         )
     return arguments
 
@@ -380,9 +386,9 @@ def _explaining(name: str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ValueError(
-            f"each seed draws the weights of the {name} instance anew, but {error}; give "
-            f"model=lambda: {name}(...) to build a new one for each seed, or model=lambda: net to "
-            f"start each seed from the weights of net ({GUIDE})"
+            f"each seed draws new initial weights of the {name} instance, but {error}; "
+            f"give model=lambda: {name}(...) to build a new one for each seed, or "
+            f"model=lambda: net to start each seed from the weights of net ({GUIDE})"
         ) from error
 
 
@@ -437,7 +443,7 @@ def _check_alike(before: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> Non
             is_alike = 1 / APART < ratio < APART
         if not is_alike:
             raise ValueError(
-                f"its {name!r} does not look as reset_parameters() draws it (mean "
-                f"{float(old.mean()):.2g} and standard deviation {float(old.std()):.2g}, drawn anew "
-                f"{float(new.mean()):.2g} and {float(new.std()):.2g})"
+                f"its {name!r} differs from the draws of reset_parameters() (mean "
+                f"{float(old.mean()):.2g} and standard deviation {float(old.std()):.2g}, "
+                f"new draw: {float(new.mean()):.2g} and {float(new.std()):.2g})"
             )

@@ -1,1 +1,1 @@
-"""Built-in recipes, papers of installed distributions, and defaults of a study."""
+"""Built-in experiment configurations, those of installed papers, and defaults of a study."""

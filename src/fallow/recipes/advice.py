@@ -1,4 +1,4 @@
-"""The table that advice rests on: scores of the benchmark of few labels, as they were published."""
+"""Benchmark table for recommendations: published scores with few labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ RULES = Rules(reference="random", usual="typical_unsure", trainer="closed-form")
 
 @lru_cache(maxsize=1)
 def read_table() -> AdviceTable:
-    """Scores of each strategy by task, seed and labels, and what is known of each task's world."""
+    """Read the scores of each strategy by task, seed and labels, and the properties of each
+    task.
+    """
     import pandas as pd
 
     worlds = {}

@@ -1,9 +1,10 @@
-"""Every query strategy in one table, at sizes that two cores finish with ten seeds.
+"""Comparison of all query strategies, which two cores finish with ten seeds.
 
-8,000 rows at ten sites, a small dense network (all sites train at once), 15 rounds of 2 epochs,
-10 % first labels and 5 % a cycle, three queries.  MNIST is balanced; Fashion-MNIST keeps a tail
-with rho = 20, as FairFAL's experiments do.  The score of a cycle is the mean over its last five
-rounds.  Each strategy looks at the local model that its own paper uses.
+It has 8,000 examples at ten sites, a small dense network (all sites train at once), and 15
+rounds of 2 epochs. 10 % of the examples are labeled initially, and 5 % in each of three
+cycles. MNIST is balanced; Fashion-MNIST has a long tail with rho = 20, as in FairFAL's
+experiments. The score of a cycle is the mean over its last five rounds. Each strategy uses
+the local model of its paper.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ FASHION = replace(
     name="strategies/fashion-lt",
     title="All strategies: Fashion-MNIST, long tail with rho 20, Dirichlet 0.1",
     data="fashion_mnist",
-    rows=24_000,  # 7,828 are left of them
+    rows=24_000,  # 7,828 examples remain
     partition=Spec(
         "long-tail",
         {
@@ -55,7 +56,7 @@ FASHION = replace(
     ),
 )
 
-# AHFAL's Figure 2: what looks at the local model alone, and what looks at the global one too
+# AHFAL's Figure 2: strategies with the local model only, and with both models
 LOCAL = ("entropy", "badge", "core_set", "noise_stability:draws=10")
 GLOBAL_AWARE = ("logo", "feal", "ksas")
 

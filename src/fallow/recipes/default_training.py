@@ -34,7 +34,7 @@ OF_NETWORKS = (
 DISABLED = (None, False, "false", "null")
 """Values that turn a setting off, in Python and on the command line."""
 REMEDY = (
-    'and closed-form, the default training algorithm, trains none; add training="fedavg"'
+    'and closed-form, the default training algorithm, has no network; add training="fedavg"'
 )
 
 
@@ -125,7 +125,7 @@ def _strategies_in(settings: Mapping[str, object]) -> list[str]:
         strategy = strategy.get("name")
     named = [strategy]
     listed = settings.get("strategies")
-    if isinstance(listed, str):  # as the command line has them
+    if isinstance(listed, str):  # as written on the command line
         named += listed.split(",")
     elif isinstance(listed, list | tuple):
         named += listed
@@ -145,7 +145,7 @@ def _check_strategy(parsed: ParsedStrategy) -> None:
     try:
         strategy = own_class(name) or find(strategies, name, BUILT_IN)
     except ValueError:
-        # a custom class, of which nothing is imported, or an unknown name
+        # a custom class, which is not imported, or an unknown name
         return
     if strategy.contract.not_solved or "disagreement" in strategy.contract.tags:
         raise ValueError(f"{parsed.strategy} needs a network, {REMEDY}")

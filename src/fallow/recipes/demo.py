@@ -33,7 +33,7 @@ DEMO = Recipe(
     ),
     strategy=Spec("ahfal"),
     reference="margin@training=closed-form",
-    seeds=7,  # as few as let the exact test over three comparisons reach 0.05
+    seeds=7,  # the smallest number with which the exact test over three comparisons can reach 0.05
     bounds=("all-labels",),
 )
 SOLVED = (
@@ -42,18 +42,19 @@ SOLVED = (
     "random",
     "margin",
 )
-"""The strategies of the demo where a study trains in closed form unless one of them says otherwise."""
+"""Strategies of the demo. A study trains in closed form unless a strategy overrides this."""
 
 FAST = replace(DEMO, cycles=2, seeds=2, bounds=())
-"""The same in 15 seconds: too few seeds for a test."""
+"""The demo in 15 seconds, with too few seeds for a test."""
 
 TARGET = 0.9
-"""Accuracy up to which the demo counts labels."""
+"""Accuracy to which the demo counts labels."""
 
 RECIPES = (DEMO,)
 ABOUT = (
-    f"{DEMO.sites} simulated sites hold the handwritten digits of scikit-learn. Each site has mostly "
-    "a few classes (non-IID). In each cycle the sites select examples to label, at random or by the "
-    "smallest margin, and train one global model by FedAvg or in closed form."
+    f"{DEMO.sites} simulated sites have the handwritten digits of scikit-learn. Each site "
+    "has mostly a few classes (non-IID). In each cycle, the sites select examples to "
+    "label, at random or by the smallest margin. They then train one global model by "
+    "FedAvg or in closed form."
 )
 """Message before the demo begins."""

@@ -1,11 +1,12 @@
-"""Few labels first: the worlds in which strategies that choose rows are compared.
+"""Benchmark with few labels: tasks for the comparison of query strategies.
 
-A task is a data set and who holds what of it.  Nothing is labeled at first; budgets are cumulative,
-2 to 200 labels a class where there are so many rows.  Each task is run with heads in closed form on
-512 features and, under its name and ``-fedavg``, with FedAvg as in ``strategies/*``.
+A task is a dataset and its partition. Nothing is labeled at first. Budgets are cumulative,
+from 2 to 200 labels per class if there are enough examples. Each task is run with
+closed-form classifiers on 512 features, and with FedAvg under its name and ``-fedavg``, as
+in ``strategies/*``.
 
-`TUNED` are the tasks on whose data constants of Fallow's own strategies were found.  What these
-strategies are worth is said by the others alone.
+The constants of Fallow's own strategies were tuned on the tasks in `TUNED`. These
+strategies must be judged by the other tasks only.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.spec import Spec
 
 A_CLASS = (2, 5, 10, 20, 50, 100, 200)
-"""Labels a class that were bought after each query."""
+"""Number of labels per class after each query."""
 
 RIVALS = (
     "random",
@@ -52,13 +53,9 @@ TABLES = "fourier:features=512"
 
 
 def labels_a_site(classes: int, sites: int, a_class: Sequence[int] = A_CLASS) -> list[int]:
-    """Labels of a site after each query: its part of so many a class, and at least one more each
-    time.
+    """Return the number of labels of a site after each query.
 
-    >>> labels_a_site(classes=10, sites=10)
-    [2, 5, 10, 20, 50, 100, 200]
-    >>> labels_a_site(classes=6, sites=21)
-    [1, 2, 3, 6, 14, 29, 57]
+    It is the site's share of the labels per class, and increases by at least one each time.
     """
     values: list[int] = []
     for labels in a_class:
@@ -72,7 +69,7 @@ def labels_a_site(classes: int, sites: int, a_class: Sequence[int] = A_CLASS) ->
 def _task(
     base: Recipe, *, classes: int, sites: int, per_class: int = A_CLASS[-1]
 ) -> Recipe:
-    """The task as it is run with FedAvg.  most: labels a class that its rows allow."""
+    """Return the task with FedAvg. most: labels per class that its examples allow."""
     a_class = [labels for labels in A_CLASS if labels <= per_class]
     until = [0, *labels_a_site(classes, sites, a_class)]
     bought = tuple(after - before for before, after in pairwise(until))
@@ -80,7 +77,7 @@ def _task(
 
 
 def _solve(task: Recipe, encoder: str) -> Recipe:
-    """The task with heads in closed form."""
+    """Return the task with closed-form classifiers."""
     settings = {
         "name": task.name.removesuffix(FEDAVG),
         "title": task.title,
@@ -108,14 +105,16 @@ MNIST = _task(
 
 
 def _world(task: Recipe, name: str, title: str, **settings: Any) -> Recipe:
-    """The task in another world, under another name."""
+    """Return the task with another dataset and partition, under another name."""
     return replace(
         task, name=f"benchmark/{name}{FEDAVG}", title=f"Benchmark: {title}", **settings
     )
 
 
 def _long_tail(n_max: int, alpha: float) -> Spec:
-    """Classes of ``n_max`` rows to a twentieth of it, dealt out by Dirichlet ``alpha``."""
+    """Return classes of ``n_max`` to ``n_max`` / 20 examples, distributed by Dirichlet
+    ``alpha``.
+    """
     inner = {"inner": "ExactDirichlet", "inner_fields": {"alpha": alpha}}
     return Spec("long-tail", {"rho": 20, "n_max": n_max, **inner})
 
@@ -174,7 +173,7 @@ DIGITS_TAIL = _task(
         DIGITS,
         "digits-lt",
         "digits of 8 x 8 pixels, long tail with rho 20, Dirichlet 0.1",
-        partition=_long_tail(130, 0.1),  # of 1,437 rows 420 are left
+        partition=_long_tail(130, 0.1),  # of 1,437 examples, 420 remain
     ),
     classes=10,
     sites=10,
@@ -190,7 +189,7 @@ WRITERS = _task(
     _world(
         MNIST,
         "writers",
-        "digits of the 20 people who wrote most of MNIST",
+        "digits of the 20 most frequent writers of MNIST",
         rows=None,
         test_rows=None,
         resplit=True,  # MNIST's own test digits are by other people
@@ -205,7 +204,7 @@ PEOPLE = _task(
     _world(
         MNIST,
         "har",
-        "what 21 people do, by the sensors of their phones",
+        "activities of 21 people, from the sensors of their phones",
         data="har",
         rows=None,
         test_rows=None,
@@ -253,9 +252,5 @@ RECIPES = (*SOLVED, *TRAINED)
 
 
 def classes_of(task: Recipe) -> int:
-    """Classes of a task's data.
-
-    >>> [classes_of(task) for task in (DIGITS, PEOPLE, HOSPITALS)]
-    [10, 6, 2]
-    """
+    """Return the number of classes of a task's data."""
     return {"har": 6, "heart": 2}.get(task.data, 10)

@@ -59,16 +59,16 @@ def _find_recipe(
         return _find_by_name(name)
     path = Path(name)
     if path.resolve() in extending:
-        raise ValueError(f"{path} extends itself by its base; name another base")
+        raise ValueError(f"{path} extends itself by its base; set another base")
     try:
-        # editors of Windows begin a file with a mark of its encoding
+        # editors on Windows start a file with a byte-order mark
         text = read_named(path).decode("utf-8-sig")
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path} is not UTF-8, as TOML is; save it with that encoding (byte "
-            f"{error.start + 1:,} is none)"
+            f"{path} is not UTF-8, as TOML requires; save it with that encoding (byte "
+            f"{error.start + 1:,} is invalid)"
         ) from error
     settings = parse_toml(text, path)
     base = settings.pop("base", "")
@@ -108,7 +108,8 @@ def _find_by_name(name: str) -> Recipe:
         return recipe
     if Path(name).suffix:
         raise ValueError(
-            f"{name!r} is not a recipe: a file of settings ends in .toml, a table of your own in .csv "
-            "or another ending of docs/load-data.md; 'fallow recipes' lists names"
+            f"{name!r} is not a recipe: an experiment configuration ends in .toml, a "
+            "table in .csv or another ending of docs/load-data.md; 'fallow recipes' "
+            "lists names"
         )
     raise ValueError(explain_recipe(name, [*load_recipes()]))

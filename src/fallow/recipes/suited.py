@@ -1,4 +1,6 @@
-"""Default strategies for the user's own data where those of the configuration do not apply."""
+"""Default strategies for the user's own data if those of the configuration do not support
+it.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +19,20 @@ NUMBERS = (
     "random@training=closed-form",
     "badge@training=closed-form",
 )
-"""For numbers to predict: of the strategies that choose by them, BADGE alone held its own against
-random rows on tables (studies/fale.md); each in rounds of FedAvg, and solved for at once."""
+"""Strategies for regression. Of those that support it, only BADGE was as good as random
+sampling on tables (studies/fale.md). Each is combined with FedAvg and a closed-form
+regressor.
+"""
 SOLVED = NUMBERS[:2]
-"""The same where a study solves for all its models."""
+"""The same for a study that trains all models in closed form."""
 
 
 def suit_strategies(
     strategies: Sequence[str], recipe: Recipe, dataset: Dataset
 ) -> tuple[str, ...]:
-    """The strategies, or where one of them cannot work on the data, others that can.
+    """Return the strategies, or others if one of them does not support the data.
 
-    A single strategy stays a single one.
-
-    >>> from fallow.data import load
-    >>> suit_strategies(["margin"], Recipe("a", data="diabetes"), load("diabetes"))
-    ('badge',)
+    A single strategy is replaced by a single one.
     """
     chosen = tuple(strategies)
     if all(_is_for(variant(recipe, strategy), dataset) for strategy in chosen):
@@ -45,12 +45,13 @@ def suit_strategies(
 
 
 def describe_change(before: Sequence[str], after: Sequence[str], dataset: Dataset) -> str:
-    """Why other strategies are compared than those of the recipe, in a sentence; "" where they are
-    the same."""
+    """Explain why other strategies than those of the configuration are compared, or return
+    "".
+    """
     if tuple(before) == tuple(after):
         return ""
     instead = f"{join_words(after)} instead of {join_words(before)}"
-    return f"{dataset.name} has numbers to predict: {instead}; --strategy names others"
+    return f"{dataset.name} is a regression task: {instead}; --strategy names others"
 
 
 def _is_for(recipe: Recipe, dataset: Dataset) -> bool:

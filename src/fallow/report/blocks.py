@@ -137,8 +137,7 @@ def slug(text: str) -> str:
 
 NUMBER = re.compile(r"[+-]\d[^(|!=@'\";\t\r\n]*")
 """Cell that begins with a sign and contains a number, with its interval or unit, and
-therefore no
-formula.
+therefore no formula.
 """
 
 

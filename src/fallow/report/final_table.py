@@ -1,7 +1,6 @@
 """Final table of a study: final scores, tests against the reference, and published results.
 
-A table is created from records.  Accuracies are in per cent and their differences in
-points;
+A table is created from records. Accuracies are in per cent and their differences in points;
 errors stay in their own unit.
 """
 
@@ -332,9 +331,7 @@ def final_table(study: StudyRecords) -> FinalTable:
         return replace(
             table, published_in=f"{where['table']} (no paper here has this table)"
         )
-    if (
-        tables.source(where["table"]).kind != "cells"
-    ):  # these strategies are in the order of the tallies
+    if tables.source(where["table"]).kind != "cells":  # same order as the tallies
         return table
     named = where["table"]
     if where["setting"]:

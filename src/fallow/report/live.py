@@ -150,7 +150,7 @@ def without(live: Live) -> list[str]:
     ...     "at": "2026-12-05T21:49:24+00:00",
     ... }
     >>> without({"absent": [absent]})
-    ['Round 2 of cycle 0 goes on without a since 5 Dec 2026, 21:49 UTC.']
+    ['Round 2 of cycle 0 proceeds without a since 5 Dec 2026, 21:49 UTC.']
     """
     lines = []
     for line in live.get("absent") or []:
@@ -167,7 +167,7 @@ def silent_sites(silent: Mapping[str, str | None]) -> str:
     """Describe sites with open labeling tasks that do not report their progress; "" without any.
 
     >>> silent_sites({"a": "2026-12-05T21:49:24+00:00"})[:44]
-    'No word from a (since 5 Dec 2026, 21:49 UTC)'
+    'No progress reported by a (since 5 Dec 2026,'
     """
     if not silent:
         return ""

@@ -15,9 +15,8 @@ MOST = 2
 def names_of(studies: Sequence[StudyRecords]) -> list[str]:
     """Return a unique name for each study.
 
-    Studies with equal names are named by the settings in which they differ.  They are
-    numbered if they
-    differ in none, or in too many.
+    Studies with equal names are named by the settings in which they differ. They are
+    numbered if they differ in none, or in too many.
     """
     names = []
     for study in studies:

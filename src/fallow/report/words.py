@@ -177,7 +177,7 @@ def summary(study: StudyRecords, table: FinalTable) -> str:
 def best_of_each_training(study: StudyRecords, table: FinalTable) -> str:
     """Describe the best strategy of each training algorithm, and the bound with all labels.
 
-    Return "" without scores, and for errors.  Training algorithms are in the order of the
+    Return "" without scores, and for errors. Training algorithms are in the order of the
     study.
     """
     described = study.study
@@ -205,7 +205,7 @@ def describe_labels_to(study: StudyRecords, table: FinalTable, target: float) ->
     """Describe the number of labels that each strategy needs to reach an accuracy, the
     fewest first.
 
-    Mean accuracies are interpolated linearly between cycles.  Return "" for errors.
+    Mean accuracies are interpolated linearly between cycles. Return "" for errors.
     """
     if table.measure != "accuracy":
         return ""

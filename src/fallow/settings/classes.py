@@ -29,10 +29,10 @@ PARTS: Mapping[str, tuple[ModuleType, ...]] = {
     "training": (training, personal),
     "strategy": (strategies,),
 }
-"""Setting -> the packages whose classes it may name."""
+"""Setting -> packages whose classes it may name."""
 
 DECIDED = ("shape", "outputs")
-"""Fields of a model that the data determine."""
+"""Fields of a model that are determined by the data."""
 
 
 def classes_of(part: str) -> dict[str, type[Any]]:

@@ -21,7 +21,7 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Published, Spec
 
 SKIPPED = ("name",)
-"""The name of a configuration is that of its file."""
+"""Settings that are not listed: the name of a configuration is that of its file."""
 
 DEFAULTS = {
     "training": "closed-form",
@@ -29,7 +29,7 @@ DEFAULTS = {
     "training_config.batch_size": "by model family",
     "training_config.optimizer.lr": "by model family",
 }
-"""Defaults of calls, files and commands that differ from those of `Recipe`."""
+"""Defaults of functions, files and commands that differ from those of `Recipe`."""
 
 WORDS = {
     "bool": "true or false",

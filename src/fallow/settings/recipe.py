@@ -216,34 +216,37 @@ class Recipe:
         is_list = isinstance(self.budget, tuple)
         if is_list and self.cycles and len(self._listed) != self.cycles:
             raise ValueError(
-                f"budget lists {len(self._listed)} numbers and cycles is {self.cycles}; list "
-                "one for each cycle"
+                f"budget lists {len(self._listed)} numbers and cycles is {self.cycles}; "
+                "give one for each cycle"
             )
         for share in self._listed:
             check_budget("budget", share, may_be_zero=False)
         fractions = [bought for bought in self.purchases if isinstance(bought, float)]
         if sum(fractions) > 1 + 1e-9:
             raise ValueError(
-                f"initial + cycles x budget is {sum(fractions):.2f} of all rows, beyond the "
-                f"pool; lower one of them ({self.budget_words}){self._describe_whole()}"
+                f"initial + cycles x budget is {sum(fractions):.2f} of all examples, more "
+                "than the unlabeled pool; lower one of them "
+                f"({self.budget_words}){self._describe_whole()}"
             )
         if not 0 < self.participation <= 1:
             raise ValueError(
-                f"participation is {self.participation}; it must lie in (0, 1]"
+                f"participation is {self.participation}; it must be above 0 and at most 1"
             )
         if not 0 <= self.validation < 1:
             raise ValueError(
-                f"validation is {self.validation}; it is the share of bought labels that does not "
-                "train, at least 0 and below 1"
+                f"validation is {self.validation}; it is the fraction of labels that are "
+                "not used for training, at least 0 and below 1"
             )
         if self.head == "exact" and self.validation > 0:
             raise ValueError(
-                f"head is 'exact' and validation is {self.validation}: a model that validated best in "
-                "some round has the head of that round; set validation=0 or head=trained"
+                f"head is 'exact' and validation is {self.validation}: a model with the "
+                "best validation score has the head of an earlier round; set "
+                "validation=0 or head=trained"
             )
         if self.fresh_first and self.rounds < 2:
             raise ValueError(
-                "with fresh_first labels train from the second round on, and rounds is 1; raise it"
+                "with fresh_first, labels are used for training from the second "
+                "round on, and rounds is 1; raise it"
             )
         self._check_audit()
         if self.stop is not None:
@@ -253,8 +256,8 @@ class Recipe:
         _check_device(self)
         if self.encoder is not None and self.features is not None:
             raise ValueError(
-                f"encoder is {self.encoder} and features is {self.features}; both make features of "
-                "rows: leave one out"
+                f"encoder is {self.encoder} and features is {self.features}; both compute "
+                "features of examples: omit one"
             )
         if self.training_config.start not in ("given", "scratch"):
             raise ValueError(
@@ -273,13 +276,14 @@ class Recipe:
             object.__setattr__(self, "audit", USUAL_AUDIT if self.audit else 0.0)
         if not 0 <= self.audit < 1:
             raise ValueError(
-                f"audit is {self.audit}; it is the share of each cycle's labels that is drawn by "
-                "chance, at least 0 and below 1, such as 0.1"
+                f"audit is {self.audit}; it is the fraction of each cycle's labels that "
+                "are drawn at random, at least 0 and below 1, such as 0.1"
             )
         if self.audit and self.queries_per_cycle > 1:
             raise ValueError(
-                f"audit is {self.audit} and queries_per_cycle is {self.queries_per_cycle}: an audit "
-                "is of the one query after each training; set queries_per_cycle=1 or audit=0"
+                f"audit is {self.audit} and queries_per_cycle is "
+                f"{self.queries_per_cycle}: an evaluation set requires one query per "
+                "training; set queries_per_cycle=1 or audit=0"
             )
 
     def check_flip(self, sites: int) -> None:
@@ -289,8 +293,8 @@ class Recipe:
         """
         if self.flip < 0 or (sites and self.flip >= sites):
             raise ValueError(
-                f"flip is {self.flip} of {sites} sites; at least 0, and fewer than there are, can "
-                "have wrong labels"
+                f"flip is {self.flip} of {sites} sites; it must be at least 0 and below "
+                "the number of sites"
             )
 
     @property
@@ -333,14 +337,14 @@ class Recipe:
         """Return the part of a sentence about budgets of 1.0, which may be meant as 1."""
         if 1.0 not in [item for item in self.purchases if isinstance(item, float)]:
             return ""
-        return "; 1.0 is all examples: for 1 label at each site write 1"
+        return "; 1.0 means all examples: for 1 label at each site write 1"
 
     def check_rows(self, rows: int) -> None:
         """Raise ValueError if there are too few examples for the sites or the label budget."""
         if rows < self.sites:
             raise ValueError(
-                f"{rows} rows cannot be shared by {self.sites} sites; use fewer sites, such as "
-                f"--set sites={min(rows, 2)}, or more rows"
+                f"{rows} examples cannot be distributed over {self.sites} sites; use "
+                f"fewer sites, such as --set sites={min(rows, 2)}, or more examples"
             )
         labels = 0.0
         for bought in self.purchases:
@@ -350,8 +354,9 @@ class Recipe:
                 labels += bought * rows
         if labels > rows * (1 + 1e-9):
             raise ValueError(
-                f"the budget asks for {labels:.0f} labels at {self.sites} sites, beyond the pool "
-                f"of {rows} rows; lower one of {self.budget_words}{self._describe_whole()}"
+                f"the label budget is {labels:.0f} labels at {self.sites} sites, more "
+                f"than the unlabeled pool of {rows} examples; lower one of "
+                f"{self.budget_words}{self._describe_whole()}"
             )
 
     def to_dict(self) -> dict[str, object]:
@@ -430,24 +435,24 @@ def _check_device(recipe: Recipe) -> None:
             )
         if precision != "float32":
             raise ValueError(
-                f"precision is {precision!r} and device is 'none'; set device=cuda, mps or cpu "
-                "beside it"
+                f"precision is {precision!r} and device is 'none'; also set device=cuda, "
+                "mps or cpu"
             )
         return
     if recipe.executor not in ("auto", "device"):
         raise ValueError(
-            f"device is {device!r} and executor is {recipe.executor!r}, which trains on the "
-            "processor; leave out one of them"
+            f"device is {device!r} and executor is {recipe.executor!r}, which trains on "
+            "the CPU; omit one of them"
         )
     if precision == "tf32" and device != "cuda":
         raise ValueError(
-            f"precision 'tf32' is for device=cuda and device is {device!r}; set "
+            f"precision 'tf32' requires device=cuda, and device is {device!r}; set "
             "precision=float32 or bf16"
         )
     if recipe.dtype == "float64" and precision != "float32":
         raise ValueError(
-            f"dtype is 'float64' and precision is {precision!r}, which has fewer digits than "
-            "float32; leave out one of them"
+            f"dtype is 'float64' and precision is {precision!r}, which has fewer digits "
+            "than float32; omit one of them"
         )
     if recipe.dtype == "float64" and device == "mps":
         raise ValueError("device 'mps' has no float64; set dtype=float32 or device=cpu")
@@ -524,8 +529,8 @@ def _split_training(training: object) -> tuple[object, Mapping[str, object]]:
         keywords = {name: others.pop(name) for name in KEYWORDS if name in others}
     if not isinstance(config, Mapping):
         raise ValueError(
-            f"training_config of {training.get('name')} is {config!r}; write it as a table beside "
-            "training"
+            f"training_config of {training.get('name')} is {config!r}; write it as a "
+            "separate table, next to training"
         )
     explicit = merge_explicit(
         config, expand_keywords(keywords), ("its training_config", "training")
@@ -744,7 +749,7 @@ def _merge_spec(old: object, value: object) -> object:
         others = {key: item for key, item in value.items() if key != "name"}
         return {"name": value["name"], "fields": others}
     if not isinstance(old, Mapping):
-        raise ValueError(f"{dict(value)} names no class; give name beside its fields")
+        raise ValueError(f"{dict(value)} names no class; add name to its fields")
     return {**old, "fields": {**old["fields"], **value}}
 
 

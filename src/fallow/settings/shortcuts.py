@@ -12,8 +12,9 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 
 SECOND = "local_training_config."
-"""The training configuration of a query's local model: its settings have no short names,
-`training_config` has them."""
+"""The training configuration of a query's local model. Short names refer to
+`training_config`, so its settings have none.
+"""
 
 
 def expand(recipe: Recipe, settings: Mapping[str, str]) -> dict[str, str]:

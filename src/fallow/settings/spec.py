@@ -20,7 +20,7 @@ LOADERS = {
     "tabpfn": "weights",
     "timm": "network",
 }
-"""Encoders that load a network, and the field that says which."""
+"""Encoders that load a network, and the field with its name."""
 
 
 @explain_constructor
@@ -91,8 +91,9 @@ class Spec:
         if is_dataclass(value) and not isinstance(value, type):
             return Spec(name_of(type(value)), _list_chosen(value))
         raise ValueError(
-            f"{value!r} is no strategy, training algorithm, partition or model; give an object "
-            "such as fl.Entropy(), its class, or a string such as 'entropy:model=global'"
+            f"{value!r} is not a strategy, training algorithm, partition or model; give "
+            "an object such as fl.Entropy(), its class, or a string such as "
+            "'entropy:model=global'"
         )
 
     def __str__(self) -> str:
@@ -118,8 +119,10 @@ def name_of(cls: type) -> str:
 
 
 WRITTEN = "alpha"
-"""A first field that is written even at its default, as every recipe of Fallow writes it: the text
-of a partition names the random stream that draws it, so the text must not depend on who wrote it."""
+"""First fields that are always written, also with their default. The text of a partition
+names the random stream that draws it, so it must not depend on how the configuration was
+created.
+"""
 
 
 def _list_chosen(component: object) -> dict[str, object]:

@@ -38,7 +38,7 @@ SHARED = (
     "bounds",
     "published",
 )
-"""Settings that make strategies comparable: one study has one of each."""
+"""Settings that all strategies of a study share, so that they are comparable."""
 
 
 def check_distinct(strategies: Iterable[str]) -> None:
@@ -128,7 +128,7 @@ def _turn_into_bound(recipe: Recipe, name: str) -> Recipe:
         return replace(recipe, strategy=Spec("random"), initial=1.0, cycles=0)
     if name != "bound:pooled":
         raise ValueError(
-            f"{name!r} is no upper bound; use bound:all-labels or bound:pooled"
+            f"{name!r} is not an upper bound; use bound:all-labels or bound:pooled"
         )
     later = recipe.budget
     if isinstance(later, tuple):

@@ -113,7 +113,7 @@ class AHFAL:
         authors="Anonymous",
         needs=("local", "global"),
         cohort=2,
-        missing="mean and spread are those of the sites that answer",
+        missing="mean and spread are those of the sites that reply",
     )
 
     def __post_init__(self) -> None:

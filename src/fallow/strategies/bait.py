@@ -1,4 +1,6 @@
-"""BAIT (Ash et al., 2021), Algorithm 1, for one output: small variance of all predictions."""
+"""BAIT (Ash et al., 2021), Algorithm 1, for one output: minimum variance of all
+predictions.
+"""
 
 from __future__ import annotations
 

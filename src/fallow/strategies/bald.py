@@ -79,7 +79,8 @@ class BALD:
         check_choices(self)
         if self.passes < 2:
             raise ValueError(
-                f"BALD has {self.passes} passes, and one cannot disagree; use 2 or more"
+                f"BALD has {self.passes} passes, and a single one has no "
+                "disagreement; use 2 or more"
             )
         refuse_unused(self, "model", "passes", switch="ensemble", used_with=(False,))
         if self.ensemble:
@@ -95,7 +96,7 @@ class BALD:
         return Picks(top(information(self.committee(view)), n, view.stream("ties")))
 
     def committee(self, view: View) -> Iterator[Tensor]:
-        """The logits of each member: (m, C)."""
+        """Return the logits of each member: (m, C)."""
         if self.ensemble:
             return (view.logits(model) for model in ("local", "global"))
         state = view.model(self.model)

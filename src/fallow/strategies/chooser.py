@@ -104,7 +104,7 @@ class Chooser:
         short="Chooser",
         draws=True,
         local_dp=False,  # aggregates of features are sent without noise
-        missing="stops: what labels are worth is said of all sites; a resumed run asks again",
+        missing="stops: rewards are computed over all sites; a resumed run asks again",
         options=("audit",),
         regression=False,  # depends on the arms: `join_contracts`
     )
@@ -193,8 +193,8 @@ class Chooser:
         },
         takes={},
         exact=True,
-        reveals_parts="the coordinator sees products of each site's labeled rows, and those of one "
-        "row are that row",
+        reveals_parts="the coordinator sees products of each site's labeled examples; "
+        "those of a single example reveal it",
     )
     def products(self, view: View) -> Answer:
         """Return products of labeled examples, as an upper triangle, and with labels."""
@@ -263,12 +263,12 @@ class Chooser:
         if len(self.arms) > 1:
             if "begin" not in view.memory:
                 raise ValueError(
-                    f"site {view.site} was asked for {verb!r} and not told which strategy makes this "
-                    "query: start the query anew"
+                    f"site {view.site} was asked for {verb!r} without the strategy of "
+                    "this query: start the query again"
                 )
             at = int(view.memory["begin"]["arm"])
         if not 0 <= at < len(self.arms):
-            raise ValueError(f"arm {at} is none of the {len(self.arms)} of this study")
+            raise ValueError(f"arm {at} is not one of the {len(self.arms)} of this study")
         return site_function(find_arm(self.arms[at]), verb)(view, **sent)
 
 
@@ -294,13 +294,11 @@ def join_contracts(chooser: Chooser) -> Contract:
     for name, contract in contracts.items():
         why = why_no_arm(find_arm(name))
         if why:
-            raise ValueError(f"{name!r} can be no arm of Chooser: {why}")
+            raise ValueError(f"{name!r} cannot be an arm of Chooser: {why}")
         for other, others in contracts.items():
             for verb in contract.verbs:
                 if verb in others.verbs and others.refusal(verb, kind_of(contract, verb)):
-                    raise ValueError(
-                        f"{name} and {other} ask for {verb!r} in different ways"
-                    )
+                    raise ValueError(f"{name} and {other} call {verb!r} in different ways")
     if len(arms) == 1:
         (only,) = contracts.values()
         return replace(only, title=f"Chooser: {only.title}", short="", aliases=(), verbs={})
@@ -345,13 +343,13 @@ def why_no_arm(arm: Query) -> str:
     """Return why a strategy cannot be an arm; "" if it can."""
     contract = arm.contract
     if any(verb in OWN for verb in contract.verbs):
-        return "its site functions have names that the chooser uses"
+        return "its client functions have names that the chooser uses"
     if isinstance(arm, LocalTraining) or contract.fit.models or contract.relay:
-        return "it trains models of its own, or sends something from site to site"
+        return "it trains its own models, or sends peer messages"
     if contract.local_source != "last_round":
-        return "it wants local models that are trained anew"
+        return "it needs local models that are trained from scratch"
     if contract.simulator_only or contract.one_pass or contract.budget_of != "site":
-        return "it does not choose cycle by cycle within each site's budget"
+        return "it does not select within each site's budget in each cycle"
     return ""
 
 

@@ -123,11 +123,12 @@ class Coverage:
     least: int = LEAST  # minimum number of examples in a bundle
 
     contract: ClassVar[Contract] = Contract(
-        title="Coverage of what is uncertain",
+        title="Coverage of uncertain examples",
         short="Coverage",
         regression=True,
         local_dp=False,  # aggregates of features are sent without noise
-        missing="stops: landmarks are those of the rows of all sites; a resumed run asks again",
+        missing="stops: landmarks are those of the examples of all sites; a resumed run asks "
+        "again",
     )
 
     def __post_init__(self) -> None:
@@ -235,8 +236,9 @@ class Coverage:
         returns=CLUSTERS,
         takes=CENTERS,
         times=OFTEN,
-        reveals_parts="the coordinator sees the totals of each site's rows by cluster, which are "
-        "means of five rows or more, and how far the site's labeled rows cover each",
+        reveals_parts="the coordinator sees, for each cluster, aggregates of each site's "
+        "bundles of five or more examples, and the coverage by the site's "
+        "labeled examples",
     )
     def groups(
         self, view: View, centers: Tensor | None = None, planes: Tensor | None = None
@@ -295,8 +297,8 @@ class Coverage:
         u = self.weigh_rows(view, sure, weights)
         if not bool(u.isfinite().any()):
             raise ValueError(
-                f"the features of all {view.pool} rows are NaN or infinite: the model has "
-                "diverged; lower the learning rate or check the rows"
+                f"the features of all {view.pool} examples are NaN or infinite: the model has "
+                "diverged; lower the learning rate or check the examples"
             )
         return {"own": add_near(read_shared_features(view), u, landmarks), "u": u}
 

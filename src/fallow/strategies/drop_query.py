@@ -40,10 +40,10 @@ class DropQuery:
 
     Notes
     -----
-    Made for a linear classifier on features of a frozen encoder, as `ClosedForm` trains it.  With
-    another network, numbers of the example itself are dropped.  Where fewer examples are candidates
-    than labels to obtain, those with the most changed predictions follow, ties in random order.
-    Each site selects on its own.
+    The strategy is for a linear classifier on features of a frozen encoder, such as
+    `ClosedForm`. With another network, features of the example itself are dropped.  If
+    there are fewer candidates than requested labels, the examples with the most changed
+    predictions follow, with ties in random order.  Sites select independently.
 
     References
     ----------
@@ -98,7 +98,9 @@ class DropQuery:
         return Picks(rows[_nearest_to_centers(features[rows], n, view.stream("k-means"))])
 
     def count_changes(self, view: View) -> Tensor:
-        """How many predictions with dropout differ from the one without, (m,) float64."""
+        """Return the number of predictions with dropout that differ from the one without,
+        (m,) float64.
+        """
         state = view.model(self.model)
         generator = view.stream("dropout")
         usual = view.logits(self.model).argmax(1)
@@ -115,7 +117,9 @@ class DropQuery:
 
 
 def _nearest_to_centers(x: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """The row closest to the mean of each of ``n`` clusters, and then the next closest, (n,)."""
+    """Return the example closest to the mean of each of ``n`` clusters, then the next
+    closest, (n,).
+    """
     cluster = cluster_rows(x, n, generator)
     x = x.double()
     # In single precision: two examples alone in a cluster are equally far from its center, and
@@ -126,6 +130,6 @@ def _nearest_to_centers(x: Tensor, n: int, generator: torch.Generator) -> Tensor
         distance[rows] = (x[rows] - x[rows].mean(0)).norm(dim=1).float()
         order = distance[rows].argsort(stable=True)
         rank[rows[order]] = torch.arange(len(rows))
-    # Equal examples give fewer clusters: second ones follow.
+    # Duplicates give fewer clusters: then the second closest follow.
     by_distance = distance.argsort(stable=True)
     return by_distance[rank[by_distance].argsort(stable=True)][:n]

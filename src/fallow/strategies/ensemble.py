@@ -123,11 +123,11 @@ def features(view: View, models: Sequence[str], which: Rows = "pool") -> Tensor:
 
 
 def fuse_ranks(lists: Sequence[Tensor]) -> Tensor:
-    """All rows of the lists by 1 / (20 + rank), summed over the lists that hold them.
+    """Return all examples of the lists by the sum of 1 / (20 + rank) over the lists.
 
-    Of rows worth the same, the one that stands higher in the first list comes first.
+    Ties are ordered by the first list.
 
-    Here row 2 is worth 1/21 + 1/22, row 1 1/21 and row 0 1/22:
+    Here example 2 scores 1/21 + 1/22, example 1 scores 1/21 and example 0 scores 1/22:
 
     >>> fuse_ranks([torch.tensor([2, 0]), torch.tensor([1, 2])])
     tensor([2, 1, 0])

@@ -76,7 +76,7 @@ class FairFAL:
     --------
     >>> import fallow as fl
     >>> labeled = ([[0.5], [8.0]], [0, 1])
-    >>> sure = [[0.9, 0.1], [0.1, 0.9]]  # what both models say of the labeled rows
+    >>> sure = [[0.9, 0.1], [0.1, 0.9]]  # predictions for the labeled examples
     >>> outputs = {
     ...     "local": ([[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]], sure),
     ...     "global": ([[0.2, 0.8], [0.5, 0.5], [0.4, 0.6]], sure),
@@ -222,8 +222,8 @@ def mean_prediction(view: View, model: str) -> Tensor:
     known = p.isfinite().all(1)
     if not bool(known.any()):
         raise ValueError(
-            f"the {model} model's predictions of all {len(p)} labeled rows are NaN or infinite: "
-            "it has diverged; lower the learning rate or check the rows"
+            f"the {model} model's predictions of all {len(p)} labeled examples are NaN or infinite: "
+            "it has diverged; lower the learning rate or check the examples"
         )
     p = p[known]
     labels = view.labels[known]

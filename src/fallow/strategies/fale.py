@@ -164,7 +164,8 @@ class FALE:
         authors="Tang, Ying-Peng and Ren, Chao and Tang, Xiaoli and Huang, Sheng-Jun and "
         "Cui, Lizhen and Yu, Han",
         local_dp=False,  # aggregates of features are sent without noise
-        missing="stops: scores are those of the rows of all sites; a resumed run asks again",
+        missing="stops: scores are those of the examples of all sites; a resumed run asks "
+        "again",
         one_pass=True,
         draws=True,
         regression=True,
@@ -199,8 +200,9 @@ class FALE:
         reachable = int(total["reachable"])  # examples with a positive rate
         if mass == 0:
             raise ValueError(
-                f"no row has a score above 0: all features are 0, or ridge={self.ridge:g} is too "
-                "large, so there is no variance to select on; check the data, or choose random"
+                "no example has a score above 0: all features are 0, or "
+                f"ridge={self.ridge:g} is too large, so there is no variance to select "
+                "on; check the data, or use random sampling"
             )
         common: Draw = {"mass": mass, "rows": columns.rows}
         warnings += leverage.describe_doubts(n, result)
@@ -330,7 +332,7 @@ class FALE:
         return {"squares": squares, "varies": varies}
 
     @client.relay(
-        "nothing; the common rotation goes from one site to the others",
+        "nothing; the common rotation is sent from one site to the others",
         returns={"q": Real(("columns", "columns"))},
         takes={"size": Whole(upto=("inputs", 1))},
         when=lambda self: self.rotate,
@@ -402,7 +404,7 @@ class FALE:
     def unmask(self, view: View, left: Tensor, width: int) -> Answer:
         x, good = self.features(view)
         if len(left) != len(x):
-            raise ValueError(f"{len(x)} rows were masked and {len(left)} came back")
+            raise ValueError(f"{len(x)} examples were masked and {len(left)} were returned")
         u = unmix(left, view.secret("mask"), width)
         return {"tau": scatter_scores(leverage.scores(u), good)}
 

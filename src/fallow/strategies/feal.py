@@ -79,8 +79,8 @@ class FEAL:
         year=2024,
         authors="Chen, Jiayi and Ma, Benteng and Cui, Hengfei and Xia, Yong",
         needs=("local", "global"),
-        not_solved="it reads outputs as evidence for classes, which those of a model that "
-        "is solved for are not",
+        not_solved="it reads outputs as evidence for classes, which outputs of "
+        "closed-form models are not",
     )
 
     def __post_init__(self) -> None:

@@ -82,7 +82,7 @@ class Fisher:
         short="Fisher",
         regression=True,
         local_dp=False,  # aggregates of features are sent without noise
-        missing="stops: what is known is that of all sites; a resumed run asks again",
+        missing="stops: the information is that of all sites; a resumed run asks again",
     )
 
     def __post_init__(self) -> None:
@@ -101,8 +101,8 @@ class Fisher:
         usual = float(wanted.trace()) / k
         if not usual > 0:
             raise ValueError(
-                "the features of all rows are 0 or say nothing, so no row tells more than another; "
-                "check the data, or choose random"
+                "the features of all examples are 0 or uninformative, so no example is "
+                "better than another; check the data, or use random sampling"
             )
         floor = self.ridge * usual * torch.eye(k, dtype=wanted.dtype)
         known = fold(output["labeled"]) + floor
@@ -178,8 +178,8 @@ class Fisher:
         returns={"products": Real(Triangle("columns"))},
         takes={"width": Whole(upto=("features", 1))},
         times=SUB_ROUNDS,
-        reveals_parts="the coordinator sees products of each site's few chosen rows, and those of one "
-        "row are that row",
+        reveals_parts="the coordinator sees products of each site's few selected "
+        "examples; those of a single example reveal it",
     )
     def grown(self, view: View, width: int) -> Answer:
         products = torch.zeros(width, width, dtype=torch.float64)
@@ -209,8 +209,8 @@ def tell(view: View, which: Rows) -> tuple[Tensor, Tensor]:
     is_finite = x.isfinite().all(1) & u.isfinite()
     if len(x) and not bool(is_finite.any()):
         raise ValueError(
-            f"the features of all {len(x)} rows are NaN or infinite: the model has diverged; lower "
-            "the learning rate or check the rows"
+            f"the features of all {len(x)} examples are NaN or infinite: the model has diverged; lower "
+            "the learning rate or check the examples"
         )
     return x.masked_fill(~is_finite[:, None], 0.0), u.masked_fill(~is_finite, 0.0)
 

@@ -110,8 +110,8 @@ class IFAL:
         needs=("local", "global"),
         fit=FitDeclaration({"kd": Fit()}),
         draws=True,
-        not_solved="it trains a teacher by steps beside the common model, and a model that "
-        "is solved for has no such steps",
+        not_solved="it trains a teacher by gradient steps, which closed-form models do "
+        "not have",
     )
 
     def __post_init__(self) -> None:
@@ -157,9 +157,9 @@ class IFAL:
     def select(self, view: View, n: int) -> Picks:
         if view.pool > MOST_ROWS:
             raise ValueError(
-                f"site {view.site} has {view.pool:,} rows without a label, and IFAL compares all "
-                f"pairs of rows: it takes up to {MOST_ROWS:,}; choose another strategy or leave "
-                "rows out"
+                f"site {view.site} has {view.pool:,} unlabeled examples, and IFAL "
+                f"compares all pairs: its maximum is {MOST_ROWS:,}; choose another "
+                "strategy or omit examples"
             )
         at = finite(view, "pool").nonzero().squeeze(1)
         inter, intra = self.inconsistencies(view, at)

@@ -38,7 +38,7 @@ class MaxHerding:
 
     Notes
     -----
-    The paper has width 1 on self-supervised features.  Each site selects on its own.
+    The paper uses width 1 on self-supervised features.  Sites select independently.
 
     References
     ----------

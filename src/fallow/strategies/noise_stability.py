@@ -70,8 +70,8 @@ class NoiseStability:
         "Wang, Tianyang and Xu, Min and Xu, Chengzhong",
         needs=("local",),
         draws=True,
-        not_solved="it shakes the weights of a trained body, and a model that is solved for "
-        "has none",
+        not_solved="it perturbs the weights of a trained network body, which closed-form "
+        "models do not have",
     )
 
     def __post_init__(self) -> None:

@@ -80,7 +80,8 @@ class OracleHistogram:
         )
 
     @client.keep(
-        "simulation only: number of selected examples, from the true class of every row",
+        "simulation only: number of selected examples, from the true class of every "
+        "example",
         takes={"n": LabelCount(), "share": Share("classes")},
     )
     def select(self, view: View, n: int, share: Tensor) -> Picks:

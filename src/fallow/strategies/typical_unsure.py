@@ -266,8 +266,8 @@ class TypicalUnsure:
         good = (x.isfinite().all(1) & u.isfinite()).nonzero().squeeze(1)
         if not len(good):
             raise ValueError(
-                f"the features or outputs of all {len(x)} rows are NaN or infinite: the model has "
-                "diverged; lower the learning rate or check the rows"
+                f"the features or outputs of all {len(x)} examples are NaN or infinite: the model has "
+                "diverged; lower the learning rate or check the examples"
             )
         crowds = rank_in_clusters(
             x,

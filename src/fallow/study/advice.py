@@ -23,13 +23,15 @@ from fallow.study.records import StudyRecords
 
 LEVEL = 0.95
 FIRST = 2.0
-"""Labels a class from which a study is advised that has none yet."""
+"""Number of labels per class from which a study without labels is advised."""
 AHEAD = 4.0
-"""How far: to so many times the labels."""
+"""Range of the recommendation, as a factor of the number of labels."""
 SHOWN = 4  # tasks that are named in a sentence
 POINTS = 5  # of a curve, at which strategies are compared
 ALIKE = {"classes": 2.0, "sites": 2.0, "apart": 0.3, "uneven": 0.3}
-"""Differences at which two worlds are a standard deviation apart; classes and sites in doublings."""
+"""Scale of the differences between two federated datasets; classes and sites in factors of
+two.
+"""
 LEAST_WEIGHT = 1e-4  # with which a task counts
 COLUMNS = ("task", "strategy", "seed", "labels", "accuracy")
 
@@ -118,26 +120,27 @@ def read_facts(study: StudyRecords) -> tuple[WorldFacts, float]:
     """
     records = [record for cell in study.cells for record in cell.records]
     if not records:
-        raise ValueError("the study has no record yet; ask when its first cycle is done")
+        raise ValueError(
+            "the study has no record yet; ask again when its first cycle is done"
+        )
     n_labeled = max(record.get("labeled") or 0 for record in records)
     last = [record for record in records if (record.get("labeled") or 0) == n_labeled][-1]
     if last.get("target_variance") is not None or not study.higher_is_better:
         raise ValueError(
-            "the study predicts numbers, and the table that advice rests on is about classes alone"
+            "the task is regression, and the benchmark behind the recommendation "
+            "covers classification only"
         )
     per_site = last.get("labeled_per_site") or {}
     per_class = last.get("per_class") or last.get("labeled_per_class") or ()
     classes = len(per_class)
     if classes < 2:
         raise ValueError(
-            "the records of the study do not say how many classes there are, so no task can be said "
-            "to be like it"
+            "the records of the study do not contain the number of classes, so it cannot "
+            "be compared with the tasks"
         )
     labels = float(last.get("labeled") or 0) / classes
     counts = [counted for counted in per_site.values() if len(counted) == classes]
-    if (
-        len(counts) < len(per_site) or not counts
-    ):  # sites told how many, and not of which class
+    if len(counts) < len(per_site) or not counts:  # without classes
         return WorldFacts(classes, max(len(per_site), 1)), labels
     return facts_of_counts(counts), labels
 
@@ -245,11 +248,11 @@ class Expected:
         """Describe the expected gain, in percentage points.
 
         >>> Expected("mine", 0.012, -0.01, 0.034, ()).sentence("theirs")
-        'mine over theirs: +1.2 points [-1.0, +3.4].'
+        'mine compared with theirs: +1.2 points [-1.0, +3.4].'
         """
-        output = f"{self.strategy} over {reference}: {100 * self.gain:+.1f} points"
+        output = f"{self.strategy} compared with {reference}: {100 * self.gain:+.1f} points"
         if self.low is None or self.high is None:
-            return f"{output}, of hardly more than one task, so no interval."
+            return f"{output}, from little more than one task, so there is no interval."
         return f"{output} [{100 * self.low:+.1f}, {100 * self.high:+.1f}]."
 
     def list_tasks(self) -> str:
@@ -297,22 +300,24 @@ class Advice:
 
     def describe(self) -> tuple[str, ...]:
         """Describe the recommendation, its evidence and its limits."""
-        details = f"From {self.start:.3g} to {self.end:.3g} labels a class"
+        details = f"From {self.start:.3g} to {self.end:.3g} labels per class"
         if self.is_known:
             lines = [f"{details}: {self.strategy}, trained by {self.trainer}."]
         else:
             lines = [
-                f"{details} the table cannot tell: {self.strategy}, trained by {self.trainer}."
+                f"{details} the benchmark is inconclusive; default: {self.strategy}, "
+                f"trained by {self.trainer}."
             ]
         result = self.of(self.strategy)
         if result is not None:
             lines.append(result.sentence(self.reference))
-            lines.append(f"That rests on {result.list_tasks()}.")
+            lines.append(f"The recommendation is based on {result.list_tasks()}.")
         other = self.of(self.usual)
         if self.is_known and other is not None:
             lines.append(other.sentence(self.reference))
         lines.append(
-            f"All tasks were run with {self.trainer}: they say nothing of other training."
+            f"All tasks were run with {self.trainer}, so the recommendation does not "
+            "cover other training algorithms."
         )
         return tuple(lines)
 
@@ -343,12 +348,12 @@ def weigh_tasks(
 
     The interval is based on the variation between tasks.  The width is None with fewer than two tasks.
     """
-    from scipy import special  # 0.3 s, which nobody else need spend
+    from scipy import special  # imported here, because the import takes 0.3 s
 
     w = np.array([weights[task] for task in gains])
     g = np.array([item.gain for item in gains.values()])
     mean = float(w @ g / w.sum())
-    effective = float(w.sum() ** 2 / (w @ w))  # so many tasks of one weight
+    effective = float(w.sum() ** 2 / (w @ w))  # the number of tasks with equal weights
     if effective < 1.5:
         return mean, None
     spread = float(w @ (g - mean) ** 2 / w.sum()) * effective / (effective - 1)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from fallow.experiment.record import Record
 
 MARGIN = 0.003
-"""0.3 points of accuracy: what is not worse by more than that is not worse."""
+"""Margin of 0.3 points of accuracy: a smaller loss counts as not worse."""
 COLUMNS = (
     "task",
     "digest",
@@ -53,7 +53,7 @@ COLUMNS = (
     "worst_class",
     "bytes_up",
 )
-SMALL = ("accuracy", "balanced_accuracy", "worst_class")  # float32 is enough
+SMALL = ("accuracy", "balanced_accuracy", "worst_class")  # float32 is precise enough
 Areas = Mapping[str, Mapping[int, float]]
 """Strategy -> seed -> area."""
 
@@ -91,7 +91,8 @@ def area(labels: Sequence[int], scores: Sequence[float]) -> float:
     """
     if len(labels) < 2 or labels[0] < 1 or (np.diff(labels) <= 0).any():
         raise ValueError(
-            f"labels {list(labels)} span nothing; give at least two budgets, ascending, above 0"
+            f"labels {list(labels)} cover no range; give at least two budgets, "
+            "ascending, above 0"
         )
     x = np.log(np.asarray(labels, dtype=float))
     mean = np.trapezoid(np.asarray(scores, dtype=float), x) / (x[-1] - x[0])
@@ -115,7 +116,7 @@ def not_worse(d: Sequence[float], margin: float = MARGIN) -> float:
     if np.ptp(x) == 0:
         return float(x[0] <= -margin)
     t = (x.mean() + margin) / (x.std(ddof=1) / math.sqrt(len(x)))
-    from scipy import special  # 0.3 s, which nobody else need spend
+    from scipy import special  # imported here, because the import takes 0.3 s
 
     return float(special.stdtr(len(x) - 1, -t))
 

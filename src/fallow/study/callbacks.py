@@ -20,13 +20,13 @@ from fallow.storage.errors import sentence
 from fallow.study.cell import StudyRun
 
 Parameter = str | int | float | bool
-"""A setting as trackers take it."""
+"""Value of a setting for trackers."""
 SCORES = ("accuracy", "mse", "labeled", "bytes_up", "bytes_down", "epsilon")
-"""Metrics of a cycle that trackers receive: the score of the model and its cost so far."""
+"""Metrics of a cycle for trackers: the score of the model and its cumulative cost."""
 ENDINGS = ("done", "finished")
-"""Events after which a run is over and went well."""
+"""Events after which a run has ended successfully."""
 FAILURES = ("failed", "stopped")
-"""Events after which a run is over and did not."""
+"""Events after which a run has failed or was stopped."""
 
 
 @final
@@ -217,13 +217,13 @@ class CallbackList:
     def end_with_page(self, write: Callable[[], Path]) -> None:
         """Notify callbacks of the end of the study; ``write`` creates the report only if needed."""
         page = None
-        # one that leaves the method of its base as it is takes no page
+        # a callback without its own method needs no page
         is_wanted = any(type(item).end is not Callback.end for item in self._active)
         if is_wanted:
             try:
                 page = write()
             except (OSError, ValueError) as error:
-                self.warn(f"the report page was not drawn: {sentence(error)}")
+                self.warn(f"the report was not written: {sentence(error)}")
         self.end(page)
 
     def _begin_run(self, strategy: str, seed: int) -> TrackedRun:
@@ -255,8 +255,8 @@ class CallbackList:
             except Exception as error:
                 self._active.remove(callback)
                 self.warn(
-                    f"{type(callback).__name__} is told nothing more of this study, which goes "
-                    f"on: {sentence(error)}"
+                    f"{type(callback).__name__} receives no more events of this study, "
+                    f"which continues: {sentence(error)}"
                 )
 
 
@@ -289,7 +289,7 @@ def list_parameters(recipe: Recipe) -> dict[str, Parameter]:
         if item.name not in OUTSIDE:
             parameters |= _flatten(item.name, getattr(recipe, item.name))
     path = Path(recipe.data)
-    if path.exists():  # a folder's name may say who somebody is
+    if path.exists():  # the name of a folder may identify a person
         parameters["data"] = path.name
     return parameters
 

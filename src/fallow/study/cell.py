@@ -41,6 +41,6 @@ class Setup:
     threads: int = 1
     runtime: Runtime = "inprocess"
     dataset: Dataset | None = (
-        None  # the rows, where they are at hand; else the recipe names them
+        None  # the dataset, if it is loaded; otherwise the configuration names it
     )
-    classes: Classes = field(default_factory=dict)  # of the person who runs the study
+    classes: Classes = field(default_factory=dict)  # of the user who runs the study

@@ -25,9 +25,9 @@ from fallow.study.study import deal_cells, is_from_python, limit_threads, run_ce
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-PATIENCE = 20  # seconds in which a scheduler answers
+PATIENCE = 20  # timeout of the scheduler in seconds
 SEEN = "cluster.txt"
-"""The file by which workers show that they see the study's folder."""
+"""File by which workers prove that they have access to the folder of the study."""
 
 
 class Report(TypedDict):
@@ -47,15 +47,15 @@ def run_on_cluster(
     """
     if is_from_python(setup):
         raise ValueError(
-            "a study with rows or classes of a program cannot go to a cluster; name its data and "
-            "its classes in a recipe"
+            "a study with data or classes from a program cannot run on a cluster; name "
+            "its data and its classes in an experiment configuration"
         )
     distributed = import_optional("distributed", "fallow[cluster]", "a cluster")
     try:
         client: Client = distributed.Client(address, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"no scheduler of Dask answers at {address} ({sentence(error)}); start one with "
+            f"no Dask scheduler replies at {address} ({sentence(error)}); start one with "
             "'dask scheduler', and give the address that it prints"
         ) from error
     with client:
@@ -63,7 +63,7 @@ def run_on_cluster(
         tasks = deal_cells(cells, n_workers)
         futures = {}
         for task in tasks:
-            # not `pure`: the same words are asked again when a study is resumed
+            # not `pure`: the same task is submitted again when a study is resumed
             future = client.submit(run_task, _write_task(setup, task), pure=False)
             futures[future] = task
         try:
@@ -83,10 +83,11 @@ def _check_workers(client: Client, out: Path) -> int:
             "the cluster has no workers; start some with 'dask worker ADDRESS --nthreads 1'"
         )
     for worker, n in threads.items():
-        if n != 1:  # runs in threads of one process would share torch's random numbers
+        if n != 1:  # runs in threads of one process would share torch's random state
             raise ValueError(
-                f"worker {worker} takes {n} tasks at a time, and runs must have a process each; "
-                "start it with '--nthreads 1', and with '--nworkers' as many as it has cores"
+                f"worker {worker} runs {n} tasks at a time, and each run needs its own "
+                "process; start it with '--nthreads 1', and with '--nworkers' as its "
+                "number of cores"
             )
     token = secrets.token_hex(8)
     (out / SEEN).write_text(token, encoding="utf-8")
@@ -94,14 +95,14 @@ def _check_workers(client: Client, out: Path) -> int:
     for worker, workers in seen.items():
         if workers != token:
             raise ValueError(
-                f"worker {worker} does not see {out.absolute()}; give with --out a folder that all "
-                "machines have under the same name"
+                f"worker {worker} cannot access {out.absolute()}; give with --out a "
+                "folder that all machines have under the same path"
             )
     own = _own_versions()
     for worker, other in client.run(_own_versions).items():
         if other != own:
             raise ValueError(
-                f"worker {worker} has {_list_versions(other)}, and this machine "
+                f"worker {worker} has {_list_versions(other)}, and this machine has "
                 f"{_list_versions(own)}; install the same versions"
             )
     return len(threads)
@@ -163,7 +164,7 @@ def run_task(text: str) -> Report:
 
     folder = Path(spec["folder"])
     context: AbstractContextManager[None] = nullcontext()
-    if folder.is_dir():  # in which a recipe's relative paths begin
+    if folder.is_dir():  # relative paths in a configuration start here
         context = chdir(folder)
     with context, limit_threads(setup.threads):
         failures = run_cells(setup, cells, note)
@@ -174,7 +175,7 @@ def run_task(text: str) -> Report:
 
 
 def _collect(
-    completed: Any,  # of Dask, without types: futures in the order in which they end
+    completed: Any,  # of Dask, without types: futures in the order of completion
     futures: Mapping[Future, list[StudyRun]],
     say: Say,
 ) -> list[Failure]:

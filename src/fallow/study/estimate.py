@@ -52,8 +52,8 @@ class Estimate:
     If sites choose collaborators, the values are upper bounds.
 
     >>> print(Estimate(runs=1, rows=1200, seconds=75, bytes=48, jobs=1).sentence())
-    1 run: 1,200 training rows in all, about 1 min 15 s in 1 process on this machine, 48 B between
-    server and sites. Nothing was started.
+    1 run: 1,200 training examples in all, about 1 min 15 s in 1 process on this machine, 48 B
+    between coordinator and sites. Nothing was started.
     """
 
     runs: Annotated[Count, Field(description="number of runs")]
@@ -75,14 +75,15 @@ class Estimate:
             processes = f"{self.jobs} processes"
         tried = ""
         if self.tried:
-            tried = f"up to {self.tried:,} models tried on validation rows, "
+            tried = f"up to {self.tried:,} models evaluated on validation examples, "
         relayed = ""
         if self.relayed:
-            relayed = f" and up to {size(self.relayed)} from site to site"
+            relayed = f" and up to {size(self.relayed)} between sites"
         return (
-            f"{count_noun(self.runs, 'run')}: {self.rows:,} training rows in all, {tried}about "
-            f"{duration(self.seconds)} in {processes} on this machine, {size(self.bytes)} between "
-            f"server and sites{relayed}. Nothing was started."
+            f"{count_noun(self.runs, 'run')}: {self.rows:,} training examples in all, "
+            f"{tried}about {duration(self.seconds)} in {processes} on this machine, "
+            f"{size(self.bytes)} between coordinator and sites{relayed}. Nothing was "
+            "started."
         )
 
 
@@ -96,7 +97,7 @@ class Pace:
     start: float  # reading data, making sites, encoding rows
     per_look: float  # one row of a pool, seen by one model
     per_try: float  # a model averaged and seen with one row, beyond per_look
-    pool: int  # training rows of all sites
+    pool: int  # training examples of all sites
     model: int  # bytes
     world: World  # that was timed
 
@@ -144,14 +145,14 @@ def add_up(
 ) -> Estimate:
     """Return the total cost of all runs at the measured pace."""
     total = _Total()
-    started: set[str] = set()  # first phases that another cell has made
+    started: set[str] = set()  # initial trainings that another run has performed
     for cell in cells:
         recipe = variant(setup.recipe, cell.strategy)
         group = _find_group(recipe, cell)
         pace = measured.paces[group]
         phases = count_labels_by_phase(recipe, pace.pool)
         is_shared = not cell.strategy.startswith(BOUND)
-        if is_one_pass(recipe):  # nothing is trained before the rows are chosen
+        if is_one_pass(recipe):  # nothing is trained before examples are selected
             phases = phases[1:]
             is_shared = False
         first_phase = _name_first_phase(recipe, cell.seed)
@@ -347,7 +348,7 @@ class _TimedRound:
 
     rows: int  # labeled
     seconds: float
-    pace: Pace  # the other parts of the run; base and per_row are not known from one round
+    pace: Pace  # the other parts of the run; base and per_row are unknown after one round
 
 
 def _measure_pace(recipe: Recipe, seed: int, dataset: Dataset) -> Pace:
@@ -374,7 +375,8 @@ def _measure_pace(recipe: Recipe, seed: int, dataset: Dataset) -> Pace:
     one = time_rows(few)
     more = time_rows(3 * few)
 
-    # a straight line through both; rounds so short are noisy, so a row costs something at least
+    # a straight line through both; rounds this short are noisy, so an example costs a
+    # minimum
     slope = (more.seconds - one.seconds) / max(more.rows - one.rows, 1)
     per_row = max(slope, 0.1 * one.seconds / max(one.rows, 1))
     base = max(one.seconds - per_row * one.rows, 0.0)
@@ -434,7 +436,7 @@ def _time_round(recipe: Recipe, seed: int, dataset: Dataset) -> _TimedRound:
     started = time.perf_counter()
     run = Run(world_of(recipe, seed, dataset, journal), journal)
     run.initial()
-    # The world is another one once rows are encoded and in units, and still a simulation.
+    # The dataset changes when examples are encoded and scaled, and is still a simulation.
     world = cast(World, run.world)
     start = time.perf_counter() - started
 
@@ -459,7 +461,7 @@ def _time_round(recipe: Recipe, seed: int, dataset: Dataset) -> _TimedRound:
         world=world,
     )
     rows = sum(len(site.labeled) for site in world.members.values())
-    return _TimedRound(rows, max(spent - scoring, 1e-6), pace)  # a phase scores once, too
+    return _TimedRound(rows, max(spent - scoring, 1e-6), pace)  # one evaluation
 
 
 def _time_try(world: World, state: State) -> float:

@@ -41,15 +41,15 @@ class WholeModel(nn.Module):
     Attributes
     ----------
     encoder
-        From examples to features; None where the model takes examples, or features are passed.
+        From examples to features; None if the model takes examples, or features are passed.
     scale
-        Units of the features; None: as they are.
+        Feature scaling; None: no scaling.
     network
-        From scaled features to logits, or to one number.
+        From scaled features to logits, or to one target.
     fill
-        What an empty cell becomes, (d,); None where there are none.
+        Imputed values of empty cells, (d,); None without empty cells.
     targets
-        Units of the numbers to predict; None: as they are.
+        Scaling of regression targets; None: no scaling.
     """
 
     def __init__(
@@ -135,9 +135,9 @@ def _export_encoder(
 ) -> nn.Module:
     if not isinstance(encoder, Exportable):
         raise ValueError(
-            f"the encoder {name} cannot be part of the file: its network is in files of another "
-            "package; export the rest with --without-encoder (in Python with_encoder=False), and "
-            "pass it the features that this encoder makes of examples"
+            f"the encoder {name} cannot be part of the file, because its network is in "
+            "files of another package; export the rest with --without-encoder (in Python "
+            "with_encoder=False), and pass it the output of this encoder"
         )
     return encoder.network(tuple(shape), state)
 
@@ -155,7 +155,8 @@ def export_model(
         format = ENDINGS.get(path.suffix.lower())
     if format is None:
         raise ValueError(
-            f"{path.name} ends in neither .onnx nor .pt2, which tell the format; rename it"
+            f"{path.name} ends in neither .onnx nor .pt2, which select the format; "
+            "rename it"
         )
     whole, examples = build_whole_model(model, with_encoder=with_encoder)
     details = model.saved["example_spec"]
@@ -178,7 +179,8 @@ def _write_onnx(whole: WholeModel, examples: Tensor, metadata: dict[str, str]) -
     output = "probabilities" if whole.has_classes else "predictions"
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.onnx"
-        # Tracing needs no package beside onnx; the exporter of torch.export needs onnxscript, too.
+        # Tracing needs no package except onnx; the exporter of torch.export also needs
+        # onnxscript.
         torch.onnx.export(
             whole,
             (examples,),

@@ -1,4 +1,4 @@
-"""Forecast for more labels to a study, and how many a wanted score takes."""
+"""Forecast of a study's scores with more labels, and of the labels to reach a score."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
 By = Literal["auto", "test", "audit", "left-out"]
 MORE = 200.0
-"""Labels that are asked about where nobody says how many."""
+"""Default number of additional labels."""
 MOST = 5_000.0
-"""Labels beyond which no number is given."""
+"""Maximum number of labels in a forecast."""
 WIDE = 0.1
-"""An interval of a gain that is wider than this and reaches below 0 says nothing."""
+"""An interval of a gain that is wider than this and contains negative values is
+uninformative.
+"""
 
 
 @final
@@ -128,12 +130,12 @@ class Forecast:
     def sentences(self, more: float = MORE, target: float | None = None) -> tuple[str, ...]:
         """Describe the forecast."""
         if not self.points:
-            return (f"No score on {WORDS[self.by]} is known yet, so nothing is forecast.",)
+            return (f"There is no score on {WORDS[self.by]} yet, so there is no forecast.",)
         gain = self.gain(more)
         if gain is None:
             return (
-                f"Too few scores for a forecast: {len(self.points)} so far (on {WORDS[self.by]}), and "
-                f"it takes {FEWEST} cycles or more.",
+                f"Too few scores for a forecast: {len(self.points)} so far (on "
+                f"{WORDS[self.by]}), and at least {FEWEST} cycles are needed.",
             )
         parts = [self._describe_gain(gain)]
         if target is not None:
@@ -142,8 +144,9 @@ class Forecast:
                 parts.append(self._describe_reach(reach))
         if self.by == "left-out":
             parts.append(
-                "Left-out rows are those of the strategy: where it prefers hard ones, they are worse "
-                "than others and may stay so. An audit (audit = 0.1) has no such bias."
+                "Leave-one-out scores are measured on selected examples: if the strategy "
+                "prefers hard examples, they are lower than on others and may stay "
+                "lower. An evaluation set (audit = 0.1) has no such bias."
             )
         return tuple(parts)
 
@@ -163,8 +166,8 @@ class Forecast:
         many = f"Another {gain.more:,.0f} labels"
         if not gain.is_told:
             return (
-                f"{many}: the scores on {WORDS[self.by]} cannot tell; anything within {ends}"
-                f"{self._unit} fits them."
+                f"{many}: the scores on {WORDS[self.by]} are inconclusive; any change "
+                f"within {ends}{self._unit} fits them."
             )
         signed = self._points(gain.gain, is_signed=True)
         return f"{many}: {signed}{self._unit} {ends} (95 %, by {WORDS[self.by]})."
@@ -174,7 +177,7 @@ class Forecast:
         if self.higher_is_better:
             named = f"{100 * reach.target:g} %"
         if reach.high <= 0:
-            return f"{named} is reached already."
+            return f"{named} is already reached."
         ends = f"[{_describe_labels(reach.low)}, {_describe_labels(reach.high)}]"
         if reach.low > MOST:
             return f"To reach {named}: not within {MOST:,.0f} labels."

@@ -39,7 +39,9 @@ NOTHING = Known()
 
 
 def heading(study: StudyManifest) -> str:
-    """Return the heading of the strategies of a study: they may differ in their training alone."""
+    """Return the heading of the strategies of a study, which may differ only in their
+    training.
+    """
     chosen = {strategy.selection for strategy in _parse_strategies(study)}
     is_of_training = len(chosen) == 1 and trainings_differ(study)
     if study.recipe.get("cycles") == 0 or is_of_training:
@@ -106,7 +108,7 @@ def label(
             fields = shown.removeprefix(parsed.spec.name)
             shown = f"{code.name}{fields} (code)"
         elif ":" in parsed.spec.name:
-            # a class that no paper speaks of: its name says enough
+            # a class that is in no paper: its name is sufficient
             shown = shown.removeprefix(parsed.spec.name.partition(":")[0] + ":")
     return " + ".join([shown, *map(setting_words, settings)])
 
@@ -233,7 +235,7 @@ WORDS = {
     "initial_by=query": "first labels",
     "initial_by=typical": "typical first labels",
 }
-"""Settings in words; others stand as they are typed."""
+"""Descriptions of settings; others are displayed as written."""
 
 
 def setting_words(setting: str) -> str:

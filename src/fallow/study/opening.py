@@ -53,17 +53,17 @@ from fallow.training import personal
 
 TASKS = ("classification", "regression")
 MOST_SOLVED = 8192
-"""Features of a model that is solved for: the products of all pairs are 0.5 GB."""
+"""Maximum number of features of a closed-form model: the products of all pairs take 0.5 GB."""
 
 
 FACTS = "data.json"
-"""Where a study keeps what it knows of a person's own data, in its folder."""
+"""File in the folder of a study with the facts about the user's own data."""
 FITTED = 256
-"""Pictures in an outline to which an encoder is fitted."""
+"""Number of images in an outline if an encoder is fitted to them."""
 
 
 Suited = Callable[[Sequence[str], Recipe, Dataset], tuple[str, ...]]
-"""From strategies, those that suit the data under a recipe."""
+"""Function that selects the strategies that support the data with a configuration."""
 
 
 class BegunRuns(TypedDict):
@@ -146,7 +146,7 @@ def prepare_study(
         strategies = recipe.strategies
     for strategy in strategies:
         check_task(variant(recipe, strategy), data)
-        is_one_pass(variant(recipe, strategy))  # raises where the protocol does not fit
+        is_one_pass(variant(recipe, strategy))  # raises if the protocol does not support it
     check_options(recipe, strategies)
     world = world_of(variant(recipe, strategies[0]), seed, data, MemoryStore())
     return replace(setup, recipe=recipe), world
@@ -197,16 +197,16 @@ def check_task(recipe: Recipe, dataset: Dataset, policy: NamePolicy = OWN) -> No
     strategy: Contract = methods["query"].contract
     trainer: Contract = methods["training"].contract
     if dataset.task == "regression":
-        has = f"{recipe.data} has numbers to predict"
+        has = f"{recipe.data} is a regression task"
         if not works_on(strategy, dataset.task):
             raise ValueError(
-                f"{recipe.strategy} chooses by classes and {has}; use "
+                f"{recipe.strategy} requires classes and {has}; use "
                 f"{strategies_for(dataset.task)}"
             )
         if trainer.regression is False:
-            raise ValueError(f"{recipe.training} trains on classes and {has}; use fedavg")
+            raise ValueError(f"{recipe.training} requires classes and {has}; use fedavg")
     else:
-        has = f"numbers to predict and {recipe.data} has classes"
+        has = f"regression and {recipe.data} has classes"
         if not strategy.classes:
             raise ValueError(
                 f"{recipe.strategy} is for {has}; use {strategies_for(*TASKS)}"
@@ -217,22 +217,23 @@ def check_task(recipe: Recipe, dataset: Dataset, policy: NamePolicy = OWN) -> No
     width = math.prod(shape_seen(recipe, tuple(dataset.x.shape[1:]), policy))
     if "least-squares" in trainer.tags and width > MOST_SOLVED:
         raise ValueError(
-            f"{recipe.training} solves for a linear model of {width:,} features, and more than "
-            f"{MOST_SOLVED:,} take too much memory ({8 * width**2 / 2**30:.1f} GB at each site, for "
-            "their products alone); use an encoder with fewer features, such as "
-            "fourier:features=4096, or train by steps"
+            f"{recipe.training} solves for a linear model of {width:,} features. More "
+            f"than {MOST_SOLVED:,} need too much memory ({8 * width**2 / 2**30:.1f} GB at "
+            "each site for their products); use an encoder with fewer features, such as "
+            "fourier:features=4096, or a training algorithm with gradient steps"
         )
     if trainer.no_batch_norm and _has_statistics(recipe, dataset, policy):
         raise ValueError(
-            f"{recipe.training} takes no model with batch norm, as {recipe.model} has: "
+            f"{recipe.training} does not support batch norm, which {recipe.model} has: "
             f"{trainer.no_batch_norm}"
         )
     model = recipe.model.name
-    is_linear = model.lower() == "linear" or ":" in model  # whoever names their own knows
+    is_linear = model.lower() == "linear" or ":" in model  # an explicit choice is accepted
     if trainer.linear and not is_linear:
         raise ValueError(
-            f"{recipe.training} solves for a linear model and this one is {recipe.model}; set "
-            "model=linear, or train it by steps, such as training=fedavg"
+            f"{recipe.training} solves for a linear model, and the model is "
+            f"{recipe.model}; set model=linear, or use a training algorithm with gradient "
+            "steps, such as training=fedavg"
         )
 
 
@@ -255,8 +256,9 @@ def check_options(recipe: Recipe, strategies: Sequence[str]) -> None:
         is_on = getattr(recipe, option) != getattr(usual, option)
         if is_on and option not in used:
             raise ValueError(
-                f"{option} is a setting for {join_words(makers, last='or')}, and no strategy of this "
-                f"study trains by it; leave it out, or add @training={makers[0]} to a strategy"
+                f"{option} is a setting of {join_words(makers, last='or')}, which no "
+                f"strategy of this study uses; omit it, or add @training={makers[0]} to a "
+                "strategy"
             )
 
 
@@ -277,14 +279,14 @@ def settle_recipe(recipe: Recipe, dataset: Dataset) -> Recipe:
     if recipe.sites == 0:
         if dataset.groups is None:
             raise ValueError(
-                f"{recipe.data} names no sites; name their column with --site, or use another "
-                "partition such as iid"
+                f"{recipe.data} names no sites; give their column with --site, or use "
+                "another partition such as iid"
             )
         recipe = replace(recipe, sites=len(np.unique(dataset.groups.numpy())))
     if dataset.task == "regression":
         config = complete_from(recipe.training_config, REGRESSION)
         recipe = replace(recipe, training_config=config)
-        # pooled active learning chooses by entropy
+        # pooled active learning uses entropy
         others = [bound for bound in recipe.bounds if bound != "pooled"]
         recipe = replace(recipe, bounds=tuple(others))
     return recipe
@@ -348,11 +350,11 @@ def check_same(path: Path, recipe: Recipe, resume: bool) -> BegunRuns:
     """
     if not resume:
         raise ValueError(
-            f"{path.parent} holds a study already; add --resume to go on with it, or choose "
-            "another folder with --out"
+            f"{path.parent} already contains a study; add --resume to continue it, or "
+            "choose another folder with --out"
         )
     try:
-        old: Any = parse_json(read_regular(path))  # Any: looked at below
+        old: Any = parse_json(read_regular(path))  # Any: checked below
         before = recipe_from(old["recipe"])
         same: BegunRuns = {
             "strategies": list(old["strategies"]),
@@ -362,7 +364,7 @@ def check_same(path: Path, recipe: Recipe, resume: bool) -> BegunRuns:
         raise Failed(
             f"{path} is damaged ({error}): choose another folder with --out"
         ) from error
-    # a module that this file alone names is not imported
+    # a module that only this file names is not imported
     has_other_names = named_classes(before) != named_classes(recipe)
     if has_other_names or not before.is_digested_as(recipe.digest):
         now = recipe.to_dict()
@@ -375,8 +377,8 @@ def check_same(path: Path, recipe: Recipe, resume: bool) -> BegunRuns:
     if old.get("digest") != before.digest:
         version = dict(old.get("versions") or {}).get("fallow", "of another version")
         raise ValueError(
-            f"{path.parent} was started by Fallow {version}, some of whose settings had other "
-            "defaults or another form: resume it with that version, or choose another folder with "
-            "--out"
+            f"{path.parent} was started by Fallow {version}, in which some of these "
+            "settings had other defaults or another form: resume it with that version, "
+            "or choose another folder with --out"
         )
     return same

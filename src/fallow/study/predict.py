@@ -27,9 +27,11 @@ from fallow.storage.plain import cell_text
 from fallow.study.trained import Trained, read_trained
 
 NOT_WRITTEN = (*EXCEL_FILES, *FEATHER_FILES, ".json", ".html", ".pdf")
-"""Endings that promise a file of another kind than predictions are written as."""
+"""Suffixes of other file formats."""
 LONGEST = 2000
-"""Letters of a model's settings: each is a layer where a list of widths is long."""
+"""Maximum number of characters of a model's settings; in a list of widths each entry is a
+layer.
+"""
 
 
 class Predicted(NamedTuple):
@@ -88,8 +90,8 @@ def predict_with(
     columns = _columns(outputs, example_spec["classes"])
     if rows.named_by in columns:
         raise ValueError(
-            f"{data.name}: the column of IDs is called {rows.named_by!r}, as a column of "
-            "predictions is; rename it"
+            f"{data.name}: the column of IDs has the name of a column of predictions, "
+            f"{rows.named_by!r}; rename it"
         )
     content = _write_csv(rows, columns)
     if target.suffix == ".parquet":
@@ -124,7 +126,7 @@ def outputs_of(
     shape = shape_seen(recipe, tuple(saved["example_spec"]["shape"]), policy)
     outputs = len(saved["example_spec"]["classes"]) or 1
     maker = ModelMaker(recipe, shape, outputs, policy)
-    _check_weights(recipe, maker, state)  # before anything of its size is made
+    _check_weights(recipe, maker, state)  # before anything of its size is allocated
     x = encode_as_trained(recipe, saved, x, policy)
     if saved["scale"]:
         x = Scale(**saved["scale"])(x)
@@ -137,7 +139,8 @@ def _check_weights(recipe: Recipe, maker: ModelMaker, state: State) -> None:
     """Raise ValueError unless the number of weights fits, before a huge network is built."""
     if len(str(recipe.model)) > LONGEST:
         raise ValueError(
-            f"the model of the study has settings of more than {LONGEST} letters: it is not built"
+            f"the settings of the model have more than {LONGEST} characters, so it is "
+            "not built"
         )
     layout = maker.outline()
     if layout is None:
@@ -146,8 +149,8 @@ def _check_weights(recipe: Recipe, maker: ModelMaker, state: State) -> None:
     there = (state["w"].numel(), state["stats"].numel())
     if needed != there:
         raise ValueError(
-            f"the study has {there[0]:,} weights, and its model {recipe.model} takes {needed[0]:,}: "
-            "they are not of one run"
+            f"the study has {there[0]:,} weights, and its model {recipe.model} needs "
+            f"{needed[0]:,}: they are from different runs"
         )
 
 
@@ -205,7 +208,7 @@ def _write_csv(rows: NewRows, columns: dict[str, list[str]]) -> bytes:
     ``columns`` contain the other examples only, in order.
     """
     lines: list[list[object]] = []
-    n_before = 0  # rows so far that lack nothing
+    n_before = 0  # number of complete examples so far
     for name, is_whole in zip(rows.names, rows.whole.tolist(), strict=True):
         cells = [""] * len(columns)
         if is_whole:

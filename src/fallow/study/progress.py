@@ -1,4 +1,4 @@
-"""How much of a study is done, counted in phases of training from the events that it tells."""
+"""Progress of a study, in training phases, counted from its events."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
 from fallow.study.cell import StudyRun
 
-ENOUGH = 0.03  # of a study, done by this process, before it is said how long the rest takes
+ENOUGH = 0.03  # seconds of this process before the remaining time is displayed
 
 
 @dataclass
 class StudyProgress:
-    """Counts what is done.
+    """Counter of completed training phases.
 
-    A phase is the training of one cycle, or of a bound.  ``done`` has them by run; of one that is
-    under way, the share of its rounds.
+    A phase is the training of one cycle, or of a bound. ``done`` has the number of phases
+    by run, including the completed fraction of the current one.
     """
 
     recipe: Recipe
@@ -37,12 +37,12 @@ class StudyProgress:
 
     @property
     def total(self) -> int:
-        """Phases of all runs together."""
+        """Number of phases of all runs."""
         return sum(self._count_phases(cell.strategy) for cell in self.cells)
 
     @property
     def phases_done(self) -> float:
-        """Phases that are done."""
+        """Number of completed phases."""
         return sum(self.done.values())
 
     @property
@@ -51,11 +51,11 @@ class StudyProgress:
         return self.phases_done / max(self.total, 1)
 
     def count_rounds(self, strategy: str) -> int:
-        """The rounds of one phase of a strategy."""
+        """Return the number of rounds in one phase of a strategy."""
         return self._recipes[strategy].rounds
 
     def take(self, event: Event) -> None:
-        """Count what one event of `fallow.study.study.run_study` tells."""
+        """Update the counts with an event of `fallow.study.study.run_study`."""
         run = (event["strategy"], event["seed"])
         match event["event"]:
             case "round":
@@ -70,11 +70,13 @@ class StudyProgress:
                     self.before += self.done[run]
 
     def describe_run(self) -> str:
-        """Which of the runs is under way: ``run 3 of 10``."""
+        """Describe the current run, such as ``run 3 of 10``."""
         return f"run {min(self.ended + 1, len(self.cells))} of {len(self.cells)}"
 
     def estimate_left(self) -> float | None:
-        """Seconds until the end; None before there is something to tell it from, and at the end."""
+        """Return the seconds until the end; None before there is a basis for it, and at the
+        end.
+        """
         rest = self.total - self.phases_done
         ran = self.phases_done - self.before
         if rest <= 0 or ran <= ENOUGH * self.total:

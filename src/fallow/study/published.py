@@ -79,7 +79,7 @@ class PublishedTables:
         if kind is None:
             return [row["table"] for row in rows]
         if kind not in kinds:
-            raise ValueError(f"no published table holds {kind!r}{nearest(kind, kinds)}")
+            raise ValueError(f"no published table has {kind!r}{nearest(kind, kinds)}")
         return [row["table"] for row in rows if row["kind"] == kind]
 
     def _index(self) -> list[dict[str, str]]:
@@ -160,8 +160,8 @@ class PublishedTables:
         folder, entry = self._find(table)
         if entry["kind"] != kind:
             raise ValueError(
-                f"{table!r} holds {entry['kind']}, not {kind}; the tables with {kind} are:"
-                f" {', '.join(self.names(kind))}"
+                f"{table!r} has {entry['kind']}, not {kind}; the tables with {kind} are: "
+                f"{', '.join(self.names(kind))}"
             )
         return _rows(folder, table)
 

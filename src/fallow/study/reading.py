@@ -1,4 +1,4 @@
-"""Read a study directory: what tables, figures and pages are made from.
+"""Reading of a study directory, the source of tables, figures and pages.
 
     study.json                              name, recipe, reference, strategies, seeds, command ...
     cells/<query>/seed-<k>/records.jsonl    one evaluation per line
@@ -47,13 +47,13 @@ NOTHING = Known()
 
 RECORDS = "records.jsonl"
 PARTITION = "partition.json"
-RESTORE = "restore the file, or ask whoever sent it for the one that was written"
+RESTORE = "restore the file, or ask the sender for the original file"
 MOST_BYTES = 2**26
 """Maximum size of a study's description, which names each strategy and seed once."""
 MOST_RUNS = 1_000_000
-"""Strategies times seeds of a study: each is looked for in a file of its own."""
+"""Maximum number of runs of a study, each of which has its own file."""
 LONGEST = 500
-"""Letters of a name of a site or class that are shown."""
+"""Maximum number of displayed characters of the name of a site or class."""
 
 
 def _records(path: Path) -> tuple[tuple[Record, ...], int]:
@@ -87,7 +87,7 @@ def _partition(path: Path) -> ClassCounts | None:
     Raises ValueError for invalid counts.
     """
     try:
-        raw: Any = parse_json(read_regular(path))  # Any: looked at below
+        raw: Any = parse_json(read_regular(path))  # Any: checked below
     except (FileNotFoundError, ValueError):
         return None  # half-written
     if not isinstance(raw, dict) or "matrix" not in raw:
@@ -114,12 +114,14 @@ def _find_wrong_counts(matrix: list[list[int]], raw: Mapping[str, Sized]) -> str
                 f"matrix.{at} has {len(of_site)} counts, and there are {n_classes} classes"
             )
     if not any(map(any, matrix)):
-        return "matrix says that no site holds a row"
+        return "matrix contains no example"
     return None
 
 
 def _check_classes(root: Path, cells: Sequence[RunRecords]) -> None:
-    """Raise ValueError if runs differ in the number of classes, since results are compared by class."""
+    """Raise ValueError if runs differ in the number of classes, because results are
+    compared by class.
+    """
     known = 0
     for cell in cells:
         if is_bound(cell.strategy):  # which may have a partition of its own
@@ -129,8 +131,8 @@ def _check_classes(root: Path, cells: Sequence[RunRecords]) -> None:
             known = known or n_classes
             if n_classes != known:
                 raise ValueError(
-                    f"{folder / file} has {n_classes} classes, and there are {known} in the files "
-                    f"of the study before; {RESTORE}"
+                    f"{folder / file} has {n_classes} classes, and the previous files of "
+                    f"the study have {known}; {RESTORE}"
                 )
 
 
@@ -152,8 +154,8 @@ def _check_last(root: Path, cell: RunRecords) -> None:
     for name in ("labeled_per_site", "bytes_down"):
         if not last.get(name) and last.get(name) != 0:
             raise ValueError(
-                f"{_folder(root, cell.strategy, cell.seed) / RECORDS}: {name} is missing in the last "
-                f"record, and there are scores of sites; {RESTORE}"
+                f"{_folder(root, cell.strategy, cell.seed) / RECORDS}: {name} is missing "
+                f"in the last record, although there are scores of sites; {RESTORE}"
             )
 
 
@@ -170,7 +172,7 @@ def _study(path: Path, known: Known) -> StudyManifest:
             "'fallow compare --out' wrote"
         )
     try:
-        raw: Any = parse_json(read_regular(file, MOST_BYTES))  # Any: looked at below
+        raw: Any = parse_json(read_regular(file, MOST_BYTES))  # Any: checked below
     except ValueError as error:
         raise ValueError(
             f"{file} is damaged ({error}); restore it, or run the study again in another folder"

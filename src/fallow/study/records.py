@@ -27,7 +27,7 @@ Measure = Literal["accuracy", "mse"]
 """Metric of a study: a fraction in [0, 1], or an error."""
 
 BOUND = "bound:"
-"""Queries whose name starts so are upper bounds: drawn and listed, never tested against."""
+"""Prefix of the names of upper bounds, which are drawn and listed, and never tested."""
 
 
 ALL_LABELS = f"{BOUND}all-labels"
@@ -121,7 +121,7 @@ class StudyManifest:
     published: Mapping[str, Any] | None
     versions: Mapping[str, str]
     classes: tuple[str, ...] = ()
-    # what papers say of it
+    # names and results in papers
     known: Known = field(default=Known(), repr=False, compare=False)
 
 
@@ -219,8 +219,7 @@ class StudyRecords:
     def _rounds(self) -> dict[tuple[str, int], int]:
         """Number of records that form the score of a cycle, by strategy and cycle.
 
-        It is the maximum over seeds.  Algorithms without rounds need one record where others need
-        several.
+        It is the maximum over seeds. Algorithms without rounds need only one record.
         """
         rounds: Counter[tuple[str, int]] = Counter()
         for cell in self.cells:
@@ -357,7 +356,9 @@ class StudyRecords:
 
     @cached_property
     def _spans(self) -> dict[str, tuple[float, float]]:
-        """First and last labeled fraction of each strategy with a complete curve."""
+        """Return the first and last labeled fraction of each strategy with a complete
+        curve.
+        """
         values = {}
         for strategy in self.study.strategies:
             curve = self.curve(strategy)

@@ -22,10 +22,10 @@ from pydantic import Field
 from fallow.core.words import count_noun
 
 LEVEL = 0.05
-"""The level at which a difference counts as distinguishable from chance."""
+"""Significance level."""
 
 _NOISE = 1e-12
-"""Scores closer than this, relative to their size, are equal: rounding is not a difference."""
+"""Relative tolerance of equal scores, for rounding errors."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def paired_t(differences: Sequence[float]) -> float:
     if np.ptp(d) == 0:
         return float(d[0] == 0)
     t = d.mean() / (d.std(ddof=1) / math.sqrt(len(d)))
-    from scipy import special  # 0.3 s, which workers of a study need not spend
+    from scipy import special  # imported here, because the import takes 0.3 s
 
     return float(2 * special.stdtr(len(d) - 1, -abs(t)))
 
@@ -158,7 +158,7 @@ def wilcoxon_exact(differences: Sequence[float]) -> float:
     d = d[d != 0]
     if not len(d):
         return 1.0
-    from scipy import stats as sp  # a second, as above
+    from scipy import stats as sp  # takes a second, as above
 
     ranks = np.rint(2 * sp.rankdata(np.abs(d))).astype(
         np.int64

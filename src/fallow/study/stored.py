@@ -29,7 +29,7 @@ else:
     RecipeSettings = with_config({"extra": "allow"})(
         TypedDict("RecipeSettings", get_type_hints(Recipe), total=False)
     )
-"""Settings of an experiment configuration, and those of other versions."""
+"""Settings of an experiment configuration, possibly of another version."""
 
 
 @with_config(STRICT)
@@ -109,7 +109,7 @@ class PartitionFile(TypedDict):
 
 
 def check_settings(value: object, name: str) -> None:
-    """Raise ValueError for a text or number in a setting that no page can show."""
+    """Raise ValueError for a text or number in a setting that no page can display."""
     if isinstance(value, Mapping):
         for key, part in value.items():
             check_settings(part, f"{name}.{show_name(key)}")
@@ -118,7 +118,7 @@ def check_settings(value: object, name: str) -> None:
             check_settings(part, f"{name}.{at}")
     elif isinstance(value, str) and len(value) > LETTERS:
         raise ValueError(
-            f"{name} has {len(value):,} letters; it must have {LETTERS:,} or fewer"
+            f"{name} has {len(value):,} characters; it must have {LETTERS:,} or fewer"
         )
     elif isinstance(value, float | int) and (value != value or not is_usable(value)):
         raise ValueError(f"{name} is {show_value(value)}; it must be a number")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fallow.settings.spec import Spec
 
 TRAINING = ("training", "training_config", "trainer", "rounds")
-"""Settings that say how models are trained."""
+"""Settings that determine how models are trained."""
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,9 @@ from fallow.storage.files import only_one, sweep, write_json
 from fallow.study.cell import Failure, Setup, StudyRun
 
 ROOM = 4 * 2**30
-"""Bytes of a GPU that a run is given: its rows, models of its sites, and CUDA itself."""
+"""GPU memory in bytes for each run: its examples, the models of its sites, and CUDA itself."""
 FEATURES = "features"
-"""The folder of a study in which features of encoders are kept, where they are many."""
+"""Subfolder of a study for the features of encoders, if there are many."""
 
 
 def study_cells(
@@ -98,8 +98,8 @@ def _share_gpu(cell: StudyRun, jobs: int, say: Say) -> int:
     fitting = count_fitting(jobs, free)
     if fitting < jobs:
         why = (
-            f"the GPU has {size(free)} of free memory, and a run is given {size(ROOM)}: "
-            f"{count_noun(fitting, 'run')} at once, and not {jobs}"
+            f"the GPU has {size(free)} of free memory, and a run needs up to "
+            f"{size(ROOM)}: {count_noun(fitting, 'run')} at once instead of {jobs}"
         )
         say(name_run({"event": "device", "why": why}, cell.strategy, cell.seed))
     return fitting
@@ -174,7 +174,10 @@ def _collect(
         try:
             failures += future.result()
         except BrokenExecutor:
-            why = "a process of the study was killed, perhaps for memory; run it with --resume"
+            why = (
+                "a process of the study was killed, possibly by the system for lack of "
+                "memory; run it with --resume"
+            )
             failures += [Failure(cell, why) for cell in cells]
     return failures
 
@@ -198,7 +201,7 @@ def _begin_worker(events: Queue[Event], setup: Setup) -> None:
 
 def _worker(cells: list[StudyRun]) -> list[Failure]:
     if _setup is None or _events is None:
-        raise RuntimeError("a worker was given cells before it was set up")
+        raise RuntimeError("a worker received runs before its setup")
     return run_cells(_setup, cells, _events.put, _shared)
 
 
@@ -244,7 +247,7 @@ def _run_each(
 
         try:
             run_cell(setup, cell, tell, shared)
-        except Exception as error:  # also what a user's own method raises: others go on
+        except Exception as error:  # also errors in custom algorithms: other runs continue
             failures.append(Failure(cell, sentence(error), traceback.format_exc()))
             tell({"event": "failed", "why": sentence(error)})
     return failures
@@ -316,8 +319,9 @@ def _open_run(
     try:
         if not recipe.is_digested_as(journal.note_once("digest", recipe.digest)):
             raise ValueError(
-                f"{folder} was started with other settings, or by a version of Fallow whose "
-                "defaults or settings differ: go on with those, or choose another folder with --out"
+                f"{folder} was started with other settings, or by a version of Fallow "
+                "with other defaults; resume with those, or choose another folder with "
+                "--out"
             )
         kept.say = say
         world = world_of(recipe, cell.seed, dataset, journal, setup.runtime, kept, say)

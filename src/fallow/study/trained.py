@@ -23,18 +23,18 @@ from fallow.study.reading import read_study
 @final
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A model on the disk.
+    """Trained model in a file.
 
     Attributes
     ----------
     recipe
         Its settings.
     saved
-        The model as its file has it.
+        The content of the model file.
     state
-        The weights that predict: those of all sites, or of the one that was asked for.
+        The weights for prediction: those of the global model, or of the requested site.
     policy
-        The names in the recipe that resolve.
+        Names in the configuration that may be resolved.
     """
 
     recipe: Recipe
@@ -96,8 +96,8 @@ def choose_state(
         state = own.get(site)
     if isinstance(methods_of(recipe, policy=policy)["training"], Predicting):
         raise ValueError(
-            f"{recipe.training} predicts with the labeled rows of a site, which {folder} does not "
-            "keep with the model; train with another method"
+            f"{recipe.training} predicts with the labeled examples of a site, which "
+            f"{folder} does not store; use another training algorithm"
         )
     if state is None:
         raise ValueError(_explain_no_model(folder, list(own), site))
@@ -105,13 +105,15 @@ def choose_state(
 
 
 def _explain_no_model(folder: Path, own: list[SiteId], site: SiteId | None) -> str:
-    """Why there is no model to predict with.  own: the sites that have one of their own; site:
-    the one that was asked for."""
+    """Explain why there is no model to predict with.
+
+    own: the sites with personalized models; site: the requested site.
+    """
     if site is not None and own:
         return f"{folder} has no site {site!r}{nearest(site, own)}"
     if site is not None:
-        return f"{folder} has no models of its sites alone; leave out --site {site}"
+        return f"{folder} has no personalized models; omit --site {site}"
     whose = "the folder of a site has it"
     if own:
-        whose = f"say whose with --site: {join_some(own)}"
-    return f"each site of {folder} deploys a model of its own; {whose}"
+        whose = f"choose a site with --site: {join_some(own)}"
+    return f"each site of {folder} has a personalized model; {whose}"

@@ -12,7 +12,9 @@ from fallow.study.records import StudyRecords
 from fallow.study.statistics import LEVEL, lowest_p, seeds_needed
 
 Width = Callable[[str], int | None]
-"""From a strategy to the number of features that its closed-form head has; None: not known."""
+"""From a strategy to the number of features of its closed-form classifier, or None if
+unknown.
+"""
 SOURCES = {
     "none": "the columns",
     "auto": "random features",
@@ -25,15 +27,10 @@ SOURCES = {
 def describe_trainers(
     recipe: Recipe, strategies: Iterable[str], width: Width, *, is_regression: bool
 ) -> str:
-    """Return trainer, model or encoder, and head of the strategies, each kind once.
-
-    >>> from fallow.settings.spec import Spec
-    >>> recipe = Recipe("a", rounds=3, model=Spec("mlp"))
-    >>> strategies = ["random", "random@training=fedprox"]
-    >>> describe_trainers(recipe, strategies, lambda _: None, is_regression=False)
-    'fedavg and fedprox of mlp (3 rounds of 2 epochs, sgd with lr 0.01, batch size 16)'
+    """Return training algorithm, model or encoder, and last layer of the strategies,
+    without duplicates.
     """
-    trainers: dict[str, list[str]] = {}  # by what they train
+    trainers: dict[str, list[str]] = {}  # by training algorithm
     for strategy in strategies:
         changed = variant(recipe, strategy)
         what = _describe_model(changed, width(strategy), is_regression)
@@ -45,7 +42,7 @@ def describe_trainers(
 
 
 def _describe_model(recipe: Recipe, features: int | None, is_regression: bool) -> str:
-    """Return model or encoder, training configuration and head."""
+    """Return model or encoder, training configuration and last layer."""
     contract = contract_of_training(recipe.training.name)
     if contract is not None and "least-squares" in contract.tags:
         return _describe_ridge(recipe, features, is_regression)
@@ -56,7 +53,7 @@ def _describe_model(recipe: Recipe, features: int | None, is_regression: bool) -
         inputs = f" on features of encoder {recipe.encoder}"
     head = ""
     if recipe.head == "exact":
-        head = ", head solved in closed form"
+        head = ", last layer in closed form"
     config = recipe.completed_training
     return (
         f"of {recipe.model}{inputs} ({count_noun(recipe.rounds, 'round')} of "
@@ -81,8 +78,9 @@ def _describe_ridge(recipe: Recipe, features: int | None, is_regression: bool) -
 
 
 def describe_trained(study: StudyRecords) -> str:
-    """Return `describe_trainers` of a study that was kept; "" where its settings are of another
-    version."""
+    """Return `describe_trainers` for a stored study, or "" if its settings are of another
+    version.
+    """
     known = {field.name for field in fields(Recipe)}
     settings = {k: value for k, value in study.study.recipe.items() if k in known}
     widths = {}
@@ -105,7 +103,7 @@ def describe_trained(study: StudyRecords) -> str:
 def describe_study(
     recipe: Recipe, strategies: Iterable[str], seeds: Iterable[int], trained: str
 ) -> str:
-    """Return strategies, seeds, sites and trainers of a study in one line."""
+    """Return strategies, seeds, sites and training algorithms of a study in one line."""
     named = list(strategies)
     drawn = list(seeds)
     which = "strategies"
@@ -119,16 +117,12 @@ def describe_study(
 
 
 def describe_power(strategies: int, seeds: int) -> str:
-    """Return a sentence where the paired test cannot reach p = 0.05; "" elsewhere.
-
-    >>> describe_power(3, 5)
-    'With 5 seeds and 2 comparisons the smallest attainable p is 0.125; 7 seeds can reach 0.05.'
-    """
+    """Return a sentence if the paired test cannot reach p = 0.05; "" otherwise."""
     comparisons = strategies - 1
     if comparisons < 1 or lowest_p(seeds, comparisons) <= LEVEL:
         return ""
     return (
-        f"With {count_noun(seeds, 'seed')} and {count_noun(comparisons, 'comparison')} the "
-        f"smallest attainable p is {lowest_p(seeds, comparisons):.3g}; "
+        f"With {count_noun(seeds, 'seed')} and {count_noun(comparisons, 'comparison')}, "
+        f"the smallest attainable p is {lowest_p(seeds, comparisons):.3g}; "
         f"{seeds_needed(comparisons)} seeds can reach {LEVEL}."
     )

@@ -97,7 +97,5 @@ def model_at_site(state: State, memory: Mapping[str, State]) -> State:
 def class_counts(b: Batch, name: str) -> Tensor:
     """Return the labels of each class at the site, (..., C); ValueError for regression."""
     if b.counts.shape[-1] == 0:
-        raise ValueError(
-            f"{name} weighs classes and the data has numbers to predict; use fedavg"
-        )
+        raise ValueError(f"{name} weighs classes and this is a regression task; use fedavg")
     return b.counts

@@ -100,7 +100,7 @@ from fallow.training.parts.self_training import (
 
 LARGEST_DELTA = 1e-2
 TINY = 1e-300  # means are 0 if no site has a label
-POOL_SHOWS = "it sees those of each site's unlabeled rows as well"
+POOL_SHOWS = "it also sees those of each site's unlabeled examples"
 IN_FOLD = {
     "folds": Optional(Real(("classes", BINS))),
     "draw": Whole(),
@@ -283,20 +283,22 @@ class ClosedForm:
         """Raise ValueError for a δ without protection, and for settings that noise cannot protect."""
         if not 0 < delta <= LARGEST_DELTA:
             raise ValueError(
-                f"ClosedForm's delta is {delta}; it must be above 0 and {LARGEST_DELTA:g} at most: "
-                "well below 1 divided by the labeled rows, such as 1e-5"
+                f"ClosedForm's delta is {delta}; it must be above 0 and at most "
+                f"{LARGEST_DELTA:g}: well below 1 divided by the number of labeled "
+                "examples, such as 1e-5"
             )
         not_private = {
             "balance": ("none", "exact counts of classes"),
-            "passes": (1, "exact means of labeled rows"),
-            "local_head": ("common", "exact rows of the site"),
-            "unlabeled": ("off", "exact products of unlabeled rows and their soft labels"),
+            "passes": (1, "exact means of labeled examples"),
+            "local_head": ("common", "exact examples of the site"),
+            "unlabeled": ("off", "exact products of unlabeled examples and soft labels"),
         }
         for name, (only, reads) in not_private.items():
             if getattr(self, name) != only:
                 raise ValueError(
-                    f"ClosedForm's {name} is {getattr(self, name)!r} and its delta {delta:g}: that "
-                    f"reads {reads}, which are not private; leave out {name}, or delta"
+                    f"ClosedForm's {name} is {getattr(self, name)!r} and its delta "
+                    f"{delta:g}: this needs {reads}, which are not private; omit {name}, "
+                    "or delta"
                 )
 
     def _narrow_contract(self) -> Contract:
@@ -306,7 +308,7 @@ class ClosedForm:
                 self,
                 weighs=self.has_weights,
                 regression=False,  # soft labels are probabilities of classes
-                closes_show=f"{CLOSES_SHOW}; so it is for unlabeled examples",
+                closes_show=f"{CLOSES_SHOW}; the same holds for unlabeled examples",
             )
         if self.delta is None:
             return ClosedForm.contract.narrowed(self, weighs=self.has_weights)
@@ -564,7 +566,8 @@ class ClosedForm:
             return totals_of(rows, center)
         if not self.learns_unlabeled:
             raise Refusal(
-                "labeled rows are in no folds in this study, and an order names one"
+                "this study has no folds of labeled examples, and an instruction "
+                "contains one"
             )
         return totals_of(take_fold(rows, find_folds(rows, folds, draw) == fold), center)
 
@@ -572,7 +575,8 @@ class ClosedForm:
         """Raise Refusal for a center of features that this study does not use."""
         if center is not None and self.passes == 1:
             raise Refusal(
-                "features are not centered in this study, and an order brings a center"
+                "features are not centered in this study, and an instruction "
+                "contains a center"
             )
 
     @client.sum(
@@ -692,9 +696,7 @@ class ClosedForm:
     ) -> Answer:
         """Return the losses of one solution, with the mean leverage for every example."""
         if not 0 <= float(leverage) < 1:
-            raise Refusal(
-                f"a mean leverage is said to be {float(leverage):.6g}, outside 0 to 1"
-            )
+            raise Refusal(f"the mean leverage is {float(leverage):.6g}, outside 0 to 1")
         rows = self.labeled(view, weights)
         head = Head(weight, bias)
         squares = []  # by example, in blocks
@@ -731,7 +733,7 @@ class ClosedForm:
         """
         if self.delta is None:
             raise Refusal(
-                "totals leave without noise in this study, and an order asks for it"
+                "aggregates have no noise in this study, and an instruction requests it"
             )
         rows = self.labeled(view)
         n = float(len(rows.y))
@@ -774,7 +776,10 @@ class ClosedForm:
         """
         check_linear_model(view)
         if weights is not None and self.balance == "none":
-            raise Refusal("classes weigh the same in this study, and an order weighs them")
+            raise Refusal(
+                "classes have equal weights in this study, and an instruction contains "
+                "weights"
+            )
         return read_labeled(view, weights, is_weighted=self.weighted)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:

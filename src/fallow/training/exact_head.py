@@ -153,8 +153,9 @@ class ExactHead:
         returns=Products(),
         takes={"mean": Real("features"), "unit": NonNegative("features")},
         exact=True,
-        reveals_parts="the coordinator sees the products of what the body makes of each site's labeled "
-        "rows: those of one row are its features with its label",
+        reveals_parts="the coordinator sees the products of each site's labeled "
+        "features: those of a single example are its features with its "
+        "label",
     )
     def totals(self, view: View, mean: Tensor, unit: Tensor) -> Answer:
         return totals_of(self.labeled(view, mean, unit))
@@ -203,11 +204,11 @@ def check_units(view: View, **parts: Tensor) -> None:
     for name, part in parts.items():
         if tuple(part.shape) != (size,) or not bool(part.isfinite().all()):
             raise Refusal(
-                f"the {name} of features for an exact head is not {size} finite numbers, one for "
-                "each feature of the body"
+                f"the {name} of features for an exact head must be {size} finite numbers, "
+                "one for each feature of the body"
             )
         if name == "unit" and bool((part < 0).any()):
-            raise Refusal("a unit of features for an exact head is below 0")
+            raise Refusal("the scale of a feature for an exact head is below 0")
 
 
 def check_last_layer(view: View) -> None:
@@ -215,13 +216,13 @@ def check_last_layer(view: View) -> None:
     layers = [name for name, _ in view.layout.params]
     if layers[-2:] != ["head.weight", "head.bias"]:
         raise ValueError(
-            f"an exact head replaces the last layer, called head, with a bias; the last parameters "
-            f"of this model are {', '.join(layers[-2:])}: make its head the last layer, or leave "
-            "out head=exact"
+            "head=exact replaces the last layer, called head, with a bias; the last "
+            f"parameters of this model are {', '.join(layers[-2:])}: make its head the "
+            "last layer, or omit head=exact"
         )
     size = view.layout.params[-2][1][1]
     if size > MOST:
         raise ValueError(
-            f"the body of this model makes {size:,} features and an exact head takes {MOST:,} at most; "
-            "use a model with a narrower last layer, or leave out head=exact"
+            f"the body of this model has {size:,} features, and head=exact supports at "
+            f"most {MOST:,}; use a model with a narrower last layer, or omit head=exact"
         )

@@ -99,7 +99,7 @@ class MaskedSolve:
     weighted: bool = True
 
     contract: ClassVar[Contract] = Contract(
-        title="Least squares on masked rows (FALE)",
+        title="Least squares on masked examples (FALE)",
         paper="Efficient Heterogeneity-Aware Federated Active Data Selection",
         year=2025,
         authors="Tang, Ying-Peng and Ren, Chao and Tang, Xiaoli and Huang, Sheng-Jun and "
@@ -127,9 +127,9 @@ class MaskedSolve:
     def round(self, state: State, ask: Ask) -> State:
         if set(ask.cohort) != set(ask.carrier.sites):
             raise ValueError(
-                f"masked-solve needs all {len(ask.carrier.sites)} sites in every round and this "
-                f"one has {len(ask.cohort)}: the others could not use the model; set "
-                "participation=1, or use server-solve"
+                f"masked-solve needs all {len(ask.carrier.sites)} sites in every round, "
+                f"and this round has {len(ask.cohort)}: the others could not use the "
+                "model; set participation=1, or use server-solve"
             )
         total = sum_of_all(ask, self.center)
         if float(total["weight"]) > 0:
@@ -187,7 +187,7 @@ class MaskedSolve:
         return {"columns": w @ (x - center), "squares": w @ (x - center).square()}
 
     @client.relay(
-        "nothing; the common rotation goes from one site to the others",
+        "nothing; the common rotation is sent from one site to the others",
         returns={"q": Real(("columns", "columns"))},
         takes={"size": Whole(upto=("inputs", 1))},
     )
@@ -195,8 +195,8 @@ class MaskedSolve:
         return {"q": haar(size, view.secret("turn"))}
 
     @client.each(
-        "the site's labeled rows and numbers times secret rotations: products of its rotated columns "
-        "with one another and with the numbers",
+        "the site's labeled examples and targets times secret rotations: products of its "
+        "rotated columns with one another and with the targets",
         returns={
             "rows": Features(("examples", "columns")),
             "targets": Real("examples"),

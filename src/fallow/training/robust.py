@@ -120,8 +120,8 @@ class Robust(StepTraining):
             )
         if not 0 <= self.trim < 0.5:
             raise ValueError(
-                f"Robust's trim is {self.trim}; it is the share of sites that may be bad, at least "
-                "0 and below 0.5"
+                f"Robust's trim is {self.trim}; it is the maximum share of malicious "
+                "sites, at least 0 and below 0.5"
             )
         if self.clip is not None and not self.clip > 0:
             raise ValueError(f"Robust's clip is {self.clip}; it must be above 0, or none")
@@ -137,8 +137,8 @@ class Robust(StepTraining):
         usable = [answer for answer in in_order if is_usable(answer, parts)]
         if in_order and not usable:
             raise ValueError(
-                "no site sent Robust a model without NaN or infinite numbers: training diverged; "
-                "lower the learning rate (lr)"
+                "all models that sites sent to Robust have NaN or infinite numbers: "
+                "training diverged; lower the learning rate (lr)"
             )
         refused = torch.tensor(len(in_order) - len(usable))
         return {**before, **self.average_models(usable, parts), "refused": refused}

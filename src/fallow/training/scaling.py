@@ -105,8 +105,8 @@ class Scaling:
         if bool(is_lost.any()):
             column = int(is_lost.nonzero()[0])
             raise ValueError(
-                f"column {column} is constant up to rounding, or too small for masked sums: leave it "
-                "out, multiply it by a large number, or lower privacy.bound"
+                f"column {column} is constant up to rounding, or too small for masked "
+                "sums: omit it, multiply it by a large number, or lower privacy.bound"
             )
         std = torch.where(seen["varies"] > 0, (seen["squares"] / rows).sqrt(), 0.0)
         if self.is_encoded:
@@ -144,8 +144,8 @@ class Scaling:
             c = int((~total.isfinite()).int().argmax())
             bad = sum(int((~rows[:, c].isfinite()).sum()) for rows in blocks(view))
             raise ValueError(
-                f"column {c} has {bad} values that are NaN or infinite; fill them, or leave such "
-                "rows out"
+                f"column {c} has {bad} values that are NaN or infinite; correct them, or "
+                "omit such examples"
             )
         return {"rows": float(view.pool + len(view.labels)), "columns": total}
 

@@ -98,12 +98,12 @@ class ServerSolve:
     passes: int = 2
 
     contract: ClassVar[Contract] = Contract(
-        title="Least squares at the server (FALE)",
+        title="Least squares on the server side (FALE)",
         paper="Efficient Heterogeneity-Aware Federated Active Data Selection",
         year=2025,
         authors="Tang, Ying-Peng and Ren, Chao and Tang, Xiaoli and Huang, Sheng-Jun and "
         "Cui, Lizhen and Yu, Han",
-        missing="stops: all exchanges are over the same rows; a resumed run asks again",
+        missing="stops: all exchanges are over the same examples; a resumed run asks again",
         regression=True,
         classes=False,
         linear=True,

@@ -56,8 +56,8 @@ class Tuning:
     encoder: Tunable
 
     contract: ClassVar[Contract] = Contract(
-        title="Choice of the encoder's field",
-        missing="stops: all candidates are compared on the same rows",
+        title="Selection of the encoder's field",
+        missing="stops: all candidates are compared on the same examples",
         regression=True,
         local_dp=False,
     )
@@ -89,20 +89,21 @@ class Tuning:
     # -- client side --------------------------------------------------------------------------
 
     @client.sum(
-        "aggregates of products of labeled examples and labels, as each candidate of the encoder "
-        "computes them",
+        "aggregates of products of labeled examples and labels, for each candidate of "
+        "the encoder",
         returns=Products("sketch", is_weighted=False),
         exact=True,
         times=MOST,
-        reveals_parts="the coordinator sees the products of each site's labeled rows: those of one row "
-        "are that row with its label, and those of a few rows say what these have in common",
+        reveals_parts="the coordinator sees the products of each site's labeled "
+        "examples: those of a single example reveal it with its label, and "
+        "those of a few reveal their common properties",
     )
     def products(self, view: View, candidate: int, **state: Tensor) -> Answer:
         """Return products of the labeled examples for one candidate of the encoder."""
         candidates = self._candidates(state)
         if not 0 <= candidate < len(candidates):
             raise Refusal(
-                f"an order asks for candidate {candidate} of the encoder, and it has "
+                f"an instruction requests candidate {candidate} of the encoder, which has "
                 f"{len(candidates)}, numbered from 0"
             )
         return totals_of(self._encode(view, candidates[candidate]))
@@ -126,7 +127,9 @@ class Tuning:
             value.ndim > 0 and len(value) == len(candidates) for value in stacked.values()
         )
         if not is_whole:
-            raise Refusal("an order does not bring one path of heads for each candidate")
+            raise Refusal(
+                "an instruction must contain one path of solutions for each candidate"
+            )
         squared = []
         for index, candidate in enumerate(candidates):
             path = Path(**{name: value[index] for name, value in stacked.items()})
@@ -141,7 +144,7 @@ class Tuning:
             return self.encoder.candidates(state)
         except (KeyError, ValueError, RuntimeError) as error:
             raise Refusal(
-                "an order brings something that the encoder was not fitted to"
+                "an instruction contains a state that the encoder was not fitted to"
             ) from error
 
     def _encode(self, view: View, candidate: State) -> Labeled:

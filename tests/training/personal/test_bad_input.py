@@ -233,7 +233,9 @@ def test_pfedgraph_stops_where_every_model_is_not_finite() -> None:
     carrier = plain_federation(mlp, method)
     for site in carrier.members.values():
         enlarge_rows(site)
-    with pytest.raises(ValueError, match="no site sent PFedGraph a model without NaN"):
+    with pytest.raises(
+        ValueError, match="all models that sites sent to PFedGraph have NaN"
+    ):
         rounds(carrier, method, first_state(mlp), 1)
 
 
@@ -256,7 +258,7 @@ def test_a_common_average_stops_at_a_model_that_is_not_finite_and_names_its_site
 
 def test_a_run_in_which_a_site_never_had_a_finite_model_says_which() -> None:
     with pytest.raises(
-        ValueError, match="model of site site-2 gives NaN or infinite outputs"
+        ValueError, match="model of site site-2 has NaN or infinite outputs"
     ):
         run_recipe(
             odd(scale={2: 1e30}),

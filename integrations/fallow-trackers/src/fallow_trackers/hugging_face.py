@@ -209,8 +209,8 @@ def _stack_rows(values: Sequence[Any], name: str) -> npt.NDArray[Any]:
     shapes = sorted({item.shape for item in result})
     if len(shapes) > 1:
         raise ValueError(
-            f"column {name!r} has rows of the shapes {shapes[0]} and {shapes[1]}; give rows of one "
-            "shape: images are resized by dataset.map"
+            f"column {name!r} has examples of the shapes {shapes[0]} and {shapes[1]}; all "
+            "must have one shape: resize images with dataset.map"
         )
     stacked = np.stack(result)
     if stacked.ndim == 3 and stacked.dtype == np.uint8:  # gray images

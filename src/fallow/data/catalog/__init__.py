@@ -1,1 +1,1 @@
-"""Data sets that are known by name."""
+"""Datasets by name."""

@@ -1,4 +1,4 @@
-"""Data sets that come with scikit-learn: no file, no download."""
+"""Datasets that come with scikit-learn, without files or downloads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ Reader = Callable[[Path | None], Dataset]
 
 
 def bundled_reader(name: str) -> Reader:
-    """A reader of scikit-learn's ``load_<name>``; the 20 % test set is fixed by the name."""
+    """Return a reader of scikit-learn's ``load_<name>``; the 20 % test set is fixed by the
+    name.
+    """
 
     def read(folder: Path | None) -> Dataset:
         sets = import_optional("sklearn.datasets", "scikit-learn", f"the data set {name}")
@@ -46,7 +48,7 @@ def bundled_reader(name: str) -> Reader:
             classes=classes,
             columns=columns,
         )
-        if classes and x.ndim == 2:  # tables of regression stay raw, images are normalized
+        if classes and x.ndim == 2:  # not for regression
             return standardize(dataset)
         return dataset
 

@@ -29,8 +29,11 @@ CINIC10_SCALE = ((0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587))
 
 
 def read_cinic10(folder: Path | None) -> Dataset:
-    """Its training and validation parts together, and its test part, in the order of class and
-    name.  Copies of training images among the test images are left out."""
+    """Read the training and validation parts together, and the test part, sorted by class
+    and name.
+
+    Copies of training images among the test images are left out.
+    """
     x, y = _part(folder, ("train", "valid"))
     x_test, y_test = _part(folder, ("test",))
     dataset = Dataset(
@@ -45,7 +48,7 @@ def read_cinic10(folder: Path | None) -> Dataset:
 
 
 def _part(folder: Path | None, parts: tuple[str, ...]) -> tuple[Array, Array]:
-    """Pixels (n, 32, 32, 3) and classes (n,) of some of the parts."""
+    """Return pixels (n, 32, 32, 3) and classes (n,) of some of the parts."""
     files: list[Path] = []
     classes: list[int] = []
     for part in parts:
@@ -60,20 +63,20 @@ def _part(folder: Path | None, parts: tuple[str, ...]) -> tuple[Array, Array]:
 
 
 def _files(folder: Path | None, inside: str) -> list[Path]:
-    where = "no data folder is given"
+    where = "no data folder is set"
     if folder is not None:
         result = sorted((folder / FOLDER / inside).glob("*.png"))
         if result:
             return result
         where = f"{folder / FOLDER / inside} has none"
     raise ValueError(
-        f"the .png files of CINIC-10 are needed, and {where}; set --data-dir or FALLOW_DATA to "
-        f"the folder that holds {FOLDER}/train, valid and test"
+        f"the .png files of CINIC-10 are needed, and {where}; set --data-dir or "
+        f"FALLOW_DATA to the folder with {FOLDER}/train, valid and test"
     )
 
 
 def _pixels(file: Path) -> Array:
-    """(32, 32, 3) uint8; the few gray images in three equal channels."""
+    """Return pixels (32, 32, 3) uint8; the few gray images have three equal channels."""
     try:
         with open_image(file, "reading CINIC-10") as opened:
             pixels = np.asarray(opened.convert("RGB"))
@@ -82,6 +85,7 @@ def _pixels(file: Path) -> Array:
     if pixels.shape != (SIDE, SIDE, 3):
         height, width = pixels.shape[:2]
         raise ValueError(
-            f"{file} has {width} x {height} pixels, not {SIDE} x {SIDE}; it is not CINIC-10's"
+            f"{file} has {width} x {height} pixels, not {SIDE} x {SIDE}, so it is not "
+            "from CINIC-10"
         )
     return pixels

@@ -1,4 +1,4 @@
-"""Diamonds with its three graded columns as columns of 0 and 1."""
+"""Diamonds with its three graded columns one-hot encoded."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ GRADED = ("cut", "color", "clarity")  # 5, 7 and 8 levels
 
 
 def read_diamonds_onehot(folder: Path | None) -> Dataset:
-    """Diamonds in 29 columns: 6 numbers, then the levels of each grade and an empty "missing".
+    """Read Diamonds in 29 columns: 6 numbers, then the levels of each grade and an empty
+    "missing".
 
-    The 29 columns have rank 24, also with an intercept: 3 are 0, and the levels of each of the 3
-    grades sum to 1.
+    The 29 columns have rank 24, also with an intercept.  3 columns are 0, and the levels of
+    each of the 3 grades sum to 1.
     """
     z = read_arrays(folder, "tab_diamonds.npz")
     header = list(to_names(z["feature_names"]))
     numbers = [column for column in header if column not in GRADED]
     at_numbers = [header.index(column) for column in numbers]
-    blocks = [z["X"][:, at_numbers]]  # (n, 6), then one a grade
+    blocks = [z["X"][:, at_numbers]]  # (n, 6), then one per grade
     names = list(numbers)
     for column in GRADED:
         codes = z["X"][:, header.index(column)].astype(np.int64)
@@ -36,7 +37,8 @@ def read_diamonds_onehot(folder: Path | None) -> Dataset:
         "diamonds_onehot", table, z["y"], classes=(), group_names=()
     )
     note = (
-        f"{', '.join(GRADED)} became {len(names) - len(numbers)} columns of 0 and 1, of which the "
-        "3 for missing values are all 0; the 29 columns have rank 24, also with an intercept"
+        f"{', '.join(GRADED)} became {len(names) - len(numbers)} one-hot columns, of "
+        "which the 3 for missing values are all 0; the 29 columns have rank 24, also "
+        "with an intercept"
     )
     return dataclasses.replace(diamonds_onehot, notes=(*diamonds_onehot.notes, note))

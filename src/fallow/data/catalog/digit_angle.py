@@ -1,4 +1,6 @@
-"""Images with a number to predict, and no download: by which angle a digit was turned."""
+"""Images with a regression target, without a download: the angle by which a digit is
+rotated.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,15 @@ from fallow.core.streams import stream
 from fallow.data.catalog.bundled import DIGITS_MEAN, DIGITS_STD, bundled_reader
 from fallow.data.dataset import Dataset
 
-WIDEST = 45.0  # degrees to either side; a 6 is no 9 yet
+WIDEST = 45.0  # degrees to either side, at which a 6 is not yet a 9
 
 
 def read_digit_angle(folder: Path | None) -> Dataset:
-    """scikit-learn's digits, each turned by its own angle; y: degrees, counter-clockwise.
+    """Read scikit-learn's digits, each rotated by its own angle; y: degrees,
+    counter-clockwise.
 
-    Angles are uniform in [-45, 45) and always the same.  Training and test rows are those of
-    ``digits``; the digit that is turned is the natural site.
+    Angles are uniform in [-45, 45) and always the same.  Training and test examples are
+    those of ``digits``.  The rotated digit is the natural site.
     """
     digits = bundled_reader("digits")(folder)
 
@@ -41,22 +44,24 @@ def read_digit_angle(folder: Path | None) -> Dataset:
 
 
 def draw_degrees(part: str, n: int) -> Tensor:
-    """Angles in [-45, 45) degrees, (n,) float32: the same in every call for a part of the data."""
+    """Return angles in [-45, 45) degrees, (n,) float32, the same in every call for a part
+    of the data.
+    """
     gen = stream(0, "digit angle", part)
     draws = torch.rand(n, generator=gen, dtype=torch.float64)
     return ((2 * draws - 1) * WIDEST).float()
 
 
 def turn(x: Tensor, degrees: Tensor) -> Tensor:
-    """Images of ``digits`` turned about their center, counter-clockwise.
+    """Rotate images of ``digits`` around their center, counter-clockwise.
 
-    x: (n, 1, h, w) with h = w, normalized; degrees: (n,).  Pixels are interpolated; what comes in
-    from outside is blank.
+    x: (n, 1, h, w) with h = w, normalized; degrees: (n,).  Pixels are interpolated, and
+    pixels from outside the image are blank.
     """
     blank = -DIGITS_MEAN / DIGITS_STD
     angle = torch.deg2rad(degrees)
     zero = torch.zeros_like(angle)
-    # where each pixel comes from, with the second axis pointing down
+    # source of each pixel, with the second axis pointing down
     origin = torch.stack(
         [
             torch.stack([angle.cos(), -angle.sin(), zero], dim=1),

@@ -1,4 +1,4 @@
-"""Handwritten characters by writer (FEMNIST), from the files that LEAF's preprocessing writes."""
+"""Handwritten characters by writer (FEMNIST), from the files of LEAF's preprocessing."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ MOST = 4000  # images of a letter
 
 
 def femnist_reader(name: str, is_letters: bool = False) -> Reader:
-    """A reader of the files ``femnist/*.json``; writers are the groups.
+    """Return a reader of the files ``femnist/*.json``; writers are the groups.
 
-    ``letters``: the ten classes a to j and of each at most 4,000 images, the first of the files in
-    the order of their names.  Pixels are gray in [0, 1], as LEAF has them; the ink is dark.
+    ``letters``: only the ten classes a to j, with at most 4,000 images each, the first ones
+    in the order of file names.  Pixels are gray in [0, 1], as in LEAF, and the ink is dark.
 
     Notes
     -----
-    20 % of the distinct images are the test set, where the public generator sets 10 % of each
-    site's aside; `fallow.data.ClassWindows` shares out the others as it does.  That generator
-    compares the wrong way around where a class is used up and gives many sites the same images, so
-    that nearly all test images of one site train others.  Here no image is used twice, and copies
-    of one stay on one side.
+    The test set has 20 % of the distinct images, and `fallow.data.ClassWindows` distributes
+    the others like the public generator.  The generator holds out 10 % of each site's
+    images.  It has an inverted comparison for exhausted classes, so it gives many sites the
+    same images, and nearly all test images of one site are training images of others.  Here
+    no image is used twice, and duplicates stay together.
     """
 
     def read(folder: Path | None) -> Dataset:
@@ -66,8 +66,10 @@ def femnist_reader(name: str, is_letters: bool = False) -> Reader:
 def _rows_by_writer(
     folder: Path | None, is_letters: bool
 ) -> Iterator[tuple[Array, Array, Array]]:
-    """Pixels (n, 784), labels (n,) and writers (n,) of every writer; of letters, no more than
-    `MOST` of each."""
+    """Return pixels (n, 784), labels (n,) and writers (n,) of every writer.
+
+    For letters, at most `MOST` images of each class are returned.
+    """
     left = np.full(len(CLASSES[LETTERS]), MOST)
     for path in _files(folder):
         for writer, x, y in _writers(path):
@@ -80,7 +82,9 @@ def _rows_by_writer(
 
 
 def _first(y: Array, left: Array) -> Array:
-    """Which rows are among the first ``left[c]`` of their class; ``left`` is brought up to date."""
+    """Return which examples are among the first ``left[c]`` of their class, and update
+    ``left``.
+    """
     keep = np.zeros(len(y), dtype=bool)
     for c in range(len(left)):
         rows = np.flatnonzero(y == c)[: left[c]]
@@ -90,20 +94,20 @@ def _first(y: Array, left: Array) -> Array:
 
 
 def _files(folder: Path | None) -> list[Path]:
-    where = "no data folder is given"
+    where = "no data folder is set"
     if folder is not None:
         values = sorted((folder / FOLDER).glob("*.json"))
         if values:
             return values
         where = f"{folder / FOLDER} has none"
     raise ValueError(
-        f"the .json files of LEAF's FEMNIST (all_data_0.json ...) are needed, and {where}; set "
-        f"--data-dir or FALLOW_DATA to the folder that holds {FOLDER}/"
+        "the .json files of LEAF's FEMNIST (all_data_0.json ...) are needed, and "
+        f"{where}; set --data-dir or FALLOW_DATA to the folder with {FOLDER}/"
     )
 
 
 def _writers(path: Path) -> Iterator[tuple[str, Array, Array]]:
-    """Writer, pixels (n, 784) and labels (n,) of one file."""
+    """Return writer, pixels (n, 784) and labels (n,) of one file."""
     try:
         written = json.loads(path.read_bytes())["user_data"]
         for writer, rows in written.items():
@@ -115,5 +119,5 @@ def _writers(path: Path) -> Iterator[tuple[str, Array, Array]]:
             yield str(writer), x, y
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
-            f"{path.name} is not as LEAF writes it ({error}); run its preprocess.sh again"
+            f"{path.name} is not in LEAF's format ({error}); run its preprocess.sh again"
         ) from error

@@ -1,4 +1,4 @@
-"""Downloading the published file of a named data set: bytes to a folder, nothing is run."""
+"""Download of the published file of a named dataset; no code is run."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ from fallow.core.terms import nearest
 from fallow.data.catalog.named import CATALOG
 from fallow.data.catalog.sources import TableSource
 
-TIMEOUT = 60.0  # seconds without an answer
+TIMEOUT = 60.0  # seconds without a response
 WEB = ("https://", "http://")
 
 
 def fetch(name: str, data_dir: str | Path | None = None) -> Path:
-    """Download the data set's file into ``data_dir`` (or what FALLOW_DATA names); its path.
+    """Download the file of a dataset into ``data_dir`` (or FALLOW_DATA), and return its
+    path.
 
-    A file that is there is kept.  The sha256 of a download is written beside it, in the form of
-    ``sha256sum``, and a later call checks it.  Raises ValueError for a data set without a published
-    file, for no folder and for a file that has changed, OSError when the download fails.
+    An existing file is kept.  The SHA-256 of a download is written to a second file, in the
+    format of ``sha256sum``, and checked by later calls.  Raises ValueError for a dataset
+    without a published file, without a folder, and for a changed file, and OSError if the
+    download fails.
     """
     source = _source(name)
     folder = data_dir or os.environ.get("FALLOW_DATA")
     if not folder:
-        raise ValueError("no data folder is given; set --data-dir or FALLOW_DATA to one")
+        raise ValueError("no data folder is set; set --data-dir or FALLOW_DATA to one")
     path = Path(folder) / source.file
     if path.is_file():
         _check(path)
@@ -39,8 +41,10 @@ def fetch(name: str, data_dir: str | Path | None = None) -> Path:
             shutil.copyfileobj(answer, file)
             came = file.tell()
             promised = int(answer.headers.get("Content-Length") or came)
-        if came != promised:  # a connection that breaks off raises nothing
-            raise OSError(f"it broke off after {came} of {promised} bytes")
+        if came != promised:  # an interrupted connection raises no error
+            raise OSError(
+                f"the connection was interrupted after {came} of {promised} bytes"
+            )
     except (OSError, HTTPException) as error:
         part.unlink(missing_ok=True)
         raise OSError(
@@ -53,29 +57,29 @@ def fetch(name: str, data_dir: str | Path | None = None) -> Path:
 
 def _source(name: str) -> TableSource:
     if name not in CATALOG:
-        raise ValueError(f"{name!r} is not a known data set{nearest(name, list(CATALOG))}")
+        raise ValueError(f"{name!r} is not a known dataset{nearest(name, list(CATALOG))}")
     entry = CATALOG[name]
     if entry.published is None:
         way = "put its files there by hand"
         if entry.source == "bundled":
             way = "it comes with Fallow"
         known = ", ".join(e.name for e in CATALOG.values() if e.published)
-        raise ValueError(f"{name} cannot be fetched: {way}; what can be: {known}")
+        raise ValueError(f"{name} cannot be downloaded: {way}; available: {known}")
     return entry.published
 
 
 def _location(source: TableSource) -> str:
-    """Where the file is; OpenML says it in a description."""
+    """Return the URL of the file, which OpenML has in a description."""
     if "/api/v1/json/" not in source.url:
         return source.url
     with urlopen(source.url, timeout=TIMEOUT) as answer:
         try:
             result = str(json.load(answer)["data_set_description"]["url"])
         except (ValueError, KeyError, TypeError) as error:
-            raise OSError(f"the answer of {source.url} names no file") from error
+            raise OSError(f"the response of {source.url} contains no file") from error
     if source.url.startswith(WEB) and not result.startswith(WEB):
         raise OSError(
-            f"the answer of {source.url} names {result}, which is no address on the web"
+            f"the response of {source.url} contains {result}, which is not a web address"
         )
     return result
 
@@ -90,13 +94,13 @@ def _sha256(path: Path) -> str:
 
 
 def _check(path: Path) -> None:
-    """Raise ValueError where the file has another checksum than it was downloaded with."""
+    """Raise ValueError if the checksum of the file has changed since its download."""
     record = _record(path)
-    if not record.is_file():  # it was put there by hand
+    if not record.is_file():  # the user put it there
         return
     recorded = record.read_text(encoding="utf-8").split()[:1]
     if recorded != [_sha256(path)]:
         raise ValueError(
-            f"{path} is not what was downloaded: its sha256 is not the one in {record.name}; "
-            "remove both and fetch it again"
+            f"{path} has changed since its download: its sha256 differs from the one in "
+            f"{record.name}; remove both and download it again"
         )

@@ -1,4 +1,4 @@
-"""Data sets read from the files of a data folder (.npz and .npy.xz, never pickles)."""
+"""Datasets in files of a data folder (.npz and .npy.xz, never pickles)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HAR_TEST_PERSONS = (1, 3, 8, 9, 11, 12, 17, 19, 23)  # the official ones, counte
 
 
 def read_array(folder: Path | None, file: str) -> Array:
-    """The one array of a .npy.xz file."""
+    """Return the array of a .npy.xz file."""
     with unpacking(find_file(folder, file)) as path:
         with lzma.open(path) as stream:
             shape, _, dtype = _read_checked_header(stream, path)
@@ -43,12 +43,14 @@ def read_array(folder: Path | None, file: str) -> Array:
 
 
 def read_first(folder: Path | None, file: str, n: int) -> tuple[Array, int]:
-    """The first ``n`` rows of the one array of a .npy.xz file, and how many it has: what comes after
-    them is not unpacked."""
+    """Return the first ``n`` examples of a .npy.xz file, and their total number.
+
+    The rest is not decompressed.
+    """
     with unpacking(find_file(folder, file)) as path, lzma.open(path) as stream:
         shape, is_by_columns, dtype = _read_checked_header(stream, path)
         if is_by_columns or dtype.hasobject:
-            raise ValueError(f"{file} is no plain array that is kept row by row")
+            raise ValueError(f"{file} is not a plain array that is stored by rows")
         row_shape = shape[1:]
         wanted = min(n, shape[0])
         n_bytes = wanted * math.prod(row_shape) * dtype.itemsize
@@ -69,15 +71,17 @@ def _read_checked_header(
 
 
 def _check_fits(path: Path, n_bytes: int) -> None:
-    """Raise ValueError for an array that does not fit into memory: zeros are packed to a
-    ten-thousandth."""
+    """Raise ValueError for an array that does not fit into memory.
+
+    Zeros are compressed to a ten-thousandth of their size.
+    """
     lack = describe_lack(n_bytes)
     if lack is not None:
         raise ValueError(f"{path} {lack}")
 
 
 def read_arrays(folder: Path | None, file: str) -> dict[str, Array]:
-    """The arrays of a .npz file by name."""
+    """Return the arrays of a .npz file by name."""
     with unpacking(find_file(folder, file)) as path:
         check_arrays_fit(path)
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
@@ -86,27 +90,26 @@ def read_arrays(folder: Path | None, file: str) -> dict[str, Array]:
 
 @contextmanager
 def unpacking(path: Path) -> Iterator[Path]:
-    """A context in which a file that ends too early, or is damaged, is a ValueError that says so."""
+    """Convert errors of a truncated or damaged file to a ValueError."""
     try:
         yield path
     except (EOFError, lzma.LZMAError, zipfile.BadZipFile) as error:
         raise ValueError(
-            f"the file {path.name} in {path.parent} is not whole ({path.stat().st_size:,} bytes: "
-            f"{error}); copy it there again"
+            f"the file {path.name} in {path.parent} is incomplete or damaged "
+            f"({path.stat().st_size:,} bytes: {error}); copy it there again"
         ) from error
 
 
 def find_file(folder: Path | None, file: str) -> Path:
-    """The file in the data folder; ValueError, with the way out, where it is not there."""
-    where = "and no data folder is given"
+    """Return the path of a file in the data folder, or raise ValueError with a remedy."""
+    where = "and no data folder is set"
     if folder is not None:
         path = folder / file
         if path.is_file():
             return path
         where = f"which is not in {folder}"
     raise ValueError(
-        f"the file {file} is needed, {where}; set --data-dir or FALLOW_DATA to "
-        "the folder that holds it"
+        f"the file {file} is needed, {where}; set --data-dir or FALLOW_DATA to its folder"
     )
 
 
@@ -123,7 +126,7 @@ def normalize_images(
 
 
 def repeat_rows(x: Tensor, n: int) -> Tensor:
-    """The rows over and over: (k, ...) -> (n, ...).  Of a single row there is no copy."""
+    """Repeat the examples: (k, ...) -> (n, ...).  A single example is not copied."""
     if len(x) == 1:
         return repeat_row(x, n)
     return x[torch.arange(n) % len(x)]
@@ -134,7 +137,7 @@ def to_labels(y: Array) -> Tensor:
 
 
 def read_mnist(folder: Path | None) -> Dataset:
-    """MNIST; the writer of every digit (QMNIST) is its group."""
+    """Read MNIST; the writer of every digit (QMNIST) is its group."""
     z = read_arrays(folder, "mnist.npz")
     writer_of_row = np.concatenate([z["writer_train"], z["writer_test"]])
     writers, group = np.unique(writer_of_row, return_inverse=True)
@@ -154,7 +157,7 @@ def read_mnist(folder: Path | None) -> Dataset:
 
 
 Pictures = Callable[[list[str]], Tensor]
-"""The pictures of files, one file after the other: (n, c, h, w)."""
+"""Reader of the images of files, one file after the other: (n, c, h, w)."""
 
 
 def read_fashion_mnist(folder: Path | None) -> Dataset:
@@ -167,7 +170,7 @@ def read_fashion_mnist(folder: Path | None) -> Dataset:
 
 
 def outline_fashion_mnist(folder: Path | None, first: int) -> Dataset:
-    """Fashion-MNIST with its ``first`` pictures over and over in place of all."""
+    """Return Fashion-MNIST with its ``first`` images repeated in place of all."""
     return _fashion_mnist(folder, first_pictures(folder, FASHION_SCALE, first))
 
 
@@ -186,7 +189,9 @@ def _fashion_mnist(folder: Path | None, read: Pictures) -> Dataset:
 
 
 def read_cifar10(folder: Path | None) -> Dataset:
-    """CIFAR-10: training images 0..19999, and the other 30,000 when their file is there."""
+    """Read CIFAR-10: training images 0..19999, and the other 30,000 if their file is
+    present.
+    """
 
     def read(files: list[str]) -> Tensor:
         return torch.cat(
@@ -197,7 +202,7 @@ def read_cifar10(folder: Path | None) -> Dataset:
 
 
 def outline_cifar10(folder: Path | None, first: int) -> Dataset:
-    """CIFAR-10 with its ``first`` pictures over and over in place of all."""
+    """Return CIFAR-10 with its ``first`` images repeated in place of all."""
     return _cifar10(folder, first_pictures(folder, CIFAR10_SCALE, first))
 
 
@@ -208,9 +213,7 @@ def _cifar10(folder: Path | None, read: Pictures) -> Dataset:
     if folder is not None and (folder / "cifar10_train_b.npy.xz").is_file():
         train.append("cifar10_train_b.npy.xz")
     else:
-        notes = (
-            "20,000 of the 50,000 training images: cifar10_train_b.npy.xz is not there",
-        )
+        notes = ("20,000 of the 50,000 training images: cifar10_train_b.npy.xz is missing",)
     x = read(train)
     return Dataset(
         name="cifar10",
@@ -226,8 +229,9 @@ def _cifar10(folder: Path | None, read: Pictures) -> Dataset:
 def first_pictures(
     folder: Path | None, scale: tuple[tuple[float, ...], tuple[float, ...]], first: int
 ) -> Pictures:
-    """A reader of the ``first`` pictures of files, which stand over and over for as many as there
-    are in all."""
+    """Return a reader of the ``first`` images of files, repeated up to the number of all
+    images.
+    """
 
     def read(files: list[str]) -> Tensor:
         parts = [read_first(folder, file, first) for file in files]
@@ -238,7 +242,9 @@ def first_pictures(
 
 
 def read_har(folder: Path | None) -> Dataset:
-    """Human activity: 30 persons are the groups; the 9 official test persons are the test set."""
+    """Read human activity: 30 persons are the groups; the 9 official test persons are the
+    test set.
+    """
     z = read_arrays(folder, "har_features.npz")
     x = torch.from_numpy(z["X"])
     y = to_labels(z["y"])
@@ -260,7 +266,9 @@ def read_har(folder: Path | None) -> Dataset:
 
 
 def read_heart(folder: Path | None) -> Dataset:
-    """Heart disease, healthy or not, in 4 hospitals; missing values as in ``fill_missing``."""
+    """Read heart disease (yes or no) in 4 hospitals; for missing values see
+    ``fill_missing``.
+    """
     z = read_arrays(folder, "heart_disease.npz")
     sick = (z["y"] > 0).astype(np.int64)
     return standardize(
@@ -275,7 +283,9 @@ def read_heart(folder: Path | None) -> Dataset:
 
 
 def table_reader(name: str, file: str, group: str = "") -> Reader:
-    """A reader of a regression table (X, y); sites are called ``<group> <id>`` or as there."""
+    """Return a reader of a regression table (X, y); sites are called ``<group> <id>`` or as
+    in the file.
+    """
 
     def read(folder: Path | None) -> Dataset:
         z = read_arrays(folder, file)
@@ -303,7 +313,9 @@ def table_with_test_rows(
     classes: tuple[str, ...],
     group_names: tuple[str, ...],
 ) -> Dataset:
-    """A table without official test rows: 20 % set aside, fixed by the name."""
+    """Return a table without official test examples, with a 20 % test set fixed by the
+    name.
+    """
     x = z["X"]
     if "feature_names" in z:
         columns = to_names(z["feature_names"])
@@ -332,7 +344,7 @@ def table_with_test_rows(
 
 
 def drop_copies(dataset: Dataset) -> Dataset:
-    """The data set without test rows that are also training rows; its notes say how many."""
+    """Remove test examples that are also training examples, with their number in the notes."""
     result, _ = drop_leaks(dataset)
     return result
 

@@ -1,4 +1,4 @@
-"""Rows of text cells from the forms in which tables are published: zip, csv, tsv, arff, mat."""
+"""Tables in published formats: zip, csv, tsv, arff, mat."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ATTRIBUTE = re.compile(
 @final
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table as its file holds it, read once from the front."""
+    """Content of a published table, read once from the start."""
 
     header: tuple[str, ...]
     rows: Iterable[list[str]]
@@ -36,7 +36,7 @@ class PublishedTable:
 
 @contextmanager
 def open_published(path: Path, source: TableSource) -> Iterator[PublishedTable]:
-    """The cells of a published table.  Raises ValueError for a file that is not in its form."""
+    """Open a published table.  Raises ValueError for a file in another format."""
     try:
         if path.suffix == ".mat":
             yield _read_mat(path, source)
@@ -47,7 +47,7 @@ def open_published(path: Path, source: TableSource) -> Iterator[PublishedTable]:
                 file = _open_member(path, source, stack)
             else:
                 file = path.open("rb")
-            # some names of pathways are in no known encoding, and are left out anyway
+            # some names of pathways are in no known encoding, and are left out
             text = io.TextIOWrapper(
                 file, encoding="utf-8-sig", errors="replace", newline=""
             )
@@ -61,7 +61,7 @@ def open_published(path: Path, source: TableSource) -> Iterator[PublishedTable]:
 
 
 def read_mat(path: Path, names: tuple[str, ...], what: str) -> dict[str, npt.NDArray[Any]]:
-    """The arrays ``names`` of a MATLAB file; ``what`` says what they should be."""
+    """Return the array ``names`` of a MATLAB file; ``what`` describes it in errors."""
     from scipy.io import loadmat
     from scipy.io.matlab import MatReadError
 
@@ -100,7 +100,8 @@ def _open_member(path: Path, source: TableSource, stack: ExitStack) -> IO[bytes]
     file = _find_member(archive, source.member, stack)
     if file is None:
         raise ValueError(
-            f"{path.name} holds no file {source.member}; it is not the archive of {source.page}"
+            f"{path.name} does not contain the file {source.member}, so it is not the "
+            f"archive of {source.page}"
         )
     return file
 
@@ -108,7 +109,7 @@ def _open_member(path: Path, source: TableSource, stack: ExitStack) -> IO[bytes]
 def _find_member(
     archive: zipfile.ZipFile, wanted: str, stack: ExitStack
 ) -> IO[bytes] | None:
-    """The file called ``wanted``, in any folder of the archive or of an archive in it."""
+    """Find the file ``wanted`` in any folder of the archive, or of an archive in it."""
     names = archive.namelist()
     for name in names:
         if PurePosixPath(name.replace("\\", "/")).name == wanted:
@@ -124,7 +125,9 @@ def _find_member(
 
 
 def _read_arff(lines: Iterator[str]) -> PublishedTable:
-    """The attributes above ``@data``, then the rows; a line that begins with % is a comment."""
+    """Read the attributes above ``@data``, then the rows; a line that begins with % is a
+    comment.
+    """
     kinds: dict[str, str] = {}
     for line in lines:
         arff = ATTRIBUTE.match(line.strip())
@@ -144,5 +147,5 @@ def _read_arff(lines: Iterator[str]) -> PublishedTable:
 
 
 def _parse_arff(lines: Iterable[str]) -> Iterator[list[str]]:
-    """The cells of lines in the quoting of arff."""
+    """Split lines into cells, with the quoting of arff."""
     return csv.reader(lines, quotechar="'", escapechar="\\", skipinitialspace=True)

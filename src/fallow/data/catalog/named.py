@@ -1,4 +1,4 @@
-"""The named data sets: a catalog, and ``load``."""
+"""Named datasets: the catalog, and ``load``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from fallow.data.catalog.sources import SOURCES, TableSource
 from fallow.data.dataset import Dataset, Task
 
 Outline = Callable[[Path | None, int], Dataset]
-"""The set with so many of its first pictures, over and over, in place of all: quick to read."""
+"""Reader of a dataset in which the first images are repeated in place of all, which is
+fast.
+"""
 
 
 @final
@@ -36,7 +38,7 @@ class Entry:
     groups: str  # description of the natural sites, or ""
     source: Literal["bundled", "file"]
     files: tuple[str, ...] = ()
-    optional_files: tuple[str, ...] = ()  # read when there
+    optional_files: tuple[str, ...] = ()  # files that are read if present
     published: TableSource | None = None  # where `fetch` finds the file
     read: Reader = field(kw_only=True, repr=False)
     outline: Outline | None = field(default=None, kw_only=True, repr=False)
@@ -71,7 +73,7 @@ def _class_entry(
     optional: tuple[str, ...] = (),
     outline: Outline | None = None,
 ) -> Entry:
-    """A set of files with classes to predict."""
+    """Return an entry for files with classes."""
     return Entry(
         name,
         task="classification",
@@ -96,7 +98,7 @@ def _table_entry(
     group: str = "",
     read: Reader | None = None,
 ) -> Entry:
-    """A table of one file with numbers to predict."""
+    """Return an entry for a regression table in one file."""
     return Entry(
         name,
         task="regression",
@@ -111,7 +113,9 @@ def _table_entry(
 
 
 def _published_entry(name: str, *, rows: int, columns: int, group: str = "") -> Entry:
-    """A table that its source publishes; rows and columns as FALE's Table 1 prints them."""
+    """Return an entry for a published table, with the number of rows and columns in FALE's
+    Table 1.
+    """
     source = SOURCES[name]
     table = _table_entry(
         name,
@@ -281,16 +285,13 @@ CATALOG: dict[str, Entry] = {entry.name: entry for entry in ENTRIES}
 
 
 def load(name: str, data_dir: str | Path | None = None) -> Dataset:
-    """The named data set, from files in ``data_dir`` or else in the folder FALLOW_DATA names.
+    """Load a named dataset from ``data_dir`` or the folder FALLOW_DATA.
 
-    Images are normalized by published constants.  Classification tables are standardized,
-    regression tables are raw except that missing values are filled and marked by a column, or
-    their rows left out; ``notes`` says what changed.
-    Sets without official test rows have 20 % set aside, fixed by the name.
-    Raises ValueError when the name is unknown or a file is missing.
-
-    >>> load("wine").x_test.shape
-    torch.Size([36, 13])
+    Images are normalized by published constants. Classification tables are standardized.
+    Regression tables are unscaled; missing values are imputed and marked by a column, or
+    their rows are left out. ``notes`` describes all changes. Datasets without official test
+    examples have a 20 % test set, fixed by the name. Raises ValueError if the name is
+    unknown or a file is missing.
     """
     entry = _entry(name)
     try:
@@ -300,10 +301,10 @@ def load(name: str, data_dir: str | Path | None = None) -> Dataset:
 
 
 def load_outline(name: str, data_dir: str | Path | None = None, first: int = 1) -> Dataset:
-    """The named data set as far as labels, counts and shapes go.
+    """Load the labels, counts and shapes of a named dataset.
 
-    Where it takes long to unpack all pictures, the ``first`` ones stand for them, over and over;
-    any other set is the set itself.  Raises ValueError as `load` does.
+    If decompressing all images is slow, the ``first`` ones are repeated in place of all.
+    Other datasets are loaded completely. Raises ValueError like `load`.
     """
     entry = _entry(name)
     if entry.outline is None:
@@ -315,11 +316,9 @@ def load_outline(name: str, data_dir: str | Path | None = None, first: int = 1) 
 
 
 def source_files(name: str, data_dir: str | Path | None = None) -> list[Path]:
-    """The files that a named data set is read from, of a folder of pictures all of them; none where
-    it comes with the package, or is not there.
+    """Return the files of a named dataset; for a folder of images, all of them.
 
-    >>> source_files("digits"), source_files("no such set")
-    ([], [])
+    Return none if the dataset is bundled, or if its files are missing.
     """
     folder = _folder(data_dir)
     if name not in CATALOG or folder is None:
@@ -334,7 +333,7 @@ def source_files(name: str, data_dir: str | Path | None = None) -> list[Path]:
         if not path.is_file():
             return []
         values.add(path)
-        if path.parent != folder:  # some readers take all files of a folder of their own
+        if path.parent != folder:  # some readers use all files of a folder
             values.update(path.parent.glob(f"*{path.suffix}"))
     for file in entry.optional_files:
         if (folder / file).is_file():
@@ -343,10 +342,8 @@ def source_files(name: str, data_dir: str | Path | None = None) -> list[Path]:
 
 
 def missing_files(name: str, data_dir: str | Path | None = None) -> list[str]:
-    """The files of a named data set that are not in the folder, those that it can do without too.
-
-    >>> missing_files("cifar10", "/nowhere")[-1]
-    'cifar10_train_b.npy.xz'
+    """Return the files of a named dataset that are missing in the folder, optional ones
+    included.
     """
     entry = _entry(name)
     wanted = [*entry.files, *entry.optional_files]
@@ -358,7 +355,7 @@ def missing_files(name: str, data_dir: str | Path | None = None) -> list[str]:
 
 def _entry(name: str) -> Entry:
     if name not in CATALOG:
-        raise ValueError(f"{name!r} is not a known data set{nearest(name, list(CATALOG))}")
+        raise ValueError(f"{name!r} is not a known dataset{nearest(name, list(CATALOG))}")
     return CATALOG[name]
 
 

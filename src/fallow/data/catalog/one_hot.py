@@ -1,4 +1,4 @@
-"""Texts as columns of 0 and 1, in the form of published benchmarks."""
+"""One-hot encoding of texts in the form of published benchmarks."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ MISSING = "missing"
 def one_hot(
     column: str, codes: npt.NDArray[np.integer], levels: Sequence[str]
 ) -> tuple[npt.NDArray[np.float32], tuple[str, ...]]:
-    """A column for each level and one for "missing", which stays 0: ((n, levels + 1), their names).
+    """Return a column for each level and one for "missing", which stays 0, with their
+    names.
 
-    codes: (n,) numbers of levels.  Of two levels the first gets no column.  This is the form of
-    the bmdal_reg benchmark (Holzmüller et al., 2023), whose shapes FALE's Table 1 prints; no level
-    is left out to keep the columns independent.
-
-    >>> one_hot("wet", np.array([1, 0, 1]), ("no", "yes"))[1]
-    ('wet=yes', 'wet=missing')
+    codes: (n,) numbers of levels; the result is (n, levels + 1). The first of two levels
+    has no column. This is the form of the bmdal_reg benchmark (Holzmüller et al., 2023),
+    whose shapes are in FALE's Table 1. No level is omitted to make the columns independent.
     """
     first = 0
     if len(levels) == 2:

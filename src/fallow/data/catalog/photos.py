@@ -1,4 +1,4 @@
-"""CIFAR-100 and SVHN from the files their authors publish, neither of them a pickle."""
+"""CIFAR-100 and SVHN, from the files that their authors publish; neither is a pickle."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RECORD = 2 + 3 * 32 * 32  # bytes: coarse label, fine label, red, green and blue
 
 
 def read_cifar100(folder: Path | None) -> Dataset:
-    """CIFAR-100 with its 100 fine classes, from the unpacked ``cifar-100-binary``."""
+    """Read CIFAR-100 with its 100 fine classes, from the unpacked ``cifar-100-binary``."""
     x, y = _records(find_file(folder, "cifar-100-binary/train.bin"))
     x_test, y_test = _records(find_file(folder, "cifar-100-binary/test.bin"))
     dataset = Dataset(
@@ -38,25 +38,26 @@ def read_cifar100(folder: Path | None) -> Dataset:
 
 
 def _records(path: Path) -> tuple[Array, Array]:
-    """Pixels (n, 32, 32, 3) and fine labels (n,) of a file of records."""
+    """Return pixels (n, 32, 32, 3) and fine labels (n,) of a file of records."""
     raw = np.fromfile(path, dtype=np.uint8)
     if len(raw) == 0 or len(raw) % RECORD:
         raise ValueError(
-            f"{path.name} has {len(raw)} bytes, which is no whole number of records of {RECORD}; "
-            "unpack cifar-100-binary.tar.gz again"
+            f"{path.name} has {len(raw)} bytes, which is not a multiple of {RECORD}, the "
+            "size of a record; unpack cifar-100-binary.tar.gz again"
         )
     records = raw.reshape(-1, RECORD)
     fine = records[:, 1]
     if fine.max() > 99:
         raise ValueError(
-            f"{path.name} has the label {fine.max()} among 0..99; it is not CIFAR-100's binary file"
+            f"{path.name} has the label {fine.max()}, outside of 0..99, so it is not "
+            "CIFAR-100's binary file"
         )
     planes = records[:, 2:].reshape(-1, 3, 32, 32)  # red, green, blue
     return planes.transpose(0, 2, 3, 1), fine
 
 
 def _class_names(folder: Path | None) -> tuple[str, ...]:
-    """The names in the file beside the records, or the numbers where there is none."""
+    """Return the names in the file next to the records, or numbers without such a file."""
     numbers = tuple(str(c) for c in range(100))
     if folder is None:
         return numbers
@@ -68,13 +69,13 @@ def _class_names(folder: Path | None) -> tuple[str, ...]:
         return numbers
     if len(names) != 100:
         raise ValueError(
-            f"fine_label_names.txt names {len(names)} classes, not 100; remove it"
+            f"fine_label_names.txt has {len(names)} class names instead of 100; remove it"
         )
     return names
 
 
 def read_svhn(folder: Path | None) -> Dataset:
-    """Street View House Numbers, cropped digits, without the "extra" images."""
+    """Read Street View House Numbers (cropped digits), without the "extra" images."""
     x, y = _digits(find_file(folder, "train_32x32.mat"))
     x_test, y_test = _digits(find_file(folder, "test_32x32.mat"))
     dataset = Dataset(
@@ -89,14 +90,16 @@ def read_svhn(folder: Path | None) -> Dataset:
 
 
 def _digits(path: Path) -> tuple[Array, Array]:
-    """Pixels (n, 32, 32, 3) and digits (n,) of a MATLAB file, where the digit 0 is 10."""
+    """Return pixels (n, 32, 32, 3) and digits (n,) of a MATLAB file, in which the digit 0
+    is 10.
+    """
     mat = read_mat(path, ("X", "y"), "SVHN's cropped digits")
     pixels = mat["X"]  # (32, 32, 3, n)
     digit = mat["y"].reshape(-1)
     is_digit = np.isin(digit, np.arange(1, 11))
     if pixels.shape != (32, 32, 3, len(digit)) or not is_digit.all():
         raise ValueError(
-            f"{path.name} holds pixels of shape {pixels.shape} for {len(digit)} digits, not "
-            "(32, 32, 3, n) for n digits of 1..10; it is not SVHN's cropped file"
+            f"{path.name} has pixels of shape {pixels.shape} for {len(digit)} digits, not "
+            "(32, 32, 3, n) for n digits of 1..10, so it is not SVHN's cropped file"
         )
     return np.moveaxis(pixels, 3, 0), digit % 10

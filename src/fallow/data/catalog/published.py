@@ -1,4 +1,4 @@
-"""Regression tables read from the files their sources publish, by the rules of a benchmark."""
+"""Regression tables from the files of their sources, by the rules of a benchmark."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ Array = npt.NDArray[Any]
 
 
 def published_reader(name: str, rows: int, columns: int, group: str = "") -> Reader:
-    """A reader of a published table; rows and columns are those that the paper prints.
+    """Return a reader of a published table with the rows and columns of the paper.
 
-    Rows with a missing value are left out, then constant columns, then texts become one-hot with
-    an empty level "missing"; ``notes`` says which.  Sites are called ``<group> <value>``.
+    Rows with a missing value are left out, then constant columns. Texts become one-hot
+    columns with an empty level "missing". ``notes`` lists the changes. Sites are called
+    ``<group> <value>``.
     """
     source = SOURCES[name]
 
@@ -41,11 +42,11 @@ def published_reader(name: str, rows: int, columns: int, group: str = "") -> Rea
         if x.shape != (rows, columns):
             notes = (
                 *notes,
-                f"{len(x)} rows and {x.shape[1]} columns, where the paper prints "
-                f"{rows} and {columns}",
+                f"{len(x)} rows and {x.shape[1]} columns, but the paper has {rows} and "
+                f"{columns}",
             )
         z = {"X": x, "feature_names": np.array(names)}
-        # shorter first: a number among texts comes in its place
+        # sorted by length, so that numbers among texts are in numeric order
         sites = sorted(set(table.groups), key=lambda site: (len(site), site))
         if sites:
             number_of = {site: number for number, site in enumerate(sites)}
@@ -61,7 +62,7 @@ def published_reader(name: str, rows: int, columns: int, group: str = "") -> Rea
 @final
 @dataclass
 class _Table:
-    """The rows without missing values, as they are collected."""
+    """Rows without missing values, while they are collected."""
 
     numeric: tuple[str, ...]
     levels: Mapping[str, tuple[str, ...]]  # declared by the file
@@ -73,17 +74,17 @@ class _Table:
 
 
 def _path(name: str, folder: Path | None, source: TableSource) -> Path:
-    """The file as published, or the table unpacked from it."""
-    where = "no data folder is given"
+    """Return the published file, or the table unpacked from it."""
+    where = "no data folder is set"
     if folder is not None:
         where = f"it is not in {folder}"
         for file in (source.file, source.member):
             if file and (folder / file).is_file():
                 return folder / file
     raise ValueError(
-        f"the file {source.file} is needed and {where}; 'fallow datasets --fetch {name}' downloads "
-        f"it to the folder that --data-dir or FALLOW_DATA names, or get it from {source.page} and "
-        "put it there under that name"
+        f"the file {source.file} is needed and {where}; run 'fallow datasets --fetch "
+        f"{name}' with --data-dir or FALLOW_DATA, or download it from {source.page} and "
+        "put it in that folder under this name"
     )
 
 
@@ -115,8 +116,8 @@ def _read_table(file: str, cells: PublishedTable, source: TableSource) -> _Table
     for number, raw in enumerate(cells.rows, start=1):
         if len(raw) != len(header):
             raise ValueError(
-                f"{file}: row {number} has {len(raw)} cells and not {len(header)}; download it "
-                "again"
+                f"{file}: row {number} has {len(raw)} cells instead of {len(header)}; "
+                "download it again"
             )
         values = _parse_numbers([raw[i] for i in at_numbers], f"{file}: row {number}")
         texts = [raw[at[column]].strip() for column in textual]
@@ -134,13 +135,13 @@ def _read_table(file: str, cells: PublishedTable, source: TableSource) -> _Table
 
 
 def _parse_numbers(cells: Sequence[str], where: str) -> list[float] | None:
-    """The cells as numbers; None where one is missing."""
+    """Return the cells as numbers, or None if one is missing."""
     try:
         values = list(map(float, cells))
     except ValueError as error:
         if any(cell.strip().lower() in EMPTY for cell in cells):
             return None
-        raise ValueError(f"{where} holds a text ({error})") from error
+        raise ValueError(f"{where} contains a text ({error})") from error
     if any(math.isnan(value) for value in values):
         return None
     return values
@@ -149,7 +150,7 @@ def _parse_numbers(cells: Sequence[str], where: str) -> list[float] | None:
 def _features(
     table: _Table,
 ) -> tuple[npt.NDArray[np.float32], tuple[str, ...], tuple[str, ...]]:
-    """Numbers first, then the texts as columns of 0 and 1: (features, their names, notes)."""
+    """Return features, their names and notes: numbers first, then texts as one-hot columns."""
     x = np.frombuffer(table.numbers).reshape(len(table.y), -1).astype(np.float32)
     is_constant = x.min(0) == x.max(0)
     blocks = [x[:, ~is_constant]]
@@ -165,7 +166,7 @@ def _features(
         if len(occurring) == 1:
             constant.append(column)
             continue
-        levels = list(table.levels.get(column, ()))  # as the file declares them
+        levels = list(table.levels.get(column, ()))  # as declared by the file
         levels += [str(text) for text in occurring if text not in levels]
         number_of = {level: number for number, level in enumerate(levels)}
         of_occurring = np.array([number_of[str(level)] for level in occurring])

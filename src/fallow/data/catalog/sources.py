@@ -1,4 +1,4 @@
-"""Where the regression tables of FALE's Table 1 are published, and which columns they use.
+"""Sources of the regression tables in FALE's Table 1, and the columns that they use.
 
 Tang et al., 2025.  Columns and the treatment of missing values are those of the bmdal_reg benchmark
 (Holzmüller et al., 2023), whose shapes that table prints.
@@ -16,9 +16,10 @@ OPENML = "https://www.openml.org"
 @final
 @dataclass(frozen=True)
 class TableSource:
-    """A published table: its file, and how its columns are read.
+    """Published table: its file, and how its columns are read.
 
-    The suffix of ``file`` says its form: .zip, .arff, .mat, else separated text.
+    The suffix of ``file`` determines its format: .zip, .arff, .mat, otherwise separated
+    text.
     """
 
     file: str  # in the data folder, under the name it is published with
@@ -44,7 +45,7 @@ def _openml(number: int, target: str, drop: tuple[str, ...] = ()) -> TableSource
 
 
 def _numbered(name: str, n: int) -> tuple[str, ...]:
-    """``name1`` to ``name<n>``."""
+    """Return ``name1`` to ``name<n>``."""
     return tuple(f"{name}{i}" for i in range(1, n + 1))
 
 

@@ -1,4 +1,4 @@
-"""The cells of a table, column by column: from text files, Excel, Parquet, Feather, frames."""
+"""Cells of a table by column, from text files, Excel, Parquet, Feather and data frames."""
 
 from __future__ import annotations
 
@@ -34,39 +34,39 @@ EXCEL_FILES = (".xlsx", ".xlsm")
 PARQUET_FILES = (".parquet", ".pq")
 FEATHER_FILES = (".feather", ".arrow", ".ipc")
 TABLES = (*TEXT_FILES, *PARQUET_FILES, *FEATHER_FILES, *EXCEL_FILES)
-"""Endings of files that hold a table."""
+"""Suffixes of files with a table."""
 EMPTY = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 """Texts for a missing feature, in lower case."""
 UNPACKING = (zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError)
-"""Errors of unpacking a damaged or locked archive."""
-CHUNK = 20_000  # rows that are texts at one time
-SNIFFED = 500  # rows of the head that say which columns are numbers
+"""Errors for a damaged or protected archive."""
+CHUNK = 20_000  # texts that are processed at once
+SNIFFED = 500  # first rows, which determine the numeric columns
 
 Numbers = npt.NDArray[np.float32]
 Say = Callable[[int, int], None]
-"""Is told how many bytes of how many have been read."""
+"""Function that receives the number of bytes read, and of all bytes."""
 
 
 IsText = Callable[[str], bool]
-"""Says of a column, by its name, whether it is texts whatever its cells look like."""
+"""Function that returns whether a column is text regardless of its cells, by its name."""
 
 
 def no_text(name: str) -> bool:
-    """Every column whose cells are all numbers is numbers."""
+    """Return False: every column whose cells are all numbers is numeric."""
     return False
 
 
 def say_nothing(done: int, total: int) -> None:
-    """Tell nobody how far the reading is."""
+    """Ignore the progress."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class ColumnCells:
-    """One column: numbers (n,) float32 with NaN where a cell is empty, or texts as they stand.
+    """A column: numbers (n,) float32 with NaN for empty cells, or texts unchanged.
 
-    is_category: texts that are no numbers whatever they look like, as a frame's type says.
-    is_date: dates and times, as a file or a frame with types says.
+    is_category: texts even if they look like numbers, by the type of a frame. is_date:
+    dates and times, by the type in a file or a frame.
     """
 
     numbers: Numbers | None = None
@@ -84,7 +84,7 @@ class ColumnCells:
 @final
 @dataclass(frozen=True, eq=False)
 class ReadTable:
-    """A file's columns in its order, and what was found out about how it is written."""
+    """Columns of a file in order, and notes on its format."""
 
     columns: dict[str, ColumnCells]
     notes: tuple[str, ...] = ()
@@ -96,10 +96,11 @@ class ReadTable:
 
 
 def read_file(path: Path, is_text: IsText = no_text, say: Say = say_nothing) -> ReadTable:
-    """The columns of a table; ``is_text`` says which stay texts, by name, such as labels.
+    """Read the columns of a table; ``is_text`` returns which ones stay text, such as
+    labels.
 
-    Any other column is numbers where all its cells are, or empty, and texts else.  Raises
-    ValueError that names the file, and the row where one is damaged.
+    Other columns are numeric if all cells are numbers or empty, and text otherwise. Raises
+    ValueError with the name of the file, and the row of the error.
     """
     check_no_pipe(path)
     ending = path.suffix.lower()
@@ -118,7 +119,9 @@ def read_file(path: Path, is_text: IsText = no_text, say: Say = say_nothing) -> 
 
 
 def _read_text(path: Path, is_text: IsText, say: Say) -> ReadTable:
-    """The columns of a text file, by pyarrow where it reads them as we would, else line by line."""
+    """Read the columns of a text file with pyarrow if the result is the same, else line by
+    line.
+    """
     dialect = detect(path)
     names = _read_header(path, dialect)
     notes = dialect.notes(path.name)
@@ -134,11 +137,11 @@ def _read_text(path: Path, is_text: IsText, say: Say) -> ReadTable:
         columns, mistaken = _read_by_lines(path, dialect, names, numeric, say)
         if not mistaken:
             return ReadTable(columns, notes, dialect)
-        numeric -= mistaken  # texts among their numbers: once more, as texts
+        numeric -= mistaken  # columns with texts among numbers are read again, as text
 
 
 def _read_lines(path: Path, dialect: Dialect) -> Iterator[list[str]]:
-    """The rows of a file, its header first; blank lines are no rows."""
+    """Yield the rows of a file, header first, without blank lines."""
     try:
         with path.open(newline="", encoding=dialect.encoding) as file:
             reader = csv.reader(
@@ -150,7 +153,7 @@ def _read_lines(path: Path, dialect: Dialect) -> Iterator[list[str]]:
 
 
 def _read_header(path: Path, dialect: Dialect) -> list[str]:
-    """The names of the columns; one without a name gets its number."""
+    """Return the names of the columns; a column without a name gets its number."""
     header = next(_read_lines(path, dialect), [])
     names = []
     for index, name in enumerate(header, start=1):
@@ -160,14 +163,14 @@ def _read_header(path: Path, dialect: Dialect) -> list[str]:
 
 
 def _check_names(names: Sequence[str], file: str) -> None:
-    """Raise ValueError where two columns have one name."""
+    """Raise ValueError if two columns have the same name."""
     double = sorted(name for name, times in Counter(names).items() if times > 1)
     if double:
         raise ValueError(f"{file} has more than one column {double[0]!r}; rename one")
 
 
 def _looks_numeric(path: Path, dialect: Dialect, names: Sequence[str]) -> set[str]:
-    """The columns whose first cells are all numbers, or empty."""
+    """Return the columns whose first cells are all numbers or empty."""
     numeric = set(names)
     rows = _read_lines(path, dialect)
     next(rows, None)  # the header
@@ -179,18 +182,14 @@ def _looks_numeric(path: Path, dialect: Dialect, names: Sequence[str]) -> set[st
 
 
 def _parse_number(cell: str, dialect: Dialect) -> float | None:
-    """The number in a cell, NaN in an empty one; None for a text."""
+    """Return the number in a cell, NaN for an empty cell, and None for text."""
     if cell.lower() in EMPTY:
         return math.nan
     return number_in(dialect.number(cell))
 
 
 def number_in(cell: str) -> float | None:
-    """The number that a cell holds; None where it is a text.
-
-    >>> number_in("1e3"), number_in("63,5")
-    (1000.0, None)
-    """
+    """Return the number in a cell, or None for text."""
     try:
         return float(cell)
     except ValueError:
@@ -200,26 +199,26 @@ def number_in(cell: str) -> float | None:
 def _read_by_arrow(
     path: Path, dialect: Dialect, names: Sequence[str], numeric: set[str], say: Say
 ) -> dict[str, ColumnCells] | None:
-    """The columns of a file without surprises, a block at a time; None where it has one."""
+    """Read the columns of a regular file in blocks; None for an irregular file."""
     pa = import_optional("pyarrow", "pyarrow", "reading a table fast")
     arrow_csv = import_optional("pyarrow.csv", "pyarrow", "reading a table fast")
     empty_words: set[str] = set()
     for word in EMPTY:
         empty_words |= {word, word.upper(), word.capitalize()}
     kinds = dict.fromkeys(names, pa.string())
-    position: dict[str, int] = {}  # of each column of numbers, in the matrix below
+    position: dict[str, int] = {}  # index in the matrix below, by column of numbers
     for name in names:
         if name in numeric:
             kinds[name] = pa.float64()
             position[name] = len(position)
     total = path.stat().st_size
-    # one array for all numbers; what it is too long by is never written, and takes no memory
+    # One array for all numbers.  The unused end is never written, so it takes no memory.
     matrix = np.empty((_count_lines(path), len(position)), dtype=np.float32)
     texts: dict[str, list[str]] = {name: [] for name in names if name not in numeric}
-    known: dict[str, str] = {}  # each text once in memory, however many cells hold it
+    known: dict[str, str] = {}  # equal texts share memory
     rows = 0
     try:
-        # the header is read above, where it is checked; its names may be stripped
+        # the header was read and checked above; its names may be stripped
         reader = arrow_csv.open_csv(
             path,
             read_options=arrow_csv.ReadOptions(
@@ -259,14 +258,14 @@ def _read_by_arrow(
 
 
 def _count_lines(path: Path) -> int:
-    """At least as many as there are rows."""
+    """Return an upper bound of the number of rows."""
     with path.open("rb") as file:
         blocks = iter(lambda: file.read(BLOCK), b"")
         return 1 + sum(block.count(b"\n") + block.count(b"\r") for block in blocks)
 
 
 def _lines_before(path: Path) -> int:
-    """Lines of a file up to its header, which may stand below blank ones."""
+    """Return the number of lines before the header, which may be blank."""
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if line.strip(b"\xef\xbb\xbf \t\r\n"):
@@ -275,7 +274,7 @@ def _lines_before(path: Path) -> int:
 
 
 def _join_blocks(blocks: list[Numbers]) -> Numbers:
-    """The numbers of a column, (n,); n is 0 in a file with a header alone."""
+    """Return the numbers of a column, (n,); n is 0 in a file with only a header."""
     if not blocks:
         return np.zeros(0, dtype=np.float32)
     return np.concatenate(blocks)
@@ -284,11 +283,11 @@ def _join_blocks(blocks: list[Numbers]) -> Numbers:
 def _read_by_lines(
     path: Path, dialect: Dialect, names: Sequence[str], numeric: set[str], say: Say
 ) -> tuple[dict[str, ColumnCells], set[str]]:
-    """The columns, and which of those in ``numeric`` hold a text after all."""
+    """Read the columns line by line, and return which of ``numeric`` contain text."""
     blocks: dict[str, list[Numbers]] = {name: [] for name in numeric}
     texts: dict[str, list[str]] = {name: [] for name in names if name not in numeric}
     mistaken: set[str] = set()
-    known: dict[str, str] = {}  # each text once in memory, however many cells hold it
+    known: dict[str, str] = {}  # equal texts share memory
     total = path.stat().st_size
     done = 0
     for first, rows in _read_chunks(path, dialect):
@@ -316,7 +315,7 @@ def _read_by_lines(
 
 
 def _read_chunks(path: Path, dialect: Dialect) -> Iterator[tuple[int, list[list[str]]]]:
-    """Some rows at a time, and the number of the first of them, from 1."""
+    """Yield blocks of rows, with the number of the first row, from 1."""
     rows = _read_lines(path, dialect)
     next(rows, None)  # the header
     first = 1
@@ -338,13 +337,12 @@ def _check_widths(
         if len(row) != len(names):
             raise ValueError(
                 f"{path.name}: row {number} has {len(row)} cells and the header "
-                f"{len(names)}; correct that row (a text that holds the separator stands in "
-                "quotes)"
+                f"{len(names)}; correct this row (put a text with the separator in quotes)"
             )
 
 
 def _parse_numbers(column: Sequence[str], dialect: Dialect) -> Numbers | None:
-    """(n,) numbers of cells, NaN where one is empty; None where one is a text."""
+    """Return the numbers of cells (n,), NaN for empty ones; None if one is text."""
     wide = None
     if dialect.is_plain:
         wide = _parse_at_once(column)
@@ -358,7 +356,7 @@ def _parse_numbers(column: Sequence[str], dialect: Dialect) -> Numbers | None:
 
 
 def _parse_at_once(column: Sequence[str]) -> npt.NDArray[np.float64] | None:
-    """The numbers of a column without an empty cell, which is fast; None of any other."""
+    """Return the numbers of a column without empty cells, which is fast; None otherwise."""
     try:
         return np.array(column, dtype=object).astype(np.float64)
     except ValueError:
@@ -372,21 +370,21 @@ def _read_excel(path: Path, is_text: IsText) -> ReadTable:
     import pandas as pd
 
     import_optional("openpyxl", "openpyxl", "reading an Excel file")
-    with suppress(OSError, zipfile.BadZipFile, *UNPACKING):  # said where it is read
+    with suppress(OSError, zipfile.BadZipFile, *UNPACKING):  # reported later
         check_workbook_fits(path)
     try:
         with pd.ExcelFile(path, engine="openpyxl") as book:
             sheets = book.sheet_names
-            # cells as they stand: which words mean nothing is decided in one place
+            # Cells are unchanged: missing values are recognized in one function only.
             df = pd.read_excel(
                 book, sheet_name=sheets[0], keep_default_na=False, na_values=[""]
             )
-    except Exception as error:  # openpyxl raises whatever a damaged archive makes it raise
+    except Exception as error:  # openpyxl raises any error for a damaged archive
         raise ValueError(f"{path.name} could not be read as Excel: {error}") from error
     notes: tuple[str, ...] = ()
     if len(sheets) > 1:
         notes = (
-            f"{path.name}: the first of {len(sheets)} sheets, {sheets[0]!r}, was read",
+            f"{path.name}: only the first of {len(sheets)} sheets, {sheets[0]!r}, was read",
         )
     return ReadTable(cells_of_frame(df, path.name, is_text), notes)
 
@@ -422,20 +420,20 @@ def _read_arrow(path: Path, is_text: IsText) -> ReadTable:
                 columns[name] = cells_of_series(column.to_pandas())
         except (arrow.ArrowException, OverflowError) as error:  # such as dates after 9999
             raise ValueError(
-                f"{path.name}: column {name!r} cannot be read: {error}; leave it out"
+                f"{path.name}: column {name!r} cannot be read: {error}; omit it"
             ) from error
     return ReadTable(columns)
 
 
 def _check_fits(path: Path, n_bytes: int) -> None:
-    """Raise ValueError where a file that unpacks to so many bytes does not fit into memory."""
+    """Raise ValueError if a file with this decompressed size does not fit into memory."""
     lack = describe_lack(n_bytes)
     if lack is not None:
         raise ValueError(f"{path.name} {lack}")
 
 
 def _format_value(value: object) -> str:
-    """A value of a typed file as a text; "" where there is none."""
+    """Return a value of a typed file as text; "" for a missing value."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     return str(value).strip()
@@ -444,7 +442,7 @@ def _format_value(value: object) -> str:
 def cells_of_frame(
     df: pd.DataFrame, name: str, is_text: IsText = no_text
 ) -> dict[str, ColumnCells]:
-    """The columns of a frame by their names as texts; ValueError where two are alike."""
+    """Return the columns of a frame by their names as text; ValueError for equal names."""
     names = [str(column) for column in df.columns]
     _check_names(names, name)
     columns: dict[str, ColumnCells] = {}
@@ -454,9 +452,9 @@ def cells_of_frame(
 
 
 def cells_of_series(values: pd.Series[Any], as_texts: bool = False) -> ColumnCells:
-    """A column of a frame: by its type, and where that is "object" by what its cells are.
+    """Return a column of a frame, interpreted by its type, or for "object" by its cells.
 
-    as_texts: numbers become texts too, whole ones without a point.
+    as_texts: numbers become text too, integers without a decimal point.
     """
     from pandas.api import types
 
@@ -495,7 +493,7 @@ def _is_number(value: object) -> bool:
 
 
 def _format_cell(value: object) -> str:
-    """A cell of a frame as a text, a whole number without a point."""
+    """Return a cell of a frame as text, an integer without a decimal point."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value).strip()

@@ -27,7 +27,7 @@ NEARLY = 0.9  # of the rows with a cell
 IDS = re.compile(
     r"(.*[\W_])?(id|ids|nr|no|number|key|uuid|guid|index|mrn|rowid)|unnamed: 0", re.I
 )
-"""Names of columns that name rows, if no two rows have the same."""
+"""Names of identifier columns, if no two rows are equal."""
 DATE = re.compile(
     r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))"
     r"([T ]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?"
@@ -40,9 +40,9 @@ DATE = re.compile(
 class RecognizedColumn:
     """One column, recognized: numbers (n,) with NaN where a cell is empty, levels, or texts.
 
-    codes: (n,) int32, which of the levels a cell is, -1 where it is empty.
-    texts: n texts of a text column, "" where a cell is empty.
-    A column that only seems to name rows is left out, and keeps its numbers: see `keep_at_least_one`.
+    codes: (n,) int32, the level of each cell, -1 for an empty cell. texts: n texts of a
+    text column, "" for an empty cell. A column that only appears to be an identifier is
+    left out, and keeps its numbers: see `keep_at_least_one`.
     """
 
     read: ColumnRead
@@ -74,7 +74,7 @@ class RecognizedColumn:
 
     @property
     def is_missing(self) -> npt.NDArray[np.bool_]:
-        """Which cells are empty: (n,).  An empty text is a text."""
+        """Return which cells are empty: (n,).  An empty text is a text."""
         if self.texts is not None:
             return np.zeros(len(self.texts), dtype=np.bool_)
         if self.codes is not None:
@@ -86,22 +86,17 @@ class RecognizedColumn:
 
 
 def names_rows(name: str) -> bool:
-    """Whether a column is called as columns are that name rows.
-
-    >>> names_rows("patient_id"), names_rows("Nr."), names_rows("humid")
-    (True, True, False)
-    """
+    """Return whether the name of a column is common for identifiers."""
     return IDS.fullmatch(name.strip().rstrip(".")) is not None
 
 
 def keep_at_least_one(columns: Sequence[RecognizedColumn]) -> list[RecognizedColumn]:
-    """The columns; where none of them is used, those that count rows are numbers after all, such as
-    a time."""
+    """Return the columns; if none of them is used, counters become numbers, such as a time."""
     if any(column.is_used for column in columns):
         return list(columns)
     kept = []
     for column in columns:
-        if column.numbers is not None:  # it was left out since it counts the rows
+        if column.numbers is not None:  # it was left out because it is a counter
             read = replace(column.read, kind="number", why="")
             column = replace(column, read=read)
         kept.append(column)
@@ -156,38 +151,35 @@ def recognize_column(
 
 
 def describe_dates(levels: Sequence[str]) -> str:
-    """Why a column of dates is no feature."""
-    return f"it holds dates or times ({levels[0]!r}, ...)"
+    """Explain that a column of dates is not a feature."""
+    return f"it contains dates or times ({levels[0]!r}, ...)"
 
 
 def explain_many_texts(n_levels: int, n_values: int, enough: int = ENOUGH) -> str | None:
-    """Why a column with so many different texts is no feature; None where it may be a category.
+    """Explain that a column with too many different texts is not a feature, or return None.
 
-    n_values: rows with a cell.  enough: from so many of them on, texts that differ in nearly every row
-    are names.
-
-    >>> explain_many_texts(30, 30)
-    'it names rows (30 different texts in 30 rows)'
-    >>> explain_many_texts(4, 30) is None
-    True
+    n_values: number of non-empty cells. enough: minimum number of texts for the rule that
+    texts which differ in nearly every row are identifiers.
     """
     counted = f"({n_levels:,} {DIFFERENT_TEXTS} {n_values:,} rows)"
     if names_every_row(n_levels, n_values, enough):
-        return f"it names rows {counted}"
+        return f"it is an identifier {counted}"
     if n_levels > MOST_LEVELS:
         return f"it is free text {counted}"
     return None
 
 
 def names_every_row(n_levels: int, n_values: int, enough: int = ENOUGH) -> bool:
-    """Whether so many texts differ in nearly every row, as names do; arguments as above."""
+    """Return whether the texts differ in nearly every row, like identifiers; arguments as
+    above.
+    """
     return n_levels >= NEARLY * n_values and n_values >= enough
 
 
 def _recognize_text(
     name: str, codes: npt.NDArray[np.int32], levels: Sequence[str]
 ) -> RecognizedColumn:
-    """The column as texts, empty ones included."""
+    """Return the column as texts, empty ones included."""
     known = (*levels, "")  # the code -1 is the last
     texts = tuple(known[code] for code in codes.tolist())
     return RecognizedColumn(ColumnRead(name, "text"), texts=texts)
@@ -196,11 +188,11 @@ def _recognize_text(
 def _leave_out(
     name: str, missing: int, why: str, must: bool, file: str
 ) -> RecognizedColumn:
-    """The column, left out; ValueError where it must be used."""
+    """Leave the column out, or raise ValueError if it was requested."""
     if must:
         raise ValueError(
-            f"{file}: column {name!r} cannot be a feature: {why}; leave it out, or name it with "
-            "--id (id=) if it names rows"
+            f"{file}: column {name!r} cannot be a feature: {why}; omit it, or declare it "
+            "as the identifier with --id (id=)"
         )
     return RecognizedColumn(ColumnRead(name, "left out", missing=missing, why=why))
 
@@ -212,11 +204,11 @@ def _recognize_number_texts(
     as_number: Sequence[float | None],
     must: bool,
 ) -> RecognizedColumn:
-    """Texts that are all numbers: those of a column that seemed to name rows, or was a label."""
+    """Convert texts that are all numbers, from an identifier or label column, to numbers."""
     value = int((codes >= 0).sum())
     missing = len(codes) - value
     if names_rows(name) and not must and len(levels) == value and value >= ENOUGH:
-        why = f"it names rows ({len(levels):,} different numbers in {value:,} rows)"
+        why = f"it is an identifier ({len(levels):,} different numbers in {value:,} rows)"
         return RecognizedColumn(ColumnRead(name, "left out", missing=missing, why=why))
     table = np.array([*as_number, np.nan], dtype=np.float64)  # the code -1 is the last
     with np.errstate(over="ignore"):
@@ -240,7 +232,7 @@ def _recognize_numbers(name: str, numbers: Numbers, must: bool) -> RecognizedCol
     if is_constant and not missing and not must:
         return RecognizedColumn(ColumnRead(name, "left out", why=f"every row has {low:g}"))
     if not must and not missing and len(value) >= MANY and _counts_rows(value):
-        why = f"it counts the rows ({low:g}, {low + 1:g}, ... {high:g})"
+        why = f"it is a counter ({low:g}, {low + 1:g}, ... {high:g})"
         return RecognizedColumn(ColumnRead(name, "left out", why=why), numbers=numbers)
     infinite = 0
     if not np.isfinite([low, high]).all():
@@ -250,7 +242,7 @@ def _recognize_numbers(name: str, numbers: Numbers, must: bool) -> RecognizedCol
 
 
 def _counts_rows(numbers: Numbers) -> bool:
-    """Whether each row has the number of the row above and one, from 0 or 1 on."""
+    """Return whether each row is the previous one plus one, starting at 0 or 1."""
     if numbers[0] not in (0, 1):
         return False
     return bool((np.diff(numbers) == 1).all())
@@ -264,11 +256,7 @@ def _parse_number(text: str, dialect: Dialect) -> float | None:
 
 
 def are_dates(levels: Sequence[str]) -> bool:
-    """Whether nearly all of these texts are dates or times of day.
-
-    >>> are_dates(["2024-01-31", "2024-02-01 10:30"]), are_dates(["1", "2"])
-    (True, False)
-    """
+    """Return whether nearly all of these texts are dates or times."""
     matching = sum(DATE.fullmatch(level) is not None for level in levels[:1000])
     return matching >= 0.95 * min(len(levels), 1000)
 
@@ -280,11 +268,12 @@ def _check_mixed(
     as_number: Sequence[float | None],
     file: str,
 ) -> None:
-    """Raise ValueError for a text among numbers, unless few values say that they are categories.
+    """Raise ValueError for text among numbers, unless the values are few enough for
+    categories.
 
-    texts and codes: of each row; as_number: of each level, None where it is a text.
+    texts and codes: of each row; as_number: of each level, None for text.
     """
-    counts = np.bincount(codes[codes >= 0], minlength=len(as_number))  # rows of each level
+    counts = np.bincount(codes[codes >= 0], minlength=len(as_number))  # rows per level
     is_text = np.array([number is None for number in as_number])
     as_texts = int(counts[is_text].sum())
     as_numbers = int(counts.sum()) - as_texts
@@ -298,19 +287,20 @@ def _check_mixed(
     if as_texts > 1:
         more = f", the first of {as_texts} such cells"
     raise ValueError(
-        f"{file}: column {name!r}, row {row + 1}: {texts[row]!r} is no number{more}, and the other "
-        f"{as_numbers:,} are; correct it, leave the cell empty if nothing is known, or leave the "
-        f"column out with --drop {name!r} (drop=)"
+        f"{file}: column {name!r}, row {row + 1}: {texts[row]!r} is not a number{more}, "
+        f"and the other {as_numbers:,} are; correct it, leave the cell empty if the value "
+        f"is unknown, or omit the column with --drop {name!r} (drop=)"
     )
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class EncodedColumns:
-    """The columns as models see them.
+    """Columns as input of a model.
 
-    x: (n, d) float32, NaN where a cell is empty.  levels: of each category, the places (first, last
-    + 1) of its columns among the d.  marks: features that mark empty cells, and of which column.
+    x: (n, d) float32, NaN for empty cells. levels: range (first, last + 1) of the features
+    of each category. marks: indicator features of empty cells, with the index of their
+    column.
     """
 
     x: Numbers
@@ -320,10 +310,11 @@ class EncodedColumns:
 
 
 def encode_columns(columns: list[RecognizedColumn]) -> EncodedColumns:
-    """The features of the used columns; the list is emptied on the way, to save memory.
+    """Return the features of the used columns; the list is emptied in the process, to save
+    memory.
 
-    For each column with empty cells there is one called ``name_missing`` after them, 1 where a cell
-    was empty.  The features of texts are the last.
+    After each column with empty cells there is a feature ``name_missing``, 1 for an empty
+    cell. The features of texts are the last ones.
     """
     written = [column for column in columns if column.texts is not None]
     columns[:] = [column for column in columns if column.texts is None]
@@ -337,13 +328,13 @@ def encode_columns(columns: list[RecognizedColumn]) -> EncodedColumns:
     whole = None
     if not written:
         whole = _find_one_array(columns)
-    if whole is not None:  # numbers alone, as they were read: nothing to copy
+    if whole is not None:  # only numbers, as they were read: no copy is needed
         columns.clear()
         return EncodedColumns(whole, tuple(names), (), ())
     x = np.empty((n, len(names)), dtype=np.float32)
     levels: list[tuple[int, int]] = []
-    at = 0  # where the features of the next column begin
-    mark_at = n_plain - len(marked)  # and where its mark stands
+    at = 0  # first feature of the next column
+    mark_at = n_plain - len(marked)  # and index of its indicator
     columns.reverse()  # the last is popped
     while columns:
         column = columns.pop()
@@ -366,10 +357,11 @@ def encode_columns(columns: list[RecognizedColumn]) -> EncodedColumns:
 
 
 def _find_one_array(columns: Sequence[RecognizedColumn]) -> Numbers | None:
-    """The array whose columns these are, all of them, in their order and without empty cells.
+    """Return the array that consists of exactly these columns, in order and without empty
+    cells.
 
-    None where there is no such array.  Columns that were read from a file of numbers are views of
-    one array; then the features are that array itself, and a large table is not copied.
+    Return None if there is none. Columns from a file of numbers are views of one array,
+    which can then serve as features, so that a large table is not copied.
     """
     first = columns[0].numbers
     if first is None or not isinstance(first.base, np.ndarray):
@@ -382,7 +374,7 @@ def _find_one_array(columns: Sequence[RecognizedColumn]) -> Numbers | None:
         at = column.numbers
         if at is None or at.base is not base or column.read.missing:
             return None
-        # its first number stands in the first row of the array, in the column of that place
+        # its first number is in the first row of the array, at the index of the column
         is_there = at.ctypes.data == base.ctypes.data + index * base.itemsize
         if not is_there or at.strides != base.strides[:1]:
             return None
@@ -390,7 +382,7 @@ def _find_one_array(columns: Sequence[RecognizedColumn]) -> Numbers | None:
 
 
 def explain(column: ColumnRead) -> str:
-    """Why a column is no feature, and how a column of texts becomes one."""
+    """Explain why a column is not a feature, and how a column of texts becomes one."""
     if DIFFERENT_TEXTS in column.why:
         return f"{column.why}; name it with --columns (columns=) to use it as text"
     return column.why
@@ -402,8 +394,8 @@ def describe_columns(columns: Sequence[ColumnRead]) -> list[str]:
     for column in columns:
         if column.kind == "category":
             outcome.append(
-                f"column {column.name!r} holds texts and became {len(column.values)} columns of 0 "
-                "and 1"
+                f"column {column.name!r} contains texts and became {len(column.values)} "
+                "one-hot columns"
             )
         if column.kind == "text":
             outcome.append(
@@ -415,5 +407,5 @@ def describe_columns(columns: Sequence[ColumnRead]) -> list[str]:
     holes = {c.name: c.missing for c in columns if c.missing and c.kind != "left out"}
     if holes:
         counted = join_some([f"{name} {count:,}" for name, count in holes.items()])
-        outcome.append(f"missing cells: {sum(holes.values()):,} ({counted})")
+        outcome.append(f"empty cells: {sum(holes.values()):,} ({counted})")
     return outcome

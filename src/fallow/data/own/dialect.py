@@ -1,4 +1,4 @@
-"""How a text file writes its table: encoding, separator, quotes, decimal mark, thousands."""
+"""Format of a text file with a table: encoding, separator, quotes, decimal mark, thousands."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import final
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
-HEAD = 1 << 18  # bytes that are looked at for separators and decimal marks
+HEAD = 1 << 18  # bytes that are searched for separators and decimal marks
 HEAD_LINES = 500
 BLOCK = 1 << 20
 MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark is its beginning
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
@@ -30,16 +30,16 @@ COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")  # 3,25
 POINT = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")  # 3.25
 GAP_MARKS = " '’\u00a0\u202f"
 GROUPED = {".": POINTS, ",": COMMAS}
-"""How a number looks whose thousands are set off by that mark; by any other, it is `GAPS`."""
+"""Pattern of a number with a thousands separator; `GAPS` for any other separator."""
 THOUSANDS_IN_WORDS = {".": "points", ",": "commas"}
 
 
 @final
 @dataclass(frozen=True)
 class Dialect:
-    """How the cells of one file are written.
+    """Format of the cells of one file.
 
-    thousands: every mark that stands between groups of three digits, "" where there is none.
+    thousands: all characters between groups of three digits, "" if there are none.
     """
 
     encoding: str = "utf-8"
@@ -50,15 +50,11 @@ class Dialect:
 
     @property
     def is_plain(self) -> bool:
-        """Whether numbers are written as Python writes them."""
+        """Return whether numbers are in Python's format."""
         return self.decimal == "." and not self.thousands
 
     def number(self, cell: str) -> str:
-        """A cell as Python would write its number; a cell that is none stays as it is.
-
-        >>> Dialect(decimal=",", thousands=".").number("1.234,5")
-        '1234.5'
-        """
+        """Return a number in Python's format; other text is returned unchanged."""
         if self.is_plain:
             return cell
         grouped = GROUPED.get(self.thousands, GAPS)
@@ -79,19 +75,19 @@ class Dialect:
         if self.separator != ",":
             result.append(f"{name}: cells are separated by {SEPARATORS[self.separator]}")
         if self.quote != '"':
-            result.append(f"{name}: texts stand in {self.quote} quotes")
+            result.append(f"{name}: texts are in {self.quote} quotes")
         if self.decimal == ",":
-            result.append(f"{name}: numbers are written with a decimal comma")
+            result.append(f"{name}: numbers have a decimal comma")
         if self.thousands:
             marks = THOUSANDS_IN_WORDS.get(self.thousands, "gaps")
-            result.append(f"{name}: thousands are set off by {marks}")
+            result.append(f"{name}: thousands are separated by {marks}")
         return tuple(result)
 
 
 def detect(path: Path) -> Dialect:
-    """The dialect of a text file, from its marks and its first lines.
+    """Detect the format of a text file, from its byte-order mark and its first lines.
 
-    Raises ValueError for a file that is no text.
+    Raises ValueError for a file that is not text.
     """
     encoding = _detect_encoding(path)
     lines = _read_first_lines(path, encoding)
@@ -102,7 +98,8 @@ def detect(path: Path) -> Dialect:
         cells += [cell.strip() for cell in row]
     least = 1
     if separator == ",":
-        # between commas, one number with a comma is more likely a slip than a way of writing
+        # in a comma-separated file, a single number with a comma is more likely an error
+        # than a format
         least = 3
     decimal, thousands = _detect_marks(cells, least)
     return Dialect(encoding, separator, quote, decimal, thousands)
@@ -130,7 +127,7 @@ def _detect_encoding(path: Path) -> str:
 
 
 def _detect_utf16(path: Path, head: bytes) -> str:
-    """UTF-16 without a mark: letters of most tables have a zero as one of their two bytes."""
+    """Detect UTF-16 without a mark: most letters have a zero as one of their two bytes."""
     zeros_first = head[0::2].count(0)
     zeros_second = head[1::2].count(0)
     half = len(head) // 2
@@ -140,12 +137,13 @@ def _detect_utf16(path: Path, head: bytes) -> str:
     if has_lines and zeros_first > 0.4 * half and zeros_second < 0.1 * half:
         return "utf-16-be"
     raise ValueError(
-        f"{path.name} is no table in text: it holds bytes of 0; give a CSV file"
+        f"{path.name} is not a text table, because it contains bytes of value 0; give "
+        "a CSV file"
     )
 
 
 def _detect_one_byte(path: Path) -> str:
-    """Windows-1252 where it has a letter for every byte, else Latin-1, which always has."""
+    """Return Windows-1252 if it defines every byte, else Latin-1, which always does."""
     with path.open("rb") as file:
         for block in iter(lambda: file.read(BLOCK), b""):
             try:
@@ -156,7 +154,9 @@ def _detect_one_byte(path: Path) -> str:
 
 
 def _read_first_lines(path: Path, encoding: str) -> list[str]:
-    """Lines of the head of a file that are not blank; the last, which may be cut, is left out."""
+    """Return the first lines of a file that are not blank, without the last, which may be
+    cut.
+    """
     with path.open("rb") as file:
         raw = file.read(HEAD)
     text = codecs.getincrementaldecoder(encoding)(errors="replace").decode(raw)
@@ -167,7 +167,7 @@ def _read_first_lines(path: Path, encoding: str) -> list[str]:
 
 
 def _detect_quote(lines: Sequence[str]) -> str:
-    """Single quotes where texts stand in them and nothing stands in double ones."""
+    """Return single quotes if texts are in them and no text is in double quotes."""
     text = "".join(lines)
     if '"' in text:
         return '"'
@@ -178,7 +178,9 @@ def _detect_quote(lines: Sequence[str]) -> str:
 
 
 def _detect_separator(lines: Sequence[str], quote: str) -> str:
-    """The mark that cuts the header and most lines into equally many cells, at least two."""
+    """Return the separator that splits the header and most lines into the same number of
+    cells.
+    """
     best = (0.0, 0)  # share of lines as long as the header, cells of the header
     chosen = ","
     for mark in SEPARATORS:
@@ -194,7 +196,7 @@ def _detect_separator(lines: Sequence[str], quote: str) -> str:
 
 
 def _parse_rows(lines: Sequence[str], separator: str, quote: str) -> Iterator[list[str]]:
-    """The rows up to the first that is none in this way of writing."""
+    """Return the rows up to the first invalid one."""
     try:
         yield from csv.reader(lines, delimiter=separator, quotechar=quote)
     except csv.Error:
@@ -202,23 +204,23 @@ def _parse_rows(lines: Sequence[str], separator: str, quote: str) -> Iterator[li
 
 
 def _detect_marks(cells: Sequence[str], least: int) -> tuple[str, str]:
-    """The decimal mark and the marks of thousands that the cells show.
+    """Return the decimal mark and the thousands separators that occur in the cells.
 
-    A number such as 1,234 may be both; then a cell that can only be one of them decides, such as
-    3,25 or 1,234.5, and without one its commas set off thousands.  1.234 has a decimal point,
-    unless another cell shows that commas are decimal.  Decimal commas are believed where at least
-    ``least`` cells show them and none shows a point.
+    A number such as 1,234 is ambiguous. An unambiguous cell decides, such as 3,25 or
+    1,234.5. Without one, commas separate thousands. 1.234 has a decimal point, unless
+    another cell shows that commas are decimal. Decimal commas require at least ``least``
+    cells that show them, and none with a point.
     """
     has_comma = [cell for cell in cells if "," in cell]
     decimal = "."
     thousands = ""
     # 3,25: the comma can only be decimal
     only_decimal = [c for c in has_comma if COMMA.fullmatch(c) and not COMMAS.fullmatch(c)]
-    # 1.234,5: points set off thousands, so the comma is decimal
+    # 1.234,5: points separate thousands, so the comma is decimal
     mixed = [c for c in has_comma if POINTS.fullmatch(c)]
-    # 1,234: may be either
+    # 1,234: ambiguous
     grouped = [c for c in has_comma if COMMAS.fullmatch(c)]
-    # 1,234,567 and 1,234.5: commas can only set off thousands
+    # 1,234,567 and 1,234.5: commas can only separate thousands
     clearly_grouped = [c for c in grouped if c.count(",") > 1 or "." in c]
     # 3.25: the point can only be decimal
     has_points = any(POINT.fullmatch(c) and not POINTS.fullmatch(c) for c in cells)

@@ -1,4 +1,4 @@
-"""Rows without labels, in the columns a model was trained on."""
+"""Unlabeled examples, in the columns of a trained model."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from fallow.data.own.texts import hash_texts
 @final
 @dataclass(frozen=True, eq=False)
 class NewRows:
-    """Rows to predict.
+    """Examples to predict.
 
-    x: (n, *shape) float32.  whole: (n,) bool, False where a row lacks a feature.  names: of the
-    rows, by ``named_by``: the files of images, the column of IDs of a table, else numbers from 0.
+    x: (n, *shape) float32. whole: (n,) bool, False for an example with a missing feature.
+    names: identifiers in ``named_by``: the files of images, the column of IDs of a table,
+    or numbers from 0.
     """
 
     x: Tensor
@@ -43,15 +44,15 @@ def read_rows(
     marks: Sequence[Sequence[str]] | None = None,
     ids: str = "id",
 ) -> NewRows:
-    """The rows of a table, a .npz file, or all images below a folder.
+    """Read the examples of a table, a .npz file, or all images below a folder.
 
-    columns: the features of the trained model, ``name=level`` for a text column; other columns of
-    the file (labels, names) are left aside.  An empty cell or NaN is a missing feature.
-    marks: of a model that was trained on empty cells, and fills them in: its features that are 1
-    where a cell is empty, each with the column that it marks.  None: it knows no empty cells.
-    ids: the column of IDs of a table; an .npz file has them in the array ``ids``.
-    Raises ValueError that names a missing column, a cell that is no finite number or a text the
-    model does not know, a shape that differs, or that all rows lack features.
+    columns: features of the trained model, ``name=level`` for a text column; other columns
+    of the file (labels, names) are ignored. An empty cell or NaN is a missing feature.
+    marks: indicator features of empty cells, with their columns, if the model was trained
+    with empty cells and imputes them; None otherwise. ids: the column of IDs of a table; a
+    .npz file has them in the array ``ids``. Raises ValueError for a missing column, a cell
+    that is not a finite number or a known text, a different shape, and if every example has
+    a missing feature.
     """
     if not path.exists():
         raise ValueError(f"there is no file {str(path)!r}; give the path of one")
@@ -59,15 +60,16 @@ def read_rows(
     named_by, names, x = _read(path, columns, shape, marked, ids)
     if tuple(x.shape[1:]) != tuple(shape):
         raise ValueError(
-            f"{path.name} has rows of shape {tuple(x.shape[1:])}, the model takes {tuple(shape)}"
+            f"{path.name} has rows of shape {tuple(x.shape[1:])}, and the model needs "
+            f"{tuple(shape)}"
         )
     if bool(torch.isinf(x).any()):
         raise ValueError(f"{path.name} has infinite features; correct them")
     whole = ~torch.isnan(x).flatten(1).any(1)
-    if marks is not None:  # the model fills in what is missing
+    if marks is not None:  # the model imputes missing values
         whole[:] = True
     if not bool(whole.any()):
-        raise ValueError(f"{path.name} has no row with all features; fill some in")
+        raise ValueError(f"{path.name} has no row without missing features; fill some in")
     if names is None:
         names = range(len(x))
     return NewRows(x, whole, named_by, names)
@@ -87,8 +89,8 @@ def _read(
         return _read_npz(path, shape, ids)
     if not columns:
         raise ValueError(
-            f"the model was not trained on a table; give {path.stem}.npz with x, or a folder of "
-            "images"
+            f"the model was not trained on a table; give {path.stem}.npz with x, or a "
+            "folder of images"
         )
     return _read_table(path, columns, marked, ids)
 
@@ -96,7 +98,7 @@ def _read(
 def _read_images(
     folder: Path, shape: Sequence[int]
 ) -> tuple[str, Sequence[object] | None, Tensor]:
-    """All images below a folder, brought to the (channels, height, width) of the model."""
+    """Read all images below a folder in the shape (channels, height, width) of the model."""
     files = list_images(folder)
     channels: int | None = None
     size: tuple[int, int] | None = None
@@ -111,7 +113,7 @@ def _read_images(
 def _read_npz(
     path: Path, shape: Sequence[int], ids: str
 ) -> tuple[str, Sequence[object] | None, Tensor]:
-    """The array ``x`` of a .npz file, named by its array ``ids`` where it has one."""
+    """Read the array ``x`` of a .npz file, named by its array ``ids`` if there is one."""
     arrays = read_arrays(path)
     if "x" not in arrays:
         raise ValueError(f"{path.name} has no array 'x'{nearest('x', list(arrays))}")
@@ -130,7 +132,9 @@ def _read_npz(
 def _read_table(
     path: Path, columns: Sequence[str], marked: Mapping[str, str], ids: str
 ) -> tuple[str, Sequence[object] | None, Tensor]:
-    """The features of a table, (n, len(columns)), named by its column of IDs where it has one."""
+    """Read the features of a table, (n, len(columns)), named by its column of IDs if there
+    is one.
+    """
     cells = read_cells(path)
     _check_levels(path, cells, columns)
     written = find_text_columns(columns)
@@ -157,14 +161,14 @@ def _read_table(
 
 
 def list_images(folder: Path) -> list[Path]:
-    """All images below a folder, in the order of their names."""
+    """List all images below a folder, sorted by name."""
     if files := list_files(folder, "**/*"):
         return files
     raise ValueError(f"{folder} holds no images")
 
 
 def _check_levels(path: Path, cells: Columns, columns: Sequence[str]) -> None:
-    """Raise ValueError for a text that the model was not trained with."""
+    """Raise ValueError for a text that did not occur in training."""
     known: dict[str, list[str]] = {}
     for column in columns:
         name, is_level, level = column.rpartition("=")
@@ -180,7 +184,7 @@ def _check_levels(path: Path, cells: Columns, columns: Sequence[str]) -> None:
 
 
 def _mark_empty(path: Path, cells: Columns, column: str) -> npt.NDArray[np.float32]:
-    """(n,) 1 where a cell of the column is empty, else 0."""
+    """Return (n,) 1 for an empty cell of the column, else 0."""
     if column not in cells:
         raise ValueError(
             f"{path.name} has no column {column!r}{nearest(column, list(cells))}"
@@ -190,7 +194,7 @@ def _mark_empty(path: Path, cells: Columns, column: str) -> npt.NDArray[np.float
 
 
 def _encode_column(path: Path, cells: Columns, feature: str) -> npt.NDArray[np.float32]:
-    """(n,) numbers, or 0 and 1 for a text; NaN where the cell is empty."""
+    """Return (n,) numbers, or 0 and 1 for a text; NaN for an empty cell."""
     if feature in cells:
         return _encode_numbers(path, feature, cells[feature])
     column, is_level, level = feature.rpartition("=")
@@ -207,7 +211,7 @@ def _encode_column(path: Path, cells: Columns, feature: str) -> npt.NDArray[np.f
 def _encode_numbers(
     path: Path, column: str, cells: Sequence[str]
 ) -> npt.NDArray[np.float32]:
-    """(n,) the numbers in the cells of a column, NaN where one is empty."""
+    """Return (n,) the numbers in the cells of a column, NaN for an empty cell."""
     numbers = []
     for cell in cells:
         if cell.lower() in EMPTY:
@@ -217,13 +221,13 @@ def _encode_numbers(
             numbers.append(float(cell))
         except ValueError as error:
             raise ValueError(
-                f"{path.name}: column {column!r} holds a text: {error}"
+                f"{path.name}: column {column!r} contains a text: {error}"
             ) from error
     return np.array(numbers, dtype=np.float32)
 
 
 def _encode_level(cells: Sequence[str], level: str) -> npt.NDArray[np.float32]:
-    """(n,) 1 where a cell holds that text, 0 where it holds another, NaN where it is empty."""
+    """Return (n,) 1 for cells with this text, 0 for another text, NaN for an empty cell."""
     is_level = np.array([cell == level for cell in cells], dtype=np.float32)
     is_empty = np.array([cell.lower() in EMPTY for cell in cells], dtype=np.bool_)
     is_level[is_empty] = np.nan

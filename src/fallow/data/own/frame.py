@@ -175,7 +175,8 @@ def read_features(
             numbers = _read_numbers(df[column_of[feature]])
             if numbers is None:
                 raise ValueError(
-                    f"{name}: column {feature!r} holds texts, and the model was trained on numbers"
+                    f"{name}: column {feature!r} contains texts, and the model was "
+                    "trained on numbers"
                 )
             blocks.append(numbers)
         elif is_level and column in column_of:

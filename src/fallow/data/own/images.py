@@ -1,4 +1,4 @@
-"""Reading a folder of images: ``site/class/*`` and ``site/unlabeled/*``."""
+"""Import of a folder of images: ``site/class/*`` and ``site/unlabeled/*``."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ UNLABELED_FOLDER = "unlabeled"
 GRAY = ("1", "L")
 COLOR = ("P", "LA", "RGB", "RGBA", "CMYK", "YCbCr")
 DEEP = ("I;16", "I;16B", "I;16L", "I")
-"""Kinds of pixels: what pillow calls gray, colored, and gray of 16 bits."""
+"""Pillow's names for gray, color, and gray with 16 bits."""
 DICOM_FILES = (".dcm", ".dicom")
-FLOAT = 4  # bytes of a number of float32
+FLOAT = 4  # bytes of a float32
 DOUBLE = 8
 LEFT_BY_WINDOWS = ("thumbs.db", "desktop.ini")
-"""Files that a file manager leaves in folders of images; they are hidden there, too."""
+"""Files that file managers create in folders of images, and hide."""
 Pixels = npt.NDArray[np.uint8] | npt.NDArray[np.float64]
 
 
 @final
 @dataclass(frozen=True)
 class Images:
-    """Images of one's own, each with its label and its site."""
+    """The user's images, each with its label and its site."""
 
     x: npt.NDArray[np.float32]  # (n, channels, height, width), in [-1, 1]
     # "" = unlabeled; targets, NaN = unlabeled, where a table lists them
     labels: tuple[str, ...] | npt.NDArray[np.float64]
-    sites: tuple[str, ...] | None  # None: the folder names none
+    sites: tuple[str, ...] | None  # None: without sites
     names: tuple[str, ...]  # paths below the folder, such as site/class/file
     notes: tuple[str, ...]
 
 
 def read_folder(folder: Path, say: Say = say_nothing) -> Images:
-    """Every image below the folder, in the order of its name; hidden files are passed over.
+    """Read every image below the folder, sorted by name, without hidden files.
 
-    ``site/class/*``, or ``class/*`` where the data names no sites.  Images of other sizes than most
-    are resized to that one, which is said.  ``say``: is told how many bytes have been read.
-    A table in the folder with the columns ``file`` and ``target``, and perhaps ``site``, has
-    regression targets: images are then the files that it lists.
+    The layout is ``site/class/*``, or ``class/*`` without sites. Images of unusual sizes
+    are resized to the most frequent size, with a note. ``say`` receives the number of bytes
+    read. A table in the folder with the columns ``file`` and ``target``, and optionally
+    ``site``, has regression targets: images are then the files in it.
     """
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; give one with images in site/class/*")
@@ -63,9 +63,9 @@ def read_folder(folder: Path, say: Say = say_nothing) -> Images:
         files = list_files(folder, "*/*")
     if not files:
         raise ValueError(
-            f"{folder} holds no images; put them in site/class/* or site/{UNLABELED_FOLDER}/*, or "
-            "in class/* where there are no sites; for numbers to predict, add targets.csv with the "
-            "columns file and target"
+            f"{folder} contains no images; put them in site/class/* or "
+            f"site/{UNLABELED_FOLDER}/*, or in class/* without sites; for regression, add "
+            "targets.csv with the columns file and target"
         )
     x, notes = _load_files(folder, files, say)
     parts = [file.relative_to(folder).parts for file in files]
@@ -88,15 +88,15 @@ def read_folder(folder: Path, say: Say = say_nothing) -> Images:
 
 
 def _find_list(folder: Path) -> Path | None:
-    """The table in the folder that lists files and targets; None where there is none."""
+    """Return the table in the folder with files and targets, or None."""
     listed = []
     for file in list_files(folder, "*.csv"):
         if {"file", "target"} <= read_file(file, _is_text).columns.keys():
             listed.append(file)
     if len(listed) > 1:
         raise ValueError(
-            f"{folder} has {len(listed)} tables that list files and targets, {listed[0].name} and "
-            f"{listed[1].name}; leave one"
+            f"{folder} has {len(listed)} tables with files and targets, {listed[0].name} "
+            f"and {listed[1].name}; keep one"
         )
     return next(iter(listed), None)
 
@@ -106,7 +106,7 @@ def _is_text(column: str) -> bool:
 
 
 def _read_listed(folder: Path, table: Path, say: Say) -> Images:
-    """The images that a table lists, with their targets."""
+    """Read the images in a table, with their targets."""
     columns = read_file(table, _is_text).columns
     names = tuple(name.strip() for name in columns["file"].texts or ())
     twice = [name for name, times in Counter(names).items() if times > 1]
@@ -115,8 +115,8 @@ def _read_listed(folder: Path, table: Path, say: Say) -> Images:
     targets = columns["target"].numbers
     if targets is None:
         raise ValueError(
-            f"{table}: the column 'target' has texts; give numbers, and for classes folders named "
-            "after them"
+            f"{table}: the column 'target' contains texts; give numbers, or for classes "
+            "folders with their names"
         )
     files = [folder / name for name in names]
     for name, file in zip(names, files, strict=True):
@@ -141,11 +141,11 @@ def _read_listed(folder: Path, table: Path, say: Say) -> Images:
 def _load_files(
     folder: Path, files: Sequence[Path], say: Say
 ) -> tuple[npt.NDArray[np.float32], tuple[str, ...]]:
-    """Images as one array, all of the size that most have, and what was done to them."""
+    """Load files as one array in the most frequent size, and describe the changes."""
     _check_fits(folder, files)
     loaded = _read_each(files, say)
     sizes = Counter(pixels.shape[1:] for pixels in loaded)
-    # the most frequent one; of several the smallest, from which nothing has to be made up
+    # the most frequent size; of several the smallest, so that no image is enlarged
     size = min(sizes, key=lambda shape: (-sizes[shape], shape))
     others = len(loaded) - sizes[size]
     x = _stack([_resize(pixels, size) for pixels in loaded], None)
@@ -155,17 +155,19 @@ def _load_files(
     notes = [f"images read as {color}, pixels scaled to [-1, 1]"]
     if others:
         notes.append(
-            f"{others} of {len(files)} images have another size than most and were resized to "
+            f"{others} of {len(files)} images were resized to the most frequent size, "
             f"{size[1]} x {size[0]}"
         )
     deep = sum(pixels.dtype != np.uint8 for pixels in loaded)
     if deep:
-        notes.append(f"{deep} images have more than 8 bits a pixel, all of which are used")
+        notes.append(
+            f"{deep} images have more than 8 bits per pixel, all of which are used"
+        )
     return x, tuple(notes)
 
 
 def _read_each(files: Sequence[Path], say: Say) -> list[Pixels]:
-    """The pixels of each file, each in its own size; ``say`` hears of every file."""
+    """Yield the pixels of each file in its own size; ``say`` is called for every file."""
     sizes = [file.stat().st_size for file in files]  # in bytes
     total = sum(sizes)
     done = 0
@@ -178,7 +180,7 @@ def _read_each(files: Sequence[Path], say: Say) -> list[Pixels]:
 
 
 def list_files(folder: Path, pattern: str) -> list[Path]:
-    """The files of a pattern, in the order of their names; hidden ones are passed over."""
+    """List the files of a pattern, sorted by name, without hidden files."""
     files = []
     for file in sorted(folder.glob(pattern)):
         parts = file.relative_to(folder).parts
@@ -194,11 +196,11 @@ def read_images(
     channels: int | None = None,
     size: tuple[int, int] | None = None,
 ) -> npt.NDArray[np.float32]:
-    """Images of one size, (n, channels, height, width) in [-1, 1].
+    """Read images of one size, (n, channels, height, width) in [-1, 1].
 
-    channels: 1 or 3; None: 1 where every image is gray.  size: (height, width) that all are brought
-    to; None: they have one.  Raises ValueError that names the file when one cannot be read, has
-    another size than the others, or has colors where gray is wanted.
+    channels: 1 or 3; None: 1 if every image is gray. size: (height, width) to which images
+    are resized; None: they have the same size. Raises ValueError with the file if it cannot
+    be read, has another size, or has colors although gray is required.
     """
     if files:
         _check_fits(files[0].parent, files, size)
@@ -218,12 +220,12 @@ def read_images(
 
 
 def _stack(loaded: Sequence[Pixels], channels: int | None) -> npt.NDArray[np.float32]:
-    """Images of one size as one array in [0, 1]; gray ones are repeated beside colored ones."""
+    """Stack images of one size in [0, 1]; gray images among color images are repeated."""
     if channels is None:
         channels = max(len(pixels) for pixels in loaded)
     height, width = loaded[0].shape[1:]
     stack = np.empty((len(loaded), channels, height, width), dtype=np.float32)
-    # one by one: of all together the numbers in between would take five times the memory
+    # one by one: intermediate results for all images would take five times the memory
     for index, pixels in enumerate(loaded):
         stack[index] = pixels / 255
     return stack
@@ -232,11 +234,10 @@ def _stack(loaded: Sequence[Pixels], channels: int | None) -> npt.NDArray[np.flo
 def _check_fits(
     where: Path, files: Sequence[Path], size: tuple[int, int] | None = None
 ) -> None:
-    """Raise ValueError where images do not fit into memory, by their headers: the pixels of each, and
-    the array of all.
+    """Raise ValueError if images do not fit into memory, by their headers.
 
-    size: (height, width) that each is brought to as soon as it is read; None: they stay as they are
-    until all are read.
+    Both the pixels of each image and the array of all images count. size: (height, width)
+    to which each is resized on reading; None: they are kept until all are read.
     """
     n_pixels = 0  # bytes
     n_values = 0
@@ -256,8 +257,11 @@ def _check_fits(
 
 
 def _measure(file: Path) -> tuple[tuple[int, ...], int]:
-    """(channels, height, width) of an image by its header, and the bytes of its pixels when they are
-    read; no pixels where it has no header that can be read, which is said when it is read."""
+    """Return (channels, height, width) of an image by its header, and its size in bytes in
+    memory.
+
+    An image without a readable header counts 0 pixels; its error is raised when it is read.
+    """
     if _is_dicom(file):
         return _measure_dicom(file)
     try:
@@ -275,25 +279,27 @@ def _measure(file: Path) -> tuple[tuple[int, ...], int]:
 
 
 def _measure_dicom(file: Path) -> tuple[tuple[int, ...], int]:
-    """As `_measure`, of a DICOM file."""
+    """Like `_measure`, for a DICOM file."""
     pydicom = import_optional("pydicom", "pydicom", "reading a DICOM file")
     try:
         dicom = pydicom.dcmread(file, stop_before_pixels=True)
         shape = (int(dicom.SamplesPerPixel), int(dicom.Rows), int(dicom.Columns))
-    except Exception:  # a damaged file makes pydicom raise nearly anything
+    except Exception:  # pydicom raises any error for a damaged file
         return (1, 0, 0), 0
     return shape, DOUBLE * math.prod(shape)
 
 
 def _read_pixels(file: Path, channels: int | None) -> Pixels:
-    """(1, h, w) of a gray image, (3, h, w) of any other: uint8, or 0 to 255 in float64 where it has
-    more than 8 bits."""
+    """Return (1, h, w) for a gray image, and (3, h, w) otherwise.
+
+    The type is uint8, or float64 from 0 to 255 for more than 8 bits.
+    """
     if _is_dicom(file):
         return _read_dicom(file, channels)
     try:
         with open_image(file, "reading a folder of images") as opened:
             if opened.mode not in (*GRAY, *COLOR, *DEEP):
-                raise ValueError(f"its kind of pixel is {opened.mode}, which is not known")
+                raise ValueError(f"its pixel format {opened.mode} is not supported")
             is_gray = opened.mode in (*GRAY, *DEEP)
             if channels == 1 and not is_gray:
                 raise ValueError("it has colors, and the others are gray")
@@ -311,8 +317,8 @@ def _read_pixels(file: Path, channels: int | None) -> Pixels:
             return pixels.transpose(2, 0, 1)
     except ImageError as error:
         raise ValueError(
-            f"{file} could not be read as an image: {error}; a folder of images holds nothing else"
-            f"{_say_of_texts(file)}"
+            f"{file} could not be read as an image: {error}; remove other files from a "
+            f"folder of images{_say_of_texts(file)}"
         ) from error
 
 
@@ -334,13 +340,13 @@ def _is_dicom(file: Path) -> bool:
 
 
 def _read_dicom(file: Path, channels: int | None) -> Pixels:
-    """The picture in a DICOM file, 0 (black) to 255 by the bits that are stored."""
+    """Return the image in a DICOM file, from 0 (black) to 255, scaled by the stored bits."""
     pydicom = import_optional("pydicom", "pydicom", "reading a DICOM file")
     try:
         dicom = pydicom.dcmread(file)
         pixels: npt.NDArray[np.float64] = np.asarray(dicom.pixel_array, dtype=np.float64)
         if int(getattr(dicom, "NumberOfFrames", 1) or 1) != 1:
-            raise ValueError("it holds several pictures; give one a file")
+            raise ValueError("it contains several images; give one per file")
         is_gray = int(dicom.SamplesPerPixel) == 1
         brightest = 2 ** int(dicom.BitsStored) - 1
         if int(dicom.PixelRepresentation):  # signed: the lowest number is black
@@ -350,7 +356,7 @@ def _read_dicom(file: Path, channels: int | None) -> Pixels:
             pixels = 255 - pixels
         if channels == 1 and not is_gray:
             raise ValueError("it has colors, and the others are gray")
-    except Exception as error:  # a damaged file makes pydicom raise nearly anything
+    except Exception as error:  # pydicom raises any error for a damaged file
         raise ValueError(f"{file} could not be read as DICOM: {error}") from error
     if is_gray:
         return pixels[None]  # of (h, w)
@@ -358,7 +364,7 @@ def _read_dicom(file: Path, channels: int | None) -> Pixels:
 
 
 def _resize(pixels: Pixels, size: tuple[int, ...]) -> Pixels:
-    """The image in another size, (h, w), by bilinear means; as it is where it has that one."""
+    """Resize an image to (h, w) by bilinear interpolation, if needed."""
     if pixels.shape[1:] == tuple(size):
         return pixels
     image = import_optional("PIL.Image", "pillow", "resizing images")
@@ -375,6 +381,6 @@ def _resize(pixels: Pixels, size: tuple[int, ...]) -> Pixels:
 
 
 def _format_size(shape: tuple[int, ...]) -> str:
-    """Width x height of (channels, height, width)."""
+    """Format the size of (channels, height, width) as width x height."""
     _, height, width = shape
     return f"{width} x {height}"

@@ -1,4 +1,4 @@
-"""From a user's labels to class ids or targets."""
+"""Conversion of labels to class ids or regression targets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fallow.core.terms import nearest
 from fallow.data.own.columns import are_dates, names_every_row
 
 TaskChoice = Literal["auto", "classification", "regression"]
-MOST_CLASSES = 100  # more whole numbers than this: ask which task is meant
+MOST_CLASSES = 100  # maximum number of distinct integers without an explicit task
 Labels = npt.NDArray[Any]
 Numbers = npt.NDArray[np.float64]
 
@@ -21,19 +21,18 @@ Numbers = npt.NDArray[np.float64]
 def encode_labels(
     y: Labels, task: TaskChoice, name: str, classes: tuple[str, ...] = ()
 ) -> tuple[Labels, tuple[str, ...]]:
-    """Labels -> (class ids or float32 targets, class names; () for regression).
+    """Return (class ids or float32 targets, class names; () for regression).
 
-    The names are ``classes`` when given, else the labels that occur, sorted (numbers as numbers).
-    Texts that are all numbers count as numbers.  "" and NaN: unlabeled; so is -1 among whole
-    numbers, but with the task "regression", where it is a number like others.
-
-    >>> encode_labels(np.array(["10", "9", "", "10"]), "auto", "toy")
-    (array([ 1,  0, -1,  1]), ('9', '10'))
+    The class names are ``classes`` if given, else the labels that occur, sorted (numbers as
+    numbers). Texts that are all numbers count as numbers. "" and NaN are unlabeled. So is
+    -1 among integers, except with the task "regression".
     """
     if y.ndim != 1 or y.dtype.kind not in "biufU":
-        raise ValueError(f"{name}: labels are {y.dtype} of shape {y.shape}; give one a row")
+        raise ValueError(
+            f"{name}: labels are {y.dtype} of shape {y.shape}; give one per row"
+        )
     if classes and task == "regression":
-        raise ValueError(f"{name}: regression has no classes; leave out task or classes")
+        raise ValueError(f"{name}: regression has no classes; omit task or classes")
     numbers = _as_numbers(y)
     is_real = numbers is not None and not _are_whole(numbers)
     if task == "regression" or (task == "auto" and is_real and not classes):
@@ -48,9 +47,10 @@ def encode_labels(
 
 
 def encode_test_labels(y: Labels, classes: tuple[str, ...], name: str) -> Labels:
-    """Labels of a test set with the classes of the training rows; () = regression targets.
+    """Return the labels of a test set with the classes of the training examples; () =
+    regression.
 
-    Raises ValueError for a test row without a label or with a class that is not known.
+    Raises ValueError for a test example without a label or with an unknown class.
     """
     if classes:
         coded = _encode_classes(y, classes, name)
@@ -60,14 +60,14 @@ def encode_test_labels(y: Labels, classes: tuple[str, ...], name: str) -> Labels
         is_missing = np.isnan(coded)
     missing = int(is_missing.sum())
     if missing:
-        raise ValueError(f"{name}: {missing} test rows have no label; remove them")
+        raise ValueError(f"{name}: {missing} test examples have no label; remove them")
     return coded
 
 
 def _list_classes(
     y: Labels, numbers: Numbers | None, task: TaskChoice, name: str
 ) -> tuple[str, ...]:
-    """The names of the classes among the labels, sorted; at least two."""
+    """Return the names of the classes among the labels, sorted; at least two."""
     if numbers is None:
         known = [str(text) for text in np.unique(np.char.strip(y)) if text]
         if task == "auto":
@@ -77,23 +77,23 @@ def _list_classes(
         known = [_format_number(value) for value in values]
         if task == "auto" and len(known) > MOST_CLASSES:
             raise ValueError(
-                f"{name}: the labels are {len(known)} different whole numbers; say with task= "
-                "'classification' or 'regression' what they are"
+                f"{name}: the labels are {len(known)} different integers; set "
+                "task='classification' or task='regression'"
             )
     if len(known) < 2:
         classes = "no label at all"
         if known:
             classes = f"only the class {known[0]!r}"
         raise ValueError(
-            f"{name}: the labels hold {classes}; label two classes: a row of another one is needed"
+            f"{name}: the labels contain {classes}; label examples of at least two classes"
         )
     return tuple(known)
 
 
 def _check_texts(known: Sequence[str], y: Labels, name: str) -> None:
-    """Raise ValueError for labels that look like those of a column that was named by mistake.
+    """Raise ValueError for labels that look like those of the wrong column.
 
-    known: the different texts among the labels ``y``.
+    known: the distinct texts among the labels ``y``.
     """
     value = int((np.char.strip(y) != "").sum())
     if known and are_dates(known):
@@ -103,13 +103,13 @@ def _check_texts(known: Sequence[str], y: Labels, name: str) -> None:
     else:
         return
     raise ValueError(
-        f"{name}: the labels are {looks}; name the column that holds what is to be predicted with "
-        "--label (label=), or set task=classification if each of these is a class"
+        f"{name}: the labels are {looks}; set the column of labels with --label (label=), "
+        "or set task=classification if each of these is a class"
     )
 
 
 def _encode_classes(y: Labels, classes: tuple[str, ...], name: str) -> Labels:
-    """Class ids, -1 = unlabeled."""
+    """Return class ids, -1 = unlabeled."""
     number = {text: i for i, text in enumerate(classes)} | {"": -1}
     texts: list[str] = []
     if y.dtype.kind == "U":
@@ -126,7 +126,7 @@ def _encode_classes(y: Labels, classes: tuple[str, ...], name: str) -> Labels:
 
 
 def _as_numbers(y: Labels) -> Numbers | None:
-    """float64, NaN where unlabeled; None when a text is not a number."""
+    """Return float64, NaN for unlabeled; None if a text is not a number."""
     if y.dtype.kind != "U":
         numbers = y.astype(np.float64)
         if y.dtype.kind in "iu":
@@ -150,9 +150,9 @@ def _are_whole(numbers: Numbers) -> bool:
 
 
 def _read_targets(y: Labels, name: str) -> npt.NDArray[np.float32]:
-    """(n,) numbers to predict, NaN where a row has none."""
+    """Return (n,) regression targets, NaN for missing ones."""
     if y.dtype.kind in "iu":
-        y = y.astype(np.float64)  # a target of -1 is no missing label
+        y = y.astype(np.float64)  # a target of -1 is not a missing label
     numbers = _as_numbers(y)
     if numbers is None:
         raise ValueError(
@@ -165,7 +165,7 @@ def _read_targets(y: Labels, name: str) -> npt.NDArray[np.float32]:
 
 
 def _format_number(value: float) -> str:
-    """A number as the name of a class; "" for NaN."""
+    """Return a number as the name of a class; "" for NaN."""
     if np.isnan(value):
         return ""
     if value == np.floor(value):

@@ -1,4 +1,4 @@
-"""A user's own data: arrays, files, folders, and ``open_dataset`` for whatever a path leads to."""
+"""The user's data: arrays, files, folders, and ``open_dataset`` for any path."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ ARRAYS = {
     "site_test": "groups_test",
     "groups_test": "groups_test",
 }
-"""Arrays of a .npz file, and the argument of `from_arrays` that each is."""
+"""Arrays of a .npz file, and their arguments of `from_arrays`."""
 BESIDE = ("columns", "ids", "files")
-"""Further arrays of such a file: names of features, of rows, and of the images that they show."""
+"""Further arrays of such a file: names of features, of examples, and of the images in them."""
 Arrayish = npt.NDArray[Any] | Tensor | Sequence[Any]
 
 
@@ -59,25 +59,20 @@ def from_arrays(
     notes: Sequence[str] = (),
     leaves_out_leaks: bool = False,
 ) -> Dataset:
-    """A data set from arrays; also for frozen embeddings.
+    """Create a dataset from arrays, also from frozen embeddings.
 
-    x: (n, ...) numbers, used as they are; images (n, c, h, w) of uint8 or uint16 are scaled to
-    [0, 1], said in ``notes``.
-    channels: "first" for images (n, c, h, w), "last" for (n, h, w, c), which are converted; "auto"
-    decides by the shape, see `has_channels_last`, and says a conversion in ``notes``.
-    y: (n,) whole numbers or texts (classification; classes are their sorted values; -1 or "" is
-    unlabeled) or other numbers (regression; NaN is unlabeled).
-    classes: their names in order, for sites that do not each have a label of every class.
-    groups: (n,) whole numbers or texts, the site of each row.
-    drop_rows: leave out rows with a NaN or infinite feature, said in ``notes``; none is filled in.
-    leaves_out_leaks: test rows that are also training rows are left out, said in ``notes``.
-    Without a test set, 20 % of the labeled rows are held out: stratified, fixed by ``name``.
-    Raises ValueError when shapes disagree, features are not finite (with column and count), fewer
-    than two values are among the labels, or a given test row is also a training row.
-
-    >>> d = from_arrays([[0.0], [1.0], [2.0], [3.0]], ["no", "yes", "yes", ""], name="toy")
-    >>> d.classes, d.y.tolist(), d.y_test.tolist()
-    (('no', 'yes'), [0, 1, -1], [1])
+    x: (n, ...) numbers, used unchanged; images (n, c, h, w) of uint8 or uint16 are scaled
+    to [0, 1], with a note. channels: "first" for images (n, c, h, w), "last" for (n, h, w,
+    c), which are converted; "auto" decides by the shape (see `has_channels_last`), with a
+    note. y: (n,) integers or texts (classification; classes are their sorted values; -1 or
+    "" is unlabeled) or other numbers (regression; NaN is unlabeled). classes: class names
+    in order, for sites that lack some of them. groups: (n,) integers or texts, the site of
+    each example. drop_rows: omit examples with a NaN or infinite feature, with a note;
+    nothing is imputed. leaves_out_leaks: omit test examples that are also training
+    examples, with a note. Without a test set, 20 % of the labeled examples are held out:
+    stratified, fixed by ``name``. Raises ValueError if shapes disagree, features are not
+    finite (with column and count), labels have fewer than two values, or a test example is
+    also a training example.
     """
     if (x_test is None) != (y_test is None):
         raise ValueError(
@@ -115,12 +110,13 @@ def from_npz(
     drop_rows: bool = False,
     channels: Channels = "auto",
 ) -> Dataset:
-    """A data set from a .npz file: x, y and perhaps site, x_test, y_test, site_test, ids, columns;
-    or train_images, train_labels, val_..., test_..., as files of MedMNIST have them.
+    """Create a dataset from a .npz file, also from one of MedMNIST.
 
-    site: of each row; "groups" is another word for it.  columns: names of the features.
-    Read without pickles, so texts must be text arrays, not object arrays.  See ``from_arrays``.
-    Raises ValueError for a file without x or y, and for one with arrays of other names.
+    The arrays are x, y and optionally site, x_test, y_test, site_test, ids, columns.
+    MedMNIST has train_images, train_labels, val_..., test_.... site: of each example, also
+    called "groups". columns: feature names. No pickles are read, so texts must be text
+    arrays, not object arrays. See ``from_arrays``. Raises ValueError for a file without x
+    or y, and for unknown arrays.
     """
     file = _existing(path)
     arrays = read_arrays(file)
@@ -137,15 +133,13 @@ def from_npz(
             unknown.append(repr(key) if hint == "unknown" else f"{key!r} ({hint})")
     if unknown:
         raise ValueError(
-            f"{file} has unknown arrays, {', '.join(unknown)}; rename them or leave them out (known: "
-            f"{', '.join(words)})"
+            f"{file} has unknown arrays, {', '.join(unknown)}; rename or omit them "
+            f"(known: {', '.join(words)})"
         )
     npz: dict[str, npt.NDArray[Any]] = {}
     for key, word in ARRAYS.items():
         if key in arrays and word in npz:
-            raise ValueError(
-                f"{file} says twice where rows are from; give one of site and groups"
-            )
+            raise ValueError(f"{file} has the sites twice; give one of site and groups")
         if key in arrays:
             npz[word] = arrays[key]
     ids = None
@@ -173,7 +167,7 @@ def _read_medmnist(
     classes: Sequence[str],
     channels: Channels,
 ) -> Dataset:
-    """A file of MedMNIST: images (n, h, w) or (n, h, w, 3) of uint8, labels (n, 1)."""
+    """Read a file of MedMNIST: images (n, h, w) or (n, h, w, 3) of uint8, labels (n, 1)."""
     parts = {}
     for part in ("train", "val", "test"):
         pair = (f"{part}_images", f"{part}_labels")
@@ -182,14 +176,15 @@ def _read_medmnist(
             continue
         if absent:
             raise ValueError(
-                f"{file} is laid out as files of MedMNIST are, and has no array {absent[0]!r}"
+                f"{file} has the layout of MedMNIST, but no array {absent[0]!r}"
             )
         images, labels = (arrays[name] for name in pair)
         labels = labels.reshape(len(labels), -1)
         if labels.shape[1] != 1:
             raise ValueError(
-                f"{file} has {labels.shape[1]} labels for each image, and Fallow takes one: save "
-                "one column of the labels as y, and the images as x, with numpy.savez"
+                f"{file} has {labels.shape[1]} labels for each image, and Fallow supports "
+                "one: save one column of the labels as y, and the images as x, with "
+                "numpy.savez"
             )
         if images.ndim == 3:
             images = images[:, None]
@@ -200,8 +195,8 @@ def _read_medmnist(
         x = np.concatenate([x, parts["val"][0]])
         y = np.concatenate([y, parts["val"][1]])
         notes.append(
-            f"{len(parts['val'][1]):,} validation images joined the training images; "
-            "validation=0.1 holds some back"
+            f"{len(parts['val'][1]):,} validation images were added to the training "
+            "images; validation=0.1 holds some out"
         )
     return from_arrays(
         x,
@@ -230,25 +225,27 @@ def from_table(
     drop_rows: bool = False,
     say: Say = say_nothing,
 ) -> Dataset:
-    """A data set from a table with one header line: text (.csv, .tsv), Parquet, Feather or
-    Excel; ``test`` is a second such file.
+    """Create a dataset from a table with one header line.
 
-    Encoding, separator, quotes, decimal comma and thousands of a text file are found out, and said
-    in ``notes`` where they are not the usual ones.
-    label: the column of labels; empty = unlabeled.  Texts and whole numbers are classes (sorted);
-    other numbers are regression targets; ``task`` decides where whole numbers are targets.
-    site: the column that says which site a row belongs to.  id: the column of row names; None: the
-    one called "id", if there is one.
-    only: the columns that are features; (): every other one but those of ``drop``.  Numbers are
-    used as they are, texts one-hot (``column=value``).  A column that names rows, counts them,
-    holds dates or free text, is empty or the same in every row is left out, unless ``only`` names
-    it.  All of that is said in ``notes``.  Features are raw: ``standardize`` scales them.
-    Missing cells are NaN until the sites fill them in (``Dataset.missing``), and are marked by
-    columns of their own, ``column_missing``.  drop_rows: leave such rows out instead, and those
-    with an infinite feature.
-    classes: see ``from_arrays``.  say: is told how much of a text file has been read.
-    Raises ValueError for an absent column (with the nearest name), a text among numbers (with its
-    row), infinite features (with column and count), labels that are all missing or all the same.
+    Formats are text (.csv, .tsv), Parquet, Feather and Excel; ``test`` is a second such
+    file. Encoding, separator, quotes, decimal comma and thousands separators of a text file
+    are detected, with a note if they are unusual.
+
+    label: the column of labels; an empty cell is unlabeled. Texts and integers are classes
+    (sorted); other numbers are regression targets. ``task`` overrides this for integers.
+    site: the column with the site. id: the column of example names; None: the one called
+    "id", if any. only: the columns that are features; (): all except those of ``drop``.
+    Numbers are used unchanged, and texts are one-hot encoded (``column=value``).
+    Identifiers, counters, dates, free text, and empty or constant columns are left out
+    unless ``only`` lists them. ``notes`` describes all of that. Features are not scaled;
+    see ``standardize``. Empty cells are NaN until the sites impute them
+    (``Dataset.missing``), and are marked by indicator columns ``column_missing``.
+    drop_rows: omit examples with missing or infinite features instead. classes: see
+    ``from_arrays``. say: receives the number of bytes read of a text file.
+
+    Raises ValueError for an absent column (with the nearest name), text among numbers (with
+    its row), infinite features (with column and count), and labels that are all missing or
+    equal.
     """
     file = _existing(path)
     test_file = None
@@ -280,9 +277,10 @@ def from_assembled(
     task: TaskChoice,
     classes: tuple[str, ...],
 ) -> Dataset:
-    """A data set from a table whose columns were recognized, and its labels and sites.
+    """Create a dataset from the recognized columns of a table, and its labels and sites.
 
-    y, groups: of all rows of the table.  has_test: those from ``table.rows`` on are test rows.
+    y, groups: of all rows of the table. has_test: those from ``table.rows`` on are test
+    examples.
     """
     n = table.rows
     x = torch.from_numpy(table.x)
@@ -313,16 +311,18 @@ def from_assembled(
 def from_folder(
     path: str | Path, *, classes: Sequence[str] = (), say: Say = say_nothing
 ) -> Dataset:
-    """A data set from images in ``site/class/*`` and ``site/unlabeled/*``, or without sites in
-    ``class/*`` and ``unlabeled/*``: PNG, JPEG and whatever pillow reads, and DICOM (by pydicom).
+    """Create a dataset from a folder of images, with or without sites.
 
-    Pixels are divided by 255, those of 16 bits by 65,535, as in arrays; one channel if every image
-    is gray, else three.  Images of other sizes than most are resized to that one, said in
-    ``notes``.  Row names are the paths below the folder.  ``say`` is told how many bytes of all files
-    have been read.  Needs pillow.
-    A table in the folder with the columns ``file`` and ``target``, and perhaps ``site``, has
-    regression targets: images are then the files that it lists; an empty target is unlabeled.
-    Raises ValueError that names the file when an image cannot be read.
+    The layout is ``site/class/*`` and ``site/unlabeled/*``, or ``class/*`` and
+    ``unlabeled/*``. Formats are PNG, JPEG and others of pillow, and DICOM (by pydicom).
+    Pixels are divided by 255, those of 16 bits by 65,535, as in arrays. There is one
+    channel if every image is gray, else three. Images of unusual sizes are resized to the
+    most frequent size, with a note. Examples are named by their paths below the folder.
+    ``say`` receives the number of bytes read. Needs pillow.
+
+    A table in the folder with the columns ``file`` and ``target``, and optionally ``site``,
+    has regression targets: images are then the files in it, and an empty target is
+    unlabeled. Raises ValueError with the file if an image cannot be read.
     """
     folder = _existing(path)
     result = read_folder(folder, say)
@@ -348,7 +348,7 @@ def from_folder(
 @final
 @dataclass(frozen=True)
 class Choice:
-    """Which columns of a table are what; see `from_table`.  For other data there is none."""
+    """Roles of the columns of a table; see `from_table`.  Other data has none."""
 
     label: str | None = None
     site: str | None = None
@@ -358,7 +358,7 @@ class Choice:
 
     @property
     def settings(self) -> dict[str, str]:
-        """The options that were given, by their names, each with its first column."""
+        """Return the options that are set, by name, each with its first column."""
         first = {
             "label": self.label,
             "site": self.site,
@@ -385,23 +385,22 @@ def open_dataset(
     outline: int | None = None,
     say: Say = say_nothing,
 ) -> Dataset:
-    """The named data set, or a user's own: a table (text, Excel, Parquet, Feather), a .npz file or a
-    folder of images.
+    """Open a named dataset, or the user's table, .npz file or folder of images.
 
-    ``label``, ``site``, ``id``, ``drop`` and ``columns`` name columns of a table, and of nothing
-    else, see ``from_table``; ``task`` matters to a table alone.  ``classes`` are the agreed class
-    names of a user's own data, and ``drop_rows`` leaves out its rows with missing or infinite
-    features, see ``from_arrays``; ``channels`` is of images in a .npz file.
-    ``outline``: of a named data set whose pictures take long to unpack, so many stand for all, see
-    ``load_outline``.  ``say`` is told how many bytes of a text file, or of a folder of images, have
-    been read.
+    ``label``, ``site``, ``id``, ``drop`` and ``columns`` are columns of a table (see
+    ``from_table``), and ``task`` applies to tables only. ``classes`` are the class names of
+    the user's data. ``drop_rows`` omits examples with missing or infinite features (see
+    ``from_arrays``). ``channels`` applies to images in a .npz file. ``outline``: for named
+    datasets of many images, the number of images to read instead of all (see
+    ``load_outline``). ``say`` receives the number of bytes read of a text file or a folder
+    of images.
     """
     file = Path(spec)
     choice = Choice(label, site, id, tuple(drop), tuple(columns))
     if file.suffix.lower() in TABLES:
         _existing(file)
         if label is None:
-            raise ValueError(f"{file} is a table; name its column of labels with --label")
+            raise ValueError(f"{file} is a table; set its column of labels with --label")
         return from_table(
             file,
             label,
@@ -418,7 +417,7 @@ def open_dataset(
         named = next(iter(choice.settings.values()))
         options = ", ".join(f"--{option}" for option in choice.settings)
         raise ValueError(
-            f"{spec} is not a table of your own, so it has no column {named!r}; leave out {options}"
+            f"{spec} is not a table, so it has no column {named!r}; omit {options}"
         )
     if str(spec) in CATALOG or not file.exists():
         if file.suffix or len(file.parts) > 1:
@@ -431,7 +430,7 @@ def open_dataset(
         for what, is_given in own.items():
             if is_given:
                 raise ValueError(
-                    f"the named data set {spec} has its own {what}; leave that out"
+                    f"the named dataset {spec} has a fixed {what}; omit that option"
                 )
         if outline is not None:
             return load_outline(str(spec), data_dir, outline)
@@ -441,8 +440,8 @@ def open_dataset(
     if file.suffix.lower() == ".npz":
         return from_npz(file, classes=classes, drop_rows=drop_rows, channels=channels)
     raise ValueError(
-        f"{file} is no data set Fallow can read; give a table ({', '.join(TABLES)}), a .npz file or "
-        "a folder of images"
+        f"{file} is not a dataset that Fallow can read; give a table "
+        f"({', '.join(TABLES)}), a .npz file or a folder of images"
     )
 
 
@@ -462,7 +461,7 @@ def _to_array(values: Arrayish) -> npt.NDArray[Any]:
 
 
 class _Rows(NamedTuple):
-    """Checked rows with what belongs to each."""
+    """Checked examples with all values that belong to them."""
 
     x: Tensor
     y: npt.NDArray[Any]
@@ -471,7 +470,7 @@ class _Rows(NamedTuple):
     notes: tuple[str, ...] = ()
 
     def take(self, rows: npt.NDArray[np.int64]) -> _Rows:
-        """A copy of some of the rows, by their numbers."""
+        """Return a copy of some examples, by index."""
         return _Rows(
             x=self.x[rows],
             y=self.y[rows],
@@ -493,11 +492,14 @@ class _Rows(NamedTuple):
     def part(
         self, train: npt.NDArray[np.int64], test: npt.NDArray[np.int64]
     ) -> tuple[_Rows, _Rows]:
-        """Two parts, by their sorted row numbers.  The first takes the place of all rows, so that
-        beside a large table there is never a second one; these rows are not to be used again."""
+        """Split into two parts by sorted indices.
+
+        The first part overwrites the memory of all examples, which must not be used again,
+        so that a large table is not in memory twice.
+        """
         aside = self.take(test)
         for begin in range(0, len(train), BLOCK):
-            some = train[begin : begin + BLOCK]  # each moves up, or stays
+            some = train[begin : begin + BLOCK]  # moves up, or stays
             self.x[begin : begin + len(some)] = self.x[some]
         rest = _Rows(
             x=self.x[: len(train)],
@@ -510,7 +512,7 @@ class _Rows(NamedTuple):
 
     @property
     def is_whole(self) -> npt.NDArray[np.bool_]:
-        """Which rows have finite features alone: (n,)."""
+        """Return which examples have only finite features: (n,)."""
         result: npt.NDArray[np.bool_] = self.x.isfinite().flatten(1).all(1).numpy()
         return result
 
@@ -530,10 +532,10 @@ class _About:
 def _build_dataset(
     rows: _Rows, aside: _Rows | None, facts: _About, *, leaves_out_leaks: bool = False
 ) -> Dataset:
-    """The data set: the rows that are given aside test, else some that are held out."""
+    """Create the dataset with the given test examples, or hold some out."""
     is_given = aside is not None
     if aside is None:
-        if facts.missing is None:  # while all of them can be counted
+        if facts.missing is None:  # while all examples are available for counting
             check_finite(facts.name, "rows", rows.x, facts.columns)
         train, test = hold_out(facts.name, rows.x, rows.y)
         rows, aside = rows.part(train, test)
@@ -558,15 +560,16 @@ def _build_dataset(
         dataset, n_left_out = drop_leaks(dataset)
         if n_left_out and not len(dataset.x_test):
             raise ValueError(
-                f"{facts.name}: all {n_left_out} test rows are also training rows; give other ones"
+                f"{facts.name}: all {n_left_out} test examples are also training "
+                "examples; give other ones"
             )
-    elif is_given:  # no copy of a row is ever held out alone
+    elif is_given:  # duplicates are held out together
         check_leak(dataset)
     return dataset
 
 
 def _count_rows(rows: _Rows, aside: _Rows | None, name: str) -> Reading:
-    """How many rows each site has, of both parts."""
+    """Return the number of examples of each site, in both parts."""
     n = len(rows.x)
     if aside is not None:
         n += len(aside.x)
@@ -575,7 +578,7 @@ def _count_rows(rows: _Rows, aside: _Rows | None, name: str) -> Reading:
 
 
 def _join_sites(rows: _Rows, aside: _Rows | None) -> npt.NDArray[Any] | None:
-    """The site of each row of both parts; None where one of them names none."""
+    """Return the site of each example in both parts; None if one part has no sites."""
     if aside is None:
         return rows.sites
     if rows.sites is None or aside.sites is None:
@@ -586,7 +589,9 @@ def _join_sites(rows: _Rows, aside: _Rows | None) -> npt.NDArray[Any] | None:
 def _keep_whole_rows(
     rows: _Rows, aside: _Rows | None, reading: Reading
 ) -> tuple[_Rows, _Rows | None, Reading, tuple[str, ...]]:
-    """Both parts without the rows that have a feature that is not finite, and a note on them."""
+    """Return both parts without examples that have a feature that is not finite, and a
+    note.
+    """
     parts = [rows]
     if aside is not None:
         parts.append(aside)
@@ -600,7 +605,7 @@ def _keep_whole_rows(
     left_out = int((~keep).sum())
     notes: tuple[str, ...] = ()
     if left_out:
-        notes = (f"rows with NaN or infinite features left out: {left_out}",)
+        notes = (f"examples with NaN or infinite features left out: {left_out}",)
     return whole, whole_aside, reading, notes
 
 
@@ -612,17 +617,17 @@ def _check_rows(
     name: str,
     is_last: bool,
 ) -> _Rows:
-    """The rows with what belongs to each; ValueError where types or numbers of rows disagree.
+    """Return checked examples; ValueError if types or numbers of examples disagree.
 
     is_last: images have their channels last.
     """
     if features.dtype.kind not in "biuf":
         if features.dtype.kind in "USTO":
             raise ValueError(
-                f"{name}: x holds texts or other objects; give numbers (rows of texts: "
+                f"{name}: x contains texts or other objects; give numbers (texts: "
                 "fl.texts_to_rows, columns of texts: fl.from_frame)"
             )
-        raise ValueError(f"{name}: x holds {features.dtype} values; give numbers")
+        raise ValueError(f"{name}: x contains {features.dtype} values; give numbers")
     if features.ndim < 2:
         raise ValueError(f"{name}: x has shape {features.shape}; give (n, features)")
     n = len(features)
@@ -631,12 +636,12 @@ def _check_rows(
         sites = _to_array(groups)
     if sites is not None and (sites.dtype.kind not in "iuU" or sites.shape != (n,)):
         raise ValueError(
-            f"{name}: groups are {sites.dtype} of shape {sites.shape}; give whole numbers or "
-            f"texts, one a row ({n})"
+            f"{name}: groups are {sites.dtype} of shape {sites.shape}; give integers or "
+            f"texts, one per row ({n})"
         )
     for what, values in (("labels", y), ("row names", ids)):
         if values is not None and len(values) != n:
-            raise ValueError(f"{name}: {n} rows but {len(values)} {what}; give one a row")
+            raise ValueError(f"{name}: {n} rows but {len(values)} {what}; give one per row")
     row_names = None
     if ids is not None:
         row_names = tuple(str(row_name) for row_name in ids)
@@ -653,7 +658,7 @@ def _number_groups(
     train: npt.NDArray[Any] | None,
     test: npt.NDArray[Any] | None,
 ) -> tuple[tuple[str, ...], Tensor | None, Tensor | None]:
-    """Names in sorted order, and each row's group id."""
+    """Return names in sorted order, and the group id of each example."""
     if train is None:
         return (), None, None
     both = train

@@ -1,4 +1,4 @@
-"""Images in arrays: the order of their dimensions, and the scale of their pixels."""
+"""Images in arrays: order of dimensions, and scale of pixels."""
 
 from __future__ import annotations
 
@@ -11,27 +11,21 @@ import numpy.typing as npt
 Features = npt.NDArray[np.float32]
 Channels = Literal["auto", "first", "last"]
 CHANNELS: tuple[Channels, ...] = ("auto", "first", "last")
-"""Where images have their channels: (n, channels, height, width) or (n, height, width, channels)."""
+"""Order of dimensions: (n, channels, height, width) or (n, height, width, channels)."""
 CHANNEL_COUNTS = (1, 3, 4)
-"""Channels of a gray image, of a color image, and of one with transparency."""
+"""Number of channels of gray images, color images, and color images with transparency."""
 
 BRIGHTEST = {"uint8": 255, "uint16": 65_535}
-"""The largest value of each type of whole numbers that pixels are stored in."""
+"""Largest value of each integer type of pixels."""
 LARGE = 16.0
-"""No image that was scaled to [0, 1] or about 0 in units of its deviation has such pixels."""
+"""Limit of pixels that are scaled to [0, 1] or standardized."""
 
 
 def has_channels_last(shape: Sequence[int], name: str, channels: Channels = "auto") -> bool:
-    """Whether rows of this shape, (n, ...), are images with their channels last.
+    """Return whether examples of this shape, (n, ...), are images with their channels last.
 
-    auto: the last dimension is 1, 3 or 4, and both before it are larger.
-    Raises ValueError where the first dimension may be the channels as well.
-
-    >>> (
-    ...     has_channels_last((5, 28, 28, 3), "scans"),
-    ...     has_channels_last((5, 3, 28, 28), "scans"),
-    ... )
-    (True, False)
+    auto: the last dimension is 1, 3 or 4, and both before it are larger. Raises ValueError
+    if the first dimension may be the channels as well.
     """
     if channels not in CHANNELS:
         raise ValueError(f"{name}: channels is {channels!r}; give 'first' or 'last'")
@@ -51,11 +45,10 @@ def has_channels_last(shape: Sequence[int], name: str, channels: Channels = "aut
 
 
 def bring_to_shape(x: npt.NDArray[Any], shape: Sequence[int]) -> npt.NDArray[Any]:
-    """Rows of a known shape: images (n, height, width, channels) get their channels first where
-    that is the shape, and other rows stay as they are.
+    """Convert images (n, height, width, channels) to the expected shape with channels
+    first.
 
-    >>> bring_to_shape(np.zeros((5, 8, 6, 3)), (3, 8, 6)).shape
-    (5, 3, 8, 6)
+    Other examples are unchanged.
     """
     is_moved = x.ndim == 4 and tuple(x.shape[1:]) != tuple(shape)
     if is_moved and (x.shape[3], *x.shape[1:3]) == tuple(shape):
@@ -64,7 +57,7 @@ def bring_to_shape(x: npt.NDArray[Any], shape: Sequence[int]) -> npt.NDArray[Any
 
 
 def describe_move(shape: Sequence[int]) -> str:
-    """A sentence on images, (n, height, width, channels), whose channels were moved first."""
+    """Describe that the channels of images (n, height, width, channels) were moved first."""
     height, width, n_channels = shape[1:]
     noun = "channel" if n_channels == 1 else "channels"
     return (
@@ -78,16 +71,12 @@ NUMERIC = "biuf"
 
 
 def as_features(x: npt.NDArray[Any], name: str) -> tuple[Features, str | None]:
-    """Numbers as models take them, and a sentence on what was done to them, if anything.
+    """Return numbers as model input, and a sentence about their conversion, if any.
 
-    x: (n, ...).  Rows of two axes and more are images: uint8 is divided by 255 and uint16 by
-    65,535, so that pixels lie in [0, 1].  Rows of one axis are lists of numbers, used as they are.
-    Beyond 3.4e38 counts as infinite.
-    Raises ValueError for images of other whole numbers, whose brightest value nobody knows, and for
-    values that are no real numbers.
-
-    >>> as_features(np.full((1, 1, 1, 2), 51, dtype=np.uint8), "scans")[0].round(4).tolist()
-    [[[[0.2, 0.2]]]]
+    x: (n, ...). Examples with two or more dimensions are images: uint8 is divided by 255
+    and uint16 by 65,535, so that pixels are in [0, 1]. Examples with one dimension are used
+    unchanged. Numbers beyond 3.4e38 count as infinite. Raises ValueError for images of
+    other integer types, whose maximum is unknown, and for values that are not real numbers.
     """
     if x.dtype.kind not in NUMERIC:
         raise ValueError(f"{name}: features are {x.dtype} values; give real numbers")
@@ -95,14 +84,14 @@ def as_features(x: npt.NDArray[Any], name: str) -> tuple[Features, str | None]:
     if is_image and x.dtype.kind in "iu":
         if x.dtype.name not in BRIGHTEST:
             raise ValueError(
-                f"{name}: images are {x.dtype} values, whose brightest is not known; give uint8, "
+                f"{name}: images are {x.dtype} values with unknown maximum; give uint8, "
                 "uint16, or floats scaled to [0, 1]"
             )
         brightest = BRIGHTEST[x.dtype.name]
         scaled = x.astype(np.float32)
         scaled /= np.float32(brightest)
         output = (
-            f"pixels are {x.dtype} and were divided by {brightest:,}: they lie in [0, 1]"
+            f"pixels are {x.dtype} and were divided by {brightest:,}, so they are in [0, 1]"
         )
         return scaled, output
     with np.errstate(over="ignore"):
@@ -111,7 +100,7 @@ def as_features(x: npt.NDArray[Any], name: str) -> tuple[Features, str | None]:
         low = float(np.nanmin(numbers))
         high = float(np.nanmax(numbers))
         return numbers, (
-            f"pixels lie between {low:g} and {high:g} and are used as they are; models learn "
-            "little from such numbers: scale them to [0, 1], or give uint8"
+            f"pixels are between {low:g} and {high:g} and are used unchanged; models "
+            "train poorly on such numbers: scale them to [0, 1], or give uint8"
         )
     return numbers, None

@@ -1,4 +1,4 @@
-"""Opening image files: the only place where Pillow finds out what a file is."""
+"""Opening of image files, the only module that lets Pillow detect a format."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from typing import Any
 from fallow.core.optional import import_optional
 
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
-"""Formats that Pillow decodes itself.  It passes others to programs: PostScript to Ghostscript."""
+"""Formats that Pillow decodes itself.  It passes others to programs: PostScript to
+Ghostscript.
+"""
 
 
 class ImageError(ValueError):
-    """Why an image cannot be read, as a clause without the name of its file."""
+    """Reason why an image cannot be read, as a clause without the name of its file."""
 
 
 @contextmanager
 def open_image(source: Path | BytesIO, purpose: str) -> Iterator[Any]:  # an image of Pillow
-    """Open an image of one of `FORMATS`, whatever the file is called.
+    """Open an image of one of `FORMATS`, regardless of the file name.
 
     Raises ImageError, also for errors in the body of the ``with`` statement: Pillow decodes pixels
     when they are first used.
@@ -31,9 +33,7 @@ def open_image(source: Path | BytesIO, purpose: str) -> Iterator[Any]:  # an ima
         with images.open(source, formats=FORMATS) as image:
             yield image
     except unidentified as error:
-        raise ImageError(
-            f"it is not in a format that is read here ({', '.join(FORMATS)})"
-        ) from error
+        raise ImageError(f"its format is not supported ({', '.join(FORMATS)})") from error
     # Pillow's errors: for a size that a few bytes can claim, and for damaged files
     except (images.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
         raise ImageError(str(error)) from error

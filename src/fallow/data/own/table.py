@@ -1,4 +1,6 @@
-"""A user's table as features, labels, sites and row names, and what was done to get there."""
+"""The user's table as features, labels, sites and example names, with notes on the
+conversion.
+"""
 
 from __future__ import annotations
 
@@ -57,11 +59,12 @@ LACKING = "rows with missing or infinite features left out"
 @final
 @dataclass(frozen=True)
 class Wanted:
-    """Which columns of a table are what.
+    """Roles of the columns of a table.
 
-    id: the column of row names; None: the one called "id", if there is one.  drop: columns that are
-    left out.  only: the columns that are features, none other; (): all that can be.
-    drop_rows: rows with a missing or infinite feature are left out; else sites fill cells in.
+    id: the column of example names; None: the one called "id", if there is one. drop:
+    columns that are left out. only: the columns that are features; (): all suitable ones.
+    drop_rows: rows with a missing or infinite feature are left out; otherwise sites impute
+    them.
     """
 
     label: str
@@ -72,21 +75,22 @@ class Wanted:
     drop_rows: bool = False
 
     def is_text(self, name: str) -> bool:
-        """Whether a column is read as it stands: labels, sites and names of rows."""
+        """Return whether a column is read unchanged: labels, sites and example names."""
         return name in (self.label, self.site, self.id) or names_rows(name)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table as arrays.  ``rows`` of the first file come first, then those of the test file.
+    """A table as arrays. ``rows`` of the first file come first, then those of the test
+    file.
 
-    missing: how empty cells are filled in; None where x has none.
+    missing: imputation of empty cells; None if x has none.
     """
 
-    x: Numbers  # (rows + test rows, features), NaN where a cell is empty
+    x: Numbers  # (rows + test rows, features), NaN for an empty cell
     columns: tuple[str, ...]
-    kept: npt.NDArray[np.bool_]  # (all rows read,) which are among those of x
+    kept: npt.NDArray[np.bool_]  # (all rows read,) whether they are in x
     ids: tuple[str, ...] | None
     rows: int
     notes: tuple[str, ...]
@@ -97,10 +101,10 @@ class Table:
 def read_table(
     path: Path, test: Path | None, wanted: Wanted, say: Say = say_nothing
 ) -> tuple[Table, Sequence[str], Sequence[str] | None]:
-    """Both files as one table, so that texts become the same columns in both: the table, and its
-    labels ("" is none) and sites as texts.
+    """Return both files as one table, with labels ("" for none) and sites as texts.
 
-    Raises ValueError that names the file, the column, and the row where one is damaged.
+    Texts become the same columns in both files. Raises ValueError with the file, the
+    column, and the row of an error.
     """
     parts = _read_both(path, test, wanted, say)
     rows = parts[0].rows
@@ -136,7 +140,9 @@ def read_table(
 
 
 def _read_both(path: Path, test: Path | None, wanted: Wanted, say: Say) -> list[ReadTable]:
-    """The file, and the test file if there is one; a column that is texts in one is in both."""
+    """Read the file, and the test file if any; a column that is text in one is text in
+    both.
+    """
     first = _read_checked(path, wanted, wanted.is_text, say)
     if test is None:
         return [first]
@@ -149,17 +155,17 @@ def _read_both(path: Path, test: Path | None, wanted: Wanted, say: Say) -> list[
     def is_text(name: str) -> bool:
         return name in mixed or wanted.is_text(name)
 
-    del first, second  # a large table is not to be there twice
+    del first, second  # a large table must not be in memory twice
     return [_read_checked(file, wanted, is_text, say) for file in (path, test)]
 
 
 def read_cells(path: Path) -> Columns:
-    """Every column of a table as texts, numbers as Python writes them."""
+    """Return every column of a table as texts, numbers in Python's format."""
     return read_all_cells(path)[0]
 
 
 def read_all_cells(path: Path) -> tuple[Columns, tuple[str, ...]]:
-    """`read_cells`, and how the file is written where that is not the usual way, in sentences."""
+    """Return `read_cells`, and notes on an unusual format of the file."""
     read = read_file(path, lambda name: True)
     cells = {
         name: _plain_texts(column_cells, read.dialect)
@@ -169,7 +175,7 @@ def read_all_cells(path: Path) -> tuple[Columns, tuple[str, ...]]:
 
 
 def _plain_texts(cells: ColumnCells, dialect: Dialect) -> list[str]:
-    """The cells as texts; those of a column of numbers as Python writes them."""
+    """Return the cells as texts; those of a column of numbers in Python's format."""
     texts = list(cells.texts or ())
     if dialect.is_plain:
         return texts
@@ -195,11 +201,11 @@ def _read_checked(
     for column in used:
         if used.count(column) > 1:
             raise ValueError(
-                f"column {column!r} is both label and {words[column]}; name two columns"
+                f"column {column!r} is both label and {words[column]}; give two columns"
             )
         if column in wanted.drop:
             raise ValueError(
-                f"column {column!r} is the {words[column]} and is dropped; choose"
+                f"column {column!r} is the {words[column]} and is also dropped; choose one"
             )
     return read
 
@@ -219,7 +225,7 @@ def _check_same_columns(
 
 
 def _find_mixed_columns(first: ReadTable, second: ReadTable) -> set[str]:
-    """Columns that are numbers in one file and texts in the other."""
+    """Return columns that are numbers in one file and text in the other."""
     return {
         name
         for name, cells in first.columns.items()
@@ -250,10 +256,11 @@ def assemble(
     sites: npt.NDArray[np.str_] | None,
     dialect: Dialect | None = None,
 ) -> Table:
-    """The features among the columns, each recognized; ``cells`` is emptied on the way.
+    """Return the features among the recognized columns; ``cells`` is emptied in the
+    process.
 
-    rows: of the first file.  sites: (n,) of all rows.  Raises ValueError where no column is left,
-    a number is infinite, or a column that was asked for cannot be used.
+    rows: of the first file. sites: (n,) of all rows. Raises ValueError if no column is
+    left, a number is infinite, or a requested column cannot be used.
     """
     n = len(next(iter(cells.values())))
     row_names, id_column = _find_row_names(cells, wanted)
@@ -266,7 +273,7 @@ def assemble(
         because = ""
         if reasons:
             because = f" ({reasons})"
-        raise ValueError(f"{name} has no column of features{because}; add one")
+        raise ValueError(f"{name} has no feature column{because}; add one")
 
     reading = Reading(name, count_at(sites, np.ones(n, dtype=np.bool_)))
     keep = np.ones(n, dtype=np.bool_)
@@ -285,11 +292,11 @@ def assemble(
     features = encode_columns(columns)
 
     described = reads
-    if wanted.drop_rows:  # rows with a missing cell are no longer there
+    if wanted.drop_rows:  # rows with an empty cell were removed
         described = [replace(read, missing=0) for read in reads]
     notes = describe_columns(described)
     if id_column is not None:
-        notes.append(f"column {id_column!r} names the rows and is no feature")
+        notes.append(f"column {id_column!r} has the names of examples and is not a feature")
     left_out = int(n - keep.sum())
     if left_out:
         notes.append(f"{LACKING}: {left_out}")
@@ -299,9 +306,10 @@ def assemble(
     if has_holes:
         missing = Missing(features.levels, features.marks)
         notes.append(
-            "the sites fill missing cells in together, by the mean of a number and the most "
-            "frequent text, learned from totals over their training rows; columns added that mark "
-            f"them: {len(features.marks)} (drop_rows=true leaves such rows out instead)"
+            "the sites impute empty cells together, by the mean of a number and the most "
+            "frequent text, from aggregates over their training examples; "
+            f"{len(features.marks)} indicator columns were added (drop_rows=true omits "
+            "such rows instead)"
         )
     return Table(
         x=features.x,
@@ -336,7 +344,9 @@ def _recognize_columns(
             dropped.append(ColumnRead(name, "left out", why="you dropped it"))
             continue
         if wanted.only and name not in wanted.only:
-            dropped.append(ColumnRead(name, "left out", why="it is not among your columns"))
+            dropped.append(
+                ColumnRead(name, "left out", why="it is not among the requested columns")
+            )
             continue
         must = name in wanted.only
         columns.append(
@@ -348,7 +358,7 @@ def _recognize_columns(
 def _find_row_names(
     cells: Mapping[str, ColumnCells], wanted: Wanted
 ) -> tuple[tuple[str, ...] | None, str | None]:
-    """The names of rows, and the column they stand in."""
+    """Return the names of examples, and their column."""
     column = wanted.id
     if column is None and "id" in cells and "id" not in (wanted.label, wanted.site):
         column = "id"
@@ -362,7 +372,7 @@ def _find_row_names(
 
 
 def _find_lacking_rows(columns: Sequence[RecognizedColumn]) -> npt.NDArray[np.bool_]:
-    """Rows with a missing or infinite feature: (n,)."""
+    """Return the rows with a missing or infinite feature: (n,)."""
     lacks = np.zeros(len(columns[0]), dtype=np.bool_)
     for column in columns:
         lacks |= column.is_missing
@@ -372,7 +382,7 @@ def _find_lacking_rows(columns: Sequence[RecognizedColumn]) -> npt.NDArray[np.bo
 
 
 def _keep_rows(column: RecognizedColumn, keep: npt.NDArray[np.bool_]) -> RecognizedColumn:
-    """The column without some of its rows, which are those that lack a feature."""
+    """Return the column without some of its rows, which have a missing feature."""
     read = replace(column.read, missing=0)
     if column.texts is not None:
         return replace(column, read=read, texts=tuple(compress(column.texts, keep)))
@@ -388,9 +398,9 @@ def _check_infinite(columns: Sequence[RecognizedColumn], name: str) -> None:
         if infinite and column.numbers is not None:
             row = int(np.isinf(column.numbers).argmax()) + 1
             raise ValueError(
-                f"{name}: column {column.read.name!r} has {infinite} infinite values (beyond "
-                f"3.4e38 counts), the first in row {row}; correct them, leave the column out, or "
-                "leave out such rows with drop_rows"
+                f"{name}: column {column.read.name!r} has {infinite} infinite values "
+                f"(beyond 3.4e38 counts), the first in row {row}; correct them, omit the "
+                "column, or omit such rows with drop_rows"
             )
 
 
@@ -399,7 +409,7 @@ def _count_missing_at_sites(
     columns: Sequence[RecognizedColumn],
     sites: npt.NDArray[np.str_] | None,
 ) -> ColumnRead:
-    """The column with its missing cells by site."""
+    """Return the column with its number of empty cells by site."""
     if sites is None or not read.missing or read.kind == "left out":
         return read
     column = next(item for item in columns if item.read.name == read.name)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fallow.core.texts import BUCKETS, CHARACTERS, WORDS
 
-BLOCK = 1024  # texts at a time, so that the memory of one block is small
+BLOCK = 1024  # number of texts per block, to limit memory
 NGRAMS = (3, 5)  # characters, within words
 
 

@@ -1,7 +1,7 @@
-"""How much memory the cells of an Excel file take, before any of them is kept.
+"""Memory of the cells of an Excel file, estimated before any of them is stored.
 
-Such a file is a zip of XML.  A row may say that it is the millionth, and a cell that it stands in the
-last column of all; whoever reads them makes every row as wide as the widest.
+Such a file is a zip of XML. A row may have the number one million, and a cell may be in the
+last column. Readers make every row as wide as the widest one.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from xml.parsers import expat
 from fallow.storage.memory import count_available_bytes, describe_lack
 
 CELL = 40
-"""Bytes of a cell: measured are 45 to 60 of one with a number, 16 of one that is only filled up."""
+"""Bytes of a cell: 45 to 60 with a number, and 16 for padding, as measured."""
 ROW = 120
-ELEMENT = 60  # bytes of any other element, such as a text that cells share
+ELEMENT = 60  # bytes of any other element, such as a shared text
 LETTERS = re.compile(r"[A-Za-z]{1,3}")
 BLOCK = 1 << 20
 
 
 def check_workbook_fits(path: Path, limit: int | None = None) -> None:
-    """Raise ValueError for an Excel file whose largest sheet, with all else in it, does not fit.
+    """Raise ValueError for an Excel file whose largest sheet, with all shared parts, does
+    not fit.
 
-    most: bytes that there may be; None: the memory that is available.  Raises BadZipFile for what is
-    no zip; what is no XML in it is passed over, as whoever reads the sheets says so.
+    most: maximum number of bytes; None: the available memory. Raises BadZipFile for other
+    files. Invalid XML is ignored, because the reader of the sheets reports it.
     """
     room = limit
     if room is None:
@@ -35,7 +36,7 @@ def check_workbook_fits(path: Path, limit: int | None = None) -> None:
     others = 0
     with path.open("rb") as opened, zipfile.ZipFile(opened) as archive:
         for member in archive.infolist():
-            # of a member no more is unpacked than it says
+            # no member is decompressed beyond its declared size
             lack = describe_lack(member.file_size, room)
             if lack is None:
                 workbook_fits = _Counter()
@@ -48,7 +49,7 @@ def check_workbook_fits(path: Path, limit: int | None = None) -> None:
 
 
 class _Counter:
-    """Counts the rows and cells of one member of the zip as they go by."""
+    """Counter of the rows and cells of one member of the zip."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -59,16 +60,16 @@ class _Counter:
 
     @property
     def cells_bytes(self) -> int:
-        """Bytes of all cells, every row as wide as the widest."""
+        """Return the bytes of all cells, with every row as wide as the widest."""
         return self.rows * (self.widest * 2 * 8 + ROW) + self.cells * CELL
 
     @property
     def others_bytes(self) -> int:
-        """Bytes of what is no cell."""
+        """Return the bytes of all other elements."""
         return self.others * ELEMENT
 
     def read(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
-        """Take a member in, up to where it is no XML any more."""
+        """Read a member, up to the first invalid XML."""
         parser = expat.ParserCreate(namespace_separator=" ")
         parser.StartElementHandler = self._begin
         parser.StartDoctypeDeclHandler = _refuse_entities
@@ -93,12 +94,12 @@ class _Counter:
 
 
 def _refuse_entities(*details: object) -> None:
-    """Excel writes none; a few of them unfold to all memory."""
+    """Reject entities, which Excel never writes and which can expand to all memory."""
     raise expat.ExpatError("a document type")
 
 
 def _column_of(reference: str | None, before: int) -> int:
-    """The number of a cell's column, from 1: what it says, or the next one."""
+    """Return the column number of a cell, from 1: its own, or the next one."""
     result = LETTERS.match(reference or "")
     if result is None:
         return before + 1
@@ -109,7 +110,7 @@ def _column_of(reference: str | None, before: int) -> int:
 
 
 def _row_of(number: str | None, before: int) -> int:
-    """The number of a row, from 1: what it says, or the next one; rows before it are empty."""
+    """Return the row number, from 1: its own, or the next one; missing rows are empty."""
     if number is None or not number.isdecimal():
         return before + 1
     if len(number) > 18:

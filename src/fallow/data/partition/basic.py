@@ -69,11 +69,11 @@ class Natural:
     ) -> list[IntArray]:
         if groups is None:
             raise ValueError(
-                "Natural needs natural sites and this data has none; name its site "
+                "Natural needs natural sites and this data has none; set its site "
                 "column, or use another partition such as IID"
             )
         if len(groups) != len(y):
-            raise ValueError(f"{len(groups)} groups for {len(y)} rows; give one a row")
+            raise ValueError(f"{len(groups)} groups for {len(y)} rows; give one per row")
         return [np.flatnonzero(groups == g) for g in natural_groups(groups, sites)]
 
 
@@ -86,8 +86,8 @@ def natural_groups(groups: IntArray, sites: int = 0) -> IntArray:
     result, sizes = np.unique(groups, return_counts=True)
     if not 0 <= sites <= len(result):
         raise ValueError(
-            f"{sites} sites asked for and the data has {len(result)} natural sites; "
-            f"ask for 1 to {len(result)}, or 0 for all"
+            f"{sites} sites are requested and the data has {len(result)} natural sites; "
+            f"use 1 to {len(result)}, or 0 for all"
         )
     largest = np.argsort(-sizes, kind="stable")[: sites or len(result)]
     return np.sort(result[largest]).astype(np.int64)
@@ -125,8 +125,8 @@ class Counts:
         for site, wanted in enumerate(table):
             if sum(wanted.values()) < 1 or min(wanted.values()) < 0:
                 raise ValueError(
-                    f"Counts: site {site} is given {dict(wanted)}; give it at least "
-                    "one row, and never less than 0 of a class"
+                    f"Counts: site {site} has {dict(wanted)}; give it at least one "
+                    "example, and no negative number"
                 )
 
     def split(
@@ -138,8 +138,8 @@ class Counts:
     ) -> list[IntArray]:
         if sites != len(self.table):
             raise ValueError(
-                f"Counts has a row for {len(self.table)} sites and {sites} are asked "
-                "for; they must agree"
+                f"Counts has {len(self.table)} sites and {sites} are requested; they must "
+                "agree"
             )
         rows = class_rows(y, "Counts")
         parts: list[list[IntArray]] = [[] for _ in range(sites)]
@@ -151,8 +151,8 @@ class Counts:
             of_class = rows.get(label, np.empty(0, dtype=np.int64))
             if counts.sum() > len(of_class):
                 raise ValueError(
-                    f"Counts asks for {counts.sum()} rows of class {label}, which has "
-                    f"{len(of_class)}; ask for fewer"
+                    f"Counts needs {counts.sum()} examples of class {label}, which has "
+                    f"{len(of_class)}; use fewer"
                 )
             pieces = deal_class(counts, of_class, rng)
             for part, piece in zip(parts, pieces, strict=True):

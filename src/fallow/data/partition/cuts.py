@@ -33,10 +33,10 @@ class Partition(Protocol):
 def check_sites(y: npt.NDArray[np.generic], sites: int) -> None:
     """Raise ValueError unless every site can have an example."""
     if sites < 1:
-        raise ValueError(f"{sites} sites asked for; ask for at least 1")
+        raise ValueError(f"{sites} sites are requested; use at least 1")
     if len(y) < sites:
         raise ValueError(
-            f"{len(y)} rows cannot be spread over {sites} sites; ask for fewer sites"
+            f"{len(y)} examples cannot be distributed over {sites} sites; use fewer sites"
         )
 
 
@@ -94,8 +94,8 @@ def finish_parts(parts: list[IntArray], rule: str) -> list[IntArray]:
     empty = [site for site, part in enumerate(parts) if len(part) == 0]
     if empty:
         raise ValueError(
-            f"{rule} leaves {len(empty)} of {len(parts)} sites without rows (for "
-            f"example site {empty[0]}); ask for fewer sites or a milder split"
+            f"{rule} leaves {len(empty)} of {len(parts)} sites without examples (for "
+            f"example site {empty[0]}); use fewer sites or less skew"
         )
     return [np.sort(part).astype(np.int64) for part in parts]
 

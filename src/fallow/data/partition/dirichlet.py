@@ -196,8 +196,8 @@ class ExactDirichlet:
             sizes = np.array(self.sizes, dtype=np.float64)
         if len(sizes) != sites:
             raise ValueError(
-                f"ExactDirichlet has sizes for {len(sizes)} sites and {sites} are asked for; they "
-                "must agree"
+                f"ExactDirichlet has sizes for {len(sizes)} sites and {sites} are "
+                "requested; they must agree"
             )
         rows = list(class_rows(y, "ExactDirichlet").values())
         shares = np.maximum(rng.dirichlet(np.full(len(rows), self.alpha), size=sites), TINY)
@@ -218,7 +218,7 @@ class ExactDirichlet:
 def _check(alpha: float, min_size: int) -> None:
     check_positive("alpha", alpha)
     if min_size < 1:
-        raise ValueError(f"min_size is {min_size}; a site needs at least 1 row")
+        raise ValueError(f"min_size is {min_size}; a site needs at least 1 example")
 
 
 def cut_classes(
@@ -238,8 +238,8 @@ def cut_classes(
     check_sites(y, sites)
     if sites * min_size > len(y):
         raise ValueError(
-            f"{len(y)} rows cannot give {sites} sites {min_size} rows each; "
-            "lower min_size or ask for fewer sites"
+            f"{len(y)} rows cannot give {sites} sites {min_size} rows each; lower "
+            "min_size or use fewer sites"
         )
     rows = list(class_rows(y, rule).values())
     best = 0
@@ -251,9 +251,9 @@ def cut_classes(
         best = max(best, smallest)
     raise ValueError(
         f"{rule}(alpha={alpha}) over {sites} sites and {len(y)} rows never gave every "
-        f"site {min_size} rows in {MOST_DRAWS} draws (the best smallest site had "
-        f"{best}); raise alpha, lower min_size or ask for fewer sites, or use ExactDirichlet where "
-        "the labels are classes"
+        f"site {min_size} rows in {MOST_DRAWS} draws (the best smallest site had {best}); "
+        "raise alpha, lower min_size or use fewer sites, or ExactDirichlet if the labels "
+        "are classes"
     )
 
 

@@ -65,7 +65,7 @@ class Patho:
         check_positive("classes", self.classes)
         if self.min_samples < 1:
             raise ValueError(
-                f"min_samples is {self.min_samples}; a holder needs at least 1 row"
+                f"min_samples is {self.min_samples}; a site needs at least 1 example"
             )
         if self.min_rule not in ("floor", "reject"):
             raise ValueError(
@@ -101,7 +101,7 @@ class Patho:
             if holds.any(0).all():
                 return holds
         raise ValueError(
-            f"Patho: {sites} sites with {self.classes} classes each never covered all "
+            f"Patho: {sites} sites with {self.classes} classes each did not cover all "
             f"{n_classes} classes in {MOST_DRAWS} draws; use Shards"
         )
 
@@ -111,8 +111,8 @@ class Patho:
         spare = size - holders * self.min_samples
         if spare < 0:
             raise ValueError(
-                f"Patho: class {label} has {size} rows for {holders} holders of at "
-                f"least {self.min_samples}; lower min_samples or ask for fewer sites"
+                f"Patho: class {label} has {size} examples for {holders} sites with at "
+                f"least {self.min_samples} each; lower min_samples or use fewer sites"
             )
         if self.min_rule == "reject":
             for _ in range(MOST_DRAWS):
@@ -181,8 +181,8 @@ class Shards:
             holders = rng.permutation(np.flatnonzero(counts[:, column]))
             if len(of_class) < len(holders):
                 raise ValueError(
-                    f"Shards: class {label} has {len(of_class)} rows for "
-                    f"{len(holders)} holders; ask for fewer sites"
+                    f"Shards: class {label} has {len(of_class)} examples for "
+                    f"{len(holders)} sites; use fewer sites"
                 )
             item, more = divmod(len(of_class), len(holders))
             counts[holders, column] = item
@@ -227,7 +227,8 @@ class ClassWindows:
         check_positive("classes", self.classes)
         if self.least < self.classes:
             raise ValueError(
-                f"least is {self.least} rows a site of {self.classes} classes; give it one of each"
+                f"least is {self.least} for sites with {self.classes} classes; use at "
+                "least one example per class"
             )
 
     def split(
@@ -249,7 +250,7 @@ class ClassWindows:
             left -= counts[site]
             if not counts[site].any():
                 raise ValueError(
-                    f"ClassWindows: the rows are used up before site {site} of {sites}; ask for "
+                    f"ClassWindows: no examples are left for site {site} of {sites}; use "
                     "fewer sites, or lower least"
                 )
         return finish_parts(deal(counts, rows, rng), "ClassWindows")
@@ -258,11 +259,11 @@ class ClassWindows:
 def _check_holders(rule: str, classes: int, sites: int, n_classes: int) -> None:
     if classes > n_classes:
         raise ValueError(
-            f"{rule}: {classes} classes a site, but the labels have {n_classes}; "
-            f"use 1 to {n_classes}"
+            f"{rule}: {classes} classes per site, but the labels have {n_classes}; use 1 "
+            f"to {n_classes}"
         )
     if sites * classes < n_classes:
         raise ValueError(
-            f"{rule}: {sites} sites with {classes} classes each cannot hold all "
-            f"{n_classes} classes; ask for more sites or more classes a site"
+            f"{rule}: {sites} sites with {classes} classes each cannot have all "
+            f"{n_classes} classes; use more sites or more classes per site"
         )

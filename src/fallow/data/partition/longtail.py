@@ -77,7 +77,8 @@ class LongTail:
         check_positive("rho", self.rho)
         if self.rho < 1:
             raise ValueError(
-                f"rho is {self.rho}, a tail longer than its head; give 1 or more"
+                f"rho is {self.rho}, so the smallest class would be larger than the "
+                "largest; give 1 or more"
             )
         self._build_inner()
 
@@ -109,8 +110,8 @@ class LongTail:
         if cannot.any():
             c = int(np.argmax(cannot))
             raise ValueError(
-                f"LongTail(rho={self.rho}, n_max={largest}) asks for {counts[c]} of "
-                f"the {have[c]} rows of class {c}; set n_max between "
+                f"LongTail(rho={self.rho}, n_max={largest}) needs {counts[c]} of the "
+                f"{have[c]} examples of class {c}; set n_max between "
                 f"{int(np.ceil(self.rho))} and {limit}, or lower rho"
             )
         kept = []

@@ -78,10 +78,13 @@ def validation_split(
     """
     n = len(y_rows)
     if not 0 < share < 1:
-        raise ValueError(f"the validation share is {share}; give a number between 0 and 1")
+        raise ValueError(
+            f"the validation fraction is {share}; give a number between 0 and 1"
+        )
     if n < 2:
         raise ValueError(
-            f"{n} labeled rows cannot give a validation row and a training row; label 2"
+            f"{n} labeled examples are too few for training and validation; label at "
+            "least 2"
         )
     is_class = np.issubdtype(y_rows.dtype, np.integer)
     if is_class:
@@ -91,7 +94,8 @@ def validation_split(
     unlabeled = int(is_unlabeled.sum())
     if unlabeled:
         raise ValueError(
-            f"{unlabeled} of {n} rows are unlabeled; validate on labeled rows only"
+            f"{unlabeled} of {n} examples are unlabeled; use only labeled examples "
+            "for validation"
         )
     validation = np.empty(0, dtype=np.int64)
     _, sizes = np.unique(y_rows, return_counts=True)

@@ -106,8 +106,8 @@ def target_bins(
     bad = int((~np.isfinite(targets)).sum())
     if bad:
         raise ValueError(
-            f"{bad} of {len(targets)} targets are NaN or infinite, so they have no bin; leave "
-            "those rows out, or use IID or Natural"
+            f"{bad} of {len(targets)} targets are NaN or infinite, so they have no bin; "
+            "omit these rows, or use IID or Natural"
         )
     if binning == "equal-width":
         low = targets.min()

@@ -63,8 +63,7 @@ def _title_scores(study: StudyRecords) -> str:
 
 def _labels_axis(study: StudyRecords, strategy: str) -> dict[int, float]:
     """Return the position of each cycle on the axis: labeled share in per cent, or for
-    errors the number
-    of labels.
+    errors the number of labels.
     """
     if study.measure != "accuracy":
         return study.labels(strategy)
@@ -74,9 +73,8 @@ def _labels_axis(study: StudyRecords, strategy: str) -> dict[int, float]:
 def _fit_errors(axes: Axes, study: StudyRecords) -> None:
     """Set up the axes for errors.
 
-    The x axis shows numbers of labels.  The y axis is logarithmic over more than a decade,
-    and leaves
-    out diverged errors.
+    The x axis shows numbers of labels. The y axis is logarithmic over more than a decade,
+    and leaves out diverged errors.
     """
     axes.set_xlabel("Number of labels, including the initial labeled set")
     axes.xaxis.set_major_formatter(lambda labels, _: f"{labels:,.0f}")

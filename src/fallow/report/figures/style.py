@@ -57,9 +57,8 @@ AXES_SHARE = 0.78
 """Approximate fraction of a figure's height that the axes take."""
 
 WIDTH = 5.4
-"""Width of a figure in inches.  On a phone a figure is as wide as the screen, so type is
-larger in a
-narrower figure: 9 points are 8.7 pixels on a screen of 390.
+"""Width of a figure in inches. On a phone a figure is as wide as the screen, so type is
+larger in a narrower figure: 9 points are 8.7 pixels on a screen of 390.
 """
 
 POINTS_PER_INCH = 72
@@ -121,9 +120,8 @@ STYLE: dict[RcKeyType, Any] = {
 class Look:
     """Color and marker of a strategy.
 
-    They are the same in every figure of a study.  The color is the same on every page
-    unless two
-    strategies of a study would share it.
+    They are the same in every figure of a study. The color is the same on every page unless
+    two strategies of a study would share it.
     """
 
     color: str
@@ -338,7 +336,7 @@ def name_ends(
 ) -> None:
     """Write the name of each line at its right end, without overlap.
 
-    Each entry is (name, x, y, color).  A name is at the edge if its line leaves the figure.
+    Each entry is (name, x, y, color). A name is at the edge if its line leaves the figure.
     """
     if not ends:
         return

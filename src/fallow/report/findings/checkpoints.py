@@ -58,7 +58,7 @@ def at_labels(study: StudyRecords, strategy: str, labels: float) -> dict[int, fl
     """Return seed -> score at a number of labels, interpolated linearly on the learning
     curve.
 
-    Only seeds with the whole curve count.  The result is empty if the curve is too short.
+    Only seeds with the whole curve count. The result is empty if the curve is too short.
     """
     curve = study.curve(strategy)
     bought = study.labels(strategy)

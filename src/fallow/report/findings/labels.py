@@ -125,9 +125,8 @@ class Association:
 def minority_and_score(study: StudyRecords) -> Association | None:
     """Correlate the share of rare classes among the labels with the final score.
 
-    Strategies with another training are excluded.  Return None for fewer than four
-    strategies with
-    both numbers, or if either number does not vary.
+    Strategies with another training are excluded. Return None for fewer than four
+    strategies with both numbers, or if either number does not vary.
     """
     shares: dict[str, Mapping[int, float]] = {}  # strategy -> seed -> per cent
     scores: dict[str, Mapping[int, float]] = {}
@@ -158,7 +157,7 @@ def minority_and_score(study: StudyRecords) -> Association | None:
 
     from scipy.stats import (
         spearmanr,
-    )  # imported here, because the import takes a second and not every page needs it
+    )  # takes a second
 
     return Association(
         strategies=len(measured),

@@ -1,7 +1,7 @@
 """Personalized models: accuracy of sites, comparison with local training, and bytes
 received.
 
-Scores are in per cent.  Sites with flipped labels are excluded.
+Scores are in per cent. Sites with flipped labels are excluded.
 """
 
 from __future__ import annotations
@@ -36,11 +36,9 @@ class SiteOutcome:
     """Outcome of the sites for one strategy, with means over seeds.
 
     ``variance``: between sites, per cent²; ``lowest``: the worst site; ``below_local``: the
-    share
-    of sites, in per cent, for which local training is better, paired by seed and site;
-    ``received``:
-    bytes of a run, mean over sites, ``models`` the same in models; ``most``: bytes of the
-    site that received the most.
+    share of sites, in per cent, for which local training is better, paired by seed and
+    site; ``received``: bytes of a run, mean over sites, ``models`` the same in models;
+    ``most``: bytes of the site that received the most.
     """
 
     strategy: str
@@ -192,8 +190,7 @@ def bytes_received(row: Record) -> dict[str, float]:
     """Return the bytes that each site received up to a record.
 
     This is an equal share of the coordinator's messages, plus the peer messages from other
-    sites in
-    proportion to the number of replies that the site got.
+    sites in proportion to the number of replies that the site got.
     """
     sites = row["labeled_per_site"]
     relays = []
@@ -271,9 +268,8 @@ def _compare(strategy: str, by_seed: Sequence[Floats]) -> SiteComparison:
 def bootstrap_interval(by_seed: Sequence[Floats]) -> Interval:
     """Return a percentile bootstrap interval of the mean over seeds of means over sites.
 
-    Seeds are resampled with replacement, and sites within each seed.  The sites of one seed
-    are not
-    independent, and a site has other examples under another seed.
+    Seeds are resampled with replacement, and sites within each seed. The sites of one seed
+    are not independent, and a site has other examples under another seed.
     """
     n_sites = np.array([len(gaps) for gaps in by_seed])  # (seeds,)
     widest = int(n_sites.max())
@@ -284,9 +280,7 @@ def bootstrap_interval(by_seed: Sequence[Floats]) -> Interval:
     gen = np.random.default_rng(seed_of(0, "sites in seeds", *n_sites.tolist()))
     sums = np.zeros(DRAWS)
     for _ in by_seed:
-        seed = gen.integers(
-            0, len(by_seed), DRAWS
-        )  # (draws,) (draws, 1) (draws, widest) as many sites as the seed has
+        seed = gen.integers(0, len(by_seed), DRAWS)  # (draws,)
         n = n_sites[seed][:, None]  # (draws, 1)
         site = (gen.random((DRAWS, widest)) * n).astype(np.int64)  # (draws, widest)
         is_drawn = np.arange(widest) < n  # as many sites as the seed has
@@ -303,8 +297,7 @@ def mean_redundancy(study: StudyRecords) -> dict[str, list[float]]:
     cycles.
 
     Redundancy is the cosine similarity to examples that collaborators had labeled.
-    Strategies
-    without collaborators are omitted.
+    Strategies without collaborators are omitted.
     """
     values: dict[str, list[float]] = {}
     for strategy in rank_strategies(study):

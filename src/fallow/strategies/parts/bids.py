@@ -40,7 +40,7 @@ def next_digits(bids: Tensor, prefix: Tensor, digit: int) -> Tensor:
     """
     check_clusters(len(prefix))
     if not 0 <= digit < DIGITS:
-        raise ValueError(f"digit {digit} of a bid was asked for, and bids have {DIGITS}")
+        raise ValueError(f"digit {digit} of a bid was requested, and bids have {DIGITS}")
     counts = torch.zeros(len(prefix), BASE, dtype=torch.float32)
     rest = DIGITS - digit - 1
     begins_so = (bids >= 0) & (bids // BASE ** (rest + 1) == prefix)

@@ -125,14 +125,14 @@ def _take_means(total: dict[str, Tensor], groups: int) -> Centers:
     is_of_groups = rows.shape == squares.shape == (groups,) and features.ndim == 2
     if not is_of_groups or len(features) != groups:
         raise ValueError(
-            f"totals of {groups} clusters were asked for, and sites answered with rows of shape "
-            f"{tuple(rows.shape)}, features of {tuple(features.shape)} and squares of "
-            f"{tuple(squares.shape)}: all sites must run the same version"
+            f"aggregates of {groups} clusters were requested, and sites replied with "
+            f"sizes of shape {tuple(rows.shape)}, features of {tuple(features.shape)} and "
+            f"squares of {tuple(squares.shape)}: all sites must run the same version"
         )
     if bool((rows < -0.5).any()):
         raise ValueError(
-            f"a cluster has {float(rows.min()):g} rows over all sites, which cannot be: a site "
-            "answered with a negative number"
+            f"a cluster has {float(rows.min()):g} examples over all sites, which is "
+            "impossible: a site replied with a negative number"
         )
     is_there = rows > 0.5  # masked sums are rounded
     if not bool(is_there.any()):
@@ -311,20 +311,23 @@ def check_clusters(clusters: int) -> None:
     """
     if clusters > MOST_ASKED:
         raise ValueError(
-            f"{clusters} centers of clusters were named, and no query finds more than {MOST_ASKED}"
+            f"{clusters} centers of clusters were received, and a query has at most "
+            f"{MOST_ASKED}"
         )
 
 
 def check_labels(labels: float) -> None:
     """Raise ValueError for more labels in clusters than a site can store."""
     if labels > MOST_LABELS:
-        raise ValueError(f"{labels:g} labels are said to cover clusters")
+        raise ValueError(f"{labels:g} labels in clusters were received")
 
 
 def check_turns(turns: Tensor, most: int) -> None:
     """Raise ValueError for levels of more turns or clusters than a query has.  (turns, K)"""
     if turns.ndim != 2 or len(turns) > most:
-        raise ValueError(f"levels of the shape {tuple(turns.shape)}, and turns are {most}")
+        raise ValueError(
+            f"levels have the shape {tuple(turns.shape)}, and at most {most} turns"
+        )
     check_clusters(turns.shape[1])
 
 
@@ -356,7 +359,7 @@ def read_bundles(view: View) -> State:
     """Return the bundles that `tie_bundles` stored; raises if there are none."""
     if "bundle" not in view.memory:
         raise ValueError(
-            f"site {view.site} was asked for totals of bundles, and has tied none: "
-            "'bundle' comes first"
+            f"site {view.site} was asked for aggregates of bundles, and has none: call "
+            "'bundle' first"
         )
     return view.memory["bundle"]

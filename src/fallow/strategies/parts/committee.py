@@ -92,8 +92,8 @@ def logits(view: View, model: str, which: Rows = "pool") -> Tensor:
     if model == "collaborators":
         if not averages_at_site(view):
             raise ValueError(
-                f"site {view.site} averages no models of other sites, so there are no collaborators"
-                " to ask; train with dpfl, or ask model='personal'"
+                f"site {view.site} averages no models of other sites, so it has no "
+                "collaborators; train with dpfl, or set model='personal'"
             )
         committee = gather_committee(view)
         if committee.is_alone:

@@ -26,7 +26,7 @@ def draw_by_softmax(
     if len(scores) and not bool(good.any()):
         raise ValueError(
             f"all {len(scores)} scores are NaN or infinite: the model has diverged; lower the "
-            "learning rate or check the rows"
+            "learning rate or check the examples"
         )
     picks = []
     chances = []

@@ -94,7 +94,7 @@ class UnitFeatures:
         if len(pool) and not bool(is_finite.any()):
             raise ValueError(
                 f"the features of all {len(pool)} examples are NaN or infinite: the model has "
-                "diverged; lower the learning rate or check the rows"
+                "diverged; lower the learning rate or check the examples"
             )
         labeled = pool[:0]
         if len(view.labels):

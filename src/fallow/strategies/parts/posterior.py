@@ -76,8 +76,8 @@ class LastLayer:
         good = _is_usable(x)
         if not bool(good.any()):
             raise ValueError(
-                f"the features of all {len(x)} rows are NaN or infinite, or beyond {LARGEST:g}: the "
-                "model has diverged; lower the learning rate or check the rows"
+                f"the features of all {len(x)} examples are NaN or infinite, or beyond "
+                f"{LARGEST:g}: the model has diverged; lower the learning rate or check the examples"
             )
         rows = (~good).long().argsort(stable=True)
         return LastLayer(with_one(x[good]), with_one(known[_is_usable(known)]), rows)

@@ -18,7 +18,7 @@ def rank_rows(scores: Tensor, generator: torch.Generator) -> Tensor:
     if not bool(good.any()):
         raise ValueError(
             f"all {len(scores)} scores are NaN or infinite: the model has diverged; lower the "
-            "learning rate or check the rows"
+            "learning rate or check the examples"
         )
     mixed = torch.randperm(len(scores), generator=generator)
     scores = scores.masked_fill(~good, -torch.inf)

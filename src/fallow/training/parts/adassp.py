@@ -122,8 +122,8 @@ def read_products(total: Tensor, weights: int) -> NoisyProducts:
     size = (math.isqrt(8 * n_triangle + 1) - 1) // 2
     if size < 1 or size * (size + 1) // 2 != n_triangle or weights % size:
         raise ValueError(
-            f"noisy totals are {len(total)} numbers, which is no number of them for a head of "
-            f"{weights} weights: all sites must use one encoder"
+            f"noisy aggregates have {len(total)} numbers, which is impossible for "
+            f"{weights} weights: all sites must use the same encoder"
         )
     triangle, cross, zeros = torch.split(total, [n_triangle, weights, ZEROS])
 

@@ -40,10 +40,11 @@ from fallow.training.parts.ridge import (
 # Texts shared by the contracts of closed-form algorithms.
 TOTALS = "aggregates of products of labeled examples and labels"
 LEFT_OUT = "aggregates of leave-one-out losses"
-MISSING = "stops: all exchanges are over the same rows; a resumed run asks again"
+MISSING = "stops: all exchanges are over the same examples; a resumed run asks again"
 PARTS_SHOW = (
-    "the coordinator sees the products of each site's labeled rows: those of one row "
-    "are that row with its label, and those of a few rows say what these have in common"
+    "the coordinator sees the products of each site's labeled examples: those of a "
+    "single example reveal it with its label, and those of a few reveal their common "
+    "properties"
 )
 CLOSES_SHOW = (
     "two consecutive aggregates differ by the newly labeled examples of all sites; if only one was "
@@ -230,9 +231,13 @@ def check_path(rows: LabeledRows, path: Path) -> None:
     for name, shape in shapes.items():
         part = getattr(path, name)
         if tuple(part.shape) != shape or not are_finite(part):
-            raise Refusal(f"the {name} of a path of heads is not {shape} finite numbers")
+            raise Refusal(
+                f"the {name} of a path of solutions must be {shape} finite numbers"
+            )
     if bool((path.e < 0).any()):
-        raise Refusal("a path of heads has a negative e, which products of rows never have")
+        raise Refusal(
+            "a path of solutions has a negative e, which is impossible for products"
+        )
 
 
 def check_linear_model(view: View) -> None:
@@ -240,9 +245,9 @@ def check_linear_model(view: View) -> None:
     layers = [name for name, _ in view.layout.params]
     if layers != ["head.weight", "head.bias"]:
         raise ValueError(
-            f"closed-form solves for a linear model with a bias, and this one has "
-            f"{', '.join(layers)}; set model=linear, with an encoder for features, or keep the "
-            "model, train it, and set head=exact"
+            "closed-form trains a linear model with a bias, and this one has "
+            f"{', '.join(layers)}; set model=linear, with an encoder for features, or "
+            "keep the model, train it, and set head=exact"
         )
 
 

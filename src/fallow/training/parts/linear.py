@@ -71,18 +71,18 @@ def check_linear(view: View, x: Tensor, name: str, intercept: bool) -> None:
     d = x.flatten(1).shape[1]
     if view.classes:
         raise ValueError(
-            f"{name} fits numbers and the data has classes; use fedavg, or a data set with numbers "
-            "to predict"
+            f"{name} is for regression and the data has classes; use fedavg, or a "
+            "regression dataset"
         )
     weight = ("head.weight", (1, d))
     bias = ("head.bias", (1,))
     if view.layout.params not in ((weight, bias), (weight,)):
         linear = ", ".join(layer for layer, _ in view.layout.params)
         raise ValueError(
-            f"{name} solves for a linear model and this one has {linear}; set model=linear"
+            f"{name} trains a linear model and this one has {linear}; set model=linear"
         )
     if intercept and len(view.layout.params) == 1:
         raise ValueError(
-            f"{name} has an intercept and the model no bias; leave out model.bias=false, or use "
-            f"{name}:intercept=false"
+            f"{name} has an intercept and the model no bias; omit model.bias=false, or "
+            f"use {name}:intercept=false"
         )

@@ -137,7 +137,7 @@ def check_folds(rows: LabeledRows, folds: Tensor) -> None:
     is_whole = tuple(folds.shape) == shape and folds.dtype == torch.int64
     if not is_whole or bool(((folds < 0) | (folds >= FOLDS)).any()):
         raise Refusal(
-            f"the folds of cross-validation are not {shape} whole numbers below {FOLDS}"
+            f"the folds of cross-validation must be {shape} whole numbers below {FOLDS}"
         )
 
 
@@ -169,7 +169,7 @@ def sum_soft_labels(
     """
     models, _, classes = check_models(width, view.classes, weight, bias)
     if tuple(temperature.shape) != (models,) or not are_finite(temperature):
-        raise Refusal(f"temperatures of soft labels are not {models} finite numbers")
+        raise Refusal(f"temperatures of soft labels must be {models} finite numbers")
     heads = weight.permute(1, 0, 2).reshape(width, models * classes)
     answers = torch.zeros(models, classes, dtype=torch.float64)
     cross = torch.zeros(width, models * classes, dtype=torch.float64)
@@ -197,7 +197,7 @@ def sum_held_out(
     models, _, _ = check_models(size, classes, weight, bias)
     kinds = models // FOLDS
     if models % FOLDS or not kinds:
-        raise Refusal(f"{models} models are not {FOLDS} of each kind")
+        raise Refusal(f"{models} models were received instead of {FOLDS} of each kind")
     fold = find_folds(rows, folds, draw)
     right = torch.zeros(kinds, dtype=torch.float64)
     changed = torch.zeros(kinds, dtype=torch.float64)
@@ -230,7 +230,8 @@ def check_models(
     is_whole = tuple(weight.shape) == shape and tuple(bias.shape) == (models, classes)
     if not is_whole or not are_finite(weight) or not are_finite(bias):
         raise Refusal(
-            f"models of {size} features and {classes} classes are not finite numbers of that shape"
+            f"models of {size} features and {classes} classes must be finite numbers "
+            "of that shape"
         )
     return shape
 

@@ -116,7 +116,7 @@ class ClosedFormHeads:
     shown: Literal["totals", "parts"] = "totals"
 
     contract: ClassVar[Contract] = Contract(
-        title="Closed-form heads, one per site",
+        title="Closed-form classifiers, one per site",
         paper="-",
         year=0,
         short="Closed-form heads",

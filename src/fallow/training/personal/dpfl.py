@@ -190,8 +190,8 @@ class DPFL(StepTraining):
         options=("fresh_first",),
         site_lists=("alone",),
         missing="stops: the graph is over all sites",
-        no_batch_norm="models are averaged in every trial, and the running statistics of batch norm "
-        "are wrong for such an average; choose a model without it, such as lenet",
+        no_batch_norm="batch-norm statistics are wrong for averaged models; choose a "
+        "model without batch norm, such as lenet",
         regression=False,
     )
 
@@ -215,13 +215,13 @@ class DPFL(StepTraining):
         )
         if self.budget is None and not self.counts_self:
             raise ValueError(
-                "DPFL's counts_self is False and its budget is none, to which nothing is counted; "
-                "set budget or leave counts_self out"
+                "DPFL's counts_self is False and its budget is none, so it has no "
+                "effect; set budget or omit counts_self"
             )
         if self.between == "local" and self.period == 1:
             raise ValueError(
-                "DPFL's between is 'local' and its period is 1, so that no round lies between two "
-                "selections; set period=2 or more, or leave between out"
+                "DPFL's between is 'local' and its period is 1, so there is no round "
+                "between two selections; set period=2 or more, or omit between"
             )
 
     # -- server side ------------------------------------------------------------------------
@@ -235,8 +235,8 @@ class DPFL(StepTraining):
             state = self.prepare(state, ask)
         elif len(state["omega"]) != len(ask.cohort):
             raise ValueError(
-                f"DPFL's graph is over {len(state['omega'])} sites and {len(ask.cohort)} take part "
-                f"in round {ask.round}; all of them are needed in every round"
+                f"DPFL's graph is over {len(state['omega'])} sites, and {len(ask.cohort)} "
+                f"take part in round {ask.round}; all of them are needed in every round"
             )
         t = ask.round - int(state["begin"])
         if t < 0:  # preprocessing covers this round too
@@ -246,7 +246,9 @@ class DPFL(StepTraining):
     def prepare(self, state: State, ask: Ask) -> State:
         """Run lines 1-4: epochs from the common start, then the candidates Ω of each site."""
         if state["stats"].numel():
-            raise ValueError(f"DPFL takes no batch norm: {self.contract.no_batch_norm}")
+            raise ValueError(
+                f"DPFL does not support batch norm: {self.contract.no_batch_norm}"
+            )
         state = model(state)
         first, _ = self.configs
         ask.fit(first, "local", None, **state)
@@ -276,8 +278,8 @@ class DPFL(StepTraining):
         match = server_half.search(ask, self.functions, reach, self.limits(ask), turn=0)
         if match["graph"].any() and not match["can_judge"].any():
             raise ValueError(
-                "DPFL chooses by the loss on validation rows and no site has any; set "
-                "validation=0.2, so that a part of the labels is held back"
+                "DPFL selects by the loss on validation examples and no site has any; "
+                "set validation=0.2, so that a part of the labels is held out"
             )
         ask.keep(self.average, of="search")
         return {**match, "omega": match["graph"]}
@@ -385,7 +387,7 @@ class DPFL(StepTraining):
     # -- client side --------------------------------------------------------------------------
 
     @client.relay(
-        "nothing; the site's model goes to the sites that try or average it",
+        "nothing; the site's model is sent to the sites that evaluate or average it",
         returns={"w": Model(), "labels": Count(of="labels")},
         takes={},
         times=0,
@@ -435,7 +437,8 @@ class DPFL(StepTraining):
         return {"turn": turn, **g._asdict()}
 
     @client.each(
-        "whose models the site chose or refused, and how many it evaluated",
+        "the sites whose models the site selected or rejected, and the number of "
+        "evaluations",
         returns={
             "chosen": Mask("candidates"),
             "refused": Mask("candidates"),
@@ -464,7 +467,7 @@ class DPFL(StepTraining):
         }
 
     @client.each(
-        "what the site's average would earn with one more model",
+        "the reward of the site's average with one more model",
         returns={"rewards": Real("candidates")},
         takes={},
         times=0,

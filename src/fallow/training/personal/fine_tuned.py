@@ -26,7 +26,7 @@ from fallow.training.base import uploads
 from fallow.training.personal.base import addend, average, model
 
 tells_choice = client.keep(
-    "number of sites that chose a model by their validation rows", takes={}
+    "number of sites that selected a model by their validation examples", takes={}
 )
 """Declaration of a client function that returns the result of `best`."""
 

@@ -38,7 +38,7 @@ class Local(StepTraining):
         tags=("alone",),
         paper="",
         year=0,
-        missing="goes on: no site needs another one",
+        missing="continues: no site needs another one",
         fit=FitDeclaration(
             {"local": Fit(by=lambda training, _: training.configs)},
             kept=("w",),

@@ -198,8 +198,8 @@ def newest_models(state: State, answers: Mapping[SiteId, Answer]) -> tuple[Bank,
     rows = dict(zip(old.sites, state.get("rows", torch.zeros(0)), strict=True))
     if not models and not answers:
         raise ValueError(
-            "no site sent PFedGraph a model without NaN or infinite numbers: training diverged; "
-            "lower the learning rate (lr)"
+            "all models that sites sent to PFedGraph have NaN or infinite numbers: "
+            "training diverged; lower the learning rate (lr)"
         )
     for site, answer in answers.items():
         models[site] = {name: torch.as_tensor(answer[name]) for name in ("w", "stats")}

@@ -1,1 +1,1 @@
-"""Recipes, published results and public code of the papers that Fallow implements."""
+"""Experiment configurations, published results and public code of the papers behind Fallow."""

@@ -1,8 +1,8 @@
-"""Families of strategies: whose model scores a row, read from each one's contract.
+"""Families of strategies by the model that scores examples, as declared in their contracts.
 
-AHFAL calls strategies that read a site's own model alone *centralized* (each site runs the classic
-rule for itself) and those that also read the global model *decentralized*.  Here they are named by
-the models: ``local``, ``global``, ``both``.
+AHFAL calls strategies that read only a site's own model *centralized* (each site runs the
+classic rule itself) and those that also read the global model *decentralized*. Here they
+are named by the models: ``local``, ``global``, ``both``.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ FAMILIES: dict[Family, str] = {
     "global": "global model only",
     "both": "local and global model",
 }
-"""Each family in a reader's words."""
+"""Description of each family."""
 
 NOTHING = Known()
 """No paper says anything."""
 
 
 def build_strategy(strategy: str, known: Known) -> Query | None:
-    """The strategy that a query names; None for one that is not Fallow's own.
+    """Return the strategy of a query; None for a custom one.
 
-    A study is only data: the code that another name points at is not run to read it.
+    A study is only data: custom code that it names is not run.
     """
     spec = ParsedStrategy.parse(strategy).spec
     code = known.code(spec)
@@ -76,11 +76,12 @@ def family(strategy: str, known: Known = NOTHING) -> Family | None:
 
 
 def members(studies: Sequence[StudyRecords]) -> dict[Family, tuple[str, ...]]:
-    """The strategies of each family that every one of the studies has, in the order of the first.
+    """Return the strategies of each family that all studies have, in the order of the
+    first.
 
-    A strategy with settings of its own, or as a public code runs it, counts only where its plain
-    form is not there, and one that is trained in another way never.  A reference that reads both
-    models is what a study puts to the test: it and its variants are no member.
+    A strategy with ``@`` settings, or in a variant of public code, counts only if its plain
+    form is missing. One with another training never counts. A reference that reads both
+    models is under test: it and its variants are not members.
     """
     shared = [q for q in studies[0].strategies if all(q in s.strategies for s in studies)]
     known = studies[0].study.known
@@ -94,7 +95,9 @@ def members(studies: Sequence[StudyRecords]) -> dict[Family, tuple[str, ...]]:
 
 
 def _is_tested(strategy: str, studies: Sequence[StudyRecords]) -> bool:
-    """Whether a study puts it to the test: its reference, or a variant of that."""
+    """Return whether a strategy is under test: the reference of the study, or a variant of
+    it.
+    """
     known = studies[0].study.known
     key = ParsedStrategy.parse(strategy).key
     for study in studies:

@@ -1,4 +1,6 @@
-"""AHFAL's figures: trade-off over alpha, slopes over classes, oracle lifts, routing of classes."""
+"""Figures of AHFAL: trade-off over alpha, slopes over classes, oracle gains, routing of
+classes.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ LOOKS: dict[Family, Look] = {
 
 
 def _families(figure: Figure, kinds: Sequence[Family]) -> None:
-    """A legend of the families that are drawn."""
+    """Draw a legend of the families in the figure."""
     marks = []
     for kind in kinds:
         look = LOOKS[kind]
@@ -59,13 +61,13 @@ def _zero(axes: Axes) -> None:
 
 @mpl.rc_context(STYLE)
 def tradeoff(values: Tradeoff, unit: str) -> Figure:
-    """Each family minus the local-only one against alpha, with intervals over seeds."""
+    """Plot each family minus the local-only one against alpha, with intervals over seeds."""
     figure, (axes,) = new_figure(3.2)
     _zero(axes)
     alphas: set[float] = set()
     for i, (kind, points) in enumerate(values.points.items()):
         alphas.update(point.alpha for point in points)
-        shift = 1.03 ** (2 * i - len(values.points) + 1)  # intervals beside one another
+        shift = 1.03 ** (2 * i - len(values.points) + 1)  # side by side
         errors = [point.errors for point in points]
         look = LOOKS[kind]
         axes.errorbar(
@@ -80,15 +82,15 @@ def tradeoff(values: Tradeoff, unit: str) -> Figure:
     ticks = sorted(alphas)
     axes.set_xticks(ticks, [f"{alpha:g}" for alpha in ticks])
     axes.set_xticks([], minor=True)
-    axes.set_xlabel("Dirichlet alpha: sites differ (left), sites are alike (right)")
-    axes.set_title(f"Minus strategies of the local model only, {unit}")
+    axes.set_xlabel("Dirichlet alpha: heterogeneous (left) to homogeneous sites (right)")
+    axes.set_title(f"Minus strategies with the local model only, {unit}")
     _families(figure, list(values.points))
     return figure
 
 
 @mpl.rc_context(STYLE)
 def slopes(values: Slopes) -> Figure:
-    """The least-squares line of each family, over means of equally many points."""
+    """Plot the least-squares line of each family, over means of equally many points."""
     figure, (axes,) = new_figure(3.4)
     for kind, line in values.lines.items():
         x = np.array([cv for cv, _ in line.bins])
@@ -96,7 +98,7 @@ def slopes(values: Slopes) -> Figure:
         look = LOOKS[kind]
         axes.plot(x, line.intercept + line.slope * x, color=look.color)
         axes.plot(x, means, look.marker, color=look.color, alpha=0.6)
-    axes.set_xlabel("How unevenly sites hold a class: CV of its counts")
+    axes.set_xlabel("Uneven distribution of a class over sites: CV of its counts")
     axes.set_title("Test accuracy of a class, %")
     _families(figure, list(values.lines))
     return figure
@@ -104,7 +106,9 @@ def slopes(values: Slopes) -> Figure:
 
 @mpl.rc_context(STYLE)
 def lifts(pairs: Sequence[tuple[Pair, Comparison]], unit: str) -> Figure:
-    """One bar per heuristic: with the true class shares minus without, with its interval."""
+    """Plot one bar per heuristic: with the true class shares minus without, with its
+    interval.
+    """
     figure, (axes,) = new_figure(0.9 + 0.42 * len(pairs))
     rows = range(len(pairs))
     mean = [c.difference for _, c in pairs]
@@ -121,12 +125,12 @@ def lifts(pairs: Sequence[tuple[Pair, Comparison]], unit: str) -> Figure:
 
 
 def strategies_with_routing(study: StudyRecords) -> tuple[str, ...]:
-    """Queries whose records say how each class was routed."""
+    """Return the strategies whose records contain the routing of classes."""
     return tuple(q for q in study.strategies if over_cycles(study, q, _count_spreads))
 
 
 def _count_spreads(row: Record) -> float | None:
-    """How many classes have a spread in a record; None where it has none."""
+    """Return the number of classes with a spread in a record, or None."""
     sigma = read_numbers(row, "sigma")
     if sigma is None:
         return None
@@ -134,7 +138,7 @@ def _count_spreads(row: Record) -> float | None:
 
 
 def _low_classes(row: Record) -> float | None:
-    """How many classes the query noted as below the threshold."""
+    """Return the number of classes below the threshold, as noted by the query."""
     low = read_numbers(row, "low")
     if low is None:
         return None
@@ -142,7 +146,7 @@ def _low_classes(row: Record) -> float | None:
 
 
 def _mean_sigma(cells: Sequence[RunRecords]) -> dict[int, list[float]]:
-    """Cycle -> spread of each class, mean over seeds."""
+    """Return cycle -> spread of each class, mean over seeds."""
     values: dict[int, list[Sequence[float]]] = {}
     for cell in cells:
         for cycle in cell.cycles:
@@ -161,7 +165,7 @@ def _mean_sigma(cells: Sequence[RunRecords]) -> dict[int, list[float]]:
 
 
 def _threshold(cells: Sequence[RunRecords]) -> float | None:
-    """The threshold that the records of a query name."""
+    """Return the threshold in the records of a query."""
     for cell in cells:
         for row in cell.records:
             tau = read_number(row, "spread_tau")
@@ -171,11 +175,11 @@ def _threshold(cells: Sequence[RunRecords]) -> float | None:
 
 
 def _draw_spread(axes: Axes, cells: Sequence[RunRecords], look: Look) -> None:
-    """One line per class, and the threshold across them."""
+    """Draw one line per class, and the threshold."""
     sigma = _mean_sigma(cells)
     cycles = list(sigma)
     marker = None
-    if len(cycles) == 1:  # a line of one point is not seen
+    if len(cycles) == 1:  # a line with a single point is invisible
         marker = "."
     for of_class in zip(*sigma.values(), strict=True):
         axes.plot(
@@ -200,7 +204,7 @@ def _draw_spread(axes: Axes, cells: Sequence[RunRecords], look: Look) -> None:
 
 @mpl.rc_context(STYLE)
 def routing(study: StudyRecords) -> Figure | None:
-    """Spread of each class against the threshold, and how many classes are below it."""
+    """Plot the spread of each class and the threshold, and the number of classes below it."""
     strategies = strategies_with_routing(study)
     if not strategies:
         return None

@@ -1,4 +1,4 @@
-"""Pairs of a plain heuristic and the same one told the true class shares: AHFAL's Finding 3."""
+"""Pairs of a heuristic with and without the true class shares: AHFAL's Finding 3."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ from fallow.study.strategy import ParsedStrategy
 
 
 def oracle_pairs(strategies: Sequence[str]) -> list[Pair]:
-    """``oracle-histogram:score=X`` and plain X.
-
-    >>> oracle_pairs(["random", "oracle-histogram:score=random"])
-    [Pair(strategy='oracle-histogram:score=random', against='random', what='random')]
-    """
+    """Return pairs of ``oracle-histogram:score=X`` and plain X."""
     parsed = [ParsedStrategy.parse(q) for q in strategies]
     pairs = []
     for oracle in parsed:

@@ -1,4 +1,4 @@
-"""AHFAL, as a paper."""
+"""Definition of AHFAL as a paper."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CODES = {
 
 
 def sections() -> Sections:
-    """Its findings 1 to 3, and how classes were routed."""
+    """Return the report sections: findings 1 to 3, and routing of classes."""
     from fallow_papers.ahfal.sections import SECTIONS
 
     return SECTIONS

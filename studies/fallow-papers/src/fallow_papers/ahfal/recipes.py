@@ -1,15 +1,16 @@
-"""AHFAL's experiments: Tables 1 to 9, sensitivity and oracle study, in the paper's full protocol
-and in forms that two cores finish.
+"""AHFAL's experiments: Tables 1 to 9, sensitivity and oracle study, in the paper's full
+protocol and in small variants for two cores.
 
 The full recipes follow the paper's section 7 and its public settings: N=10 sites of equal size,
 100 rounds of 5 local epochs, SGD 0.1 with momentum 0.9 and weight decay 5e-4, batch 128, learning
-rate x 0.1 after 260 local epochs, 10 % first labels and 5 % a cycle, equal budgets.  MNIST: 10
-rounds of 10 epochs.  The partition is the one with exact margins, which keeps both the sizes of
-sites and the totals of classes.
+rate x 0.1 after 260 local epochs, 10 % initial labels and 5 % per cycle, equal budgets.
+MNIST: 10 rounds of 10 epochs.  The partition has exact margins for sizes of sites and
+numbers of examples per class.
 
-The ``-mini`` recipes: at most 8,000 rows, LeNet, SGD 0.02, batch 16, 15 rounds of 2 epochs; the
-score of a cycle is the mean over its last five rounds, because one round swings by several points.
-Recipes that end in ``-code`` run the paper's baselines as its public code does (``codes/``).
+The ``-mini`` recipes: at most 8,000 examples, LeNet, SGD 0.02, batch 16, 15 rounds of 2
+epochs; the score of a cycle is the mean over its last five rounds, because single rounds
+vary by several points. Recipes that end in ``-code`` run the paper's baselines as its
+public code does (``codes/``).
 """
 
 from __future__ import annotations
@@ -163,11 +164,7 @@ TABLE_MINI = replace(
 
 
 def at(recipe: Recipe, alpha: float) -> Recipe:
-    """The recipe at another Dirichlet alpha; its name says so.
-
-    >>> at(CIFAR10, 1.0).name, dict(at(CIFAR10, 1.0).partition.fields)
-    ('ahfal/cifar10-alpha1', {'alpha': 1.0})
-    """
+    """Return the configuration with another Dirichlet alpha, which is part of its name."""
     shown = f"{alpha:g}"
     published = recipe.published and replace(
         recipe.published,
@@ -192,12 +189,10 @@ def cell(
     rows: dict[str, str],
     more: tuple[str, ...] = (),
 ) -> Recipe:
-    """The recipe as another table of the paper: its queries, ``more`` of our own, and its printed
-    numbers.  rows: strategy -> row of the table; what: its number, for the title.
+    """Return the configuration for another table of the paper.
 
-    >>> kcfu = cell(CIFAR10, "kcfu", what="Table 7", table="t", setting="s", rows=KCFU)
-    >>> kcfu.name, kcfu.title
-    ('ahfal/kcfu', 'AHFAL Table 7: CIFAR-10, Dirichlet 0.1, full protocol')
+    It has the queries of the table, ``more`` of our own, and its published results. rows:
+    strategy -> row of the table; what: number of the table, for the title.
     """
     _, _, details = recipe.title.partition(": ")
     reference = "random"
@@ -214,7 +209,7 @@ def cell(
 
 
 def budgets(recipe: Recipe, *, initial: float, budget: float, cycles: int) -> Recipe:
-    """The recipe in another labeling regime; shares are of all rows."""
+    """Return the configuration with another label budget, in fractions of all examples."""
     return replace(recipe, initial=initial, budget=budget, cycles=cycles)
 
 
@@ -225,7 +220,7 @@ SMALL = replace(
     seeds=2,
     title=CIFAR10_MINI.title.replace("8,000", "4,000"),
 )
-# many labels of few rows
+# many labels of few examples
 TINY = replace(SMALL, rows=2500, title=SMALL.title.replace("4,000", "2,500"))
 CIFAR100 = replace(
     cell(

@@ -1,4 +1,4 @@
-"""The report sections of AHFAL: its findings 1 to 3, and how classes were routed."""
+"""Report sections of AHFAL: findings 1 to 3, and routing of classes."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ from fallow_papers.ahfal.slopes import FEWEST, Slopes, slopes
 from fallow_papers.ahfal.tradeoff import Tradeoff, tradeoff
 
 TYPICALITY = (
-    "Typicality: the plain strategy chooses by clusters (TypiClust); with the shares known, rows "
-    "of a class are ordered by the same density without clusters."
+    "Typicality: the plain strategy selects by clusters (TypiClust); with known shares, "
+    "examples of a class are ranked by the same density without clusters."
 )
 
 
 def oracle(study: StudyRecords, key: str) -> Blocks:
-    """AHFAL's Figure 4: what the true class shares are worth to a plain heuristic."""
+    """Return the section on AHFAL's Figure 4: gain of a heuristic with the true class
+    shares.
+    """
     tests = tested_pairs(study, oracle_pairs)
     if not tests:
         return []
@@ -43,13 +45,14 @@ def oracle(study: StudyRecords, key: str) -> Blocks:
         known = score_text(study, pair.strategy)
         rows.append([pair.what, plain, known, *tested_cells(study, c)])
     caption = (
-        "A bar to the right: the heuristic gains when each site buys what its labels lack to "
-        "the true class shares of all sites. Mean over seeds, 95 % Student interval. No real "
-        "site knows the true class of an unlabeled row: this is an upper bound."
+        "A bar to the right means that the heuristic gains if each site moves its labels "
+        "towards the true class shares of all sites. Mean over seeds, 95 % Student "
+        "interval. This is an upper bound, because no real site knows the true class of "
+        "an unlabeled example."
     )
     output = [f"{p.what} {c.difference:+.2f}" for p, c in tests]
     words = (
-        f"True class shares known, minus unknown, {unit_of(study)}: {', '.join(output)}."
+        f"True class shares minus unknown shares, {unit_of(study)}: {', '.join(output)}."
     )
     figure = draw.lifts(tests, unit_of(study))
     table = Table(
@@ -69,20 +72,20 @@ def oracle(study: StudyRecords, key: str) -> Blocks:
 
 
 def routing(study: StudyRecords, key: str) -> Blocks:
-    """How classes were routed to one model or to two."""
+    """Return the section on the routing of classes to one or two models."""
     figure = draw.routing(study)
     if figure is None:
         return []
     caption = (
-        "Left: one line per class, the spread of its share over sites; a class below the "
-        "dashed threshold is scored by the local and the global model together, one above "
-        "it by the local model alone. Right: how many classes are below."
+        "Left: one line per class with the spread of its share over sites. A class below "
+        "the dashed threshold is scored by the local and the global model, one above it "
+        "only by the local model. Right: number of classes below the threshold."
     )
     return [show_figure(figure, f"{key}-routing", caption)]
 
 
 def spread(study: StudyRecords, key: str) -> Blocks:
-    """Class spread and accuracy in one study."""
+    """Return the section on class spread and accuracy in one study."""
     lines = slopes([study])
     if lines is None:
         return []
@@ -90,7 +93,7 @@ def spread(study: StudyRecords, key: str) -> Blocks:
 
 
 def studies_with_slopes(studies: Sequence[StudyRecords]) -> list[StudyRecords]:
-    """The studies whose slopes stand in the article over all."""
+    """Return the studies whose slopes are in the article over all studies."""
     result: list[StudyRecords] = []
     for sweep in alpha_sweeps(studies):
         if slopes(sweep) is not None:
@@ -99,7 +102,7 @@ def studies_with_slopes(studies: Sequence[StudyRecords]) -> list[StudyRecords]:
 
 
 def sweeps(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Blocks]]:
-    """The trade-off and the slopes of every group of studies that differ in alpha alone."""
+    """Return trade-off and slopes of every group of studies that differ only in alpha."""
     parts: list[tuple[str, Blocks]] = []
     for i, sweep in enumerate(alpha_sweeps(studies)):
         name = f"{key}-{i}"
@@ -111,7 +114,7 @@ def sweeps(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Blocks]
 
 
 def _tradeoff(sweep: Sequence[StudyRecords], key: str) -> Blocks:
-    """AHFAL's Figure 2 over studies that differ in alpha alone."""
+    """Return AHFAL's Figure 2 over studies that differ only in alpha."""
     result = tradeoff(sweep)
     if result is None:
         return []
@@ -119,8 +122,8 @@ def _tradeoff(sweep: Sequence[StudyRecords], key: str) -> Blocks:
     names = join_words([s.study.name for s in sweep])
     caption = (
         "Above zero, strategies that read the global model end better than those that "
-        "read each site's own; a line that crosses zero is the trade-off. Means of the "
-        "strategies of a family, paired by seed, with 95 % Student intervals."
+        "read only each site's own; a line that crosses zero shows the trade-off. Means "
+        "over the strategies of a family, paired by seed, with 95 % Student intervals."
     )
     note = (
         f"Studies: {names}. {who(first, result.members)} AHFAL's paper (Figure 2) calls the "
@@ -136,16 +139,16 @@ def _tradeoff(sweep: Sequence[StudyRecords], key: str) -> Blocks:
 
 
 def _describe_tradeoff(values: Tradeoff, unit: str) -> str:
-    """The difference of each family at the first and at the last alpha."""
+    """Describe the difference of each family at the first and at the last alpha."""
     tradeoff = []
     for kind, points in values.points.items():
         at = [f"{p.difference:+.2f} {unit} at alpha {p.alpha:g}" for p in points]
         tradeoff.append(f"{FAMILIES[kind]}: {', '.join(at)}")
-    return f"Minus strategies of the local model only. {'; '.join(tradeoff)}."
+    return f"Minus strategies with the local model only. {'; '.join(tradeoff)}."
 
 
 def _points(values: Tradeoff) -> Table:
-    """The points of the figure in numbers."""
+    """Return the points of the figure as a table."""
     rows = []
     for kind, points in values.points.items():
         for point in points:
@@ -153,11 +156,11 @@ def _points(values: Tradeoff) -> Table:
             name = FAMILIES[kind].capitalize()
             rows.append([f"{point.alpha:g}", name, difference, str(point.seeds)])
     header = ["Alpha", "Family", "Difference [95 %]", "Seeds"]
-    return Table("Minus strategies of the local model only", header, rows, words=2)
+    return Table("Minus strategies with the local model only", header, rows, words=2)
 
 
 def class_slopes(values: Slopes, study: StudyRecords, key: str) -> Blocks:
-    """AHFAL's Figure 3, with the slopes in numbers."""
+    """Return AHFAL's Figure 3, with the slopes as a table."""
     rows = []
     for kind, line in values.lines.items():
         difference = NOTHING
@@ -168,19 +171,23 @@ def class_slopes(values: Slopes, study: StudyRecords, key: str) -> Blocks:
         rows.append([FAMILIES[kind].capitalize(), slope, difference, str(line.points)])
     header = ["Family", "Slope [95 %]", "Minus local only [95 %]", "Points"]
     if all(line.interval for line in values.lines.values()):
-        drawn = f"Intervals: the {values.runs} runs (study and seed) drawn again with replacement."
+        drawn = (
+            f"Intervals: percentiles over {values.runs} runs (study and seed), resampled "
+            "with replacement."
+        )
     else:
         drawn = (
-            f"Intervals need {FEWEST} runs or more to draw again; there are {values.runs}."
+            f"Intervals need at least {FEWEST} runs to resample; there are {values.runs}."
         )
     caption = (
-        "A line that falls less steeply loses less on classes that few sites hold. Least "
+        "A line with a smaller slope loses less on classes that few sites have. Least "
         "squares over all classes, strategies and seeds; marks are means of equally many "
         "points, ordered by CV."
     )
     output = [f"{FAMILIES[kind]} {line.slope:+.2f}" for kind, line in values.lines.items()]
     words = (
-        f"Accuracy of a class over how unevenly sites hold it. Slopes: {', '.join(output)}."
+        "Accuracy of a class by its uneven distribution over sites. Slopes: "
+        f"{', '.join(output)}."
     )
     members = {kind: line.strategies for kind, line in values.lines.items()}
     return [
@@ -191,19 +198,19 @@ def class_slopes(values: Slopes, study: StudyRecords, key: str) -> Blocks:
 
 
 def who(study: StudyRecords, members: Mapping[Family, tuple[str, ...]]) -> str:
-    """A sentence with the members of each family."""
+    """Describe the members of each family in a sentence."""
     names = (
         f"{FAMILIES[kind]}: {join_words([label_of(q, study.study) for q in strategies])}"
         for kind, strategies in members.items()
     )
-    return "Strategies by what they read; " + "; ".join(names) + "."
+    return "Strategies by the models that they read; " + "; ".join(names) + "."
 
 
 SPREAD = "Class spread and accuracy"
 SECTIONS = Sections(
     of_one=(
         Section("Routing of classes", Place.CLASSES, routing, has_classes),
-        Section("What knowing the classes would be worth", Place.FINDINGS, oracle, chooses),
+        Section("Gain from known class shares", Place.FINDINGS, oracle, chooses),
         Section(SPREAD, Place.FINDINGS, spread, chooses),
     ),
     of_several=(Across(sweeps, replaces=SPREAD, covers=studies_with_slopes),),

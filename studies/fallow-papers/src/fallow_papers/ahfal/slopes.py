@@ -1,4 +1,4 @@
-"""AHFAL's Finding 2 (Figure 3): accuracy of a class against how unevenly sites hold it."""
+"""AHFAL's Finding 2 (Figure 3): accuracy of a class by its uneven distribution over sites."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ LEVEL = 0.95
 """Confidence level of an interval."""
 
 FEWEST = 5
-"""Fewer runs than this are not drawn from."""
+"""Minimum number of runs for resampling."""
 
 BINS = 6
-"""Means that show how straight a line is."""
+"""Number of means that show whether the relation is linear."""
 
 Floats = NDArray[np.float64]
 
@@ -37,15 +37,18 @@ class Line:
     strategies: tuple[str, ...]
     slope: float
     intercept: float
-    interval: Interval | None  # of the slope, over runs drawn again; None: fewer than five
+    interval: Interval | None  # of the slope, over resampled runs; None: fewer than five
     points: int
     bins: tuple[tuple[float, float], ...]  # mean CV_c and accuracy of equally many points
 
 
 @dataclass(frozen=True)
 class Slopes:
-    """The lines of two families or more.  ``steeper``: slope minus the local-only family's, with
-    its interval, for each other family."""
+    """Lines of two or more families.
+
+    ``steeper``: slope minus that of the local-only family, with its interval, for each
+    other family.
+    """
 
     lines: dict[Family, Line]
     steeper: dict[Family, tuple[float, Interval | None]]
@@ -53,11 +56,7 @@ class Slopes:
 
 
 def least_squares(x: Floats, y: Floats) -> tuple[float, float]:
-    """Slope and intercept.
-
-    >>> least_squares(np.array([0.0, 1.0, 2.0]), np.array([1.0, 3.0, 5.0]))
-    (2.0, 1.0)
-    """
+    """Return slope and intercept."""
     slope = _slope(_sums(x, y)[None])[0]
     return float(slope), float(y.mean() - slope * x.mean())
 
@@ -68,7 +67,7 @@ def _sums(x: Floats, y: Floats) -> Floats:
 
 
 def _slope(sums: Floats) -> Floats:
-    """(B, 5) -> (B,); 0 where x never varies."""
+    """Return slopes, (B, 5) -> (B,); 0 if x never varies."""
     n, x, y, xx, xy = sums.T
     spread = n * xx - x * x
     varies = spread > 1e-12 * n * xx
@@ -79,12 +78,13 @@ def _slope(sums: Floats) -> Floats:
 
 
 def slopes(studies: Sequence[StudyRecords]) -> Slopes | None:
-    """Lines over all classes, strategies, seeds and studies; ``None`` without two families.
+    """Fit lines over all classes, strategies, seeds and studies; ``None`` without two
+    families.
 
     CV_c is the coefficient of variation of a class's counts over the sites of the seed's own
-    partition; a class that no site holds, or that has no test row, is no point.  Intervals are
-    percentiles of slopes over runs (study, seed) drawn again with replacement, the same runs for
-    every family: the classes of one run are not independent.
+    partition; classes without training or test examples are excluded.  Intervals are
+    percentiles of slopes over runs (study, seed) resampled with replacement, because the
+    classes of one run are not independent.  All families use the same resampled runs.
     """
     who = members(studies)
     if "local" not in who or len(who) < 2:
@@ -120,7 +120,9 @@ def slopes(studies: Sequence[StudyRecords]) -> Slopes | None:
 
 
 def _draw_runs(runs: int) -> NDArray[np.int64]:
-    """(B, runs) numbers of runs, drawn with replacement; the same for the same number of runs."""
+    """Return (B, runs) indices of runs, drawn with replacement; equal for equal numbers of
+    runs.
+    """
     if runs < FEWEST:
         return np.empty((0, runs), dtype=np.int64)
     gen = np.random.default_rng(seed_of(0, "bootstrap", runs))
@@ -130,7 +132,7 @@ def _draw_runs(runs: int) -> NDArray[np.int64]:
 def _points_of_run(
     study: StudyRecords, seed: int, who: dict[Family, tuple[str, ...]]
 ) -> dict[Family, tuple[Floats, Floats]] | None:
-    """The points of one seed of one study: CV_c and accuracy in per cent, by family."""
+    """Return the points of one seed of one study: CV_c and accuracy in per cent, by family."""
     cv = count_variation(study.partitions[seed].matrix)
     result: dict[Family, tuple[Floats, Floats]] = {}
     for kind, strategies in who.items():
@@ -151,7 +153,9 @@ def _points_of_run(
 def _line(
     strategies: tuple[str, ...], runs: Sequence[tuple[Floats, Floats]], again: Floats | None
 ) -> Line:
-    """The line of one family.  runs: points (x, y) of each; again: (B,) slopes of the draws."""
+    """Fit the line of one family. runs: points (x, y) of each; again: (B,) slopes of
+    resampled runs.
+    """
     x = np.concatenate([of_run for of_run, _ in runs])
     y = np.concatenate([of_run for _, of_run in runs])
     slope, intercept = least_squares(x, y)

@@ -1,4 +1,4 @@
-"""AHFAL's Finding 1 (Figure 2): whether the global model helps depends on how alike sites are."""
+"""AHFAL's Finding 1 (Figure 2): benefit of the global model by the heterogeneity of sites."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ class Point:
 
     @property
     def errors(self) -> tuple[float, float]:
-        """How far the interval reaches below and above the difference; 0 without one."""
+        """Return the distances of the interval bounds from the difference; 0 without an
+        interval.
+        """
         if self.interval is None:
             return 0.0, 0.0
         return self.difference - self.interval.low, self.interval.high - self.difference
@@ -31,15 +33,18 @@ class Point:
 
 @dataclass(frozen=True)
 class Tradeoff:
-    """The points of a sweep for each family that reads the global model, and who is in them."""
+    """Points of a sweep for each family that reads the global model, and its members."""
 
     points: Mapping[Family, tuple[Point, ...]]
     members: Mapping[Family, tuple[str, ...]]
 
 
 def tradeoff(sweep: Sequence[StudyRecords]) -> Tradeoff | None:
-    """Families against the local-only one at each alpha; ``None`` when there are not two, or where
-    errors are scored: the families are about classes."""
+    """Compare families with the local-only one at each alpha.
+
+    Return ``None`` with fewer than two families, and for errors, because the families are
+    about classes.
+    """
     who = members(sweep)
     if "local" not in who or len(who) < 2 or sweep[0].measure != "accuracy":
         return None
@@ -55,7 +60,7 @@ def tradeoff(sweep: Sequence[StudyRecords]) -> Tradeoff | None:
 
 
 def _point(study: StudyRecords, ours: Sequence[str], theirs: Sequence[str]) -> Point | None:
-    """One alpha, over the seeds for which every strategy has a final score."""
+    """Return the point of one alpha, over the seeds with final scores of all strategies."""
     alpha = alpha_of(study)
     final = {strategy: study.final(strategy) for strategy in (*ours, *theirs)}
     seeds = set.intersection(*(set(scores) for scores in final.values()))

@@ -1,4 +1,4 @@
-"""The figures of collaboration graphs: who received from whom, and how that changed over rounds."""
+"""Figures of collaboration graphs: senders and receivers, and their change over rounds."""
 
 from __future__ import annotations
 
@@ -39,8 +39,11 @@ DROPPED = "#e69f00"
 
 @mpl.rc_context(STYLE)
 def adjacency(run: Graphs) -> Figure:
-    """A few rounds of one run: links in one color, candidates without a link in another.  Sites
-    with flipped labels stand last."""
+    """Plot a few rounds of one run: links in one color, candidates without a link in
+    another.
+
+    Sites with flipped labels are last.
+    """
     shown = snapshots(run, MOST)
     width = 6.2  # inches
     if len(shown) == 1:
@@ -60,19 +63,24 @@ def adjacency(run: Graphs) -> Figure:
     ]
     if bool(run.wrong.any()):
         marks.append(
-            (Line2D([], [], color=INK, linewidth=1), "sites with flipped labels beyond")
+            (
+                Line2D([], [], color=INK, linewidth=1),
+                "sites with flipped labels after the line",
+            )
         )
     legend_above(figure, marks)
     return figure
 
 
 def _square(color: str) -> Line2D:
-    """A mark of a legend."""
+    """Return the marker of a legend entry."""
     return Line2D([], [], color=color, marker="s", linestyle="none", markersize=7)
 
 
 def _draw(axes: Axes, links: Tensor, dropped: Tensor, right: int) -> None:
-    """Squares of one graph.  links, dropped: (N, N) bool; sites from ``right`` on are wrong."""
+    """Draw one graph. links, dropped: (N, N) bool; sites from ``right`` on have wrong
+    labels.
+    """
     n = len(links)
     shade = np.zeros((n, n), dtype=np.int64)
     shade[dropped.numpy()] = 1
@@ -102,8 +110,10 @@ def _draw(axes: Axes, links: Tensor, dropped: Tensor, right: int) -> None:
 
 @mpl.rc_context(STYLE)
 def rounds(study: StudyRecords, graphs: Mapping[str, Sequence[Graphs]]) -> Figure | None:
-    """Absent links over rounds, and beside them links from sites with flipped labels, or without
-    any such site the share of links that are answered."""
+    """Plot absent links over rounds, and links from sites with flipped labels.
+
+    Without such sites, the share of reciprocal links is plotted.
+    """
     runs = [run for of_strategy in graphs.values() for run in of_strategy]
     if max(len(run.by_round) for run in runs) < 2:
         return None
@@ -134,17 +144,17 @@ def rounds(study: StudyRecords, graphs: Mapping[str, Sequence[Graphs]]) -> Figur
 
 
 def absent(run: Graphs, turn: int) -> float:
-    """The share of absent links, where every site's link to itself is present."""
+    """Return the share of absent links, counting every site's link to itself as present."""
     return measure.sparsity(run.by_round[turn], with_self=True)
 
 
 def wrong(run: Graphs, turn: int) -> float:
-    """The share of the right sites' links that come from sites with flipped labels."""
+    """Return the share of correct sites' links that come from sites with flipped labels."""
     return measure.share_from(run.by_round[turn], run.wrong)
 
 
 def reciprocity(run: Graphs, turn: int) -> float:
-    """The share of links whose reverse exists."""
+    """Return the share of links whose reverse exists."""
     return measure.reciprocity(run.by_round[turn])
 
 
@@ -154,7 +164,7 @@ def _lines(
     graphs: Mapping[str, Sequence[Graphs]],
     value: Callable[[Graphs, int], float],
 ) -> list[str]:
-    """A line for each strategy with a graph; which were drawn."""
+    """Draw a line for each strategy with a graph, and return these strategies."""
     look = looks(study)
     drawn = [q for q in look if q in graphs]
     for strategy in drawn:

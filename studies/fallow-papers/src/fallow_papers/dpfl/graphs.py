@@ -24,8 +24,8 @@ NAN = float("nan")
 class Graphs:
     """The graphs of one run, (N, N) bool over ``sites``.
 
-    ``omega``: the candidates of the cycle, where the method has them; ``wrong``: (N,) bool, sites
-    with flipped labels.
+    ``omega``: the candidates of the cycle, if the algorithm has them; ``wrong``: (N,) bool,
+    sites with flipped labels.
     """
 
     strategy: str
@@ -48,7 +48,9 @@ class Graphs:
 
     @property
     def base(self) -> float:
-        """The share of wrong sites among the others that a right site has; NaN without any."""
+        """Return the share of wrong sites among the peers of a correct site; NaN without
+        any.
+        """
         wrong = int(self.wrong.sum())
         if wrong == 0:
             return NAN
@@ -57,7 +59,8 @@ class Graphs:
 
 @dataclass(frozen=True)
 class GraphMeasures:
-    """One graph in numbers, or the mean of several.  Shares in [0, 1]; NaN where not defined.
+    """Measures of one graph, or means over several.  Shares in [0, 1]; NaN where not
+    defined.
 
     ``churn``: mean Jaccard distance from the graph before it; ``wrong``: links from sites with
     flipped labels among those of the others; ``popular``: the largest number of receivers that one
@@ -75,7 +78,7 @@ class GraphMeasures:
 
 
 def graphs_of(cell: RunRecords, is_flipped: bool) -> Graphs | None:
-    """The graphs that a run recorded; None for a method without one.
+    """Return the graphs that a run recorded; None for an algorithm without graphs.
 
     is_flipped: some sites have flipped labels, those without a score.
     """
@@ -107,7 +110,9 @@ def graphs_of(cell: RunRecords, is_flipped: bool) -> Graphs | None:
 
 
 def _conflicts(rows: Sequence[Record], omega: Tensor | None) -> float:
-    """A site evaluates two models to begin with and two for each candidate that it visits."""
+    """Return the share of conflicts: a site evaluates two models at the start and two per
+    candidate.
+    """
     if omega is None or not any(r.get("evaluations") for r in rows):
         return NAN
     to_begin_with = 2 * int(omega.any(1).sum()) * len(rows)
@@ -118,7 +123,7 @@ def _conflicts(rows: Sequence[Record], omega: Tensor | None) -> float:
 
 
 def all_graphs(study: StudyRecords) -> dict[str, list[Graphs]]:
-    """Query -> the graphs of its runs by seed, for those that have any."""
+    """Return strategy -> the graphs of its runs by seed, for those that have any."""
     is_flipped = bool(study.study.recipe.get("flip"))
     values: dict[str, list[Graphs]] = {}
     for strategy in study.strategies:
@@ -130,7 +135,7 @@ def all_graphs(study: StudyRecords) -> dict[str, list[Graphs]]:
 
 
 def measure_graph(run: Graphs, turn: int, matrix: Tensor | None = None) -> GraphMeasures:
-    """The graph of a round in numbers.  matrix: (N, C) labels of the sites by class, if known."""
+    """Measure the graph of a round. matrix: (N, C) labels of the sites by class, if known."""
     graph = run.by_round[turn]
 
     churn = NAN
@@ -159,18 +164,17 @@ def measure_graph(run: Graphs, turn: int, matrix: Tensor | None = None) -> Graph
 
 
 def distances(matrix: Tensor) -> Tensor:
-    """Total variation between the classes of every two sites.  (N, C) counts -> (N, N) in [0, 1]
-
-    >>> distances(torch.tensor([[2, 0], [1, 1]]))
-    tensor([[0.0000, 0.5000],
-            [0.5000, 0.0000]])
+    """Return the total variation between the classes of every two sites. (N, C) counts ->
+    (N, N) in [0, 1]
     """
     share = matrix / matrix.sum(1, keepdim=True).clamp_min(1)
     return (share[:, None] - share).abs().sum(2) / 2
 
 
 def classes_of(study: StudyRecords, run: Graphs) -> Tensor | None:
-    """Rows of each class at each site of a run, in the order of its sites: (N, C)."""
+    """Return the number of examples of each class at each site, in the order of sites: (N,
+    C).
+    """
     part = study.partitions.get(run.seed)
     if part is None or sorted(part.sites) != list(run.sites):
         return None
@@ -181,7 +185,7 @@ def classes_of(study: StudyRecords, run: Graphs) -> Tensor | None:
 def at(
     study: StudyRecords, runs: Sequence[Graphs], when: Callable[[Graphs], int]
 ) -> GraphMeasures:
-    """Means over runs, each at the round that ``when`` gives."""
+    """Return means over runs, each at the round that ``when`` returns."""
     measures = [measure_graph(run, when(run), classes_of(study, run)) for run in runs]
     means = {}
     for field in fields(GraphMeasures):
@@ -190,11 +194,7 @@ def at(
 
 
 def mean(values: Iterable[float]) -> float:
-    """The mean of the numbers among the values; NaN for none.
-
-    >>> mean([1.0, float("nan"), 2.0])
-    1.5
-    """
+    """Return the mean of the values that are not NaN; NaN for none."""
     numbers = [v for v in values if not math.isnan(v)]
     if not numbers:
         return NAN
@@ -204,7 +204,7 @@ def mean(values: Iterable[float]) -> float:
 def over_rounds(
     runs: Sequence[Graphs], value: Callable[[Graphs, int], float]
 ) -> dict[int, list[float]]:
-    """Round -> one value a run, where it is defined."""
+    """Return round -> one value per run, if it is defined."""
     result: dict[int, list[float]] = {}
     for run in runs:
         for turn in run.by_round:
@@ -215,8 +215,10 @@ def over_rounds(
 
 
 def links_and_dropped(run: Graphs, turn: int) -> tuple[Tensor, Tensor]:
-    """The links of a round, and the candidates it does without: (N, N) each.  Without candidates,
-    the links of the first round are what may be dropped."""
+    """Return the links of a round, and the candidates without a link: (N, N) each.
+
+    Without candidates, the links of the first round are used.
+    """
     graph = run.by_round[turn]
     candidates = run.omega
     if candidates is None:
@@ -225,17 +227,14 @@ def links_and_dropped(run: Graphs, turn: int) -> tuple[Tensor, Tensor]:
 
 
 def snapshots(run: Graphs, limit: int) -> list[int]:
-    """At most so many rounds of a run, evenly spread, the first and the last among them.
-
-    >>> none = torch.zeros(0)
-    >>> snapshots(Graphs("q", 0, (), dict.fromkeys(range(10), none), None, none, 0.0), 4)
-    [0, 3, 6, 9]
+    """Return up to a number of evenly spaced rounds of a run, including the first and the
+    last.
     """
     turns = sorted(run.by_round)
     n = min(limit, len(turns))
     last = len(turns) - 1
     shown = []
     for i in range(n):
-        at = i * last / max(n - 1, 1)  # evenly from the first to the last
+        at = i * last / max(n - 1, 1)  # evenly spaced from the first to the last
         shown.append(turns[round(at)])
     return shown

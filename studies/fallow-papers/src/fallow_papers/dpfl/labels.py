@@ -7,17 +7,13 @@ from fallow.core.words import count_noun
 GRAPHS = {
     "static": "random graph",
     "resampled": "random graph each round",
-    "degree": "random graph of its degrees",
+    "degree": "random graph with the same degrees",
     "full": "full graph",
 }
 
 
 def field_words(method: str, field: str, value: object) -> str | None:
-    """A field of the method in words; None for one that is said as it is typed.
-
-    >>> field_words("dpfl", "budget", 5), field_words("dpfl", "graph", "static")
-    ('5 models', 'random graph')
-    """
+    """Describe a field of the algorithm; None for one that is displayed as written."""
     if method != "dpfl":
         return None
     if field == "budget" and isinstance(value, int):

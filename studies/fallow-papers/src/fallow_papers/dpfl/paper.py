@@ -1,4 +1,4 @@
-"""DPFL, as a paper."""
+"""Definition of DPFL as a paper."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fallow_papers.dpfl.labels import field_words
 
 
 def sections() -> Sections:
-    """Collaboration graphs."""
+    """Return the report sections on collaboration graphs."""
     from fallow_papers.dpfl.sections import SECTIONS
 
     return SECTIONS

@@ -1,15 +1,16 @@
-"""DPFL's experiments: Tables 1 to 3, random graphs, flipped labels and group synergy, in the full
-protocol of the paper and in forms that two cores finish.
+"""DPFL's experiments: Tables 1 to 3, random graphs, flipped labels and group synergy, in
+the full protocol of the paper and in small variants for two cores.
 
-Strategies differ in how they train; all labels are bought before the first round.  The full recipes
-follow the paper's appendix F: 100 sites, SGD with momentum 0.9 and weight decay 1e-3, 20 % of every
-site's labels for validation, test rows by class shares, every site's best model on its validation
-rows.  CIFAR-10: 100 rounds of 5 epochs, learning rate 0.01, batch 16; crops and flips are the
-public code's.  Budgets count the site itself, as its algorithms do.
+Strategies differ in their training algorithms; all labels are acquired before the first
+round.  The full recipes follow the paper's appendix F: 100 sites, SGD with momentum 0.9 and
+weight decay 1e-3, 20 % of every site's labels for validation, test examples by class
+shares, and the best model of every site on its validation examples.  CIFAR-10: 100 rounds
+of 5 epochs, learning rate 0.01, batch 16; crops and flips are the public code's.  Budgets
+count the site itself, as its algorithms do.
 
-Every recipe runs local training, FedAvg scored after local training, a graph of everybody and a
-random graph beside DPFL: the controls that say what choosing is worth.  All rounds are scored, so
-that records hold the graph of each.
+Every configuration also runs the controls of DPFL: local training, FedAvg scored after
+local training, a complete graph and a random graph.  They measure the value of the
+selection.  All rounds are scored, so that records contain the graph of each.
 """
 
 from __future__ import annotations
@@ -22,16 +23,12 @@ from fallow.settings.spec import Published, Spec
 
 
 def by(training: str) -> str:
-    """The strategy that trains so; which rows it would choose does not matter.
-
-    >>> by("dpfl:budget=5")
-    'random@training=dpfl:budget=5'
-    """
+    """Return a strategy with this training algorithm; the selected examples do not matter."""
     return f"random@training={training}"
 
 
 def table1(sites: int) -> dict[str, str]:
-    """The rows of Table 1, whose budgets are shares of the sites."""
+    """Return the strategies of Table 1, whose budgets are fractions of the sites."""
     budgets = {
         f"{share:g}N": by(f"dpfl:budget={round(share * sites)}")
         for share in (0.2, 0.1, 0.05)
@@ -59,17 +56,17 @@ BUDGETS: dict[str, int | None] = {"inf": None, "20": 20, "10": 10, "5": 5}
 
 
 def random_graphs(*budgets: int) -> tuple[str, ...]:
-    """As many collaborators as DPFL may have, drawn once."""
+    """Return random graphs, drawn once, with the number of collaborators that DPFL may
+    have.
+    """
     return tuple(by(f"dpfl:graph=static:budget={b}") for b in budgets)
 
 
 def vary(
     field: str, values: tuple[int, ...], budgets: dict[str, int | None] = BUDGETS
 ) -> dict[str, str]:
-    """DPFL under several values of a field and several budgets, as Tables 2 and 3 call them.
-
-    >>> vary("period", (5,), {"inf": None})
-    {'random@training=dpfl:period=5': 'DPFL period=5 B_c=inf'}
+    """Return DPFL with several values of a field and several budgets, named as in Tables 2
+    and 3.
     """
     rows = {}
     for value in values:
@@ -122,9 +119,7 @@ CINIC10 = replace(
     title="DPFL Table 1: CINIC-10, 200 sites of 3 classes, full protocol",
     data="cinic10",
     sites=200,
-    training_config=replace(
-        CIFAR10.training_config, augment=()
-    ),  # the public code's images are not changed
+    training_config=replace(CIFAR10.training_config, augment=()),  # as in the public code
     rounds=50,
     score_rounds=50,
     strategies=(*table1(200), *CONTROLS, *random_graphs(40, 20, 10)),
@@ -155,7 +150,7 @@ FEMNIST = replace(
 def table(
     recipe: Recipe, name: str, *, title: str, number: int, rows: dict[str, str]
 ) -> Recipe:
-    """The recipe as Table 2 or 3, whose rows are all DPFL."""
+    """Return the configuration of Table 2 or 3, in which all rows are DPFL."""
     return replace(
         recipe,
         name=f"dpfl/{name}",
@@ -169,7 +164,9 @@ def table(
 def with_flipped_labels(
     recipe: Recipe, name: str, sites: int, budgets: tuple[int, ...]
 ) -> Recipe:
-    """The recipe with so many sites whose labels are wrong, and what graphs make of it."""
+    """Return the configuration with wrong labels at some sites, to measure their effect on
+    graphs.
+    """
     some = [by("local"), "random", by("dpfl"), *(by(f"dpfl:budget={b}") for b in budgets)]
     where = recipe.title.partition(": ")[2].removesuffix(", full protocol")
     return replace(
@@ -200,7 +197,7 @@ DIGITS = replace(
     sites=20,
     model=Spec("mlp"),
     training_config=TrainingConfig((TrainingStage(2),), 8, replace(PAPER_SGD, lr=0.02)),
-    rounds=14,  # DPFL's preprocessing is two of them
+    rounds=14,  # DPFL's preprocessing takes two of them
     score_rounds=14,
     channels_last=False,
     strategies=(
@@ -246,7 +243,7 @@ CIFAR10_MINI = replace(
 WRITERS = replace(
     DIGITS,
     name="dpfl/mnist-writers-mini",
-    title="DPFL among people: MNIST, the 20 writers with most digits",
+    title="DPFL with persons: MNIST, the 20 most frequent writers",
     data="mnist",
     resplit=True,  # MNIST's own test digits are by other people
     partition=Spec("natural"),
@@ -262,7 +259,8 @@ WRITERS = replace(
     ),
 )
 
-# Appendix A: rows by class of the three sites; together they help the first, in pairs they do not
+# Appendix A: examples by class of the three sites; all three together help the first, pairs
+# do not
 THREE = [
     {"0": 50, "4": 50, "6": 50, "8": 50},
     {"0": 300, "6": 300, "1": 200, "3": 200},
@@ -287,7 +285,7 @@ SYNERGY = replace(
 
 
 def one_way(recipe: Recipe, name: str) -> Recipe:
-    """Sites with flipped labels send and never average (mode 1 of section 4.5)."""
+    """Let sites with flipped labels send and never average (mode 1 of section 4.5)."""
     title = recipe.title.replace("labels:", "labels that never average:")
     strategies = (by("local"), by("dpfl"), by("dpfl:alone=flipped"))
     return replace(recipe, name=f"dpfl/{name}", title=title, strategies=strategies)

@@ -1,4 +1,4 @@
-"""The report sections of DPFL: who received from whom, and what papers measure of it."""
+"""Report sections of DPFL: collaboration graphs and their measures."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def graphs(study: StudyRecords, key: str) -> Blocks:
         shown = reference
     run = result[shown][0]
     caption = (
-        f"{label_of(run.strategy, study.study)}, seed {run.seed}: a blue square in a row is a "
-        "site whose model the row's site averages with its own; an orange one is a candidate "
-        "that it does without in that round."
+        f"{label_of(run.strategy, study.study)}, seed {run.seed}: a blue square marks a "
+        "site (column) whose model the site of the row averages with its own; an orange "
+        "square marks a candidate that is not used in that round."
     )
     words = _describe_links(run)
     parts: list[Block] = [
@@ -37,25 +37,25 @@ def graphs(study: StudyRecords, key: str) -> Blocks:
     figure = draw.rounds(study, result)
     if figure is not None:
         caption = (
-            "Means over seeds. Left: a line that rises drops collaborators; as papers plot it, "
-            "with every site's link to itself present."
+            "Means over seeds. Left: a rising line means fewer collaborators; as in the "
+            "papers, every site's link to itself counts as present."
         )
         parts.append(show_figure(figure, f"{key}-links", caption))
     return [*parts, *_numbers(study, result)]
 
 
 def _describe_links(run: Graphs) -> str:
-    """How many links the first and the last recorded graph have."""
+    """Describe the numbers of links in the first and the last recorded graph."""
     first = int(run.by_round[run.first].sum())
     last = int(run.by_round[run.last].sum())
     return (
-        f"Who receives from whom among {len(run.sites)} sites: {first} links in round "
+        f"Senders and receivers among {len(run.sites)} sites: {first} links in round "
         f"{run.first + 1}, {last} in round {run.last + 1}."
     )
 
 
 def _numbers(study: StudyRecords, graphs: dict[str, list[Graphs]]) -> list[Block]:
-    """The first and the last recorded graph of every strategy in numbers."""
+    """Return the measures of the first and the last recorded graph of every strategy."""
     rows: list[list[str]] = []
     marks: list[str] = []
     for strategy, runs in graphs.items():
@@ -82,15 +82,15 @@ def _numbers(study: StudyRecords, graphs: dict[str, list[Graphs]]) -> list[Block
         "Class distance",
         "From flipped, %",
     ]
-    if math.isnan(base):  # nobody's labels are flipped
+    if math.isnan(base):  # without flipped labels
         header = header[:-1]
         rows = [row[:-1] for row in rows]
     text = (
-        "Pairs alike: linked in both directions or in none. Answered: links whose reverse exists. "
-        "Churn: mean Jaccard distance of a site's senders from the recorded round before. Most "
-        "receivers: of one sender, the hot spot of a network. Class distance: total variation of "
-        f"classes between a site and its senders; between any two sites it is "
-        f"{_apart(study, graphs)}."
+        "Pairs alike: linked in both directions or in none. Answered: links whose "
+        "reverse exists. Churn: mean Jaccard distance of a site's senders from the "
+        "previous recorded round. Most receivers: largest number of receivers of one "
+        "sender. Class distance: total variation of classes between a site and its "
+        f"senders; between any two sites it is {_apart(study, graphs)}."
     )
     if not math.isnan(base):
         text += f" By chance, {100 * base:.0f} % of links would come from sites with flipped labels."
@@ -101,8 +101,8 @@ def _numbers(study: StudyRecords, graphs: dict[str, list[Graphs]]) -> list[Block
             sentences.append(f"{label_of(strategy, study.study)} {100 * share:.1f} %")
     if sentences:
         text += (
-            " Joining and leaving both gained, so that a coin decided, in so many of the visits: "
-            f"{', '.join(sentences)}."
+            " Share of visits in which joining and leaving both gained, so that a random "
+            f"draw decided: {', '.join(sentences)}."
         )
     return [Table("Graphs", header, rows, words=2, classes=marks), Note(text)]
 
@@ -128,7 +128,7 @@ def _number(value: float, digits: int) -> str:
 
 
 def _apart(study: StudyRecords, graphs: dict[str, list[Graphs]]) -> str:
-    """The mean class distance of any two sites, over seeds."""
+    """Return the mean class distance of any two sites, over seeds."""
     seeds = {run.seed: run for runs in graphs.values() for run in runs}
     values = []
     for run in seeds.values():
@@ -140,5 +140,5 @@ def _apart(study: StudyRecords, graphs: dict[str, list[Graphs]]) -> str:
 
 
 SECTIONS = Sections(
-    of_one=(Section("Who learns from whom", Place.SITES, graphs, has_sites),)
+    of_one=(Section("Collaboration graphs", Place.SITES, graphs, has_sites),)
 )

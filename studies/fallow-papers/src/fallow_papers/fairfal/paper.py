@@ -1,4 +1,4 @@
-"""FairFAL, as a paper."""
+"""Definition of FairFAL as a paper."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fallow_papers.fairfal import recipes
 
 
 def sections() -> Sections:
-    """Which model should choose: its Observation 1 and its selector study."""
+    """Return the report sections: Observation 1 and the study of query models."""
     from fallow_papers.fairfal.sections import SECTIONS
 
     return SECTIONS

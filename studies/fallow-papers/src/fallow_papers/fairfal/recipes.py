@@ -1,11 +1,12 @@
-"""FairFAL's experiments: long tails over ten sites, in its full protocol and in small.
+"""FairFAL's experiments: long tails over ten sites, in the full protocol and in small
+variants.
 
 The full recipes follow LoGo's settings, as FairFAL does: the 4-layer net, 100 rounds of 5 epochs,
 SGD 0.01 with momentum 0.9 and weight decay 1e-5, batch 64, learning rate x 0.1 from the 77th round,
-5 % first labels and 5 % a cycle up to 45 %.  The training set keeps a long tail with rho = 20, the
-test set stays balanced.  OctMNIST and DermaMNIST are not among the data sets that Fallow reads.
+5 % initial labels and 5 % per cycle up to 45 %.  The training set has a long tail with rho
+= 20, and the test set is balanced.  Fallow does not include OctMNIST and DermaMNIST.
 
-The printed results were recovered from reading notes, not from the paper.
+The published results are from reading notes, not from the paper.
 """
 
 from __future__ import annotations
@@ -46,11 +47,7 @@ SGD = Optimizer(lr=0.01, momentum=0.9, weight_decay=1e-5)
 
 
 def tail(alpha: float, rho: float = 20, **fields: int) -> Spec:
-    """A long tail over the classes, spread over sites with exact margins.
-
-    >>> tail(0.1, n_max=700).fields["n_max"]
-    700
-    """
+    """Return a long tail over the classes, distributed over sites with exact margins."""
     inner = {"inner": "ExactDirichlet", "inner_fields": {"alpha": alpha}}
     return Spec("long-tail", {"rho": rho, **fields, **inner})
 
@@ -98,7 +95,7 @@ CIFAR10_MINI = replace(
     CIFAR10,
     name="fairfal/cifar10-mini",
     title="FairFAL: CIFAR-10, long tail with rho 20 of 8,000 rows, Dirichlet 0.1",
-    rows=8000,  # 2,379 are left of them
+    rows=8000,  # 2,379 examples remain
     test_rows=2000,
     partition=tail(0.1, n_max=700),
     model=Spec("lenet"),
@@ -133,11 +130,7 @@ ABLATION_MINI = replace(
 
 
 def at(recipe: Recipe, alpha: float, rho: float = 20) -> Recipe:
-    """The recipe at another alpha, and another rho; its name says so.
-
-    >>> at(CIFAR10, 100, rho=1).name
-    'fairfal/cifar10-alpha100-rho1'
-    """
+    """Return the configuration with another alpha and rho, which are part of its name."""
     name = f"{recipe.name}-alpha{alpha:g}"
     if rho != 20:
         name += f"-rho{rho:g}"
@@ -167,7 +160,7 @@ SELECTOR_MINI = replace(
     published=None,
 )
 
-# without a tail: about as many rows as with one
+# without a long tail, with about the same number of examples
 BALANCED_MINI = replace(SELECTOR_MINI, partition=tail(0.1, n_max=740))
 
 RECIPES = (

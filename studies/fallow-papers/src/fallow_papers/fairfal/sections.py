@@ -1,4 +1,4 @@
-"""The report sections of FairFAL: the same rule by the local and by the global model."""
+"""Report sections of FairFAL: equal strategies with the local and the global model."""
 
 from __future__ import annotations
 
@@ -24,10 +24,8 @@ from fallow.study.strategy import ParsedStrategy
 
 
 def model_pairs(strategies: Sequence[str]) -> list[Pair]:
-    """``X:model=global`` and X by the local model: the question of FairFAL's Observation 1.
-
-    >>> model_pairs(["entropy", "entropy:model=global"])[0].what
-    'entropy'
+    """Return pairs of ``X:model=global`` and X with the local model (FairFAL's Observation
+    1).
     """
     outcome = []
     parsed = [ParsedStrategy.parse(q) for q in strategies]
@@ -45,7 +43,9 @@ def model_pairs(strategies: Sequence[str]) -> list[Pair]:
 
 
 def models(study: StudyRecords, key: str) -> Blocks:
-    """FairFAL's Observation 1: the same rule by the local and by the global model."""
+    """Return the section on FairFAL's Observation 1: local and global model with the same
+    strategy.
+    """
     tests = tested_pairs(study, model_pairs)
     if not tests:
         return []
@@ -69,17 +69,20 @@ def models(study: StudyRecords, key: str) -> Blocks:
         "Ahead",
     ]
     return [
-        Table("The same rule by the local and by the global model", header, rows),
+        Table("The same strategy with the local and the global model", header, rows),
         Note(
-            "Hodges-Lehmann shift of global minus local, seed by seed, with its exact interval. "
-            "Ahead goes by its sign; ≈ marks one that chance explains."
+            "Hodges-Lehmann shift of global minus local, paired by seed, with its exact "
+            "interval. The better model is given by its sign; ≈ marks differences within "
+            "chance."
         ),
         *few(tests),
     ]
 
 
 def ahead(study: StudyRecords, c: Comparison) -> str:
-    """Which model won, as ``global`` or ``≈ local`` when chance explains it."""
+    """Return the better model, such as ``global``, or ``≈ local`` for a difference within
+    chance.
+    """
     if c.shift == 0:
         return "neither"
     is_larger = c.shift > 0
@@ -92,13 +95,15 @@ def ahead(study: StudyRecords, c: Comparison) -> str:
 
 
 def selector(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Blocks]]:
-    """The table of every group of studies that differ in how rows are cut alone."""
-    title = "Which model should choose, by skew and tail"
+    """Return the table of every group of studies that differ only in their partition."""
+    title = "Better query model, by heterogeneity and class imbalance"
     return [(title, _choice(group)) for group in alike(studies, CUT)]
 
 
 def _choice(group: Sequence[StudyRecords]) -> Blocks:
-    """FairFAL's selector study: who is ahead, the local or the global model, by alpha and rho."""
+    """Return the better model, local or global, by alpha and rho (FairFAL's selector
+    study).
+    """
     result = {alpha_of(study) for study in group}
     alphas = sorted(alpha for alpha in result if alpha is not None)
     rhos = sorted({rho_of(s) for s in group})
@@ -120,15 +125,16 @@ def _choice(group: Sequence[StudyRecords]) -> Blocks:
         return []
     header = ["Strategy", "Alpha", *(f"rho {r:g}" for r in rhos)]
     return [
-        Table("Model ahead (Hodges-Lehmann, global minus local)", header, rows, words=2),
+        Table("Better model (Hodges-Lehmann, global minus local)", header, rows, words=2),
         Note(
-            "rho is the largest over the smallest class (1: no long tail). A model with ≈ is ahead "
-            "by no more than chance explains (exact Wilcoxon, Holm over the pairs of a study)."
+            "rho is the ratio of the largest to the smallest class (1: no long tail). ≈ "
+            "marks differences within chance (exact Wilcoxon, Holm over the pairs of a "
+            "study)."
         ),
     ]
 
 
 SECTIONS = Sections(
-    of_one=(Section("Which model should choose", Place.FINDINGS, models, chooses),),
+    of_one=(Section("Better query model", Place.FINDINGS, models, chooses),),
     of_several=(Across(selector),),
 )

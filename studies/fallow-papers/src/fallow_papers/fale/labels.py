@@ -9,16 +9,17 @@ from fallow.study.names import setting_words
 from fallow.study.strategy import ParsedStrategy
 
 USUAL = ("training=fedavg", "training=server-solve", "protocol=one_pass", "initial=0")
-"""Settings with which a strategy is the paper's."""
+"""Settings of a strategy that are those of the paper."""
 
 
 def call(strategy: ParsedStrategy, training: str, *, brief: bool) -> str | None:
-    """The paper's two algorithms are one query under two training methods; what the paper does not
-    have is said behind the name.
+    """Return the name of a strategy in the paper, followed by settings that the paper does
+    not have.
 
-    FALE solves at the server and has weights, FALE-local trains at the sites and has none; both
-    choose in one pass and need no first labels.  A choice with FALE's weights is FALE, however its
-    models are trained.
+    The paper's two algorithms are one query strategy with two training algorithms. FALE
+    solves on the server side and has weights. FALE-local trains at the sites and has none.
+    Both select in one pass and need no initial labels. A selection with FALE's weights is
+    called FALE with any training algorithm.
     """
     if strategy.key != "fale":
         return None
@@ -45,7 +46,7 @@ def call(strategy: ParsedStrategy, training: str, *, brief: bool) -> str | None:
 
 
 def _is_solved(training: str) -> bool:
-    """Whether a training method of Fallow's own solves for its model; no other is imported."""
+    """Return whether a built-in training algorithm is closed-form; no other is imported."""
     try:
         contract: Contract = find(trainers, training).contract
     except ValueError:

@@ -1,4 +1,4 @@
-"""FALE, as a paper."""
+"""Definition of FALE as a paper."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fallow_papers.fale.labels import call
 
 
 def sections() -> Sections:
-    """Its Table 2, and what its parts are worth."""
+    """Return the report sections: Table 2, and the effect of FALE's parts."""
     from fallow_papers.fale.sections import SECTIONS
 
     return SECTIONS

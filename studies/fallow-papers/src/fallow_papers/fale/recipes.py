@@ -1,9 +1,11 @@
-"""FALE (2025), Tables 1 and 2: active regression of ten sites in one pass, beside eight others.
+"""FALE (2025), Tables 1 and 2: active regression at ten sites in one pass, with eight other
+strategies.
 
-A strategy and a trainer are separate choices, and the paper compares both at once: FALE's weighted
-least squares at the server with other strategies under FedAvg.  So every recipe also runs FALE's
-rivals under a trainer that converges, random picks with the solver at the server, leverage without
-weights, and all labels.
+Strategy and training algorithm are separate choices, and the paper compares both at once:
+FALE's weighted least squares on the server side with other strategies under FedAvg. Every
+configuration therefore also runs FALE's rivals under a training algorithm that converges,
+random sampling with the solver on the server side, leverage without weights, and all
+labels.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Published, Spec
 
 FALE = "fale@training=server-solve@initial=0"
-FALE_MATCHED = "fale@training=server-solve@initial_by=query"  # as many labels as its rivals
+FALE_MATCHED = (
+    "fale@training=server-solve@initial_by=query"  # the same number of labels as its rivals
+)
 FALE_LOCAL = "fale:weights=none@initial=0"
 LOGO = "logo@local_source=last_round"  # a linear model's features do not depend on its training
 RIVALS = ("random", "bait", "acs-fw", "core-set", "badge", "lcmd", LOGO)
@@ -51,7 +55,7 @@ FULL = Recipe(
     initial=0.01,
     budget_allocation="proportional",
     budget=150,
-    queries_per_cycle=30,  # 5 rows of each site at a time
+    queries_per_cycle=30,  # 5 examples of each site at a time
     cycles=10,
     score_rounds=1,
     dtype="float64",
@@ -81,11 +85,7 @@ OTHERS = {  # not in the paper
 
 
 def of(name: str, data: str, words: str, row: str | None, recipe: Recipe = FULL) -> Recipe:
-    """The recipe on another data set.
-
-    >>> of("bike", "bike", "Bicycles for hire", None).title
-    'Bicycles for hire: labels of sites'
-    """
+    """Return the configuration with another dataset."""
     title = f"{words}: labels of sites"
     published = None
     if row is not None:
@@ -95,7 +95,9 @@ def of(name: str, data: str, words: str, row: str | None, recipe: Recipe = FULL)
 
 
 def mini(recipe: Recipe) -> Recipe:
-    """A fifth of the labels: 3,000, where strategies differ most, and sets of 4,000 rows do."""
+    """Return the configuration with a fifth of the labels, 3,000, where strategies differ
+    most.
+    """
     return replace(
         recipe,
         name=f"{recipe.name}-mini",
@@ -106,7 +108,7 @@ def mini(recipe: Recipe) -> Recipe:
 
 
 def natural(name: str, data: str, *, words: str, budget: int) -> Recipe:
-    """Sites as they are: everyone that the data names."""
+    """Return the configuration with all natural sites."""
     return replace(
         of(name, data, words, None),
         partition=Spec("natural"),
@@ -119,7 +121,7 @@ def natural(name: str, data: str, *, words: str, budget: int) -> Recipe:
 IMAGES = replace(
     mini(of("digit-angle", "digit_angle", "Angles of turned digits", None)),
     name="fale/digit-angle",
-    title="Angles of turned digits, seen by a frozen network: an image regression",
+    title="Angles of rotated digits, as features of a frozen network: an image regression",
     features=Spec("mlp", {"hidden": [128]}),
     resplit=False,
     initial=0.05,

@@ -1,4 +1,4 @@
-"""The report sections of FALE: wins, ties and losses, and controls with the same training."""
+"""Report sections of FALE: wins, ties and losses, and controls with the same training."""
 
 from __future__ import annotations
 
@@ -32,22 +32,23 @@ from fallow_papers.fale.wins import (
 
 
 def wins(study: StudyRecords, key: str) -> Blocks:
-    """Wins, ties and losses over checkpoints, beside the printed ones."""
+    """Return wins, ties and losses over checkpoints, with the published ones."""
     matches = find_matches(study)
     if not matches:
         return []
     cycles = checkpoints(study, CHECKPOINTS)
     seeds = max(len(study.final(block.subject)) for block in matches)
     text = (
-        f"{len(cycles)} checkpoints (cycles {join_words([str(c) for c in cycles])}) x {seeds} seeds. "
-        f"At each a paired t-test over seeds: won or lost where p ≤ {LEVEL}, else tied. The "
-        "checkpoints of one run are not independent, as each goes on from the one before or shares "
-        "its data, and nothing corrects for so many tests: ten wins are not ten findings."
+        f"{len(cycles)} checkpoints (cycles {join_words([str(c) for c in cycles])}) x "
+        f"{seeds} seeds. At each, a paired t-test over seeds: won or lost if p ≤ {LEVEL}, "
+        "otherwise tied. The checkpoints of one run are not independent, because each "
+        "continues the previous one or shares its data. There is no correction for "
+        "multiple tests: ten wins are not ten findings."
     )
     if not is_even(study):
         text += (
-            " At equal labels: against the rival's curve, joined linearly, where it has as many "
-            "labels; checkpoints that its curve does not reach are not counted."
+            " At equal labels: compared with the rival's curve, interpolated linearly at "
+            "equal numbers of labels; checkpoints outside of its range are not counted."
         )
     return [*(_tallies(study, block) for block in matches), Note(text)]
 
@@ -79,7 +80,7 @@ def _tallies(study: StudyRecords, block: Matches) -> Table:
 
 
 def _count_text(count: Count) -> str:
-    """Wins, ties and losses; a dash where nothing was counted."""
+    """Return wins, ties and losses as text; a dash if nothing was counted."""
     if count.total == 0:
         return NOTHING
     return str(count)
@@ -112,14 +113,14 @@ def _tally(study: StudyRecords, rival: str, prints: Iterable[Tally]) -> Tally | 
 
 
 def wins_across(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Blocks]]:
-    """Wins, ties and losses of the same strategy in several studies, and their sum."""
+    """Return wins, ties and losses of equal strategies in several studies, and their sum."""
     result = matches_by_subject([s for s in studies if not s.higher_is_better])
     if not result:
         return []
     note = (
-        "Wins/ties/losses over the checkpoints of each study (paired t-test over its seeds, "
-        f"level {LEVEL}). Published: the same pairs on the same data, each once. Checkpoints "
-        "of one run are not independent."
+        "Wins/ties/losses over the checkpoints of each study (paired t-test over its "
+        f"seeds, level {LEVEL}). Published: the same pairs on the same data, without "
+        "duplicates. Checkpoints of one run are not independent."
     )
     tables = [_table_over_studies(subject, rows) for subject, rows in result.items()]
     return [("Wins, ties and losses over studies", [*tables, Note(note)])]
@@ -128,8 +129,10 @@ def wins_across(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Bl
 def _table_over_studies(
     subject: str, results: Sequence[tuple[StudyRecords, Matches]]
 ) -> Table:
-    """Studies down, rivals across, as in FALE's Table 2."""
-    counts: list[dict[str, Count]] = []  # of each study, by rival
+    """Return studies as rows and rivals as columns, as in FALE's Table 2."""
+    counts: list[
+        dict[str, Count]
+    ] = []  # of each study, by rival by dataset and rival, without duplicates
     published: dict[tuple[str, str], Tally] = {}  # by data set and rival: each once
     for study, block in results:
         counts.append({rival.strategy: rival.count for rival in block.rivals})
@@ -167,12 +170,8 @@ def _table_over_studies(
 
 
 def control_pairs(strategies: Sequence[str]) -> list[Pair]:
-    """FALE, and what it is without its parts under the same training: uniform rows, no weights.
-
-    >>> control_pairs(
-    ...     ["random", "random@training=server-solve", "fale@training=server-solve"]
-    ... )[0]
-    Pair(strategy='fale@training=server-solve', against='random@training=server-solve', what='random')
+    """Return pairs of FALE and a control with the same training: uniform examples, or no
+    weights.
     """
     parsed = [ParsedStrategy.parse(q) for q in strategies]
     pairs = []
@@ -187,7 +186,7 @@ def control_pairs(strategies: Sequence[str]) -> list[Pair]:
 
 
 def _is_control(control: ParsedStrategy, fale: ParsedStrategy) -> bool:
-    """Random, or the same draws without the weights that the other has."""
+    """Return whether a strategy is random sampling, or has the same draws without weights."""
     if control.key == "random":
         return True
     if control.key != "fale":
@@ -200,20 +199,20 @@ def _is_control(control: ParsedStrategy, fale: ParsedStrategy) -> bool:
 
 
 def _training(strategy: ParsedStrategy) -> list[str]:
-    """How models are trained; least squares at the server are the same with masks and without."""
+    """Return the training algorithm; least squares with and without masks are the same."""
     words = []
     for word in strategy.trainer:
         if word.endswith("-solve"):
             words.append("training=solve")
-        elif (
-            word != "training=fedavg"
-        ):  # what a strategy is trained by unless it says otherwise
+        elif word != "training=fedavg":  # by default
             words.append(word)
     return sorted(words)
 
 
 def controls(study: StudyRecords, key: str) -> Blocks:
-    """FALE against uniform rows, and against leverage without weights, with the same training."""
+    """Compare FALE with uniform examples, and with leverage without weights, with the same
+    training.
+    """
     tests = compare_final_scores(study, control_pairs(study.strategies))
     if not tests:
         return []
@@ -229,8 +228,8 @@ def controls(study: StudyRecords, key: str) -> Blocks:
     return [
         Table("Final error, query minus control", header, rows, words=2),
         Note(
-            "Control and query are trained in the same way, so what is left is the choice of rows "
-            "and their weights; below zero it helps."
+            "Control and query have the same training, so the difference is due to the "
+            "selected examples and their weights; negative values favor the query."
         ),
         *few(tests),
     ]
@@ -240,7 +239,7 @@ SECTIONS = Sections(
     of_one=(
         Section("Wins, ties and losses", Place.ERRORS, wins, has_numbers),
         Section(
-            "What choosing is worth with the same training",
+            "Effect of the selection with the same training",
             Place.ERRORS,
             controls,
             has_numbers,

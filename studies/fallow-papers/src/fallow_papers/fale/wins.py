@@ -1,7 +1,8 @@
 """Wins, ties and losses of one strategy against others over checkpoints, as in FALE's Table 2.
 
-At each checkpoint a paired t-test over seeds says whether the difference of two strategies is more
-than chance at the level 0.05; if not, the checkpoint is a tie.  Source: Tang et al., 2025 (FALE).
+At each checkpoint, a paired t-test over seeds decides whether the difference of two
+strategies is significant at the level 0.05; otherwise the checkpoint is a tie.  Source:
+Tang et al., 2025 (FALE).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from fallow.study.statistics import LEVEL, differences, paired_t
 from fallow.study.strategy import ParsedStrategy
 
 CHECKPOINTS = 10
-"""At 10 %, 20 %, ..., 100 % of the cycles."""
+"""Checkpoints at 10 %, 20 %, ..., 100 % of the cycles."""
 
 
 class Counted(Protocol):
@@ -33,7 +34,7 @@ class Counted(Protocol):
 
 @dataclass(frozen=True)
 class Count:
-    """Checkpoints won, tied and lost."""
+    """Number of checkpoints won, tied and lost."""
 
     win: int = 0
     tie: int = 0
@@ -48,11 +49,7 @@ class Count:
 
 
 def total(counts: Iterable[Counted]) -> Count:
-    """All together.
-
-    >>> str(total([Count(10, 0, 0), Count(2, 8, 0)]))
-    '12/8/0'
-    """
+    """Total number of checkpoints."""
     all_counts = list(counts)
     return Count(
         win=sum(count.win for count in all_counts),
@@ -67,9 +64,10 @@ def outcome(
     *,
     higher_is_better: bool = False,
 ) -> Count | None:
-    """One checkpoint: seed -> score of both, paired; ``None`` below two seeds in common.
+    """Return the outcome of one checkpoint, from seed -> score of both; ``None`` below two
+    common seeds.
 
-    A difference that is the same for every seed is a win or a loss by its sign, and none is a tie.
+    A difference that is equal for all seeds is a win or a loss by its sign, and 0 is a tie.
 
     >>> outcome({0: 0.1, 1: 0.2}, {0: 0.3, 1: 0.4})
     Count(win=1, tie=0, loss=0)
@@ -87,8 +85,11 @@ def outcome(
 
 @dataclass(frozen=True)
 class Rival:
-    """The counts of a subject against one other strategy, cycle by cycle and where both
-    have bought equally many labels.  A checkpoint that cannot be tested counts nowhere."""
+    """Counts of a subject against one other strategy, by cycle and at equal numbers of
+    labels.
+
+    Checkpoints that cannot be tested are not counted.
+    """
 
     strategy: str
     count: Count
@@ -97,14 +98,14 @@ class Rival:
 
 @dataclass(frozen=True)
 class Matches:
-    """One strategy against all others of a study."""
+    """Counts of one strategy against all others of a study."""
 
     subject: str
     rivals: tuple[Rival, ...]
 
 
 def subjects(study: StudyRecords) -> tuple[str, ...]:
-    """Every FALE of a study, or else its reference."""
+    """Return every FALE of a study, or else its reference."""
     result = tuple(q for q in study.strategies if ParsedStrategy.parse(q).key == "fale")
     if result:
         return result
@@ -115,7 +116,7 @@ def subjects(study: StudyRecords) -> tuple[str, ...]:
 
 
 def find_matches(study: StudyRecords) -> list[Matches]:
-    """The matches of each subject that can be tested against any other strategy."""
+    """Return the counts of each subject that can be tested against any other strategy."""
     matches = []
     for subject in subjects(study):
         rivals = [_against(study, subject, q) for q in study.strategies if q != subject]
@@ -143,7 +144,7 @@ def _against(study: StudyRecords, subject: str, rival: str) -> Rival:
 def matches_by_subject(
     studies: Sequence[StudyRecords],
 ) -> dict[str, list[tuple[StudyRecords, Matches]]]:
-    """Subject -> its matches in each study, for the subjects of two studies or more."""
+    """Return subject -> its counts in each study, for the subjects of two studies or more."""
     result: dict[str, list[tuple[StudyRecords, Matches]]] = {}
     for study in studies:
         for matches in find_matches(study):

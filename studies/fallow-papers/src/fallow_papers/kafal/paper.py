@@ -1,4 +1,4 @@
-"""KAFAL, as a paper."""
+"""Definition of KAFAL as a paper."""
 
 from __future__ import annotations
 

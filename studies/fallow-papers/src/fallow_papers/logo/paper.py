@@ -1,4 +1,4 @@
-"""LoGo, as a paper."""
+"""Definition of LoGo as a paper."""
 
 from __future__ import annotations
 

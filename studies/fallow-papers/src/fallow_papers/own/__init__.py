@@ -1,1 +1,1 @@
-"""Studies of our own: a first look, all strategies in one table, personalized active learning."""
+"""Our own studies: demo, all strategies in one table, personalized active learning."""

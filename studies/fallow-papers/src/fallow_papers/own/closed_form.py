@@ -19,7 +19,7 @@ NUMBERS = "training=closed-form@encoder=identity"
 
 PEOPLE = Recipe(
     name="closed-form/har",
-    title="What people do, by the sensors of their phones: 21 people, tested on 9 others",
+    title="Human activities, from the sensors of phones: 21 persons, tested on 9 others",
     data="har",
     partition=Spec("natural"),
     sites=0,
@@ -27,7 +27,7 @@ PEOPLE = Recipe(
     training_config=TrainingConfig(
         (TrainingStage(2),), 16, Optimizer(lr=0.2, momentum=0.9)
     ),
-    initial=0.02,  # 7 rows of a person
+    initial=0.02,  # 7 examples per person
     budget=0.02,
     cycles=4,
     budget_allocation="proportional",

@@ -1,7 +1,7 @@
-"""Ways to choose rows crossed with ways to train: whether they are worth more together.
+"""Query strategies crossed with training algorithms: their interaction.
 
-The interaction of a query and a training method is what the query gains over plain choice under
-that method, minus what it gains under plain training, seed by seed.
+The interaction of a query strategy and a training algorithm is its gain over random
+sampling under that algorithm, minus its gain under plain training, paired by seed.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from fallow.study.strategy import ParsedStrategy
 PLAIN_QUERY = "random"
 PLAIN_TRAINING = "local"
 Grid = Mapping[tuple[str, str], str]
-"""(query, training) -> the strategy that has both."""
+"""(query, training) -> strategy with both."""
 
 
 @dataclass(frozen=True)
 class Interaction:
-    """``gains``: of the query over random rows, under its training and under plain training, mean
-    over seeds; ``test``: their paired difference, the interaction."""
+    """Interaction of a query strategy and a training algorithm.
+
+    ``gains``: gain of the query over random sampling, under its training and under plain
+    training, mean over seeds; ``test``: their paired difference, the interaction.
+    """
 
     strategy: str
     training: str
@@ -32,11 +35,7 @@ class Interaction:
 
 
 def grid(strategies: Sequence[str]) -> Grid:
-    """The strategies that differ in query and training method alone.
-
-    >>> grid(["random@training=local", "badge@training=local", "badge@rounds=2", "badge"])
-    {('random', 'local'): 'random@training=local', ('badge', 'local'): 'badge@training=local'}
-    """
+    """Return the strategies that differ only in query and training algorithm."""
     result = {}
     for parsed in map(ParsedStrategy.parse, strategies):
         if len(parsed.settings) != 1:
@@ -51,11 +50,11 @@ def grid(strategies: Sequence[str]) -> Grid:
 def interactions(
     study: StudyRecords, over: Literal["final", "area"] = "final"
 ) -> list[Interaction]:
-    """Every query beside random rows under every training method beside local training.
+    """Compute the interaction of every query strategy and training algorithm.
 
-    ``over``: final scores, or areas under the learning curve.  Accuracies are in points.  Where
-    local training is not among the methods, the first one is plain.  Holm is over all interactions
-    of the study; those of fewer than two seeds are left out.
+    ``over``: final scores, or areas under the learning curve. Differences of accuracies are
+    in points. Plain training is local training if included, else the first algorithm. Holm
+    is over all interactions of the study; those with fewer than two seeds are omitted.
     """
     cells = grid(study.strategies)
     gains: dict[tuple[str, str], dict[int, float]] = {}  # (query, training) -> by seed
@@ -67,7 +66,7 @@ def interactions(
             )
 
     plain = _plain_training(cells)
-    seeds: dict[tuple[str, str], set[int]] = {}  # that a gain and the plain one share
+    seeds: dict[tuple[str, str], set[int]] = {}  # common seeds of a gain and the plain one
     for strategy, training in gains:
         if training == plain:
             continue
@@ -92,7 +91,7 @@ def interactions(
 
 
 def _plain_training(cells: Grid) -> str:
-    """Local training, or the first method where that is not among them."""
+    """Return local training, or the first algorithm without it."""
     trainings = [training for _, training in cells]
     if PLAIN_TRAINING in trainings:
         return PLAIN_TRAINING
@@ -104,7 +103,7 @@ def _name(strategy: str, training: str) -> str:
 
 
 def _gain(study: StudyRecords, ours: str, random: str, over: str) -> dict[int, float]:
-    """Seed -> score of one strategy minus another's."""
+    """Return seed -> score of one strategy minus another's."""
     scale = 1.0
     if study.measure == "accuracy":
         scale = 100.0

@@ -1,4 +1,4 @@
-"""Studies of our own."""
+"""Definition of our own studies as a paper."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from fallow_papers.own import closed_form, personal_al, pivotal
 
 
 def sections() -> Sections:
-    """Whether a query strategy and a training algorithm gain more together."""
+    """Return the report section on the interaction of query strategy and training
+    algorithm.
+    """
     from fallow_papers.own.sections import SECTIONS
 
     return SECTIONS

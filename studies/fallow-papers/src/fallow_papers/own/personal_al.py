@@ -1,13 +1,15 @@
-"""Active learning for personalized models: is it worth choosing rows and collaborators together?
+"""Active learning for personalized models: joint selection of examples and collaborators.
 
-Every way to choose rows under every way to train.  What each adds alone are main effects; the claim
-that they belong together is their interaction, which the report computes (`fallow_papers.own.crossed`).
+All query strategies are combined with all training algorithms. Their separate effects are
+main effects; a joint benefit is their interaction, which the report computes
+(`fallow_papers.own.crossed`).
 
-Twenty sites of three classes each share 16,000 rows of MNIST; a small dense network, 8 rounds of 2
-epochs, 20 first labels a site and 20 a cycle, a fifth of them held back for validation and paid for
-like the others.  Models go on from one cycle to the next, and every site is tested on its classes.
-``query-model`` asks whose model should choose, also with as many collaborators drawn at random.
-``flip``: among eight sites whose labels are mirrored, so that collaborators conflict.
+Twenty sites of three classes each share 16,000 examples of MNIST. The model is a small
+dense network, trained for 8 rounds of 2 epochs. There are 20 initial labels per site and 20
+per cycle, a fifth of which is held out for validation. Models continue from one cycle to
+the next, and every site is tested on its classes. ``query-model`` compares the models that
+select, also with the same number of random collaborators. ``flip``: eight sites have
+mirrored labels, so that collaborators conflict.
 """
 
 from __future__ import annotations
@@ -62,12 +64,12 @@ FLIP = replace(
 )
 
 ASKED = ("local", "collaborators", "personal", "average", "better")
-"""Models that the same entropy may look at, as `strategies.Entropy` calls them."""
+"""Models that the entropy strategy may use, by their names in `strategies.Entropy`."""
 
 QUERY_MODEL = replace(
     GRID,
     name="personal-al/query-model",
-    title="Whose model should choose: entropy by five models, under DPFL and random collaborators",
+    title="Query model: entropy by five models, under DPFL and random collaborators",
     strategies=tuple(
         f"{q}@training={t}"
         for t, q in product(

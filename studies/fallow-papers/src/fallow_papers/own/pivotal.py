@@ -1,8 +1,9 @@
-"""Pivotal samples beside random rows and FALE, on nine tables of numbers and with one solver.
+"""Pivotal samples, random sampling and FALE on nine regression tables with one solver.
 
-Every budget of 300, 600, ..., 3,000 labels is a selection of its own, from nothing, and all models
-are weighted least squares at the server with the same ridge.  Budgets go by the rows of a site, so
-that random rows are those of the whole federation and not of its smaller sites.
+Every budget of 300, 600, ..., 3,000 labels is a separate selection from scratch. All models
+are weighted least squares on the server side with the same ridge. Budgets are proportional
+to the examples of a site, so that random sampling represents the whole federation and not
+its smaller sites.
 """
 
 from __future__ import annotations
@@ -54,11 +55,7 @@ COMMON = Recipe(
 
 
 def of(name: str) -> Recipe:
-    """The recipe of one table.
-
-    >>> of("pol").title, of("pol").cycles
-    ('Telecommunication: pivotal samples', 10)
-    """
+    """Return the configuration of one table."""
     data, words, rows = SETS[name]
     return replace(
         COMMON,
@@ -70,7 +67,7 @@ def of(name: str) -> Recipe:
 
 
 def mini(name: str) -> Recipe:
-    """The same at 1,000, 2,000 and 3,000 labels."""
+    """Return the configuration with 1,000, 2,000 and 3,000 labels."""
     recipe = of(name)
     _, _, rows = SETS[name]
     return replace(

@@ -1,4 +1,4 @@
-"""The report sections of our own studies."""
+"""Report sections of our own studies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from fallow_papers.own.crossed import interactions
 
 
 def crossed_gains(study: StudyRecords, key: str) -> Blocks:
-    """Whether choosing rows and training belong together, where a study crosses them."""
+    """Return the section on the interaction of selection and training, if a study crosses
+    them.
+    """
     outcome = interactions(study)
     if not outcome:
         return []
@@ -34,16 +36,14 @@ def crossed_gains(study: StudyRecords, key: str) -> Blocks:
         *TESTS[1:],
     ]
     return [
-        Table(
-            "What a query gains over random rows, by how models are trained", header, rows
-        ),
-        Note(
-            "Interaction: the gain minus the gain under the plain training, seed by seed."
-        ),
+        Table("Gain of a query over random sampling, by training algorithm", header, rows),
+        Note("Interaction: the gain minus the gain under plain training, paired by seed."),
         *few([(Pair(i.strategy, "random", ""), i.test) for i in outcome]),
     ]
 
 
 SECTIONS = Sections(
-    of_one=(Section("Choosing rows and training together", Place.FINDINGS, crossed_gains),)
+    of_one=(
+        Section("Interaction of selection and training", Place.FINDINGS, crossed_gains),
+    )
 )

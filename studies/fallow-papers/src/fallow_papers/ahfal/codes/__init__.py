@@ -1,4 +1,4 @@
-"""Strategies as published code runs them where it differs from the paper, for reproduction only.
+"""Variants of strategies in public code that differs from the paper, for reproduction only.
 
 A strategy is named with its module: ``--strategy ahfal,fallow_papers.ahfal.codes:RatioAHFAL``.
 """

@@ -1,4 +1,4 @@
-"""AHFAL as its public code runs it: class budgets by representation ratio (paper: Appendix H)."""
+"""AHFAL in its public code: class budgets by representation ratio (paper: Appendix H)."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ class RatioAHFAL:
     -----
     Differences from `fallow.strategies.AHFAL`, which follows the paper:
 
-    * A class's budget is what brings it to the share it has over the federation (`allocate`),
-      not the inverse of its count; what small buckets cannot take goes, all of it, to the open
-      class with the smallest ratio.
-    * ``counts="global_pseudo"``: a site does not count its true labels but what the global model
-      predicts for its labeled rows.
-    * ``target="initial"``: the shares over the federation are those of the first labels, pooled,
-      and never change.
-    * ``route="either"``: both models score a row where the local *or* the global prediction is a
-      class on which sites agree.
+    * The budget of a class brings it to its share over the federation (`allocate`), instead
+      of the inverse of its count.  The excess of small buckets goes to the open class with
+      the smallest ratio.
+    * ``counts="global_pseudo"``: a site counts the predictions of the global model for its
+      labeled examples instead of its labels.
+    * ``target="initial"``: the shares over the federation are those of the initial labeled
+      set and never change.
+    * ``route="either"``: both models score an example if the local *or* the global
+      prediction is a class with similar shares at all sites.
 
-    Each is a field of its own, so that a study can say which of them matters.  With
-    ``counts="true", target="current", route="local"`` it is Appendix H as the text has it.
-    A site without labels is left out of mean and spread; the code counts it as a row of zeros.
-    Ties are broken at random from a named stream.
+    Each difference is a separate field, so that a study can measure its effect.  With
+    ``counts="true", target="current", route="local"``, the strategy follows the text of
+    Appendix H. A site without labels is excluded from mean and spread; the code counts it
+    as zeros. Ties are broken at random from a named stream.
     """
 
     tau: float = 12.0  # τ, in percentage points of label shares
@@ -76,7 +76,7 @@ class RatioAHFAL:
         authors="Anonymous",
         needs=("local", "global"),
         cohort=2,
-        missing="mean, spread and totals are those of the sites that answer",
+        missing="mean, spread and totals are those of the sites that reply",
     )
 
     def __post_init__(self) -> None:
@@ -84,7 +84,8 @@ class RatioAHFAL:
         if not self.tau >= 0:
             raise ValueError(f"RatioAHFAL's tau is {self.tau}; it must be 0 or more")
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side
+    # ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         total = ask.sum(self.share)
@@ -94,7 +95,7 @@ class RatioAHFAL:
         target = counts
         if self.target != "current":
             target = memo.get("target", counts)
-        if any(target):  # frozen at the first query that finds labels
+        if any(target):  # constant from the first query with labels on
             memo = {**memo, "target": target}
         pooled = torch.tensor(target, dtype=torch.float64)
         ask.keep(self.select, to=orders(budget), low=low, target=pooled)
@@ -105,7 +106,8 @@ class RatioAHFAL:
         }
         return {**memo, "notes": notes}
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side
+    # --------------------------------------------------------------------------
 
     @client.sum(
         "aggregates of label shares per class, of their squares, and of label counts per class",
@@ -142,14 +144,14 @@ class RatioAHFAL:
         h = torch.where(is_low, (h + entropy(common)) / 2, h)
         order = rank_rows(h, view.stream("ties"))
         scored = order[h[order].isfinite()]
-        without_score = order[len(scored) :]  # such a row has no class: it comes last
+        without_score = order[len(scored) :]  # ranked last
         buckets = [scored[label[scored] == c] for c in range(view.classes)]
         quota = self.quota(view, n, target, caps=[len(bucket) for bucket in buckets])
         best = interleave([b[:q] for b, q in zip(buckets, quota, strict=True)])
         return Picks(torch.cat([best, without_score])[:n])
 
     def quota(self, view: View, n: int, target: Tensor, caps: list[int]) -> list[int]:
-        """Rows to pick per class, within ``caps``."""
+        """Return the number of examples to select per class, within ``caps``."""
         total = float(target.sum())
         shares = [1 / view.classes] * view.classes
         if total > 0:
@@ -159,7 +161,7 @@ class RatioAHFAL:
         return spill(n, quota, n_labeled, shares, caps=caps)
 
     def count_labels(self, view: View) -> list[int]:
-        """The site's labeled rows per class, as this strategy counts them."""
+        """Count the site's labeled examples per class, as this strategy counts them."""
         if self.counts == "true" or not len(view.labels):
             return [int(n) for n in view.counts]
         predicted = view.logits("global", "labeled").argmax(1)

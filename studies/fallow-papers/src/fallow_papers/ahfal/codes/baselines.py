@@ -1,4 +1,4 @@
-"""The baselines that AHFAL's public code runs under the names of other methods."""
+"""Baselines in AHFAL's public code under the names of other algorithms."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from fallow.strategies.logo import take_in_turn
 from fallow.strategies.parts import rank_rows, top
 from fallow_papers.ahfal.codes.kmeans import k_means
 
-CHUNK = 256  # rows whose pixel gradients are taken at once
+CHUNK = 256  # examples whose pixel gradients are computed at once
 
 
 @final
 @dataclass(frozen=True)
 class PixelBADGE:
-    """k-means on gradients by input pixels, where BADGE stands.  For reproduction only.
+    """Run k-means on gradients with respect to pixels, in place of BADGE. For reproduction
+    only.
 
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)
@@ -42,11 +43,11 @@ class PixelBADGE:
     Notes
     -----
     Differences from `fallow.strategies.BADGE`: the gradient is that of the largest logit with respect
-    to the *pixels*, not that of the loss with respect to the last layer; clusters come from a full
-    k-means with ten starts, not from k-means++ seeding; of each cluster center the nearest row is
-    picked.  The code runs under mixed precision and with one fixed seed; here neither.  Where
-    several centers share a row, rows drawn at random fill up.  Rows whose prediction or gradient is
-    not finite come last.
+    to the *pixels*, not that of the loss with respect to the last layer; clusters are from
+    a full k-means with ten starts, not from k-means++ seeding; the example nearest to each
+    center is selected.  The code uses mixed precision and one fixed seed, unlike this
+    class.  If several centers share an example, random examples are added.  Examples whose
+    prediction or gradient is not finite are ranked last.
     """
 
     contract: ClassVar[Contract] = Contract(
@@ -77,7 +78,8 @@ class PixelBADGE:
 
 
 def pixel_gradients(view: View, state: State, rows: Tensor) -> Tensor:
-    """Gradient of the largest logit by the row itself; NaN where the logit is not finite.
+    """Return the gradient of the largest logit with respect to the example; NaN for a
+    non-finite logit.
 
     rows: (m, *shape) -> (m, product of shape)
     """
@@ -88,7 +90,7 @@ def pixel_gradients(view: View, state: State, rows: Tensor) -> Tensor:
 
 
 def without(rows: Tensor, at: Tensor) -> Tensor:
-    """``rows`` but those at the positions ``at``."""
+    """Return ``rows`` without those at the positions ``at``."""
     is_left = torch.ones(len(rows), dtype=torch.bool)
     is_left[at] = False
     return rows[is_left]
@@ -97,7 +99,7 @@ def without(rows: Tensor, at: Tensor) -> Tensor:
 @final
 @dataclass(frozen=True)
 class PlainFEAL:
-    """FEAL's query on networks trained with cross-entropy.  For reproduction only.
+    """Use FEAL's query on networks trained with cross-entropy. For reproduction only.
 
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)
@@ -113,9 +115,9 @@ class PlainFEAL:
 
     Notes
     -----
-    The query is that of `fallow.strategies.FEAL`; what differs is what stands before it.  FEAL trains
-    its models to give evidence, and AHFAL's code does not: it reads relu(logit) + 1 of any network.
-    The name tells the two apart in tables: ``feal@training=evidential`` is the method itself.
+    The query is that of `fallow.strategies.FEAL`, and only the training differs.  FEAL
+    trains evidential models, while AHFAL's code uses relu(logit) + 1 of any network. The
+    name distinguishes both in tables: ``feal@training=evidential`` is the method itself.
     """
 
     contract: ClassVar[Contract] = Contract(
@@ -137,7 +139,7 @@ class PlainFEAL:
 @final
 @dataclass(frozen=True)
 class PlainLoGo:
-    """LoGo without its gradients and its model from scratch.  For reproduction only.
+    """Use LoGo without gradients and without a model from scratch. For reproduction only.
 
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)
@@ -154,8 +156,9 @@ class PlainLoGo:
     Notes
     -----
     Differences from `fallow.strategies.LoGo`: k-means (ten starts) runs on the plain features, not
-    scaled by how unsure the prediction is; the local model is that of the last round.  Of each
-    cluster the row most uncertain by the global model is picked, as there.
+    scaled by how unsure the prediction is; the local model is that of the last round.  The
+    example of each cluster with the largest uncertainty under the global model is selected,
+    as in LoGo.
     """
 
     contract: ClassVar[Contract] = Contract(
@@ -187,7 +190,8 @@ class PlainLoGo:
 @final
 @dataclass(frozen=True)
 class PlainNoise:
-    """The rows whose features move most when weights are shaken.  For reproduction only.
+    """Select the examples whose features change most under noise on the weights. For
+    reproduction only.
 
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)
@@ -203,10 +207,11 @@ class PlainNoise:
 
     Notes
     -----
-    Differences from Noise Stability (Li et al., 2024): the score of a row is the mean over draws
-    and dimensions of the absolute change of its *features*, and the rows with the largest are
-    picked, without k-center; noise ε ‖w‖ ξ / ‖ξ'‖ is scaled by the norm of another draw ξ'; biases
-    and batch-norm parameters are shaken too.  The head is not: features do not depend on it.
+    Differences from Noise Stability (Li et al., 2024): the score of an example is the mean
+    over draws and dimensions of the absolute change of its *features*, and the examples
+    with the largest scores are selected, without k-center; noise ε ‖w‖ ξ / ‖ξ'‖ is scaled
+    by the norm of another draw ξ'; biases and batch-norm parameters have noise too.  The
+    head has none, because features do not depend on it.
     """
 
     draws: int = 50
@@ -244,7 +249,7 @@ class PlainNoise:
 
 
 def shake_weights(view: View, w: Tensor, epsilon: float, draw: torch.Generator) -> Tensor:
-    """A copy of ``w`` (d,) where every tensor has its own noise, in proportion to its norm."""
+    """Return a copy of ``w`` (d,) with noise on every tensor, in proportion to its norm."""
     noisy = w.clone()
     for part in view.layout.views(noisy).values():
         shake = torch.randn(part.shape, generator=draw, dtype=w.dtype)
@@ -254,13 +259,14 @@ def shake_weights(view: View, w: Tensor, epsilon: float, draw: torch.Generator) 
 
 
 def features(view: View, state: State, d: int) -> Tensor:
-    """Penultimate features (m, d) of the pool at ``state``: outputs of heads that pass them on.
+    """Return the features (m, d) of the pool at ``state``, computed by heads that copy
+    them.
 
-    A head of C outputs passes C features, so d / C passes are needed.
+    A head of C outputs copies C features, so d / C passes are needed.
     """
     rows = view.rows()
     w = state["w"].clone()
-    views = view.layout.views(w)  # of w: what is written into them changes it
+    views = view.layout.views(w)  # views of w: writing to them changes it
     for name, part in views.items():
         if name.startswith("head."):
             part.zero_()

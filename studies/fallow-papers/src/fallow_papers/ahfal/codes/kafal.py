@@ -1,4 +1,4 @@
-"""KSAS as public code runs it: one class without labels makes every score NaN."""
+"""KSAS in public code: a class without labels makes every score NaN."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fallow.strategies.parts import top
 @final
 @dataclass(frozen=True)
 class NaNKSAS:
-    """KSAS whose tilt by log 0 makes a query random, as in public code.  For reproduction only.
+    """KSAS in which log 0 makes a query random, as in public code. For reproduction only.
 
     >>> import fallow as fl
     >>> federation = fl.Federation("iris", fl.IID(), sites=3)
@@ -43,17 +43,19 @@ class NaNKSAS:
 
     Notes
     -----
-    Differences from `fallow.strategies.KSAS`, which removes a class that a site has no label of:
+    Differences from `fallow.strategies.KSAS`, which removes a class without labels at the
+    site:
 
-    * The tilt adds log n_c = -inf to both logits; PyTorch's divergence is then 0 · inf, NaN, for
-      every row of the site, and the order of rows is arbitrary.  Here it is drawn from a named
-      stream, so that a run can be repeated.
-    * The counts n_c are those of the site's first labels and never change: a site that lacked a
-      class then stays random for the whole run.
+    * The adjustment adds log n_c = -inf to both logits; PyTorch's divergence is then 0 ·
+      inf, NaN, for every example of the site, and the order of examples is arbitrary.  Here
+      it is drawn from a named random stream, so that a run is reproducible.
+    * The counts n_c are those of the initial labeled set and never change: if a class is
+      missing there, the site stays random for the whole run.
 
-    The notes of each cycle say at how many sites this was so: ``nan_sites``.  The counts are kept
-    by the server half, because a site forgets a cycle's memory; so, unlike `fallow.strategies.KSAS`,
-    it sees every site's counts, and secure sums are out.
+    The notes of each cycle contain the number of such sites, ``nan_sites``.  The server
+    side stores the counts, because a site deletes the memory of a cycle.  Unlike in
+    `fallow.strategies.KSAS`, it therefore sees every site's counts, and secure aggregation
+    is not supported.
     """
 
     contract: ClassVar[Contract] = Contract(
@@ -68,7 +70,8 @@ class NaNKSAS:
         draws=True,
     )
 
-    # -- server half ------------------------------------------------------------------------
+    # -- server side
+    # ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         if "first" not in memo:
@@ -82,10 +85,11 @@ class NaNKSAS:
         ask.keep(self.select, to=to)
         return {**memo, "notes": {"nan_sites": sum(0 in first[site] for site in to)}}
 
-    # -- site half --------------------------------------------------------------------------
+    # -- client side
+    # --------------------------------------------------------------------------
 
     @client.each(
-        "each site's first label counts per class",
+        "each site's class counts in the initial labeled set",
         returns={"counts": Count("classes", of="labels", is_together=True)},
         takes={},
         exact=True,
@@ -102,9 +106,10 @@ class NaNKSAS:
 
 
 def discrepancy(local: Tensor, globe: Tensor, counts: Tensor) -> Tensor:
-    """Half the symmetric KL divergence of both predictions tilted by log n, as PyTorch has it.
+    """Return half the symmetric KL divergence of both predictions adjusted by log n, as in
+    PyTorch.
 
-    (m, C), (m, C), (C,) -> (m,); NaN for every row where a count is 0.
+    (m, C), (m, C), (C,) -> (m,); NaN for every example if a count is 0.
     """
     a = (local + counts.log().to(local.dtype)).log_softmax(1)
     b = (globe + counts.log().to(globe.dtype)).log_softmax(1)

@@ -1,4 +1,4 @@
-"""Full k-means as the public code calls it: ten starts, the best is kept."""
+"""Full k-means as in the public code: the best of ten starts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ STARTS = 10
 
 
 def k_means(x: Tensor, k: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """The cluster of each row (m,) int64, and the centers (at most k, d).  x: (m, d), finite.
+    """Return the cluster of each example (m,) int64, and the centers (at most k, d). x: (m,
+    d), finite.
 
-    Fewer than ``k`` clusters where rows are equal, or too close to be told apart.
+    There are fewer than ``k`` clusters with duplicates or very close examples.
     """
     from sklearn.cluster import KMeans
 

@@ -1,21 +1,22 @@
-"""Class budgets by representation ratio: how far a class is below its share of the federation."""
+"""Class budgets by representation ratio: share of a class at the site over that of the
+federation.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-AT_ONCE = 5  # labels that a class without any gets first
+AT_ONCE = (
+    5  # labels that a class without any gets first remainder that is distributed one by one
+)
 FEW = 3  # a rest this small is handed out one by one
 
 
 def ratios(n_labeled: Sequence[int], shares: Sequence[float]) -> list[float]:
-    """A class's share of the site's labels over its share of the federation's.
+    """Return the share of a class among the site's labels over that of the federation.
 
-    0 at a site without labels; infinite for a class that nobody else has.
-
-    >>> ratios([0, 10, 30], [0.5, 0.25, 0.25])
-    [0.0, 1.0, 3.0]
+    It is 0 at a site without labels, and infinite for a class that no other site has.
     """
     total = sum(n_labeled)
     if not total:
@@ -32,13 +33,14 @@ def ratios(n_labeled: Sequence[int], shares: Sequence[float]) -> list[float]:
 def allocate(
     n: int, n_labeled: Sequence[int], shares: Sequence[float], present: Sequence[bool]
 ) -> list[int]:
-    """``n`` labels over the classes that are ``present`` in the pool (at least one).
+    """Distribute ``n`` labels over the classes that are ``present`` in the pool (at least
+    one).
 
     held: labels the site has per class; shares: of each class over the federation, summing to 1.
 
-    The arithmetic is the public code's, step by step and in double precision, also where exact
-    numbers would tie: it multiplies a class's share of the site's labels by their number again,
-    which need not give the count back, and rounds up and down without a tolerance.
+    The arithmetic follows the public code step by step in double precision, also for ties
+    of exact numbers.  It multiplies a class's share of the site's labels by their number,
+    which may differ from the count, and rounds without a tolerance.
 
     >>> allocate(20, [5, 10, 85], [1 / 3] * 3, [True] * 3)
     [12, 6, 2]
@@ -70,7 +72,7 @@ def allocate(
 
 
 def _counts(n_labeled: Sequence[int]) -> list[float]:
-    """Labels per class as the public code has them: their share, times how many there are."""
+    """Return the labels per class as in the public code: their share times the total."""
     total = sum(n_labeled)
     if total == 0:
         return [0.0] * len(n_labeled)
@@ -80,13 +82,15 @@ def _counts(n_labeled: Sequence[int]) -> list[float]:
 def _missing_first(
     n: int, ratio: Sequence[float], classes: Sequence[int], missing: Sequence[int]
 ) -> list[int]:
-    """Some labels for each class without any, the rest in favor of small ratios, rounded down."""
+    """Give some labels to each class without any, and the rest to small ratios, rounded
+    down.
+    """
     quota = [0 for _ in ratio]
     for c in missing:
         quota[c] = min(AT_ONCE, n // len(missing))
     rest = n - sum(quota)
     weight = {}
-    total = 0.0  # added up one by one: sum() rounds otherwise from Python 3.12 on
+    total = 0.0  # added one by one: sum() rounds differently from Python 3.12 on
     for c in classes:
         weight[c] = 100.0
         if ratio[c] > 0:
@@ -100,10 +104,10 @@ def _missing_first(
 
 
 def _in_steps(n: int, ratio: Sequence[float], classes: Sequence[int]) -> list[int]:
-    """Fixed portions of what is left, by ascending ratio.
+    """Give fixed portions of the rest, by ascending ratio.
 
-    A class whose turn comes after it was handed a single label loses that one: its portion takes
-    the place of what it had, as in the public code.  `allocate` gives such labels out again.
+    As in the public code, the portion of a class replaces a single label that it received
+    before. `allocate` distributes such labels again.
     """
     quota = [0 for _ in ratio]
     left = n
@@ -136,10 +140,8 @@ def spill(
     shares: Sequence[float],
     caps: Sequence[int],
 ) -> list[int]:
-    """``quota`` within ``caps``; the rest fills the open classes one after another, by ratio.
-
-    >>> spill(9, [6, 2, 1], [1, 5, 9], [1 / 3] * 3, [2, 4, 30])
-    [2, 4, 3]
+    """Limit ``quota`` to ``caps``; the excess fills the open classes one after another, by
+    ratio.
     """
     filled = [min(q, cap) for q, cap in zip(quota, caps, strict=True)]
     ratio = ratios(n_labeled, shares)
