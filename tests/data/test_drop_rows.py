@@ -89,6 +89,6 @@ def test_minus_one_is_a_target_where_numbers_are_predicted() -> None:
 def test_a_named_set_keeps_its_own_rule_for_missing_values() -> None:
     with pytest.raises(
         ValueError,
-        match=r"diabetes has a fixed rule for missing values .* omit that option",
+        match=r"diabetes has its own rule for missing values .* omit that option",
     ):
         open_dataset("diabetes", drop_rows=True)

@@ -297,7 +297,7 @@ def test_a_ledger_that_was_put_back_says_so(tmp_path: Path) -> None:
     folder = north(tmp_path)
     with closing(folder.open_ledger()) as ledger:
         ledger.backup()
-    assert "was put back" not in run_site_command("status", folder.path)
+    assert "restored from" not in run_site_command("status", folder.path)
     shutil.copy(folder.path / "ledger-backup.sqlite", folder.ledger_path)
     assert "restored from its copy of" in run_site_command("status", folder.path)
 

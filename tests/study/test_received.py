@@ -111,7 +111,7 @@ def test_a_pipe_and_a_file_with_a_gap_are_not_read(sent: Path) -> None:
             {"recipe": {"training_config": {"stages": [7]}}},
             "recipe.training_config.stages.0 is 7",
         ),
-        ({"recipe": {"another": "x" * 10_001}}, "recipe.another has 10,001 letters"),
+        ({"recipe": {"another": "x" * 10_001}}, "recipe.another has 10,001 characters"),
         ({"published": {"setting": ""}}, "published.table is missing"),
         (
             {"published": {"table": "x", "setting": "", "names": {"random": 7}}},

@@ -430,7 +430,7 @@ def open_dataset(
         for what, is_given in own.items():
             if is_given:
                 raise ValueError(
-                    f"the named dataset {spec} has a fixed {what}; omit that option"
+                    f"the named dataset {spec} has its own {what}; omit that option"
                 )
         if outline is not None:
             return load_outline(str(spec), data_dir, outline)
