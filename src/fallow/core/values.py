@@ -381,7 +381,7 @@ def _find_outside(name: str, numbers: Tensor, rule: Range, known: Known) -> str 
     if rule.is_together and together > limit + room * numbers.numel():
         return f"{name} are {together:.10g} together, and {known.describe_limit(rule.of)}"
     if rule.is_whole and not known.is_total and bool((numbers != numbers.round()).any()):
-        return f"{name} has a fraction, and {name} are counts"
+        return f"{name} has a fraction, but must be a count"
     if rule.is_order and len(set(numbers.tolist())) < len(numbers):
         return f"{name} has a position twice"
     if rule.is_order and float(numbers.max()) >= len(numbers):

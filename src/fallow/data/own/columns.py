@@ -271,7 +271,7 @@ def _check_mixed(
     """Raise ValueError for text among numbers, unless the values are few enough for
     categories.
 
-    texts and codes: of each row; as_number: of each level, None for text.
+    texts, codes: one per row.  as_number: one per level, None for text.
     """
     counts = np.bincount(codes[codes >= 0], minlength=len(as_number))  # rows per level
     is_text = np.array([number is None for number in as_number])
