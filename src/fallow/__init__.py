@@ -39,7 +39,7 @@ Spec                    Component by name (or `module:Class`), with the paramete
 TrainingConfig          Local training at a site: stages of epochs over its labeled examples.
 TrainingStage           Train a part of the model for some epochs (FedRep trains the head, then the
                         body).
-Optimizer               The optimizer of every local step; its moments live beside the weights.
+Optimizer               Optimizer of local training; its moments are stored with the weights.
 Schedule                Multiply the learning rate by `factor` at every milestone.
 Privacy                 Protection of replies before they leave a site.
 
@@ -174,7 +174,7 @@ PerFedAvg               Train a global model that adapts to each site in one ste
 
 Encoders
 --------
-Convolution             Average responses of random filters over the parts of an image.
+Convolution             Average the responses of random filters over the parts of an image.
 EfficientNetLite0       Encode photographs with EfficientNet-Lite0, trained on ImageNet (1,280
                         features).
 Fourier                 Approximate a Gaussian kernel with random Fourier features.
