@@ -260,11 +260,11 @@ def test_an_order_of_a_method_of_the_study_is_taken(good: Request) -> None:
         ),
         (
             request("each"),
-            "requests 'share' by each: the contract of AHFAL allows it by sum alone",
+            "requests 'share' by each: the contract of AHFAL allows it only by sum",
         ),
         (
             request("relay", "select"),
-            "requests 'select' by relay: .* allows it by keep alone",
+            "requests 'select' by relay: .* allows it only by keep",
         ),
         (
             request("each", "keys"),

@@ -21,6 +21,10 @@ def embed_rows(dataset: Dataset, module: nn.Module, *, batch: int = 256) -> Data
     runs in evaluation mode without gradients, on its own device and with its own type,
     ``batch`` examples at a time. Raises ValueError for a batch below 1 and for features
     that are not finite.
+
+    >>> d = Dataset("toy", torch.eye(3), torch.rand(3), torch.zeros(0, 3), torch.zeros(0))
+    >>> embed_rows(d, nn.Linear(3, 2)).x.shape
+    torch.Size([3, 2])
     """
     if dataset.missing is not None:
         raise ValueError(

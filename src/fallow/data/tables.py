@@ -19,6 +19,18 @@ def standardize(dataset: Dataset) -> Dataset:
     The test set is scaled by the same numbers. A column that is constant over the training
     examples becomes 0 in both sets. Statistics are computed in float64. Raises ValueError
     for images, which are normalized by fixed constants.
+
+    >>> x = torch.tensor([[1.0, 7.0], [3.0, 7.0]])
+    >>> d = Dataset(
+    ...     "toy",
+    ...     x,
+    ...     torch.tensor([0, 1]),
+    ...     torch.tensor([[5.0, 9.0]]),
+    ...     torch.tensor([1]),
+    ...     classes=("no", "yes"),
+    ... )
+    >>> standardize(d).x.tolist(), standardize(d).x_test.tolist()
+    ([[-1.0, 0.0], [1.0, 0.0]], [[3.0, 0.0]])
     """
     if dataset.x.ndim != 2:
         raise ValueError(

@@ -66,6 +66,15 @@ class Epoch(NamedTuple):
 def epochs(training_config: TrainingConfig, round_: int) -> Iterator[Epoch]:
     """Return the epochs of a training configuration in round ``round_`` (0-based), equal
     for all sites.
+
+    >>> from fallow.core.training_config import TrainingStage
+    >>> [
+    ...     (e.number, e.part)
+    ...     for e in epochs(
+    ...         TrainingConfig((TrainingStage(1, "head"), TrainingStage(2, "body"))), 0
+    ...     )
+    ... ]
+    [(0, 'head'), (1, 'body'), (2, 'body')]
     """
     parts: list[str] = []  # the trainable part of each epoch
     for stage in training_config.trained_stages:

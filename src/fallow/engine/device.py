@@ -154,6 +154,9 @@ class Device:
 def is_device_error(error: RuntimeError) -> bool:
     """Return whether an error is from a device or its driver, and not from the code that
     ran there.
+
+    >>> is_device_error(RuntimeError("CUDA error: unspecified launch failure"))
+    True
     """
     if isinstance(error, DeviceFailed) or is_out_of_memory(error):
         return False

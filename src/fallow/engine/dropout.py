@@ -71,6 +71,8 @@ def check_draws(model: nn.Module, shape: Sequence[int]) -> None:
 
     They would differ on a device. Two artificial examples of ``shape`` are passed through a
     copy.
+
+    >>> check_draws(nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5)), (3,))
     """
     tried = copy.deepcopy(model).train()
     for layer in tried.modules():

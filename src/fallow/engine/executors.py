@@ -73,13 +73,21 @@ def find_executor(name: str, policy: NamePolicy = BUILT_IN) -> type[Executor]:
     allows it.
 
     Raises ValueError for any other name.
+
+    >>> find_executor("stacked").__name__
+    'Stacked'
     """
     executor: type[Executor] = own_class(name) or find(sys.modules[__name__], name, policy)
     return executor
 
 
 def check_executor(name: str) -> None:
-    """Raise ValueError for an unknown executor. Nothing is imported for ``module:Class``."""
+    """Raise ValueError for an unknown executor. Nothing is imported for ``module:Class``.
+
+    >>> check_executor("lop")
+    Traceback (most recent call last):
+    ValueError: executor 'lop' is unknown; use 'auto', 'device', 'loop' or 'stacked'
+    """
     known = [AUTO, *_names()]
     if name not in known and ":" not in name:
         quoted = [repr(word) for word in known]

@@ -88,6 +88,8 @@ class Placement:
 def check_machine(device: str, precision: str) -> None:
     """Raise ValueError if this machine has no such device, or the device lacks the
     precision.
+
+    >>> check_machine("cpu", "bf16")
     """
     if device == "cuda":
         if not torch.cuda.is_available():

@@ -16,7 +16,17 @@ Losses have shape () for one site, and (k,) for the first k of several.
 
 
 def mean_losses(heard: Heard, sites: int) -> list[float]:
-    """Return the mean over the examples of an epoch for each site; 0 without examples."""
+    """Return the mean over the examples of an epoch for each site; 0 without examples.
+
+    >>> mean_losses(
+    ...     [
+    ...         (torch.tensor([1.0, 2.0]), torch.tensor([4.0, 3.0])),
+    ...         (torch.tensor([6.0]), torch.tensor([1.0])),
+    ...     ],
+    ...     2,
+    ... )
+    [2.0, 2.0]
+    """
     total, rows = torch.zeros(2, sites, dtype=torch.float64)
     for loss, n in heard:
         total[: loss.numel()] += (loss * n).cpu()

@@ -296,7 +296,7 @@ class Run:
                 "targets": targets,
             }
             done = self.journal.finish(TUNED.phase_name, done)
-        if self.world.targets is None:  # sites have these units by now; training keeps them
+        if self.world.targets is None:  # sites have this scaling by now; training keeps it
             self.world = self.world.with_targets(done["targets"])
         return {
             **first,

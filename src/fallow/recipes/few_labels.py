@@ -56,6 +56,11 @@ def labels_a_site(classes: int, sites: int, a_class: Sequence[int] = A_CLASS) ->
     """Return the number of labels of a site after each query.
 
     It is the site's share of the labels per class, and increases by at least one each time.
+
+    >>> labels_a_site(classes=10, sites=10)
+    [2, 5, 10, 20, 50, 100, 200]
+    >>> labels_a_site(classes=6, sites=21)
+    [1, 2, 3, 6, 14, 29, 57]
     """
     values: list[int] = []
     for labels in a_class:
@@ -252,5 +257,9 @@ RECIPES = (*SOLVED, *TRAINED)
 
 
 def classes_of(task: Recipe) -> int:
-    """Return the number of classes of a task's data."""
+    """Return the number of classes of a task's data.
+
+    >>> [classes_of(task) for task in (DIGITS, PEOPLE, HOSPITALS)]
+    [10, 6, 2]
+    """
     return {"har": 6, "heart": 2}.get(task.data, 10)

@@ -33,6 +33,10 @@ def suit_strategies(
     """Return the strategies, or others if one of them does not support the data.
 
     A single strategy is replaced by a single one.
+
+    >>> from fallow.data import load
+    >>> suit_strategies(["margin"], Recipe("a", data="diabetes"), load("diabetes"))
+    ('badge',)
     """
     chosen = tuple(strategies)
     if all(_is_for(variant(recipe, strategy), dataset) for strategy in chosen):

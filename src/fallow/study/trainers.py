@@ -29,6 +29,12 @@ def describe_trainers(
 ) -> str:
     """Return training algorithm, model or encoder, and last layer of the strategies,
     without duplicates.
+
+    >>> from fallow.settings.spec import Spec
+    >>> recipe = Recipe("a", rounds=3, model=Spec("mlp"))
+    >>> strategies = ["random", "random@training=fedprox"]
+    >>> describe_trainers(recipe, strategies, lambda _: None, is_regression=False)
+    'fedavg and fedprox of mlp (3 rounds of 2 epochs, sgd with lr 0.01, batch size 16)'
     """
     trainers: dict[str, list[str]] = {}  # by training algorithm
     for strategy in strategies:
@@ -117,7 +123,11 @@ def describe_study(
 
 
 def describe_power(strategies: int, seeds: int) -> str:
-    """Return a sentence if the paired test cannot reach p = 0.05; "" otherwise."""
+    """Return a sentence if the paired test cannot reach p = 0.05; "" otherwise.
+
+    >>> describe_power(3, 5)
+    'With 5 seeds and 2 comparisons, the smallest attainable p is 0.125; 7 seeds can reach 0.05.'
+    """
     comparisons = strategies - 1
     if comparisons < 1 or lowest_p(seeds, comparisons) <= LEVEL:
         return ""

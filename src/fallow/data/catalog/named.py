@@ -292,6 +292,9 @@ def load(name: str, data_dir: str | Path | None = None) -> Dataset:
     their rows are left out. ``notes`` describes all changes. Datasets without official test
     examples have a 20 % test set, fixed by the name. Raises ValueError if the name is
     unknown or a file is missing.
+
+    >>> load("wine").x_test.shape
+    torch.Size([36, 13])
     """
     entry = _entry(name)
     try:
@@ -319,6 +322,9 @@ def source_files(name: str, data_dir: str | Path | None = None) -> list[Path]:
     """Return the files of a named dataset; for a folder of images, all of them.
 
     Return none if the dataset is bundled, or if its files are missing.
+
+    >>> source_files("digits"), source_files("no such set")
+    ([], [])
     """
     folder = _folder(data_dir)
     if name not in CATALOG or folder is None:
@@ -344,6 +350,9 @@ def source_files(name: str, data_dir: str | Path | None = None) -> list[Path]:
 def missing_files(name: str, data_dir: str | Path | None = None) -> list[str]:
     """Return the files of a named dataset that are missing in the folder, optional ones
     included.
+
+    >>> missing_files("cifar10", "/nowhere")[-1]
+    'cifar10_train_b.npy.xz'
     """
     entry = _entry(name)
     wanted = [*entry.files, *entry.optional_files]

@@ -19,6 +19,9 @@ def one_hot(
     codes: (n,) numbers of levels; the result is (n, levels + 1). The first of two levels
     has no column. This is the form of the bmdal_reg benchmark (Holzmüller et al., 2023),
     whose shapes are in FALE's Table 1. No level is omitted to make the columns independent.
+
+    >>> one_hot("wet", np.array([1, 0, 1]), ("no", "yes"))[1]
+    ('wet=yes', 'wet=missing')
     """
     first = 0
     if len(levels) == 2:

@@ -189,7 +189,11 @@ def _parse_number(cell: str, dialect: Dialect) -> float | None:
 
 
 def number_in(cell: str) -> float | None:
-    """Return the number in a cell, or None for text."""
+    """Return the number in a cell, or None for text.
+
+    >>> number_in("1e3"), number_in("63,5")
+    (1000.0, None)
+    """
     try:
         return float(cell)
     except ValueError:

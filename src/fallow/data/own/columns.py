@@ -86,7 +86,11 @@ class RecognizedColumn:
 
 
 def names_rows(name: str) -> bool:
-    """Return whether the name of a column is common for identifiers."""
+    """Return whether the name of a column is common for identifiers.
+
+    >>> names_rows("patient_id"), names_rows("Nr."), names_rows("humid")
+    (True, True, False)
+    """
     return IDS.fullmatch(name.strip().rstrip(".")) is not None
 
 
@@ -160,6 +164,11 @@ def explain_many_texts(n_levels: int, n_values: int, enough: int = ENOUGH) -> st
 
     n_values: number of non-empty cells. enough: minimum number of texts for the rule that
     texts which differ in nearly every row are identifiers.
+
+    >>> explain_many_texts(30, 30)
+    'it is an identifier (30 different texts in 30 rows)'
+    >>> explain_many_texts(4, 30) is None
+    True
     """
     counted = f"({n_levels:,} {DIFFERENT_TEXTS} {n_values:,} rows)"
     if names_every_row(n_levels, n_values, enough):
@@ -256,7 +265,11 @@ def _parse_number(text: str, dialect: Dialect) -> float | None:
 
 
 def are_dates(levels: Sequence[str]) -> bool:
-    """Return whether nearly all of these texts are dates or times."""
+    """Return whether nearly all of these texts are dates or times.
+
+    >>> are_dates(["2024-01-31", "2024-02-01 10:30"]), are_dates(["1", "2"])
+    (True, False)
+    """
     matching = sum(DATE.fullmatch(level) is not None for level in levels[:1000])
     return matching >= 0.95 * min(len(levels), 1000)
 

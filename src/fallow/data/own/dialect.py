@@ -54,7 +54,11 @@ class Dialect:
         return self.decimal == "." and not self.thousands
 
     def number(self, cell: str) -> str:
-        """Return a number in Python's format; other text is returned unchanged."""
+        """Return a number in Python's format; other text is returned unchanged.
+
+        >>> Dialect(decimal=",", thousands=".").number("1.234,5")
+        '1234.5'
+        """
         if self.is_plain:
             return cell
         grouped = GROUPED.get(self.thousands, GAPS)

@@ -26,6 +26,9 @@ def encode_labels(
     The class names are ``classes`` if given, else the labels that occur, sorted (numbers as
     numbers). Texts that are all numbers count as numbers. "" and NaN are unlabeled. So is
     -1 among integers, except with the task "regression".
+
+    >>> encode_labels(np.array(["10", "9", "", "10"]), "auto", "toy")
+    (array([ 1,  0, -1,  1]), ('9', '10'))
     """
     if y.ndim != 1 or y.dtype.kind not in "biufU":
         raise ValueError(

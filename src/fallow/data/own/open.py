@@ -73,6 +73,10 @@ def from_arrays(
     stratified, fixed by ``name``. Raises ValueError if shapes disagree, features are not
     finite (with column and count), labels have fewer than two values, or a test example is
     also a training example.
+
+    >>> d = from_arrays([[0.0], [1.0], [2.0], [3.0]], ["no", "yes", "yes", ""], name="toy")
+    >>> d.classes, d.y.tolist(), d.y_test.tolist()
+    (('no', 'yes'), [0, 1, -1], [1])
     """
     if (x_test is None) != (y_test is None):
         raise ValueError(

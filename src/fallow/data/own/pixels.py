@@ -26,6 +26,12 @@ def has_channels_last(shape: Sequence[int], name: str, channels: Channels = "aut
 
     auto: the last dimension is 1, 3 or 4, and both before it are larger. Raises ValueError
     if the first dimension may be the channels as well.
+
+    >>> (
+    ...     has_channels_last((5, 28, 28, 3), "scans"),
+    ...     has_channels_last((5, 3, 28, 28), "scans"),
+    ... )
+    (True, False)
     """
     if channels not in CHANNELS:
         raise ValueError(f"{name}: channels is {channels!r}; give 'first' or 'last'")
@@ -49,6 +55,9 @@ def bring_to_shape(x: npt.NDArray[Any], shape: Sequence[int]) -> npt.NDArray[Any
     first.
 
     Other examples are unchanged.
+
+    >>> bring_to_shape(np.zeros((5, 8, 6, 3)), (3, 8, 6)).shape
+    (5, 3, 8, 6)
     """
     is_moved = x.ndim == 4 and tuple(x.shape[1:]) != tuple(shape)
     if is_moved and (x.shape[3], *x.shape[1:3]) == tuple(shape):
@@ -77,6 +86,9 @@ def as_features(x: npt.NDArray[Any], name: str) -> tuple[Features, str | None]:
     and uint16 by 65,535, so that pixels are in [0, 1]. Examples with one dimension are used
     unchanged. Numbers beyond 3.4e38 count as infinite. Raises ValueError for images of
     other integer types, whose maximum is unknown, and for values that are not real numbers.
+
+    >>> as_features(np.full((1, 1, 1, 2), 51, dtype=np.uint8), "scans")[0].round(4).tolist()
+    [[[[0.2, 0.2]]]]
     """
     if x.dtype.kind not in NUMERIC:
         raise ValueError(f"{name}: features are {x.dtype} values; give real numbers")

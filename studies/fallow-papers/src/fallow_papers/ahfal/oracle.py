@@ -9,7 +9,11 @@ from fallow.study.strategy import ParsedStrategy
 
 
 def oracle_pairs(strategies: Sequence[str]) -> list[Pair]:
-    """Return pairs of ``oracle-histogram:score=X`` and plain X."""
+    """Return pairs of ``oracle-histogram:score=X`` and plain X.
+
+    >>> oracle_pairs(["random", "oracle-histogram:score=random"])
+    [Pair(strategy='oracle-histogram:score=random', against='random', what='random')]
+    """
     parsed = [ParsedStrategy.parse(q) for q in strategies]
     pairs = []
     for oracle in parsed:

@@ -164,7 +164,11 @@ TABLE_MINI = replace(
 
 
 def at(recipe: Recipe, alpha: float) -> Recipe:
-    """Return the configuration with another Dirichlet alpha, which is part of its name."""
+    """Return the configuration with another Dirichlet alpha, which is part of its name.
+
+    >>> at(CIFAR10, 1.0).name, dict(at(CIFAR10, 1.0).partition.fields)
+    ('ahfal/cifar10-alpha1', {'alpha': 1.0})
+    """
     shown = f"{alpha:g}"
     published = recipe.published and replace(
         recipe.published,
@@ -193,6 +197,10 @@ def cell(
 
     It has the queries of the table, ``more`` of our own, and its published results. rows:
     strategy -> row of the table; what: number of the table, for the title.
+
+    >>> kcfu = cell(CIFAR10, "kcfu", what="Table 7", table="t", setting="s", rows=KCFU)
+    >>> kcfu.name, kcfu.title
+    ('ahfal/kcfu', 'AHFAL Table 7: CIFAR-10, Dirichlet 0.1, full protocol')
     """
     _, _, details = recipe.title.partition(": ")
     reference = "random"

@@ -56,7 +56,11 @@ class Slopes:
 
 
 def least_squares(x: Floats, y: Floats) -> tuple[float, float]:
-    """Return slope and intercept."""
+    """Return slope and intercept.
+
+    >>> least_squares(np.array([0.0, 1.0, 2.0]), np.array([1.0, 3.0, 5.0]))
+    (2.0, 1.0)
+    """
     slope = _slope(_sums(x, y)[None])[0]
     return float(slope), float(y.mean() - slope * x.mean())
 

@@ -166,6 +166,10 @@ def measure_graph(run: Graphs, turn: int, matrix: Tensor | None = None) -> Graph
 def distances(matrix: Tensor) -> Tensor:
     """Return the total variation between the classes of every two sites. (N, C) counts ->
     (N, N) in [0, 1]
+
+    >>> distances(torch.tensor([[2, 0], [1, 1]]))
+    tensor([[0.0000, 0.5000],
+            [0.5000, 0.0000]])
     """
     share = matrix / matrix.sum(1, keepdim=True).clamp_min(1)
     return (share[:, None] - share).abs().sum(2) / 2
@@ -194,7 +198,11 @@ def at(
 
 
 def mean(values: Iterable[float]) -> float:
-    """Return the mean of the values that are not NaN; NaN for none."""
+    """Return the mean of the values that are not NaN; NaN for none.
+
+    >>> mean([1.0, float("nan"), 2.0])
+    1.5
+    """
     numbers = [v for v in values if not math.isnan(v)]
     if not numbers:
         return NAN
@@ -229,6 +237,10 @@ def links_and_dropped(run: Graphs, turn: int) -> tuple[Tensor, Tensor]:
 def snapshots(run: Graphs, limit: int) -> list[int]:
     """Return up to a number of evenly spaced rounds of a run, including the first and the
     last.
+
+    >>> none = torch.zeros(0)
+    >>> snapshots(Graphs("q", 0, (), dict.fromkeys(range(10), none), None, none, 0.0), 4)
+    [0, 3, 6, 9]
     """
     turns = sorted(run.by_round)
     n = min(limit, len(turns))

@@ -13,7 +13,11 @@ GRAPHS = {
 
 
 def field_words(method: str, field: str, value: object) -> str | None:
-    """Describe a field of the algorithm; None for one that is displayed as written."""
+    """Describe a field of the algorithm; None for one that is displayed as written.
+
+    >>> field_words("dpfl", "budget", 5), field_words("dpfl", "graph", "static")
+    ('5 models', 'random graph')
+    """
     if method != "dpfl":
         return None
     if field == "budget" and isinstance(value, int):

@@ -23,7 +23,11 @@ from fallow.settings.spec import Published, Spec
 
 
 def by(training: str) -> str:
-    """Return a strategy with this training algorithm; the selected examples do not matter."""
+    """Return a strategy with this training algorithm; the selected examples do not matter.
+
+    >>> by("dpfl:budget=5")
+    'random@training=dpfl:budget=5'
+    """
     return f"random@training={training}"
 
 
@@ -67,6 +71,9 @@ def vary(
 ) -> dict[str, str]:
     """Return DPFL with several values of a field and several budgets, named as in Tables 2
     and 3.
+
+    >>> vary("period", (5,), {"inf": None})
+    {'random@training=dpfl:period=5': 'DPFL period=5 B_c=inf'}
     """
     rows = {}
     for value in values:

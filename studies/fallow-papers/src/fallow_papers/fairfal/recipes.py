@@ -47,7 +47,11 @@ SGD = Optimizer(lr=0.01, momentum=0.9, weight_decay=1e-5)
 
 
 def tail(alpha: float, rho: float = 20, **fields: int) -> Spec:
-    """Return a long tail over the classes, distributed over sites with exact margins."""
+    """Return a long tail over the classes, distributed over sites with exact margins.
+
+    >>> tail(0.1, n_max=700).fields["n_max"]
+    700
+    """
     inner = {"inner": "ExactDirichlet", "inner_fields": {"alpha": alpha}}
     return Spec("long-tail", {"rho": rho, **fields, **inner})
 
@@ -130,7 +134,11 @@ ABLATION_MINI = replace(
 
 
 def at(recipe: Recipe, alpha: float, rho: float = 20) -> Recipe:
-    """Return the configuration with another alpha and rho, which are part of its name."""
+    """Return the configuration with another alpha and rho, which are part of its name.
+
+    >>> at(CIFAR10, 100, rho=1).name
+    'fairfal/cifar10-alpha100-rho1'
+    """
     name = f"{recipe.name}-alpha{alpha:g}"
     if rho != 20:
         name += f"-rho{rho:g}"

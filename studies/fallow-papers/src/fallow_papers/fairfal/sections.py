@@ -26,6 +26,9 @@ from fallow.study.strategy import ParsedStrategy
 def model_pairs(strategies: Sequence[str]) -> list[Pair]:
     """Return pairs of ``X:model=global`` and X with the local model (FairFAL's Observation
     1).
+
+    >>> model_pairs(["entropy", "entropy:model=global"])[0].what
+    'entropy'
     """
     outcome = []
     parsed = [ParsedStrategy.parse(q) for q in strategies]

@@ -85,7 +85,11 @@ OTHERS = {  # not in the paper
 
 
 def of(name: str, data: str, words: str, row: str | None, recipe: Recipe = FULL) -> Recipe:
-    """Return the configuration with another dataset."""
+    """Return the configuration with another dataset.
+
+    >>> of("bike", "bike", "Bicycles for hire", None).title
+    'Bicycles for hire: labels of sites'
+    """
     title = f"{words}: labels of sites"
     published = None
     if row is not None:

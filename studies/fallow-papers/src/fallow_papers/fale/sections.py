@@ -172,6 +172,11 @@ def _table_over_studies(
 def control_pairs(strategies: Sequence[str]) -> list[Pair]:
     """Return pairs of FALE and a control with the same training: uniform examples, or no
     weights.
+
+    >>> control_pairs(
+    ...     ["random", "random@training=server-solve", "fale@training=server-solve"]
+    ... )[0]
+    Pair(strategy='fale@training=server-solve', against='random@training=server-solve', what='random')
     """
     parsed = [ParsedStrategy.parse(q) for q in strategies]
     pairs = []

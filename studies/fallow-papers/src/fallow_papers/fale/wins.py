@@ -49,7 +49,11 @@ class Count:
 
 
 def total(counts: Iterable[Counted]) -> Count:
-    """Total number of checkpoints."""
+    """Total number of checkpoints.
+
+    >>> str(total([Count(10, 0, 0), Count(2, 8, 0)]))
+    '12/8/0'
+    """
     all_counts = list(counts)
     return Count(
         win=sum(count.win for count in all_counts),

@@ -35,7 +35,11 @@ class Interaction:
 
 
 def grid(strategies: Sequence[str]) -> Grid:
-    """Return the strategies that differ only in query and training algorithm."""
+    """Return the strategies that differ only in query and training algorithm.
+
+    >>> grid(["random@training=local", "badge@training=local", "badge@rounds=2", "badge"])
+    {('random', 'local'): 'random@training=local', ('badge', 'local'): 'badge@training=local'}
+    """
     result = {}
     for parsed in map(ParsedStrategy.parse, strategies):
         if len(parsed.settings) != 1:

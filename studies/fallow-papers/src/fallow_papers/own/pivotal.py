@@ -55,7 +55,11 @@ COMMON = Recipe(
 
 
 def of(name: str) -> Recipe:
-    """Return the configuration of one table."""
+    """Return the configuration of one table.
+
+    >>> of("pol").title, of("pol").cycles
+    ('Telecommunication: pivotal samples', 10)
+    """
     data, words, rows = SETS[name]
     return replace(
         COMMON,

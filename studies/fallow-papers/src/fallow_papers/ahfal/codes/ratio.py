@@ -17,6 +17,9 @@ def ratios(n_labeled: Sequence[int], shares: Sequence[float]) -> list[float]:
     """Return the share of a class among the site's labels over that of the federation.
 
     It is 0 at a site without labels, and infinite for a class that no other site has.
+
+    >>> ratios([0, 10, 30], [0.5, 0.25, 0.25])
+    [0.0, 1.0, 3.0]
     """
     total = sum(n_labeled)
     if not total:
@@ -142,6 +145,9 @@ def spill(
 ) -> list[int]:
     """Limit ``quota`` to ``caps``; the excess fills the open classes one after another, by
     ratio.
+
+    >>> spill(9, [6, 2, 1], [1, 5, 9], [1 / 3] * 3, [2, 4, 30])
+    [2, 4, 3]
     """
     filled = [min(q, cap) for q, cap in zip(quota, caps, strict=True)]
     ratio = ratios(n_labeled, shares)
