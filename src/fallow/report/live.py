@@ -113,7 +113,19 @@ def refresh(folders: Sequence[Path]) -> int | None:
 
 
 def describe_standing(live: Live) -> str:
-    """Describe the state of a run in one or two sentences."""
+    """Describe the state of a run in one or two sentences.
+
+    >>> describe_standing(
+    ...     {"state": "running", "phase": "training", "cycle": 1, "cycles": 2}
+    ... )
+    'The run is going on. Now: training, cycle 1 of 2.'
+    >>> describe_standing(
+    ...     {"state": "running", "phase": "people label", "questions": "first labels"}
+    ... )
+    'The run is going on. Now: people label, first labels.'
+    >>> describe_standing({"state": "stopped", "why": "its process has ended"})
+    'The coordinator was stopped. The run continues when it is started again. Its process has ended.'
+    """
     sentences = [STATES.get(str(live.get("state")), "The state of the run is unknown.")]
     if live.get("why"):
         why = str(live["why"])
@@ -284,7 +296,11 @@ def _contact(site: Live, is_open: bool) -> str:
 
 
 def format_moment(iso: str | None) -> str:
-    """Return a moment to the minute, with its time zone."""
+    """Return a moment to the minute, with its time zone.
+
+    >>> format_moment("2026-12-05T21:49:24+00:00"), format_moment(None)
+    ('5 Dec 2026, 21:49 UTC', '–')
+    """
     if iso is None:
         return NOTHING
     then = datetime.fromisoformat(iso).astimezone(UTC)
@@ -292,7 +308,11 @@ def format_moment(iso: str | None) -> str:
 
 
 def _short_moment(iso: str | None) -> str:
-    """Return the same in UTC for a narrow column, with non-breaking spaces."""
+    """Return the same in UTC for a narrow column, with non-breaking spaces.
+
+    >>> _short_moment("2026-12-05T21:49:24+00:00").split("\\N{NO-BREAK SPACE}")
+    ['5', 'Dec', '21:49']
+    """
     if iso is None:
         return NOTHING
     then = datetime.fromisoformat(iso).astimezone(UTC)

@@ -1,4 +1,9 @@
-"""Output formats of a final table: CSV, Markdown, LaTeX, and the terminal."""
+"""Output formats of a final table: CSV, Markdown, LaTeX, and the terminal.
+
+>>> from fallow.report.tables import FinalTable, to_markdown
+>>> print(to_markdown(FinalTable("tiny", "accuracy", None, (), "No test.")).splitlines()[0])
+| Strategy | Final accuracy, % | Seeds |
+"""
 
 from __future__ import annotations
 

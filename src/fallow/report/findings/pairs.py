@@ -26,6 +26,9 @@ def setting_pairs(strategies: Sequence[str]) -> list[Pair]:
 
     They show the effect of training, privacy or the local model on X, which may have own
     settings.
+
+    >>> setting_pairs(["ksas", "ksas@training=kcfu"])[0].what
+    'training=kcfu'
     """
     values = []
     for strategy in strategies:

@@ -270,6 +270,9 @@ def bootstrap_interval(by_seed: Sequence[Floats]) -> Interval:
 
     Seeds are resampled with replacement, and sites within each seed. The sites of one seed
     are not independent, and a site has other examples under another seed.
+
+    >>> bootstrap_interval([np.array([2.0, 2.0]), np.array([2.0])])
+    Interval(low=2.0, high=2.0, level=0.95)
     """
     n_sites = np.array([len(gaps) for gaps in by_seed])  # (seeds,)
     widest = int(n_sites.max())
