@@ -264,7 +264,7 @@ def test_a_function_that_is_not_declared_for_an_operation_is_refused_in_a_senten
 
 
 def test_a_bad_addend_names_site_and_field() -> None:
-    with pytest.raises(ValueError, match=r"site b answered 'bad' with x that is NaN"):
+    with pytest.raises(ValueError, match=r"site b replied to 'bad' with x that is NaN"):
         door()[0].sum(TOY.bad)
 
 

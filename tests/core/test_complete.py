@@ -23,7 +23,7 @@ def test_a_total_of_all_is_the_total_or_nothing_that_a_resume_would_repeat(
     federation, journal = protected(privacy, sites=tables(sites=4)), Journal()
     lost = Losing(federation.carrier, {exchange: ["b"]})
     with pytest.raises(
-        RuntimeError, match=r"3 of 4 sites answered 'plain' .* with --resume when"
+        RuntimeError, match=r"3 of 4 sites replied to 'plain', .* with --resume when"
     ):
         sum_of_all(asking(federation, lost, journal), Asker().plain)
     again = sum_of_all(asking(federation, journal=journal), Asker().plain)
@@ -35,7 +35,7 @@ def test_a_total_of_all_is_the_total_or_nothing_that_a_resume_would_repeat(
 def test_answers_of_all_are_all_or_none_is_recorded() -> None:
     federation, journal = protected(Privacy()), Journal()
     lost = Losing(federation.carrier, {0: ["b"]})
-    with pytest.raises(RuntimeError, match="2 of 3 sites answered 'plain'"):
+    with pytest.raises(RuntimeError, match="2 of 3 sites replied to 'plain'"):
         each_of_all(asking(federation, lost, journal), Asker().plain)
     assert (
         len(each_of_all(asking(federation, journal=journal), Asker().plain, scale=2.0)) == 3

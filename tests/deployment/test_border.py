@@ -88,7 +88,7 @@ def test_what_methods_answer_is_taken_as_it_is(kind: Any, masked: Any, answer: A
         ("sum", None, {"x": None}, "x is None, but a contribution must be numeric"),
         ("each", None, {"x": 2**60}, "x is a whole number of 61 bits"),
         ("each", None, {"x": 10**400}, "x is a whole number of 1329 bits"),
-        ("each", None, {"x": "y" * 10_001}, "x has 10001 letters"),
+        ("each", None, {"x": "y" * 10_001}, "x has 10001 characters"),
         ("each", None, {"x": {"y": 1}}, "x is {'y': 1}, which is neither"),
         ("each", None, {"x": W.to(torch.complex64)}, "x is of torch.complex64"),
         ("each", None, {str(i): 0 for i in range(1001)}, "it has 1001 fields"),

@@ -81,7 +81,7 @@ def test_each_close_is_charged_what_it_adds(tmp_path: Path) -> None:
 
 def test_the_limit_of_a_site_holds_for_totals_too(tmp_path: Path) -> None:
     world = hospitals(tmp_path, privacy=Privacy(epsilon=1.0, total=1.2))
-    with pytest.raises(RuntimeError, match=r"spent epsilon 1 of .*1\.2|answered 'noisy"):
+    with pytest.raises(RuntimeError, match=r"spent epsilon 1 of .*1\.2|replied to 'noisy"):
         world.program().go()
     for name in world.sites:
         assert world.ledgers[name].store.sum_spent() == 1.0

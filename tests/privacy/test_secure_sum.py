@@ -334,7 +334,7 @@ def test_sums_at_the_bound_never_wrap_around(bound: float | None, sites: int) ->
 
 def test_a_part_that_is_not_finite_is_named() -> None:
     with pytest.raises(
-        ValueError, match="site a answered 'v' with x that is NaN or infinite"
+        ValueError, match="site a replied to 'v' with x that is NaN or infinite"
     ):
         encode("a", "v", "x", torch.tensor([float("nan")]), None, 3)
 

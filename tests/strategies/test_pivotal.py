@@ -339,7 +339,7 @@ def test_a_total_that_cannot_be_is_refused_with_the_site_that_said_it(
 ) -> None:
     world = federation(table(), ANYWHERE)
     lying = replace(world, carrier=Lying(world.carrier, verb, name, value))
-    with pytest.raises(ValueError, match=f"site b answered '{verb}' with {name} "):
+    with pytest.raises(ValueError, match=f"site b replied to '{verb}' with {name} "):
         lying.query(PER_SITE)
 
 

@@ -97,7 +97,7 @@ def test_a_site_cannot_say_that_it_takes_more_than_any_may() -> None:
     federation = world(tables(), Prices())
     ask = federation.ask()
     ask.carrier = Greedy(federation)
-    with pytest.raises(ValueError, match="site b answered 'demand' with counts beyond"):
+    with pytest.raises(ValueError, match="site b replied to 'demand' with counts beyond"):
         Prices().query(ask, dict.fromkeys("abc", 4), {})
 
 

@@ -83,7 +83,7 @@ def test_training_that_diverges_is_said_to_with_its_site(setup: Setup) -> None:
         replace(setup, recipe=replace(setup.recipe, training_config=wild)),
         [StudyRun("random", 0)],
     )
-    assert "site site-0 answered 'upload' with w that is NaN or infinite" in failure.why
+    assert "site site-0 replied to 'upload' with w that is NaN or infinite" in failure.why
     assert "diverged" in failure.why
 
 

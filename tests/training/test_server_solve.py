@@ -277,7 +277,7 @@ def test_a_label_that_is_not_a_number_stops_it_with_the_name_of_the_site() -> No
     world = federation(shared(x, SIZES), Random())
     world.members["b"].buy([Label(0, torch.nan, 0)])
     with pytest.raises(
-        ValueError, match=r"site b answered 'normal' with targets that is NaN"
+        ValueError, match=r"site b replied to 'normal' with targets that is NaN"
     ):
         solve(labeled(world, {**shared(y, SIZES), "b": y[:0]}))
 

@@ -86,7 +86,7 @@ def check_addend(
     """Raise ValueError for a contribution that is not finite or exceeds its bound."""
     if not are_finite(value):
         raise ValueError(
-            f"site {site} answered {verb!r} with {name} that is NaN or infinite: its "
+            f"site {site} replied to {verb!r} with {name} that is NaN or infinite: its "
             "training diverged or its data is damaged; lower the learning rate, "
             "standardize the features or check the site's examples"
         )

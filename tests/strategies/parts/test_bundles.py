@@ -289,7 +289,7 @@ class Liar(Clustering):
 @pytest.mark.parametrize(
     ("cycle", "why"),
     [
-        (0, "site a answered 'groups' with features that is NaN or infinite"),
+        (0, "site a replied to 'groups' with features that is NaN or infinite"),
         (1, r"a cluster has -36 examples over all sites, which is impossible"),
         (
             2,

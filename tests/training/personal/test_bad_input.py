@@ -251,7 +251,7 @@ def test_a_common_average_stops_at_a_model_that_is_not_finite_and_names_its_site
     carrier = plain_federation(mlp, method)
     enlarge_rows(carrier.members["b"])
     with pytest.raises(
-        ValueError, match=r"site b answered 'upload' with .* NaN or infinite"
+        ValueError, match=r"site b replied to 'upload' with .* NaN or infinite"
     ):
         rounds(carrier, method, first_state(mlp), 1)
 
