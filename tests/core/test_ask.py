@@ -250,7 +250,7 @@ def test_the_name_of_a_function_is_the_declared_one() -> None:
         (
             Sums().share,
             ValueError,
-            r"ask.keep was given share: .* Sums allows it by sum alone",
+            r"ask.keep was given share: .* Sums allows it only by sum",
         ),
     ],
 )
