@@ -12,9 +12,9 @@ from torch import Tensor
 
 from bench.shared_clusters import measure
 from bench.timing import Entry, Race
+from fallow.contrib import Coverage
+from fallow.contrib.coverage import cover_greedily, kernel
 from fallow.core.streams import stream
-from fallow.strategies import Coverage
-from fallow.strategies.coverage import cover_greedily, kernel
 
 
 def prepare(is_quick: bool) -> Race:

@@ -10,13 +10,13 @@ from bench.coverage import cover_plainly
 from bench.query_seconds import Nothing
 from bench.shared_clusters import LABELS, site_of
 from bench.timing import Entry, Race
+from fallow.contrib import Coverage
+from fallow.contrib.coverage import kernel
 from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.engine import Loop, row_loss
 from fallow.sites.in_process import InProcess
-from fallow.strategies import Coverage
-from fallow.strategies.coverage import kernel
 
 
 def prepare(is_quick: bool) -> Race:

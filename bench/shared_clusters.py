@@ -15,6 +15,7 @@ import torch
 
 from bench.query_seconds import Nothing
 from bench.timing import CPU
+from fallow.contrib import Coverage, Fisher, Prices
 from fallow.core.ask import Ask
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
@@ -27,7 +28,7 @@ from fallow.models import build_model
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
-from fallow.strategies import Coverage, Fisher, Pivotal, Prices, Typical, TypicalUnsure
+from fallow.strategies import Pivotal, Typical, TypicalUnsure
 from fallow.training import FedAvg
 
 FEATURES = 512

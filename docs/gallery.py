@@ -17,12 +17,11 @@ from pathlib import Path
 import pandas as pd
 from charts import Curve, Difference, draw_curves, draw_differences
 
-from fallow import strategies
-from fallow.core.build import names
 from fallow.core.contract import Contract
 from fallow.core.spelling import spell_class, summarize
 from fallow.recipes.few_labels import FEDAVG
 from fallow.recipes.papers import load_recipes
+from fallow.settings.classes import classes_of
 from fallow.study.benchmark import TaskLine, task_lines
 
 HERE = Path(__file__).resolve().parent
@@ -121,7 +120,9 @@ def write_gallery(folder: Path) -> None:
     """``index.rst`` and a page for each strategy; nothing is written where it stands so already."""
     folder.mkdir(exist_ok=True)
     facts = read_facts()
-    gallery = dict(sorted((spell_class(cls), cls) for cls in names(strategies).values()))
+    gallery = dict(
+        sorted((spell_class(cls), cls) for cls in classes_of("strategy").values())
+    )
     pages = {name: strategy_page(name, gallery[name], facts) for name in gallery}
     pages["index"] = index_page(gallery, facts)
     for page, text in pages.items():

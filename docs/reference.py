@@ -39,6 +39,7 @@ REST = ("Run, compare, select", "Federated datasets, runs, studies and their set
 
 KINDS = {
     "strategy": "Query strategies",
+    "contrib": "Experimental query strategies (`fallow.contrib`)",
     "training": "Training algorithms (one global model)",
     "personal": "Personalized training algorithms (one model per site)",
 }

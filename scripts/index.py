@@ -43,6 +43,7 @@ class Listing:
     private: tuple[str, ...] = ()
     also: tuple[str, ...] = ()  # packages whose classes are exported as well
     base: str = ""  # "module.Class": only its subclasses; such a module is not written
+    is_public: bool = True  # `fallow` has their names
 
     @property
     def path(self) -> Path:
@@ -62,6 +63,13 @@ LISTINGS = (
     ),
     Listing(
         "fallow.strategies", "fallow.strategies", ("contract", "query"), "Query strategies"
+    ),
+    Listing(
+        "fallow.contrib",
+        "fallow.contrib",
+        ("contract", "query"),
+        "Experimental query strategies (fallow.contrib)",
+        is_public=False,
     ),
     Listing(
         "fallow.training",
@@ -130,7 +138,9 @@ def public_classes(listing: Listing) -> list[type[Any]]:
 
 
 def public_names(listing: Listing) -> list[str]:
-    """Return the public names of a package."""
+    """Return the names that `fallow` has of a package."""
+    if not listing.is_public:
+        return []
     return [cls.__name__ for cls in public_classes(listing)]
 
 
@@ -169,6 +179,8 @@ def write_index() -> str:
         "CLASSES: dict[str, tuple[str, ...]] = {",
     ]
     for listing in LISTINGS:
+        if not listing.is_public:
+            continue
         names = "".join(f"        {name!r},\n" for name in public_names(listing))
         lines.append(f"    {listing.module!r}: (\n{names}    ),")
     return "\n".join([*lines, "}", ""])
@@ -228,7 +240,7 @@ START = "references and an example.\n\n"
 """End of the hand-written part of the overview."""
 NAMESPACE_SECTION = """Namespaces
 ----------
-strategies, training, partitions, encoders, models    The classes above, by kind."""
+strategies, training, partitions, encoders, models, contrib    The classes above, by kind."""
 
 
 def _section(title: str, values: Sequence[Any]) -> str:

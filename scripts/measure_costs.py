@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import fallow as fl
-from fallow import strategies
-from fallow.core.build import names
 from fallow.core.methods import Query
 from fallow.core.spelling import spell_class
+from fallow.settings.classes import classes_of
 
 TABLE = Path(__file__).resolve().parents[1] / "studies" / "costs.csv"
 COLUMNS = ("strategy", "exchanges", "up", "down", "world")
@@ -106,7 +105,7 @@ def of_selection(lines: Sequence[Mapping[str, object]], verbs: Mapping[str, str]
 
 def find_strategies() -> dict[str, type]:
     """Every strategy by its name, in alphabetical order."""
-    return dict(sorted((spell_class(cls), cls) for cls in names(strategies).values()))
+    return dict(sorted((spell_class(cls), cls) for cls in classes_of("strategy").values()))
 
 
 def read_table() -> dict[str, dict[str, str]]:

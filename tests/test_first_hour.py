@@ -265,7 +265,7 @@ POOL = np.random.default_rng(0).normal(size=(20, 3))
 NEED_TWO_CLASSES = (
     fl.AHFAL(),
     fl.BALD(),
-    fl.Chooser(),
+    fl.contrib.Chooser(),
     fl.Complementary(),
     fl.DropQuery(),
     fl.Ensemble(),
@@ -279,7 +279,7 @@ NEED_TWO_CLASSES = (
     fl.MaxHerding(),
     fl.NoiseStability(),
     fl.OracleHistogram(),
-    fl.Prices(),
+    fl.contrib.Prices(),
     fl.ProbCover(),
     fl.TypicalUnsure(),
     fl.Typicality(),

@@ -13,7 +13,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "fallow"
 
-METHODS_AND_BELOW = {"core", "encoders", "models", "strategies", "training"}
+METHODS_AND_BELOW = {"core", "encoders", "models", "strategies", "contrib", "training"}
 BELOW_SITES = METHODS_AND_BELOW | {"storage", "data", "privacy", "engine"}
 BELOW_EXPERIMENT = BELOW_SITES | {"sites", "transport", "settings"}
 BELOW_DEPLOYMENT = BELOW_EXPERIMENT | {"experiment", "study", "recipes", "report"}
@@ -24,6 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "models": {"core"},
     "encoders": {"core"},
     "strategies": {"core", "models"},
+    "contrib": {"core", "models", "strategies"},
     "training": {"core", "models"},
     "privacy": {"core"},
     "engine": {"core", "models"},
@@ -39,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "integrations": BELOW_DEPLOYMENT | {"api"},
     "cli": BELOW_DEPLOYMENT | {"api", "deployment", "integrations"},
 }
-METHODS = {"strategies", "training"}  # one algorithm per file
+METHODS = {"strategies", "contrib", "training"}  # one algorithm per file
 SHARED = {"base", "parts"}  # all that a method may take from its own package
 
 REQUIRED = {

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow import strategies, training
+from fallow import contrib, strategies, training
 from fallow.core.build import names
 from fallow.core.spelling import spell_class
 from fallow.recipes.papers import load_papers, load_recipes
@@ -53,7 +53,7 @@ def fold_name(text: str) -> str:
 def known_names() -> set[str]:
     """Every method, class of a public code and paper, by every word for it."""
     outcome = set()
-    for package in (strategies, training, personal):
+    for package in (strategies, contrib, training, personal):
         for name, cls in names(package).items():
             contract = cls.contract
             outcome |= {name, spell_class(cls), contract.short, *contract.aliases}

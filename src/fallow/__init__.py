@@ -96,12 +96,10 @@ BADGE                   Select examples with large and diverse gradients of the 
 BAIT                    Select examples whose labels most reduce the variance of all predictions.
 BALD                    Select examples on which the members of a committee are certain and
                         disagree.
-Chooser                 Select a query strategy for each query with a multi-armed bandit.
 Complementary           Select uncertain examples of classes that a site's collaborators predict
                         poorly.
 CoreSet                 Select examples so that no example is far from a labeled one (greedy
                         k-center).
-Coverage                Select examples that cover regions where the model is still uncertain.
 DropQuery               Select examples whose predicted class changes under dropout, one per
                         cluster.
 Ensemble                Combine the local and the global model by the mean of predictions or of
@@ -112,7 +110,6 @@ FEAL                    Select by aleatoric uncertainty of both models and epist
                         one.
 FairFAL                 Give each class the same quota, and select uncertain and diverse examples in
                         it.
-Fisher                  Select examples greedily by the decrease of tr(M⁻¹ F).
 IFAL                    Select examples whose neighborhood differs between three models.
 KSAS                    Select by the symmetric KL divergence between the local and the global
                         model.
@@ -127,8 +124,6 @@ OracleHistogram         Select labels that move each site towards the true class
                         federation.
 Pivotal                 Draw spatially balanced examples without replacement, weighted by half
                         leverage.
-Prices                  Select by 1 - margin + the price of the class that the global model
-                        predicts.
 ProbCover               Select examples whose balls of one radius cover as much of the pool as
                         possible.
 Random                  Select examples uniformly without replacement.
@@ -140,6 +135,14 @@ Typicality              Select the most typical example of each of the largest c
                         label.
 UncertaintyHerding      Select as `MaxHerding`, with each example of the pool weighted by its
                         uncertainty.
+
+Experimental query strategies (fallow.contrib)
+----------------------------------------------
+Chooser                 Select a query strategy for each query with a multi-armed bandit.
+Coverage                Select examples that cover regions where the model is still uncertain.
+Fisher                  Select examples greedily by the decrease of tr(M⁻¹ F).
+Prices                  Select by 1 - margin + the price of the class that the global model
+                        predicts.
 
 Training algorithms for a global model
 --------------------------------------
@@ -202,7 +205,7 @@ ResNet8                 Residual network of eight layers (He et al., 2016).
 
 Namespaces
 ----------
-strategies, training, partitions, encoders, models    The classes above, by kind.
+strategies, training, partitions, encoders, models, contrib    The classes above, by kind.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """Public names, for type checkers and editors.  Written by ``scripts/index.py``."""
 
+from fallow import contrib as contrib
 from fallow import encoders as encoders
 from fallow import models as models
 from fallow import strategies as strategies
@@ -79,15 +80,12 @@ from fallow.strategies import FEAL as FEAL
 from fallow.strategies import IFAL as IFAL
 from fallow.strategies import KSAS as KSAS
 from fallow.strategies import LCMD as LCMD
-from fallow.strategies import Chooser as Chooser
 from fallow.strategies import Complementary as Complementary
 from fallow.strategies import CoreSet as CoreSet
-from fallow.strategies import Coverage as Coverage
 from fallow.strategies import DropQuery as DropQuery
 from fallow.strategies import Ensemble as Ensemble
 from fallow.strategies import Entropy as Entropy
 from fallow.strategies import FairFAL as FairFAL
-from fallow.strategies import Fisher as Fisher
 from fallow.strategies import LeastConfidence as LeastConfidence
 from fallow.strategies import LoGo as LoGo
 from fallow.strategies import Margin as Margin
@@ -95,7 +93,6 @@ from fallow.strategies import MaxHerding as MaxHerding
 from fallow.strategies import NoiseStability as NoiseStability
 from fallow.strategies import OracleHistogram as OracleHistogram
 from fallow.strategies import Pivotal as Pivotal
-from fallow.strategies import Prices as Prices
 from fallow.strategies import ProbCover as ProbCover
 from fallow.strategies import Random as Random
 from fallow.strategies import Typical as Typical

@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 import fallow as fl
-from fallow import strategies
-from fallow.core.build import names
+from fallow.settings.classes import classes_of
 
 SITES = ("a", "b")
 
@@ -143,9 +142,9 @@ REFUSALS = (
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("strategy_name", names(strategies))
+@pytest.mark.parametrize("strategy_name", classes_of("strategy"))
 def test_a_hard_pool_gives_examples_or_a_sentence(strategy_name: str, name: str) -> None:
-    strategy = getattr(strategies, strategy_name)()
+    strategy = classes_of("strategy")[strategy_name]()
     case = CASES[name](make_case())
     done = 0
     for form in ("outputs", "model", "regression"):
@@ -173,9 +172,9 @@ EQUAL: dict[str, Callable[[Case], Case]] = {
 
 
 @pytest.mark.parametrize("name", EQUAL)
-@pytest.mark.parametrize("strategy_name", names(strategies))
+@pytest.mark.parametrize("strategy_name", classes_of("strategy"))
 def test_equal_examples_are_told_apart_by_the_seed(strategy_name: str, name: str) -> None:
-    strategy = getattr(strategies, strategy_name)()
+    strategy = classes_of("strategy")[strategy_name]()
     case = EQUAL[name](make_case())
     for form in ("outputs", "model", "regression"):
         orders: set[tuple[int, ...]] = set()

@@ -6,15 +6,16 @@ import pytest
 
 from fallow import strategies
 from fallow.cli.arguments import BUILT_IN, PAPERS, check_arguments, check_recipe
-from fallow.core.build import find, names
+from fallow.core.build import find
 from fallow.core.spelling import spell_class
 from fallow.recipes.find import find_recipe
 from fallow.recipes.papers import FALLOW, GROUP, load_recipes
+from fallow.settings.classes import classes_of
 
 
 def test_every_query_strategy_and_alias_is_known() -> None:
     aliases: list[str] = []
-    for cls in names(strategies).values():
+    for cls in classes_of("strategy").values():
         check_arguments(
             "demo", [spell_class(cls), cls.__name__, f"{spell_class(cls)}@rounds=2"]
         )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fallow import strategies
-from fallow.core.build import names
+from fallow.contrib import Chooser, Coverage, Fisher
 from fallow.core.methods import Query
+from fallow.settings.classes import classes_of
 from fallow.strategies import (
     ACSFW,
     AHFAL,
@@ -17,15 +17,12 @@ from fallow.strategies import (
     FEAL,
     IFAL,
     LCMD,
-    Chooser,
     Complementary,
     CoreSet,
-    Coverage,
     DropQuery,
     Ensemble,
     Entropy,
     FairFAL,
-    Fisher,
     LeastConfidence,
     LoGo,
     Margin,
@@ -42,7 +39,7 @@ from fallow.strategies import (
 
 NEED_SETTINGS = ("Chooser", "FALE", "Pivotal")  # in the tests' world
 STRATEGIES: list[Query] = [
-    *(cls() for name, cls in names(strategies).items() if name not in NEED_SETTINGS),
+    *(cls() for name, cls in classes_of("strategy").items() if name not in NEED_SETTINGS),
     Entropy(model="global"),
     Entropy(model="personal"),
     Entropy(model="better"),

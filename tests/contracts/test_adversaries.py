@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from fallow import encoders, strategies, training
+from fallow import contrib, encoders, strategies, training
 from fallow.core.build import names
 from fallow.core.client import Declaration, declared, find_wrong_argument
 from fallow.core.composites import Fields
@@ -35,7 +35,7 @@ SIZES = {
 }
 SITES = ("a", "b", "c")
 METHODS: list[Any] = []
-for package in (strategies, training, personal):
+for package in (strategies, contrib, training, personal):
     METHODS += [cls() for _, cls in sorted(names(package).items())]
 METHODS += [
     *(AHFAL(tau_scale="count"), FALE(mode="fedsvd"), FALE(mode="tsqr", allot="site")),

@@ -6,16 +6,15 @@ from __future__ import annotations
 import pytest
 
 import fallow as fl
-from fallow import strategies
-from fallow.core.build import names
+from fallow.settings.classes import classes_of
 
 REFUSED = {
     "NoiseStability": "perturbs the weights of a trained network",
     "IFAL": "trains a teacher by gradient steps",
     "FEAL": "reads outputs as evidence",
 }
-CLASSES = [name for name, cls in names(strategies).items() if cls.contract.classes]
-NUMBERS = [name for name, cls in names(strategies).items() if not cls.contract.classes]
+CLASSES = [name for name, cls in classes_of("strategy").items() if cls.contract.classes]
+NUMBERS = [name for name, cls in classes_of("strategy").items() if not cls.contract.classes]
 
 
 @pytest.fixture(scope="module")

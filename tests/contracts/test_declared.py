@@ -12,17 +12,18 @@ import pandas as pd
 import pytest
 
 import fallow as fl
-from fallow import strategies, training
+from fallow import training
 from fallow.core.build import names
 from fallow.core.client import declared, find_fault, find_wrong_argument
 from fallow.core.messages import Request, Step
 from fallow.core.types import Answer
 from fallow.core.values import Known, resolve_dims
+from fallow.settings.classes import classes_of
 from fallow.sites.answering import answer_step
 from fallow.sites.site import LocalSite
 from fallow.training import personal
 
-STRATEGIES = sorted(names(strategies).items())
+STRATEGIES = sorted(classes_of("strategy").items())
 TRAINING = sorted({**names(training), **names(personal)}.items())
 Faults = list[str]
 

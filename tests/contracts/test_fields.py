@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import fallow as fl
-from fallow import encoders, models, strategies, training
+from fallow import contrib, encoders, models, strategies, training
 from fallow.core.build import names
 from fallow.core.training_config import KEYWORDS
 from fallow.data.partition import partitions
@@ -176,6 +176,11 @@ def find_other(package: ModuleType, name: str, field: str) -> Any:
     return value * 0.5 if value else 0.1
 
 
+def find_class(name: str) -> Any:
+    """The class of an algorithm."""
+    return getattr(fl, name, None) or getattr(contrib, name)
+
+
 def digest(run: fl.Run) -> str:
     """Identify what a run computed: scores, labels and weights, not how it was described."""
     described = [
@@ -205,7 +210,7 @@ def hash_tensors(hashed: Any, value: Any) -> None:
 
 
 def run_training(name: str, fields: Mapping[str, Any]) -> str:
-    algorithm = getattr(fl, name)(**fields)
+    algorithm = find_class(name)(**fields)
     settings: dict[str, Any] = {"rounds": 3, "epochs": 2, "batch_size": 4, "model": "mlp"}
     if "least-squares" in algorithm.contract.tags:
         settings = {}
@@ -228,7 +233,7 @@ def run_training(name: str, fields: Mapping[str, Any]) -> str:
 
 
 def run_strategy(name: str, fields: Mapping[str, Any]) -> str:
-    strategy = getattr(fl, name)(**fields)
+    strategy = find_class(name)(**fields)
     needs_numbers = (name, *fields) == ("BADGE", "sigma") or not strategy.contract.classes
     federation = DIABETES if needs_numbers or name in ("FALE", "Pivotal") else SKEWED
     settings: dict[str, Any] = {"training": "fedavg", "model": fl.MLP(hidden=[8])}
@@ -358,6 +363,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 RUNS = {
     strategies: run_strategy,
+    contrib: run_strategy,
     training: run_training,
     models: build_model,
     encoders: run_encoder,
@@ -454,7 +460,7 @@ def test_a_field_that_another_field_switches_off_is_refused(
     algorithm: str, fields: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
-        getattr(fl, algorithm)(**fields)
+        find_class(algorithm)(**fields)
 
 
 def test_a_field_for_regression_is_refused_where_there_are_classes() -> None:

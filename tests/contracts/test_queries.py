@@ -8,11 +8,10 @@ from typing import Any, Literal, get_origin, get_type_hints
 import pytest
 import torch
 
-import fallow.strategies
-from fallow.core.build import names
 from fallow.core.messages import Request, Step
 from fallow.core.methods import Method
 from fallow.core.streams import stream
+from fallow.settings.classes import classes_of
 from fallow.strategies import AHFAL, Entropy, Random
 from fallow.transport.bytes import Bytes
 from tests.contracts.numbers import world
@@ -28,7 +27,7 @@ def choices(strategy: Any) -> list[str]:
 
 
 def test_every_exported_strategy_is_in_the_table() -> None:
-    assert {type(s).__name__ for s in STRATEGIES} == set(names(fallow.strategies))
+    assert {type(s).__name__ for s in STRATEGIES} == set(classes_of("strategy"))
 
 
 # -- what it says of itself -----------------------------------------------------------------------

@@ -12,10 +12,11 @@ from typing import Any, final
 import pytest
 
 import fallow as fl
-from fallow import strategies, training
+from fallow import training
 from fallow.core.build import names
 from fallow.core.methods import site_function
 from fallow.core.view import Release
+from fallow.settings.classes import classes_of
 from fallow.sites import answering
 from fallow.training import personal
 
@@ -114,7 +115,7 @@ def run_small(strategy: str, algorithm: Any, data: str, **settings: Any) -> None
         fl.run(sites, strategy, training=algorithm, **small)
 
 
-STRATEGIES = sorted(names(strategies).items())
+STRATEGIES = sorted(classes_of("strategy").items())
 TRAINING = sorted({**names(training), **names(personal)}.items())
 
 

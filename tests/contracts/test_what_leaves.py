@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from fallow.contrib import Chooser, Coverage, Fisher, Prices
 from fallow.core.contract import Contract
 from fallow.core.messages import Delivered, Request
 from fallow.core.types import Answer
@@ -18,14 +19,10 @@ from fallow.strategies import (
     AHFAL,
     FALE,
     IFAL,
-    Chooser,
-    Coverage,
     Entropy,
     FairFAL,
-    Fisher,
     OracleHistogram,
     Pivotal,
-    Prices,
     Typical,
     TypicalUnsure,
 )

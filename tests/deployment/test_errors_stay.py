@@ -25,6 +25,7 @@ from fallow.deployment.site import host as host_module
 from fallow.deployment.site import refusals
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.refusals import LOG, ErrorLog, word_for_outside
+from fallow.settings.classes import classes_of
 from fallow.storage.plain import SENTENCE
 from fallow.training.retention import Retention
 from fallow.training.scaling import Scaling
@@ -46,7 +47,7 @@ CANARIES = (
 )
 QUOTED = " ".join(CANARIES)
 METHODS = [
-    *(("query", name) for name in fallow.strategies.__all__),
+    *(("query", name) for name in classes_of("strategy")),
     *(("training", name) for name in names((fallow.training, fallow.training.personal))),
     ("scaling", "Scaling"),
     ("retention", "Retention"),

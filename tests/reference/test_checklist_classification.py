@@ -14,20 +14,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fallow.contrib import Coverage, Fisher, Prices
 from fallow.data import load
 from fallow.data.catalog.files import CIFAR10_SCALE, FASHION_SCALE
 from fallow.data.partition.dirichlet import KAFAL_SIZES
 from fallow.settings.budgets import allocate_budget
 from fallow.sites.view import SiteView
-from fallow.strategies import (
-    AHFAL,
-    Coverage,
-    FairFAL,
-    Fisher,
-    Prices,
-    Typical,
-    TypicalUnsure,
-)
+from fallow.strategies import AHFAL, FairFAL, Typical, TypicalUnsure
 from tests.contracts.strategies import every
 from tests.worlds import Table, Tables, World, tables, world
 

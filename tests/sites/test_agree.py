@@ -19,6 +19,7 @@ from fallow.experiment.journal import Journal
 from fallow.experiment.record import Record
 from fallow.experiment.run import Run
 from fallow.experiment.world import build_world
+from fallow.settings.classes import classes_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from tests.engine.jobs import DEVICE, some_cells
@@ -102,7 +103,7 @@ def check_bytes(recipe: Recipe, plain: Ending) -> None:
 # every strategy and every training method; all pairs would repeat the same code paths
 NUMBERS = ("ACSFW", "BAIT")  # refuse classes
 PAIRS = [
-    ("FedAvg", strategy) for strategy in names(fallow.strategies) if strategy not in NUMBERS
+    ("FedAvg", strategy) for strategy in classes_of("strategy") if strategy not in NUMBERS
 ]
 # two solvers predict numbers: tests/reference/test_fale_golden.py has their runs
 SOLVERS = ("MaskedSolve", "ServerSolve")

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fallow import strategies
-from fallow.core.build import names
 from fallow.core.spelling import spell_class
 from fallow.experiment.rows import open_data
+from fallow.settings.classes import classes_of
 from fallow.settings.recipe import Recipe, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
@@ -80,7 +79,7 @@ def test_a_method_for_other_data_is_refused_with_what_to_use(
 
 
 def test_what_is_named_for_numbers_is_what_works_with_them() -> None:
-    made = {spell_class(c): c.contract for c in names(strategies).values()}
+    made = {spell_class(c): c.contract for c in classes_of("strategy").values()}
     works = {name for name, contract in made.items() if contract.regression} | {"random"}
     assert set(re.split(", | or ", strategies_for("regression"))) == works
     data = open_data(NUMBERS, 0)

@@ -7,16 +7,18 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator
 from importlib.metadata import entry_points
+from itertools import chain
 from pathlib import Path
 
 from fallow.core.terms import explain_recipe
 
-STRATEGIES = Path(__file__).parents[1] / "strategies"
-"""Folder of the query strategies, one file each."""
+PACKAGE = Path(__file__).parents[1]
+STRATEGIES = (PACKAGE / "strategies", PACKAGE / "contrib")
+"""Folders of the query strategies, one file each."""
 ALIASES = re.compile(r"aliases=(\([^)]+\))")
 """Aliases of a query strategy in its disclosure declaration."""
 
-TRAINING = Path(__file__).parents[1] / "training"
+TRAINING = PACKAGE / "training"
 BUILT_IN = ("demo", "strategies", "benchmark")
 """First parts of the names of built-in experiment configurations."""
 PAPERS = "fallow.papers"
@@ -79,7 +81,7 @@ def check_strategies(strategies: Iterable[str]) -> None:
 
 def _list_names() -> Iterator[str]:
     """Return the names and aliases of all query strategies."""
-    for path in STRATEGIES.glob("*.py"):
+    for path in chain.from_iterable(folder.glob("*.py") for folder in STRATEGIES):
         yield path.stem
         for match in ALIASES.finditer(path.read_text(encoding="utf-8")):
             yield from ast.literal_eval(match[1])

@@ -47,7 +47,7 @@ Methods = Annotated[
     typer.Option(
         "--method",
         "-m",
-        help="Query strategy, by name or as module:Class; repeatable (default: all built-in ones)",
+        help="Query strategy, name or module:Class; repeatable (default: 2 of Fallow)",
     ),
 ]
 Tasks = Annotated[
@@ -96,11 +96,11 @@ def benchmark(
     """
     check_strategies([*(method or []), *(opt.named_strategies(rivals) or [])])
     from fallow.cli.paths import use_current_folder
-    from fallow.recipes.few_labels import OURS, RIVALS
+    from fallow.recipes.few_labels import EXPERIMENTAL, OURS, RIVALS
 
     use_current_folder()
     if constants:
-        _show_constants(method or list(OURS), as_json=as_json)
+        _show_constants(method or [*OURS, *EXPERIMENTAL], as_json=as_json)
         return
     others = opt.named_strategies(rivals) or list(RIVALS)
     wanted = method or list(OURS)

@@ -55,10 +55,10 @@ def complete_setting(incomplete: str) -> list[str]:
 
 def complete_strategies(incomplete: str) -> list[str]:
     """Return the strategies with a prefix, completing the last one of a comma-separated list."""
-    from fallow import strategies
+    from fallow import contrib, strategies
     from fallow.core.build import names
     from fallow.core.spelling import spell_class
 
     before, comma, last = incomplete.rpartition(",")
-    words = [spell_class(cls) for cls in names(strategies).values()]
+    words = [spell_class(cls) for cls in names((strategies, contrib)).values()]
     return [f"{before}{comma}{word}" for word in sorted(words) if word.startswith(last)]

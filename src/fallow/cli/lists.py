@@ -31,10 +31,15 @@ Fetch = Annotated[
 
 def kinds() -> dict[str, ModuleType]:
     """Return the packages of algorithms, by kind."""
-    from fallow import strategies, training
+    from fallow import contrib, strategies, training
     from fallow.training import personal
 
-    return {"strategy": strategies, "training": training, "personal": personal}
+    return {
+        "strategy": strategies,
+        "contrib": contrib,
+        "training": training,
+        "personal": personal,
+    }
 
 
 @opt.shows("fallow.cli.objects:AlgorithmRow", is_list=True)

@@ -42,11 +42,9 @@ RIVALS = (
 OURS = (
     "typical",
     "typical_unsure",
-    "coverage",
-    "prices",
-    "fisher",
-    "chooser@audit=0.1",
 )
+EXPERIMENTAL = ("coverage", "prices", "fisher", "chooser@audit=0.1")
+"""Strategies of `fallow.contrib` that were measured with the others."""
 FEDAVG = "-fedavg"
 PICTURES = "convolution:filters=32"  # 512 features
 TABLES = "fourier:features=512"

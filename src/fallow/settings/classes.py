@@ -14,7 +14,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from fallow import encoders, strategies, training
+from fallow import contrib, encoders, strategies, training
 from fallow.core.build import find, names
 from fallow.core.training_config import TrainingConfig
 from fallow.data.partition import partitions
@@ -27,7 +27,7 @@ PARTS: Mapping[str, tuple[ModuleType, ...]] = {
     "features": (networks,),
     "model": (networks,),
     "training": (training, personal),
-    "strategy": (strategies,),
+    "strategy": (strategies, contrib),
 }
 """Setting -> packages whose classes it may name."""
 

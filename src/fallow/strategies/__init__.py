@@ -5,17 +5,14 @@ from fallow.strategies.ahfal import AHFAL
 from fallow.strategies.badge import BADGE
 from fallow.strategies.bait import BAIT
 from fallow.strategies.bald import BALD
-from fallow.strategies.chooser import Chooser
 from fallow.strategies.complementary import Complementary
 from fallow.strategies.core_set import CoreSet
-from fallow.strategies.coverage import Coverage
 from fallow.strategies.drop_query import DropQuery
 from fallow.strategies.ensemble import Ensemble
 from fallow.strategies.entropy import Entropy
 from fallow.strategies.fairfal import FairFAL
 from fallow.strategies.fale import FALE
 from fallow.strategies.feal import FEAL
-from fallow.strategies.fisher import Fisher
 from fallow.strategies.ifal import IFAL
 from fallow.strategies.ksas import KSAS
 from fallow.strategies.lcmd import LCMD
@@ -26,7 +23,6 @@ from fallow.strategies.max_herding import MaxHerding
 from fallow.strategies.noise_stability import NoiseStability
 from fallow.strategies.oracle_histogram import OracleHistogram
 from fallow.strategies.pivotal import Pivotal
-from fallow.strategies.prices import Prices
 from fallow.strategies.prob_cover import ProbCover
 from fallow.strategies.random import Random
 from fallow.strategies.typical import Typical
@@ -45,15 +41,12 @@ __all__ = [
     "IFAL",
     "KSAS",
     "LCMD",
-    "Chooser",
     "Complementary",
     "CoreSet",
-    "Coverage",
     "DropQuery",
     "Ensemble",
     "Entropy",
     "FairFAL",
-    "Fisher",
     "LeastConfidence",
     "LoGo",
     "Margin",
@@ -61,7 +54,6 @@ __all__ = [
     "NoiseStability",
     "OracleHistogram",
     "Pivotal",
-    "Prices",
     "ProbCover",
     "Random",
     "Typical",

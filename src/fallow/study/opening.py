@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from fallow import strategies, training
+from fallow import training
 from fallow.core.banks import Layout
 from fallow.core.build import names
 from fallow.core.contract import Contract
@@ -29,6 +29,7 @@ from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.rows import open_data
 from fallow.experiment.versions import versions
 from fallow.experiment.world import World, world_of
+from fallow.settings.classes import classes_of
 from fallow.settings.recipe import (
     OUTSIDE,
     Recipe,
@@ -80,7 +81,7 @@ def strategies_for(*tasks: str) -> str:
     'acs-fw'
     """
     known = []
-    for cls in names(strategies).values():
+    for cls in classes_of("strategy").values():
         if all(works_on(cls.contract, task) for task in tasks):
             known.append(spell_class(cls))
     return join_words(sorted(known), last="or")

@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from fallow.contrib import Coverage
 from fallow.core.contract import Contract
 from fallow.core.streams import stream
 from fallow.core.types import Answer
 from fallow.core.view import View
-from fallow.strategies import Coverage, TypicalUnsure
+from fallow.strategies import TypicalUnsure
 from fallow.strategies.parts.bids import next_digits
 from fallow.strategies.parts.bundles import (
     MOST_ROWS,

@@ -70,7 +70,7 @@ class Fisher:
     --------
     >>> import fallow as fl
     >>> pool = [[1.0, 0.0], [0.9, 0.1], [0.9, -0.1], [0.0, 1.0]]
-    >>> 3 in fl.select(pool, fl.Fisher(), n=2)  # the one row of its direction
+    >>> 3 in fl.select(pool, fl.contrib.Fisher(), n=2)  # the one row of its direction
     True
     """
 

@@ -61,7 +61,9 @@ class Prices:
     >>> p = [[0.6, 0.4], [0.7, 0.3], [0.55, 0.45], [0.2, 0.8]]
     >>> labeled = ([[0.0]], [0])
     >>> pool = [[0.0], [0.1], [0.2], [0.3]]
-    >>> picks = fl.select(pool, fl.Prices(), outputs=p, labeled=labeled, classes=2, n=1)
+    >>> picks = fl.select(
+    ...     pool, fl.contrib.Prices(), outputs=p, labeled=labeled, classes=2, n=1
+    ... )
     >>> picks.tolist()  # not the least sure, because the other class has no label
     [3]
     """

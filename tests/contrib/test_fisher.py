@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from fallow.contrib import Fisher
+from fallow.contrib.fisher import FLAT, add_products, fold, lower_trace, unfold
 from fallow.core.streams import stream
 from fallow.deployment.building import build_study
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.sites.store import Label
-from fallow.strategies import Fisher
-from fallow.strategies.fisher import FLAT, add_products, fold, lower_trace, unfold
 from tests.deployment.test_closed_form import CLOSED
 from tests.deployment.worlds import federation as real_federation
 from tests.deployment.worlds import rows

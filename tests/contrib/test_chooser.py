@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from fallow.contrib import Chooser, Coverage
+from fallow.contrib.chooser import FLOOR, PENALTIES, RATE, draw_arm, mix, solve
 from fallow.core.build import build
 from fallow.core.streams import stream
 from fallow.deployment.building import build_study
@@ -18,8 +20,7 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.sites.store import Label
 from fallow.sites.view import SiteView
-from fallow.strategies import Chooser, Coverage, Margin, Typical
-from fallow.strategies.chooser import FLOOR, PENALTIES, RATE, draw_arm, mix, solve
+from fallow.strategies import Margin, Typical
 from fallow.study.cell import Setup, StudyRun
 from tests.deployment.test_closed_form import CLOSED
 from tests.deployment.worlds import federation as real_federation

@@ -8,10 +8,10 @@ Here an arm makes the whole query of all sites, and its reward is computed from 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from importlib import import_module
 from typing import ClassVar, Literal, NamedTuple, final
 
 import torch
@@ -92,7 +92,7 @@ class Chooser:
     >>> import fallow as fl
     >>> outputs = [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]]
     >>> arms = ("margin",)  # one arm alone: that strategy itself
-    >>> fl.select([[0.0], [1.0], [2.0]], fl.Chooser(arms), outputs=outputs, n=1)
+    >>> fl.select([[0.0], [1.0], [2.0]], fl.contrib.Chooser(arms), outputs=outputs, n=1)
     array([1])
     """
 
@@ -276,10 +276,10 @@ class Chooser:
 def find_arm(name: str) -> Query:
     """Return the query strategy of Fallow with this name, with default settings.
 
-    The name is looked up among the exports of this package, as in an experiment configuration.  No
+    The name is looked up among the query strategies, as in an experiment configuration.  No
     other module is ever imported.  Raises ValueError for any other name.
     """
-    arm: Query = build(sys.modules[__package__], name)
+    arm: Query = build(import_module("fallow.strategies"), name)
     return arm
 
 

@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core.streams import stream
-from fallow.strategies import Coverage
-from fallow.strategies.coverage import (
+from fallow.contrib import Coverage
+from fallow.contrib.coverage import (
     LEVELS,
     cover_greedily,
     highest_level,
     kernel,
     read_outlook,
 )
+from fallow.core.streams import stream
 from fallow.strategies.parts import margins
 from tests.worlds import Table, tables, world
 

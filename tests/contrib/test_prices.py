@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from fallow.contrib import Prices
+from fallow.contrib.prices import TURNS, even_out
 from fallow.core.streams import stream
-from fallow.strategies import Prices
-from fallow.strategies.prices import TURNS, even_out
 from tests.worlds import Table, World, tables, world
 
 

@@ -113,7 +113,7 @@ class Coverage:
     --------
     >>> import fallow as fl
     >>> pool = [[0.0, 0.1 * k] for k in range(9)] + [[9.0, 0.1 * k] for k in range(6)]
-    >>> sorted((fl.select(pool, fl.Coverage(), n=2) > 8).tolist())
+    >>> sorted((fl.select(pool, fl.contrib.Coverage(), n=2) > 8).tolist())
     [False, True]
     """
 
