@@ -140,7 +140,7 @@ def test_a_data_folder_is_read_without_pickles_and_its_leaks_are_dropped(
         writer_test=np.array([40, 7]),
     )
     d = load("mnist", tmp_path)
-    assert d.y_test.tolist() == [5] and "1 test rows" in d.notes[0]
+    assert d.y_test.tolist() == [5] and "1 test examples" in d.notes[0]
     assert d.group_names == ("writer 7", "writer 12", "writer 40")
     assert d.groups is not None and d.groups.tolist() == [1, 2, 1]
     assert d.x[0, 0, 0, 1] == pytest.approx((1 / 255 - 0.1307) / 0.3081)

@@ -74,7 +74,8 @@ def test_an_array_of_another_size_than_its_header_says_is_damaged(
     path = tmp_path / "mine.npz"
     write_archive(path, "x.npy", write_header(shape) + bytes(48))
     with pytest.raises(
-        ValueError, match=r"mine\.npz is damaged: its array 'x' is of [\d,]+ b"
+        ValueError,
+        match=r"mine\.npz is damaged: the header of its array 'x' .* but 48 bytes",
     ):
         from_npz(path)
 
@@ -83,7 +84,9 @@ def test_texts_without_a_letter_are_no_array_of_rows_without_end(tmp_path: Path)
     path = tmp_path / "mine.npz"
     header = write_header((10**9,)).replace(b"'<f8'", b"'<U0'")
     write_archive(path, "ids.npy", header)
-    with pytest.raises(ValueError, match=r"damaged: its array 'ids' is of 0 bytes"):
+    with pytest.raises(
+        ValueError, match=r"damaged: .* 'ids' declares shape .* of <U0, but 0 b"
+    ):
         read_arrays(path)
 
 

@@ -143,7 +143,7 @@ def test_what_a_file_manager_leaves_in_a_folder_is_passed_over(tmp_path: Path) -
 def test_a_folder_of_texts_is_told_where_to_go(tmp_path: Path) -> None:
     (tmp_path / "good").mkdir()
     (tmp_path / "good" / "a.txt").write_text("a good day")
-    with pytest.raises(ValueError, match=r"nothing else .*fl\.texts_to_rows"):
+    with pytest.raises(ValueError, match=r"remove other files .*fl\.texts_to_rows"):
         from_folder(tmp_path)
 
 

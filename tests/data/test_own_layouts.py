@@ -66,10 +66,10 @@ def test_test_images_that_are_training_images_are_left_out_in_words(tmp_path: Pa
 
 
 WRONG_MEDMNIST: dict[str, tuple[dict[str, Any], str]] = {
-    "no labels": ({"train_labels": None}, r"has no array 'train_labels'"),
+    "no labels": ({"train_labels": None}, r"but no array 'train_labels'"),
     "no test images": (
         {"test_images": None, "test_labels": None},
-        "has no array 'test_images'",
+        "but no array 'test_images'",
     ),
     "several labels": (
         {"train_labels": np.zeros((30, 14), int)},

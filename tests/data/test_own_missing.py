@@ -71,7 +71,7 @@ def test_empty_cells_become_the_mean_of_a_number_and_the_most_frequent_text(
         "kind_missing",
     )
     assert len(d.x) + len(d.x_test) == 60
-    assert any("missing cells: 27 (age 15 and kind 12)" in note for note in d.notes)
+    assert any("empty cells: 27 (age 15 and kind 12)" in note for note in d.notes)
     world = begun(d, standardize="none")
     scale = world.scale
     assert scale is not None and scale.fill is not None

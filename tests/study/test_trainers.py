@@ -24,7 +24,7 @@ def test_a_run_and_a_study_begin_with_what_trains(
     lines = capsys.readouterr().err.splitlines()
     assert "; fedavg of linear (15 rounds of 5 epochs, sgd with lr 0.1" in lines[0]
     assert lines[1] == (
-        "With 2 seeds and 1 comparison the smallest attainable p is 0.5; 6 seeds can reach 0.05."
+        "With 2 seeds and 1 comparison, the smallest attainable p is 0.5; 6 seeds can reach 0.05."
     )
 
 

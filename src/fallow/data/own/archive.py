@@ -113,8 +113,8 @@ def _count_bytes_of_one(stream: IO[bytes], member: zipfile.ZipInfo) -> int:
     if n_said != n_held or not is_countable:
         name = member.filename.removesuffix(".npy")
         raise _Unfit(
-            f"is damaged: its array {name!r:.80} has {n_said:,} bytes by its header, and "
-            f"{n_held:,} in the file; write it again with numpy.savez"
+            f"is damaged: the header of its array {name!r:.80} declares shape {shape!s:.80} of "
+            f"{dtype.str}, but {n_held:,} bytes follow; write it again with numpy.savez"
         )
     return n_held
 

@@ -164,7 +164,7 @@ def list_images(folder: Path) -> list[Path]:
     """List all images below a folder, sorted by name."""
     if files := list_files(folder, "**/*"):
         return files
-    raise ValueError(f"{folder} holds no images")
+    raise ValueError(f"{folder} contains no images; give a folder that contains some")
 
 
 def _check_levels(path: Path, cells: Columns, columns: Sequence[str]) -> None:
