@@ -238,11 +238,11 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a folder without images": (
         lambda folder: fl.Federation(folder),
-        r"holds no images; .* targets\.csv with the columns file and target",
+        r"contains no images; .* targets\.csv with the columns file and target",
     ),
     "features of 1e200": (
         lambda folder: select_from_huge_features(),
-        r"the features of all 20 rows are .* beyond 1e\+50",
+        r"the features of all 20 examples are .* beyond 1e\+50",
     ),
     "outputs that are neither": (
         lambda folder: select_half_precision_that_is_nothing(),
@@ -372,7 +372,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (
         fl.from_arrays,
         {"x": POOL, "y": None},
-        "arrays: y is None; give one label for each row",
+        "arrays: y is None; give one label per example",
     ),
     (
         fl.from_arrays,

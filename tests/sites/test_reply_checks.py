@@ -45,7 +45,7 @@ def test_a_reply_as_declared_is_taken() -> None:
     [
         (lambda share: {"shares": share}, r"\['shares'\].*\['share'\]"),
         (lambda share: {"share": share[:1]}, r"share has the shape \(1,\)"),
-        (lambda share: {"share": "many"}, "share is 'many', which is no number"),
+        (lambda share: {"share": "many"}, "share is 'many', which is not a number"),
         (lambda share: {"share": share * torch.nan}, "share.* NaN or infinite"),
     ],
 )

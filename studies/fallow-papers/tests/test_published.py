@@ -228,7 +228,7 @@ def test_the_nine_tabular_sets_have_their_printed_sizes() -> None:
         ),
         ("index", "'index' is not a published table"),
         ("../published", "is not a published table"),
-        ("fale-table2", "'fale-table2' holds tallies, not cells"),
+        ("fale-table2", "'fale-table2' has tallies, not cells"),
     ],
 )
 def test_a_table_that_is_not_there_or_of_another_kind_is_refused(
@@ -241,5 +241,5 @@ def test_a_table_that_is_not_there_or_of_another_kind_is_refused(
 def test_the_refusal_names_the_tables_that_can_be_read_so() -> None:
     with pytest.raises(ValueError, match="the tables with tallies are: fale-table2"):
         tallies("dpfl-table1")
-    with pytest.raises(ValueError, match="no published table holds 'tally'; did you mean"):
+    with pytest.raises(ValueError, match="no published table has 'tally'; did you mean"):
         tables("tally")
