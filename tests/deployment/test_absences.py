@@ -242,7 +242,7 @@ def advance_in(world: Federation) -> Callable[[Event], None]:
         ("round", {"cycle": 0, "round": 0}, "round 2 of cycle 0"),
         ("query", {"cycle": 0}, "the query of cycle 0"),
         ("labeled", {"step": "0/query"}, "the end of the query of cycle 0"),
-        ("labeled", {"step": "0/initial"}, "the end of the first labels"),
+        ("labeled", {"step": "0/initial"}, "the end of the initial labeled set"),
         ("round", {"cycle": 1, "round": 2}, "model/finish"),
     ],
 )

@@ -92,11 +92,11 @@ def test_tags_that_are_wrong_twice_or_of_others_are_refused_in_a_sentence(
     )
     assert result.recorded == 1
     starts = (
-        "tag 1: sample 'scan-3.png' is",
-        "tag 2: sample 'scan-3.png' is",
+        "tag 1: example 'scan-3.png' is",
+        "tag 2: example 'scan-3.png' is",
         "tag 3: label 'elephant' is not one of the agreed classes",
-        "tag 4: sample '000003-other' is none of this site",
-        "tag 5: sample 'scan-7.png' was never asked",
+        "tag 4: this site has no example '000003-other'",
+        "tag 5: example 'scan-7.png' has no labeling task",
     )
     assert len(result.refused) == len(starts)
     for sentence, start in zip(result.refused, starts, strict=True):

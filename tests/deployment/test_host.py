@@ -400,7 +400,7 @@ def test_a_ledger_that_cannot_be_written_is_a_refusal_and_the_site_goes_on(
 
 
 def test_a_ledger_of_other_rows_is_refused(leader: Leader) -> None:
-    with pytest.raises(Failed, match="number of rows is 18, not 17"):
+    with pytest.raises(Failed, match=r"another number of rows \(18, not 17\)"):
         leader.ledger.orders.check_rows(ROWS - 1)
 
 

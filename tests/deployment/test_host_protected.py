@@ -16,6 +16,7 @@ from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.sealed import decrypt
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.storage.packing import unpack
+from fallow.training.personal import DPFL
 from fallow.transport.envelope import Order
 from fallow.transport.gathering import EPSILON
 from fallow.transport.relays import (
@@ -221,7 +222,10 @@ def test_letters_that_open_a_cycle_are_not_forgotten_with_the_one_before(
     brought = leader.order(about("hello", "0/hello"), key=key, body=body)
     assert leader.send(brought).answer == {"refused": ""}
     leader.count(brought)
-    fit = Step("fit", "local", dict(leader.first_model()))
+    training = leader.host._made.methods["training"]
+    assert isinstance(training, DPFL)
+    training_config, _ = training.configs
+    fit = Step("fit", "local", dict(leader.first_model()), training_config)
     leader.exchange({"north": Request(key_of("1/train/0/1"), "training", 1, 0, (fit,))})
     assert leader.ledger.store.load_states("north").keys() == {
         "cycle",

@@ -188,7 +188,7 @@ def test_a_folder_with_the_copy_alone_is_not_begun_anew(tmp_path: Path) -> None:
         ledger.backup()
     folder.ledger_path.unlink()
     with pytest.raises(
-        Failed, match=r"is missing, and its copy ledger-backup\.sqlite is there"
+        Failed, match=r"is missing, but its backup ledger-backup\.sqlite exists"
     ):
         folder.open_ledger()
     shutil.copy(folder.path / "ledger-backup.sqlite", folder.ledger_path)
@@ -213,7 +213,7 @@ def test_a_ledger_that_was_copied_without_its_log_is_missing(
     )  # as one does who restores a folder
     way_out = "restore the whole folder"
     if has_copy:
-        way_out = r"its copy ledger-backup\.sqlite is there"
+        way_out = r"its backup ledger-backup\.sqlite exists"
     with pytest.raises(Failed, match=rf"has no tables, .* without its -wal.* {way_out}"):
         folder.open_ledger()
     if has_copy:
@@ -226,7 +226,7 @@ def test_an_empty_ledger_beside_its_copy_is_missing(tmp_path: Path) -> None:
     with closing(folder.open_ledger()) as ledger:
         ledger.backup()
     folder.ledger_path.write_bytes(b"")
-    with pytest.raises(Failed, match=r"its copy ledger-backup\.sqlite is there"):
+    with pytest.raises(Failed, match=r"its backup ledger-backup\.sqlite exists"):
         folder.open_ledger()
 
 
