@@ -261,7 +261,7 @@ def test_secure_sums_are_refused_before_anything_starts() -> None:
     ("fields", "said"),
     [
         ({"rule": "mean"}, "rule is 'mean'; use one of median, trimmed, clipped"),
-        ({"trim": 0.5}, "trim is 0.5; it is the share of sites"),
+        ({"trim": 0.5}, "trim is 0.5; it is the maximum share of malicious sites"),
         ({"trim": -0.1}, "trim is -0.1"),
         ({"trim": float("nan")}, "trim is nan"),
         ({"clip": 0.0}, "clip is 0.0; it must be above 0"),

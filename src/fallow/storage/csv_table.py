@@ -17,7 +17,7 @@ def csv_content(names: Sequence[str], rows: Sequence[Sequence[object]]) -> bytes
     text that a spreadsheet would execute as a formula.
 
     >>> csv_content(["id", "score"], [["=1+1", 0.5], ["b", None]])
-    b"id,score\r\n'=1+1,0.5\r\nb,\r\n"
+    b"id,score\\r\\n'=1+1,0.5\\r\\nb,\\r\\n"
     """
     heads = [cell(name) for name in names]
     cells = [[_fill_cell(value) for value in row] for row in rows]

@@ -50,7 +50,7 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """Return ``text`` on one line, as a table cell or a heading, without unprintable characters.
 
-    >>> one_line("a\n\n# b\x1b[31m")
+    >>> one_line("a\\n\\n# b\\x1b[31m")
     'a # b[31m'
     """
     shown = printable(text)
@@ -70,7 +70,7 @@ def markdown_text(text: str) -> str:
     which would be loaded when the page is opened, are escaped.
 
     >>> markdown_text("# ![x](http://x.example/) <b> $y$")
-    '# ![x]\\(http://x.example/) &lt;b> \\$y\\$'
+    '# ![x]\\\\(http://x.example/) &lt;b> \\\\$y\\\\$'
     """
     no_tags = TAG.sub("&lt;", text)
     no_links = no_tags.replace("](", "]\\(").replace("]:", "]\\:")
