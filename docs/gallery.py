@@ -17,6 +17,7 @@ from pathlib import Path
 import pandas as pd
 from charts import Curve, Difference, draw_curves, draw_differences
 
+from fallow import contrib
 from fallow.core.contract import Contract
 from fallow.core.spelling import spell_class, summarize
 from fallow.recipes.few_labels import FEDAVG
@@ -509,11 +510,14 @@ def use(name: str, cls: type, contract: Contract) -> list[str]:
         if asked
         else "It reads no predictions."
     )
+    public = cls.__name__
+    if public in contrib.__all__:
+        public = f"contrib.{public}"
     parts = [
         _heading("Usage"),
-        f".. code-block:: python\n\n   fl.run(federation, fl.{cls.__name__}())",
+        f".. code-block:: python\n\n   fl.run(federation, fl.{public}())",
         f".. code-block:: bash\n\n   fallow compare demo --strategy random,{name}",
-        f"{looks} Its settings: :doc:`/reference_pages/names/fallow.{cls.__name__}`.",
+        f"{looks} Its settings: :doc:`/reference_pages/names/fallow.{public}`.",
     ]
     return parts
 

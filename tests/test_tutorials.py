@@ -88,18 +88,19 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_public_name_has_its_page(site: Path) -> None:
+    from fallow import contrib
     from fallow._names import WHERE
 
+    experimental = {f"fallow.contrib.{name}" for name in contrib.__all__}
     pages = {path.stem for path in (site / "reference_pages" / "names").glob("*.html")}
-    assert pages == {f"fallow.{name}" for name in WHERE}
+    assert pages == {f"fallow.{name}" for name in WHERE} | experimental
 
 
 def test_every_strategy_has_a_page_with_words_and_what_it_costs(site: Path) -> None:
-    from fallow.cli.lists import kinds
-    from fallow.core.build import names
     from fallow.core.spelling import spell_class
+    from fallow.settings.classes import classes_of
 
-    strategies = {spell_class(cls) for cls in names(kinds()["strategy"]).values()}
+    strategies = {spell_class(cls) for cls in classes_of("strategy").values()}
     pages = {
         path.stem: path.read_text() for path in (site / "gallery_pages").glob("*.html")
     }
@@ -109,6 +110,7 @@ def test_every_strategy_has_a_page_with_words_and_what_it_costs(site: Path) -> N
     assert "When it does not" in pages["margin"]
     assert "1 exchange with the sites" in pages["margin"]
     assert 'aria-label="Accuracy of margin beside random' in pages["margin"]
+    assert "fl.contrib.Coverage()" in re.sub(r"<[^>]+>", "", pages["coverage"])
     assert "There is no figure" in pages["oracle-histogram"]
     assert "does not support differential privacy" in pages["typical"]
 
