@@ -68,7 +68,7 @@ def test_the_metrics_of_a_site_are_the_numbers_of_its_status(site: Path) -> None
 
 def test_a_site_is_well_while_a_process_serves_it(site: Path, fallow: Said) -> None:
     code, _, err = fallow("monitor", str(site), "--check")
-    assert (code, err) == (1, "error: no process serves site north\n")
+    assert (code, err) == (1, "error: no process runs site north\n")
     folder = SiteFolder.open(site)
     with only_server(folder):
         write_json(site / "live.json", {"pid": 17, "problem": None})

@@ -40,7 +40,7 @@ def test_a_site_sees_how_its_own_rows_were_read(tmp_path: Path) -> None:
     assert kinds == {"x0": "number", "x1": "number", "x2": "number", "kind": "category"}
     text = "\n".join(format_facts(facts))
     assert text.startswith("Your data: chur-rows.csv and chur-test.csv")
-    assert f"chur: {n_rows} training and {n_tests} test rows" in text
+    assert f"chur: {n_rows} training and {n_tests} test examples" in text
     assert "categories: kind (a, b and c)" in text
     world.close()
 

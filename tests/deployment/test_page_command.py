@@ -138,7 +138,5 @@ def test_a_port_that_is_taken_is_said() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        with pytest.raises(
-            Failed, match=r"another process listens there, .* --port 0 for any"
-        ):
+        with pytest.raises(Failed, match=r"another process uses it, .* --port 0 for any"):
             listen(other.getsockname()[1])

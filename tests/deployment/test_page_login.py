@@ -218,7 +218,7 @@ def test_the_secret_is_made_once_and_is_its_owners_alone(tmp_path: Path) -> None
     assert (tmp_path / SECRET).stat().st_mode & 0o777 == 0o600
     assert first.secret not in repr(login)
     (tmp_path / SECRET).write_text("short\n")
-    with pytest.raises(Failed, match="delete it, and a new one is made"):
+    with pytest.raises(Failed, match="delete it, and a new one is created"):
         open_proxy_door(tmp_path, login)
 
 
