@@ -69,7 +69,9 @@ def test_a_line_of_text_has_the_same_in_one_line(tmp_path: Path, capsys: Capture
     at, rest = first.split(" ", 1)
     assert datetime.fromisoformat(at).tzinfo is not None
     assert rest == "INFO    heart coordinator query: cycle 1: sites select examples"
-    assert second.split(" ", 1)[1].startswith("WARNING heart coordinator refused: chur is")
+    assert second.split(" ", 1)[1].startswith(
+        "WARNING heart coordinator refused: the reply of chur is discarded: its words"
+    )
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

@@ -174,7 +174,9 @@ def test_a_letter_that_was_changed_is_reported_as_damage(path: Path, sql: str) -
         db.execute(sql)
     db.close()
     again = Journal(path)
-    with pytest.raises(Failed, match=r"damaged \(model/b of site a has a wrong checksum\)"):
+    with pytest.raises(
+        Failed, match=r"damaged \(model/b of site a has a different checksum\)"
+    ):
         members(again)
     again.close()
 
