@@ -74,7 +74,9 @@ def test_other_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     digest = hashlib.sha256(b"not the weights").hexdigest()
     monkeypatch.syspath_prepend(tmp_path)
     load_network.cache_clear()
-    with pytest.raises(ValueError, match=f"has the SHA-256 {digest} and 579344"):
+    with pytest.raises(
+        ValueError, match=f"has the SHA-256 {digest} and the agreed one is 579344"
+    ):
         load_network()
     load_network.cache_clear()
 

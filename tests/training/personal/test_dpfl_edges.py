@@ -109,7 +109,7 @@ def test_networks_with_batch_norm_are_refused() -> None:
 def test_a_cohort_that_is_not_everybody_is_refused() -> None:
     result = ran(2)
     result.watch.inner.members.pop("a")
-    with pytest.raises(ValueError, match="over 5 sites and 4 take part in round 2"):
+    with pytest.raises(ValueError, match="over 5 sites, and 4 take part in round 2"):
         result.rounds(2)
 
 
