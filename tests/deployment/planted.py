@@ -20,6 +20,7 @@ from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.events import Event
+from fallow.core.exchange_key import read_key
 from fallow.core.names import BUILT_IN, NamePolicy, distribution_digest
 from fallow.core.types import Answer, SiteId
 from fallow.core.values import Real
@@ -293,7 +294,7 @@ def found_in(
     sent = [(tree["key"], tensor) for tree in told for tensor in tensors(tree["answer"])]
     for what, vectors in (("row", rows), ("labels", labels)):
         names += [
-            f"{what} in {tuple(tensor.shape)} of {key}"
+            f"{what} in {tuple(tensor.shape)} of {read_key(key)}"
             for key, tensor in sent
             for vector in vectors
             if parallel(tensor, vector) or parallel(tensor, vector, is_shifted=True)

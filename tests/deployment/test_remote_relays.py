@@ -135,7 +135,7 @@ def test_a_relay_passes_under_secure_sums_and_sums_of_it_are_masked() -> None:
         totals.append(float(ask.sum(Passing().total)["x"]))
     assert totals[0] == pytest.approx(totals[1], abs=1e-5)
     assert there.world.shown.entries["sum", "total"]["masked"]
-    with pytest.raises(ValueError, match=r"was given model: .* by relay alone"):
+    with pytest.raises(ValueError, match=r"was given model: .* allows it only by relay"):
         there.ask("1/query").each(Passing().model)
 
 

@@ -254,7 +254,7 @@ def test_the_command_says_where_the_study_needs_the_site(command: Said) -> None:
 
 
 def test_an_unknown_site_and_one_without_keys_cannot_be_revoked(command: Said) -> None:
-    said = "'sout' is no site of this study, which has north, south; did you mean 'south'"
+    said = "'sout' is not a site of this study; its sites are north, south; did you mean 'south'"
     refused(command(*REVOKE, "sout"), said)
     refused(command(*REVOKE, "south"), "south is not admitted, so it has no key to revoke")
 
