@@ -56,7 +56,7 @@ def test_a_test_image_that_is_also_a_training_image_is_left_out(tmp_path: Path) 
     image.fromarray(pixels("train", 3, 0)).save(copy)
     d = load("cinic10", tmp_path)
     assert len(d.x_test) == 10
-    assert "1 test rows" in d.notes[-1]
+    assert "1 test examples" in d.notes[-1]
 
 
 def test_a_gray_image_has_three_equal_channels(tmp_path: Path) -> None:

@@ -215,6 +215,7 @@ def test_the_same_stream_augments_in_the_same_way() -> None:
 
 def test_rows_that_are_no_images_cannot_be_augmented() -> None:
     with pytest.raises(
-        ValueError, match=r"shape \(6,\) cannot be augmented with flip: only"
+        ValueError,
+        match=r"shape \(6,\) cannot be augmented with flip, which requires images",
     ):
         augment(("flip",), torch.zeros(3, 6), stream(0, "draw"))
