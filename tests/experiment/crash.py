@@ -8,6 +8,7 @@ system holds survives a killed process, so children skip the wait for the disk.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -63,7 +64,12 @@ def tiny(folder: Path) -> Recipe:
 
 
 def start_child(act: Callable[[], object]) -> int:
-    """A child that does ``act``."""
+    """A child that does ``act``.
+
+    Garbage of earlier tests is not collected in the child: objects with threads of their own, such as
+    sessions of ONNX Runtime, wait for these threads, which a child does not have.
+    """
+    gc.freeze()
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", DeprecationWarning
@@ -76,6 +82,7 @@ def start_child(act: Callable[[], object]) -> int:
         except BaseException:
             traceback.print_exc()
             os._exit(1)
+    gc.unfreeze()
     return child
 
 
