@@ -301,11 +301,15 @@ def test_an_error_is_answered_also_where_the_log_cannot_be_written(tmp_path: Pat
 # -- how much is said ---------------------------------------------------------------------------
 
 
-def test_a_refusal_that_leaves_is_short_and_steers_no_terminal(leader: Leader) -> None:
+def test_a_refusal_that_leaves_is_short_and_steers_no_terminal(
+    leader: Leader, tmp_path: Path
+) -> None:
     order = leader.order(about("hello", "0/hello"))
     long = "\x1b]0;title\x07\u202e<script>" * 100_000
+    outputs = [word_for_outside("north", "x", Refusal(long), ErrorLog(tmp_path))]
     for wrong in (replace(order, version=long), replace(order, study=long)):
-        output = str(leader.send(wrong).refused)
+        outputs.append(str(leader.send(wrong).refused))
+    for output in outputs:
         assert len(output) <= SENTENCE
         assert not any(c in output for c in "\x1b\x07\u202e\n")
 
