@@ -62,7 +62,7 @@ def _walk(command: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def check_result(words: tuple[str, ...], written: str) -> None:
-    """What a command printed with --json is one of the types that it declares."""
+    """Check that the --json output of a command is one of its declared types."""
     import functools
     import operator
     from importlib import import_module

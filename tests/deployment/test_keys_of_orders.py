@@ -33,7 +33,7 @@ def leader(tmp_path: Path) -> Iterator[Leader]:
 
 
 def send_tree(leader: Leader, tree: dict[str, Any]) -> Reply:
-    """What the site says to a message that the coordinator has signed."""
+    """Return the reply of the site to a message signed by the coordinator."""
     blob = leader.host.handle(sign(SECRET, pack(tree)))
     return open_reply(leader.site.keys.verify, blob, leader.site.name)
 

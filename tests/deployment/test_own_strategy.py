@@ -98,7 +98,7 @@ WAITS = Waits(timeout=60.0, quorum=2, patience=120.0, deadline=3600.0)
 FAR = 2**62  # added to a masked number: a quarter of all there are
 
 Changes = dict[str, Callable[[Any], Any]]
-"""What a site makes of fields of its reply."""
+"""Change to the fields of a reply, as a hostile site makes it."""
 HOSTILE: list[Changes] = [
     {"swell": lambda value: value + 7},
     {"boats": lambda value: 1e6},
