@@ -108,7 +108,7 @@ class Captured:
         streams = [
             stream for tap in self.taps.values() for stream in (*tap.up(), *tap.down())
         ]
-        told = [{"key": str(reply.key), "answer": reply.answer} for reply in self.told()]
+        told = [{"key": reply.key.to_dict(), "answer": reply.answer} for reply in self.told()]
         with closing(self.site.open_ledger()) as ledger:
             rows = rows_of(self.site, ledger)
             labels = labels_of(ledger)
