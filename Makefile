@@ -91,7 +91,7 @@ bench: $(DEV_STAMP)  ## speed beside the reference; writes bench/results.json
 	$(PY) -m bench
 	$(PY) -m bench.query_seconds
 	$(PY) -m bench.regression_run
-	$(PY) -m bench.links
+	$(PY) -m bench.transports
 	$(PY) -m bench.features
 
 sbom: $(DEV_STAMP) $(TOOLS_STAMP)  ## what the environment consists of (CycloneDX) and its licenses, in build/

@@ -2,15 +2,15 @@
 # Rows, agreement and keys of a trial with two sites: prepare.sh PARTIES [HOST:PORT]
 #
 # PARTIES holds a folder for each party: coordinator, north and south; each gets a folder `study`.
-# LINK=flower: over Flower instead of HTTPS.
+# TRANSPORT=flower: over Flower instead of HTTPS.
 # In a real study each party does its part on its own machine, and the digest is read out by telephone.
 set -eu
 parties=$1
 address=${2:-coordinator:9092}
 host=${address%:*}
 port=${address##*:}
-link=${LINK:-https}
-case $link in flower) called=--superlink ;; *) called=--address ;; esac
+transport=${TRANSPORT:-https}
+case $transport in flower) called=--superlink ;; *) called=--address ;; esac
 for program in fallow python; do
     command -v "$program" >/dev/null || {
         echo "there is no $program on the path: after 'make setup' say PATH=\$PWD/.venv/bin:\$PATH" >&2
@@ -49,7 +49,7 @@ done
 fallow coordinate init "$parties/coordinator/study" --recipe demo --sites north,south \
     --example "$scratch/example.csv" --label outcome --name trial \
     --set model=linear --set rounds=5 --set strategy=margin --set cycles=2 --set initial=10 --set budget=5 \
-    --link "$link" --address "0.0.0.0:$port" --host "$host"
+    --transport "$transport" --address "0.0.0.0:$port" --host "$host"
 digest=$(fallow coordinate status "$parties/coordinator/study" --json |
     python -c 'import json, sys; print(json.load(sys.stdin)["digest"])')
 for site in north south; do

@@ -1,4 +1,4 @@
-"""`python scripts/walk.py [--link flower] [FOLDER]`: a trial of three parties, with kills in between.
+"""`python scripts/walk.py [--transport flower] [FOLDER]`: a trial of three parties, with kills.
 
 The parties are those of deploy/prepare.sh, on this machine, started as a stranger starts them.  People
 label in a real browser, and each party is killed before, amid and after the labels of each cycle.
@@ -159,7 +159,7 @@ class Walk:
         return result
 
 
-def prepare(folder: Path, link: str) -> Walk:
+def prepare(folder: Path, transport: str) -> Walk:
     """Run `prepare.sh` as the documentation describes."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -171,7 +171,7 @@ def prepare(folder: Path, link: str) -> Walk:
     subprocess.run(
         ["sh", str(ROOT / "deploy" / "prepare.sh"), str(folder), address],
         check=True,
-        env={**os.environ, "PATH": path, "LINK": link},
+        env={**os.environ, "PATH": path, "TRANSPORT": transport},
     )
     walk = Walk(folder, {})
     walk.run("new", str(folder / "truth"), "--quiet")
@@ -283,14 +283,14 @@ def check(walk: Walk) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser("python scripts/walk.py", description=__doc__)
-    parser.add_argument("--link", choices=("https", "flower"), default="https")
+    parser.add_argument("--transport", choices=("https", "flower"), default="https")
     parser.add_argument("folder", type=Path, nargs="?", help="a new folder, which stays")
     options = parser.parse_args()
     if shutil.which(FALLOW) is None:
         raise SystemExit(f"there is no {FALLOW}: install Fallow, or give FALLOW=PROGRAM")
     with tempfile.TemporaryDirectory() as passing:
         folder = options.folder or Path(passing) / "parties"
-        walk = prepare(folder.absolute(), options.link)
+        walk = prepare(folder.absolute(), options.transport)
         try:
             with chromium() as browser:
                 go(walk, browser)

@@ -118,11 +118,11 @@ class Slips:
 TRANSPORT = """
 from collections import deque
 
-from fallow.transport.links import LinkKind
+from fallow.transport.kinds import TransportKind
 
 
 class Mailbag:
-    kind = LinkKind(title="A mailbag", listen="127.0.0.1:9092", nearby="127.0.0.1:9092")
+    kind = TransportKind(title="A mailbag", listen="127.0.0.1:9092", nearby="127.0.0.1:9092")
     handlers = {}
 
     @staticmethod

@@ -16,7 +16,7 @@ Change = Callable[[str, dict[str, Any]], dict[str, Any]]
 def turn(world: Federation, site: str, change: Change) -> None:
     """From now on a site sends what ``change`` makes of its answers, also after a restart."""
     keys = world.sites[site].keys
-    honest = world.link.alive[site]
+    honest = world.transport.alive[site]
 
     def handle(blob: bytes) -> bytes:
         reply = open_reply(keys.verify, honest(blob) or b"", site)
@@ -26,4 +26,4 @@ def turn(world: Federation, site: str, change: Change) -> None:
             keys.sign, replace(reply, answer=change(str(reply.key), dict(reply.answer)))
         )
 
-    world.link.alive[site] = handle
+    world.transport.alive[site] = handle

@@ -1,4 +1,4 @@
-"""A link to sites in this process, over which messages get lost, doubled, late and damaged, and at
+"""A transport to sites in this process, over which messages get lost, doubled, late and damaged, and at
 whose ends processes die: as a seed says, in a time of its own."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fallow.core.types import SiteId
 
 Handle = Callable[[bytes], bytes | None]
 """What a site does with a message; None: its answer never arrives."""
-AGAIN = 5.0  # seconds after which a link sends what was not answered once more
+AGAIN = 5.0  # seconds after which a transport sends what was not answered once more
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Faults:
 
 @dataclass
 class Loopback:
-    """Implements `Link`.
+    """Implements `Transport`.
 
     restart: makes the handler of a site whose process died.  down: sites that hear nothing until
     they are taken out of it.  pause: real seconds of a wait in which nothing comes, for callers
@@ -58,7 +58,7 @@ class Loopback:
         self._agenda: list[tuple[float, int, str, SiteId, bytes, bytes]] = []
         self._turn = 0
 
-    # -- Link -------------------------------------------------------------------------------
+    # -- Transport -------------------------------------------------------------------------------
 
     def send(self, messages: Mapping[SiteId, bytes]) -> None:
         for site, blob in messages.items():
@@ -73,7 +73,7 @@ class Loopback:
         heapq.heapify(self._agenda)
 
     def comes_late(self, site: SiteId, blob: bytes) -> None:
-        """An answer to a message that was sent before this link was made."""
+        """An answer to a message that was sent before this transport was made."""
         self._carry("up", site, blob, b"")
 
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:

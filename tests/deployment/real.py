@@ -25,7 +25,7 @@ from fallow.deployment.site.folder import SiteFolder
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
-from fallow.transport.links import HTTPS, LINKS, NVFLARE
+from fallow.transport.kinds import HTTPS, NVFLARE, TRANSPORTS
 from fallow.transport.nvflare import FOLDER as NVFLARE_FOLDER
 from tests.deployment.children import Child, free_port, start_command, wait_until
 from tests.deployment.worlds import NAMES, Federation, federation, rows
@@ -174,7 +174,7 @@ def real(
     recipe: Recipe = SHORT,
     sites: int = 2,
     people: bool = True,
-    link: str = HTTPS,
+    transport: str = HTTPS,
     **waits: Any,
 ) -> Iterator[Real]:
     """Folders of a coordinator and sites that were admitted; nothing runs yet but the people, and
@@ -184,13 +184,13 @@ def real(
     agreed = alike.agreement
     address = f"127.0.0.1:{free_port()}"
     plan = coordinator.folder.StudyPlan(
-        "hospitals", recipe, agreed.schema, agreed.sites, 0, details, 1, link=link
+        "hospitals", recipe, agreed.schema, agreed.sites, 0, details, 1, transport=transport
     )
     office = CoordinatorFolder.create(folder / LEADER, plan, address, ["127.0.0.1"])
     calling = dict.fromkeys(agreed.sites, address)
     with ExitStack() as stack:
         parties = None
-        if link == NVFLARE:
+        if transport == NVFLARE:
             parties = stack.enter_context(flare(folder / "flare", agreed.sites))
             parties.keep(office.path / NVFLARE_FOLDER)
             calling = {name: f"127.0.0.1:{port}" for name, port in parties.ports.items()}
@@ -213,7 +213,7 @@ def real(
 def joined(folder: Path, name: str, office: CoordinatorFolder, address: str) -> SiteFolder:
     """The folder of a site with the same rows as ``alike``, admitted."""
     data, test = (str(folder / "alike" / f"{name}-{part}.csv") for part in ("rows", "test"))
-    calling: dict[str, Any] = {LINKS[office.agreement.link].setting: address}
+    calling: dict[str, Any] = {TRANSPORTS[office.agreement.transport].setting: address}
     site = SiteFolder.create(
         folder / name,
         office.path / "study.toml",

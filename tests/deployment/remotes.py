@@ -123,7 +123,7 @@ class Federation:
     signing: dict[str, Signing]
     remote: Remote
     weights: SiteWeights
-    link: Loopback
+    transport: Loopback
     journal: Journal
     said: list[Event]
 
@@ -153,9 +153,9 @@ def federation(
     sites: Tables | None = None,
     waits: Waits | None = None,
     privacy: Privacy | None = None,
-    link: Mapping[str, Any] | None = None,
+    transport: Mapping[str, Any] | None = None,
 ) -> Federation:
-    """Sites on a loopback; ``link``: fields of it."""
+    """Sites on a loopback; ``transport``: fields of it."""
     made = world(sites or tables(), strategy)
     for (
         site
@@ -168,7 +168,9 @@ def federation(
         )
     secret = new_signing_key()
     signing = {s: Signing(site, verify_key(secret)) for s, site in made.members.items()}
-    loopback = Loopback({s: site.handle for s, site in signing.items()}, **(link or {}))
+    loopback = Loopback(
+        {s: site.handle for s, site in signing.items()}, **(transport or {})
+    )
     keys = Keys(
         secret,
         {s: verify_key(site.secret) for s, site in signing.items()},

@@ -161,7 +161,7 @@ def scaling_waits(world: Federation, then: Callable[[], None]) -> Callable[[Even
     def say(event: Event) -> None:
         world.label(event)
         if event["event"] == "met":
-            world.link.down = {"davos"}
+            world.transport.down = {"davos"}
         if event["event"] == "waiting":
             waits.append(event["key"])
             assert len(waits) < 9, "a site that was left behind is waited for"
@@ -182,7 +182,7 @@ def test_scaling_goes_on_without_a_silent_site_when_somebody_says_so(
         Control(world.place / "control").tell("advance")
 
     assert world.program(scaling_waits(world, advance)).go()
-    assert world.link.seconds < 60.0
+    assert world.transport.seconds < 60.0
     for word in ("Waiting for davos since", "at the latest", "coordinate advance"):
         assert word in seen[0]
     assert world.bought(-1) == {"basel": 4, "chur": 4, "davos": 0}
@@ -203,7 +203,7 @@ def test_a_site_that_left_stays_out_after_a_restart(tmp_path: Path) -> None:
             Control(world.place / "control").tell("stop")
 
     assert not world.program(say).go()
-    world.link.down = set()
+    world.transport.down = set()
     assert world.program().go()
     assert world.bought(0) == {"basel": 3, "chur": 3, "davos": 0}
     (output,) = heard(world, "davos")
@@ -221,7 +221,7 @@ def away_after(
         world.label(found)
         if found["event"] == event and found.items() >= more.items() and not happened:
             happened.append(found)  # a run that goes back comes there again
-            world.link.down = {"davos"}
+            world.transport.down = {"davos"}
         if found["event"] == "waiting" and not found["key"].startswith("progress/"):
             then(found)
 
@@ -230,7 +230,7 @@ def away_after(
 
 def advance_in(world: Federation) -> Callable[[Event], None]:
     def tell(event: Event) -> None:
-        world.link.down = set()  # it is back for what comes later
+        world.transport.down = set()  # it is back for what comes later
         Control(world.place / "control").tell("advance")
 
     return tell
@@ -251,7 +251,7 @@ def test_any_exchange_goes_on_without_a_silent_site_when_somebody_says_so(
 ) -> None:
     world = tiny(tmp_path, ROUNDS, waits=replace(SHORT, patience=6e5))
     assert world.program(away_after(world, begin, advance_in(world), **more)).go()
-    assert world.link.seconds < 3600.0
+    assert world.transport.seconds < 3600.0
     (line,) = without(read_live(world.place) or {})
     assert line.lower().startswith(f"{what} proceeds without davos since")
     if what != "model/finish":  # after which no order comes that could say so
@@ -271,7 +271,7 @@ def test_a_wait_says_who_since_when_until_when_and_what_can_be_done(tmp_path: Pa
 
     def back(event: Event) -> None:
         output.append(json.loads((world.place / "live.json").read_text()))
-        world.link.down = set()
+        world.transport.down = set()
 
     assert world.program(away_after(world, "round", back, cycle=0, round=0)).go()
     waiting = output[0]["waiting"]
@@ -311,9 +311,9 @@ def test_people_who_are_waited_for_at_a_silent_site_are_named(tmp_path: Path) ->
         world.label(event)
         if event["event"] == "labels":
             output.append(describe_standing(read_live(world.place) or {}))
-            if "davos" in world.link.down:
+            if "davos" in world.transport.down:
                 Control(world.place / "control").tell("advance")
-            world.link.down = {"davos"}
+            world.transport.down = {"davos"}
 
     assert world.program(say).go()
     assert "No progress reported by davos (since" in output[1]
@@ -332,10 +332,10 @@ def test_a_site_without_which_a_cycle_was_closed_hears_so_with_its_next_order(
     def say(event: Event) -> None:
         world.label(event)
         if event["event"] == "labeled" and event["step"] == "0/query":
-            world.link.down = {"davos"}
+            world.transport.down = {"davos"}
         if event["event"] == "round" and event["cycle"] == 1 and not before:
             before.append(heard(world, "davos"))
-            world.link.down = set()
+            world.transport.down = set()
 
     assert world.program(say).go()
     assert before == [[]]

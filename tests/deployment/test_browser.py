@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fallow.transport.links import FLOWER, HTTPS
+from fallow.transport.kinds import FLOWER, HTTPS
 from tests.deployment.browser import NEEDS, chromium
 from tests.deployment.children import start_command, wait_until
 from tests.deployment.real import LEADER, SHORT, Real, real, records
@@ -58,11 +58,11 @@ def load_labels(study: Real, site: str) -> dict[str, tuple[float, int]]:
     return {rows[label.row]: (label.value, label.cycle) for label in found}
 
 
-@pytest.mark.parametrize("link", [HTTPS, pytest.param(FLOWER, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("transport", [HTTPS, pytest.param(FLOWER, marks=pytest.mark.soak)])
 def test_what_is_typed_in_the_browser_is_what_the_next_cycle_learns(
-    link: str, tmp_path: Path
+    transport: str, tmp_path: Path
 ) -> None:
-    with real(tmp_path, FEW, link=link) as study, chromium() as browser:
+    with real(tmp_path, FEW, transport=transport) as study, chromium() as browser:
         study.done.set()  # nobody labels but the browser
         study.start(LEADER, *study.sites)
         pages = {site: open_page(browser, study, site) for site in study.sites}

@@ -93,7 +93,7 @@ def listen(world: Federation) -> dict[str, dict[str, Any]]:
     heard: dict[str, dict[str, Any]] = {}
 
     def listening_to(site: str) -> Callable[[bytes], bytes | None]:
-        honest = world.link.alive[site]
+        honest = world.transport.alive[site]
 
         def handle(blob: bytes) -> bytes | None:
             sent = honest(blob)
@@ -104,7 +104,7 @@ def listen(world: Federation) -> dict[str, dict[str, Any]]:
         return handle
 
     for site in world.sites:
-        world.link.alive[site] = listening_to(site)
+        world.transport.alive[site] = listening_to(site)
     return heard
 
 

@@ -34,7 +34,9 @@ from tests.experiment.crash import KILLED, Points, start_child, wait_for_child
 pytest.importorskip("cryptography")
 
 VICTIM = "basel"
-WAITS = Waits(timeout=1e5, patience=1e5, deadline=1e6)  # of the link's time, not of ours
+WAITS = Waits(
+    timeout=1e5, patience=1e5, deadline=1e6
+)  # of the transport's time, not of ours
 RECIPE = Recipe(
     "hospitals",
     model=Spec("linear"),
@@ -166,7 +168,7 @@ def check(
     world = fresh.again(tmp_path / "killed")
     world.ledgers.pop(VICTIM).close()
     killed = Killed(world.sites[VICTIM], deadly)
-    world.link.alive[VICTIM] = killed.handle
+    world.transport.alive[VICTIM] = killed.handle
     with closing(killed):
         assert world.program(answering(world)).go()
     world.close()

@@ -109,7 +109,7 @@ def test_a_process_that_is_started_again_finds_its_features(tmp_path: Path) -> N
     assert sorted(size for _, size in before.values()) == [6 * width, 14 * width]
     for path in (world.sites["basel"].path / FEATURES).rglob("*"):
         assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
-    host = world.link.handlers["basel"]
+    host = world.transport.handlers["basel"]
     assert host is not world.host("basel")
     again = world.again(tmp_path.with_name(f"{tmp_path.name}-again"))
     for name in again.sites:

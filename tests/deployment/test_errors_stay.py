@@ -324,7 +324,7 @@ def test_a_coordinator_takes_no_longer_or_wilder_words_from_a_site(tmp_path: Pat
         reply = Reply(order.run, "basel", order.key, refused=long, life=order.life)
         return sign_message(world.sites["basel"].keys.sign, reply)
 
-    world.link.alive["basel"] = wild
+    world.transport.alive["basel"] = wild
     with pytest.raises(RuntimeError) as error:
         world.program(said.append).go()
     words = [str(error.value), *(str(event.get("why", "")) for event in said)]

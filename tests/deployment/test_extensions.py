@@ -24,12 +24,12 @@ from fallow.core.names import BUILT_IN, OWN, NamePolicy, distribution_digest
 from fallow.deployment.coordinator.folder import CoordinatorFolder, StudyPlan
 from fallow.deployment.coordinator.program import Program
 from fallow.deployment.ledger.purchases import ChosenRow
-from fallow.deployment.links.table import connect, open_link
 from fallow.deployment.people import People
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.host import Host
 from fallow.deployment.site.terms import describe_study
 from fallow.deployment.study_file import read_agreement
+from fallow.deployment.transports.table import connect, open_transport
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.settings.spec import Spec
 from fallow.study.callbacks import load_tracker
@@ -71,7 +71,7 @@ class Parties:
 def found_study(folder: Path) -> Parties:
     """A coordinator and two sites over the toy's transport, which the sites allow."""
     plan = StudyPlan(
-        "hearts", RECIPE, TABLE, ("north", "south"), smallest=1, link="mailbag"
+        "hearts", RECIPE, TABLE, ("north", "south"), smallest=1, transport="mailbag"
     )
     office = CoordinatorFolder.create(folder / "study", plan, None, ["127.0.0.1"])
     sites = []
@@ -122,9 +122,9 @@ def test_a_study_over_the_transport_of_a_distribution_ends_with_its_encoder(
         host = Host(site, site.open_ledger())
         nodes.append(connect(site, host.handle))
         nodes[-1].start()
-    link = open_link(parties.office, lambda event: None)
+    transport = open_transport(parties.office, lambda event: None)
     program = Program(
-        parties.office.path, agreed, link, parties.office.keys, poll=0.0, pages=False
+        parties.office.path, agreed, transport, parties.office.keys, poll=0.0, pages=False
     )
     assert program.go()
     (cell,) = read_study(parties.office.path).cells
@@ -147,18 +147,18 @@ def test_a_site_refuses_code_that_it_does_not_allow_and_imports_nothing(
     assert not imported.exists()
 
 
-@pytest.mark.parametrize("setting", ["encoder", "link"])
+@pytest.mark.parametrize("setting", ["encoder", "transport"])
 def test_each_name_alone_needs_the_permission_of_the_site(
     setting: str, imported: Path, tmp_path: Path
 ) -> None:
     site = found_study(tmp_path).sites[0]
     plain = {"encoder": None, "strategy": Spec("random")}
     recipe = replace(site.agreement.recipe, **plain)  # type: ignore[arg-type]
-    details = {"recipe": recipe, "link": "https", "distributions": {}}
+    details = {"recipe": recipe, "transport": "https", "distributions": {}}
     if setting == "encoder":
         details["recipe"] = replace(recipe, encoder=Spec("halves"))
     else:
-        details["link"] = "mailbag"
+        details["transport"] = "mailbag"
     with pytest.raises(ValueError, match=f"{setting}: '{MODULE}.*is not part of Fallow"):
         replace(site.agreement, **details, names=BUILT_IN)  # type: ignore[arg-type]
     allowed = replace(site.agreement, **details)  # type: ignore[arg-type]

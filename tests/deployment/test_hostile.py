@@ -62,7 +62,7 @@ def model_of(there: Federation, size: float) -> torch.Tensor:
 
 @pytest.mark.parametrize("size", [1e300, 5e40, 1e19, 1e7])
 def test_one_finite_number_of_a_site_neither_ends_nor_steers_a_round(size: float) -> None:
-    honest = train_round(federation(AHFAL(), FOUR, QUORUM, link={"down": {"d"}}))
+    honest = train_round(federation(AHFAL(), FOUR, QUORUM, transport={"down": {"d"}}))
     there = federation(AHFAL(), FOUR, QUORUM)
     says(there, "d", w=model_of(there, size))
     values = train_round(there)

@@ -151,9 +151,9 @@ def test_the_same_attempts_are_replayed_after_a_restart() -> None:
     there = federation(AHFAL(), FOUR, privacy=SECURE)
     adds(there, "c", 1, w=FAR)
     first = train_round(there)
-    asked = len(there.link.delivered)
+    asked = len(there.transport.delivered)
     torch.testing.assert_close(train_round(there), first, rtol=0, atol=0)
-    assert len(there.link.delivered) == asked
+    assert len(there.transport.delivered) == asked
 
 
 @pytest.mark.parametrize(

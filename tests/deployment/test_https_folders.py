@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from fallow.cli.app import app
 from fallow.deployment.coordinator.folder import CoordinatorFolder
-from fallow.deployment.links.table import connect
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.terms import describe_study
 from fallow.deployment.study_file import read_agreement
+from fallow.deployment.transports.table import connect
 from fallow.transport.tls import Tls, new_tls
 
 pytest.importorskip("httpx")
@@ -36,7 +36,7 @@ def refuse(*words: object) -> str:
     return re.sub(r"\s+", " ", done.output + str(done.exception))
 
 
-def init(folder: Path, *more: object, link: str = "https") -> tuple[object, ...]:
+def init(folder: Path, *more: object, transport: str = "https") -> tuple[object, ...]:
     example = folder / "example.csv"
     if not example.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -49,8 +49,8 @@ def init(folder: Path, *more: object, link: str = "https") -> tuple[object, ...]
         *details,
         "--label",
         "ill",
-        "--link",
-        link,
+        "--transport",
+        transport,
         *more,
     )
 
@@ -71,23 +71,25 @@ def made(folder: Path) -> Tls:
 def test_the_link_is_part_of_what_is_agreed_on_and_is_shown(tmp_path: Path) -> None:
     over_https = run(*init(tmp_path / "a", "--host", "fallow.example.org"))
     assert "--address fallow.example.org:9092" in over_https
-    over_flower = run(*init(tmp_path / "b", "--host", "fallow.example.org", link="flower"))
+    over_flower = run(
+        *init(tmp_path / "b", "--host", "fallow.example.org", transport="flower")
+    )
     assert "--superlink fallow.example.org:9092" in over_flower
     office = CoordinatorFolder.open(tmp_path / "a" / "office")
-    assert 'link = "https"' in (office.path / "study.toml").read_text()
-    assert 'link = "flower"' in (tmp_path / "b" / "office" / "study.toml").read_text()
+    assert 'transport = "https"' in (office.path / "study.toml").read_text()
+    assert 'transport = "flower"' in (tmp_path / "b" / "office" / "study.toml").read_text()
     run(*join(tmp_path / "a", "--address", "fallow.example.org:443"))
     site = SiteFolder.open(tmp_path / "a" / "north")
-    assert "link: HTTPS; all connections start at this site" in describe_study(site)
+    assert "transport: HTTPS; all connections start at this site" in describe_study(site)
     assert site.settings.address == "fallow.example.org:443"
     assert site.authority is not None
 
 
 def test_a_study_goes_over_https_unless_somebody_chooses(tmp_path: Path) -> None:
     words = init(tmp_path)
-    at = words.index("--link")
+    at = words.index("--transport")
     run(*words[:at], *words[at + 2 :])
-    assert read_agreement(tmp_path / "office" / "study.toml").link == "https"
+    assert read_agreement(tmp_path / "office" / "study.toml").transport == "https"
 
 
 def test_the_link_is_part_of_the_digest_and_a_file_without_one_is_refused(
@@ -97,11 +99,11 @@ def test_the_link_is_part_of_the_digest_and_a_file_without_one_is_refused(
     file = tmp_path / "office" / "study.toml"
     text = file.read_text()
     over_https = read_agreement(file).digest
-    file.write_text(text.replace('link = "https"', 'link = "flower"'))
+    file.write_text(text.replace('transport = "https"', 'transport = "flower"'))
     assert read_agreement(file).digest != over_https
-    file.write_text(text.replace('link = "https"\n', ""))
+    file.write_text(text.replace('transport = "https"\n', ""))
     with pytest.raises(
-        ValueError, match=r"federation\.link is missing; ask the coordinator"
+        ValueError, match=r"federation\.transport is missing; ask the coordinator"
     ):
         read_agreement(file)
 
@@ -109,10 +111,10 @@ def test_the_link_is_part_of_the_digest_and_a_file_without_one_is_refused(
 def test_a_link_that_is_unknown_is_refused_with_those_that_are_known(
     tmp_path: Path,
 ) -> None:
-    output = refuse(*init(tmp_path, link="htps"))
-    assert "federation.link is 'htps'; did you mean 'https'?" in output
-    output = refuse(*init(tmp_path, link="carrier pigeon"))
-    assert "federation.link is 'carrier pigeon'; it is one of flower, https" in output
+    output = refuse(*init(tmp_path, transport="htps"))
+    assert "federation.transport is 'htps'; did you mean 'https'?" in output
+    output = refuse(*init(tmp_path, transport="carrier pigeon"))
+    assert "federation.transport is 'carrier pigeon'; it is one of flower, https" in output
 
 
 def test_a_site_that_gives_the_address_of_another_link_is_told(tmp_path: Path) -> None:
@@ -171,10 +173,10 @@ def test_behind_a_proxy_the_coordinator_listens_on_this_machine_alone(
     assert office.agreement.authority is None
     details["address"] = "0.0.0.0:9092"  # by hand, later
     (tmp_path / "office" / "coordinator.json").write_text(json.dumps(details))
-    from fallow.deployment.links.table import open_link
+    from fallow.deployment.transports.table import open_transport
 
     with pytest.raises(ValueError, match="requires a certificate"):
-        open_link(office, lambda event: None)
+        open_transport(office, lambda event: None)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +198,7 @@ def test_options_that_do_not_go_together_are_refused_before_anything_is_written(
 def test_over_flower_no_certificate_of_ones_own_is_taken(tmp_path: Path) -> None:
     own = made(tmp_path / "own")
     pair = ("--certificate", own.certificate, "--certificate-key", own.key)
-    assert "choose --link https" in refuse(*init(tmp_path, *pair, link="flower"))
+    assert "choose --transport https" in refuse(*init(tmp_path, *pair, transport="flower"))
 
 
 def test_a_certificate_with_another_key_is_refused(tmp_path: Path) -> None:
@@ -207,7 +209,7 @@ def test_a_certificate_with_another_key_is_refused(tmp_path: Path) -> None:
 
 
 def test_over_nvflare_a_job_is_written_and_no_address_need_be_known(tmp_path: Path) -> None:
-    output = run(*init(tmp_path, link="nvflare"))
+    output = run(*init(tmp_path, transport="nvflare"))
     office = CoordinatorFolder.open(tmp_path / "office")
     assert office.address == "127.0.0.1:9092"
     assert "keep.py" in output
@@ -224,13 +226,13 @@ def test_over_nvflare_a_job_is_written_and_no_address_need_be_known(tmp_path: Pa
     site = SiteFolder.open(tmp_path / "north")
     assert site.settings.address == "127.0.0.1:9093"
     assert "proxy" not in (site.path / "site.toml").read_text()
-    assert "link: NVFlare; all connections start at this site" in describe_study(site)
+    assert "transport: NVFlare; all connections start at this site" in describe_study(site)
 
 
 def test_over_nvflare_a_site_without_an_address_is_told_which_one_is_usual(
     tmp_path: Path,
 ) -> None:
-    run(*init(tmp_path, link="nvflare"))
+    run(*init(tmp_path, transport="nvflare"))
     run(*join(tmp_path))
     file = tmp_path / "north" / "site.toml"
     lines = file.read_text().splitlines()

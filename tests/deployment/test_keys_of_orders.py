@@ -99,7 +99,7 @@ def test_a_site_whose_replies_have_hostile_fields_does_not_stop_the_others() -> 
         tree = {**asdict(reply), "key": {**order.key.to_dict(), "cycle": -1}}
         return sign(liar.secret, pack(tree))
 
-    there.link.alive["d"] = handle
+    there.transport.alive["d"] = handle
     assert float(there.ask().sum(Asker().plain)["sites"]) == 3
     assert (
         "a message from site d is invalid: cycle is -1; it must be" in there.refusals["d"]

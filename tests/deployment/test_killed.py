@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from fallow.transport.links import FLOWER, HTTPS, NVFLARE
+from fallow.transport.kinds import FLOWER, HTTPS, NVFLARE
 from tests.deployment.children import wait_until
 from tests.deployment.real import LEADER, LONGER, Real, assert_as_undisturbed, real
-from tests.deployment.test_links_agree import left_by, tensors_alike
+from tests.deployment.test_transports_agree import left_by, tensors_alike
 from tests.transport.flower.federation import below, kill, processes
 from tests.transport.nvflare.federation import SERVER, needs_nvflare
 
@@ -69,12 +69,12 @@ VICTIMS = {
 }
 
 
-@pytest.mark.parametrize("link", [HTTPS, pytest.param(FLOWER, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("transport", [HTTPS, pytest.param(FLOWER, marks=pytest.mark.soak)])
 def test_a_coordinator_and_a_site_killed_at_once_in_training_end_as_if_nothing_had_happened(
-    link: str,
+    transport: str,
     tmp_path: Path,
 ) -> None:
-    with real(tmp_path, link=link) as study:
+    with real(tmp_path, transport=transport) as study:
         study.start(LEADER, *study.sites)
         study.until_answered("0/train/0", SITE, LONG)
         VICTIMS["the coordinator and a site"](study)
@@ -88,7 +88,7 @@ def test_a_coordinator_and_a_site_killed_at_once_in_training_end_as_if_nothing_h
 def test_killed_in_every_phase_of_one_study_it_ends_as_if_nothing_had_happened(
     victim: str, tmp_path: Path
 ) -> None:
-    with real(tmp_path, link=FLOWER) as study:
+    with real(tmp_path, transport=FLOWER) as study:
         study.start(LEADER, *study.sites)
         for key in PHASES.values():
             study.until_answered(key, SITE, LONG)
@@ -103,7 +103,7 @@ def test_over_https_killed_between_and_amid_exchanges_it_ends_as_if_nothing_had_
     names: tuple[str, ...], tmp_path: Path
 ) -> None:
     kill_them = restart(*names)
-    with real(tmp_path, link=HTTPS) as study:
+    with real(tmp_path, transport=HTTPS) as study:
         study.start(LEADER, *study.sites)
         for key in PHASES.values():
             study.until_answered(key, SITE, LONG)
@@ -111,7 +111,7 @@ def test_over_https_killed_between_and_amid_exchanges_it_ends_as_if_nothing_had_
         study.finish(LONG)
         assert_as_undisturbed(study)
     folder = tmp_path / "amid"
-    with real(folder, LONGER, link=HTTPS) as study:
+    with real(folder, LONGER, transport=HTTPS) as study:
         study.start(LEADER, *study.sites)
         for key in (PHASES["hello"], PHASES["first query"], PHASES["training"]):
             study.until_answered(key, SITE, LONG)
@@ -128,7 +128,7 @@ def test_over_nvflare_whoever_is_killed_it_ends_as_if_nothing_had_happened(
     tmp_path: Path,
 ) -> None:
     """The coordinator, a site, and each process of NVFlare between them."""
-    with real(tmp_path, LONGER, link=NVFLARE) as study:
+    with real(tmp_path, LONGER, transport=NVFLARE) as study:
         parties = study.flare
         assert parties is not None
         study.start(LEADER, *study.sites)
@@ -154,7 +154,7 @@ def test_over_nvflare_whoever_is_killed_it_ends_as_if_nothing_had_happened(
 def test_killed_again_while_they_recover_they_end_as_if_nothing_had_happened(
     tmp_path: Path,
 ) -> None:
-    with real(tmp_path, link=FLOWER) as study:
+    with real(tmp_path, transport=FLOWER) as study:
         study.start(LEADER, *study.sites)
         for key in (PHASES["training"], PHASES["people label"]):
             study.until_answered(key, SITE, LONG)

@@ -37,7 +37,7 @@ def draw() -> np.random.Generator:
 def ask_all(there: Federation) -> dict[str, bytes]:
     """A valid order to each site."""
     there.ask().sum(Asker().plain)
-    return dict(there.link.delivered)
+    return dict(there.transport.delivered)
 
 
 def state_of(there: Federation) -> dict[str, Any]:
@@ -122,14 +122,16 @@ def test_a_round_goes_on_with_the_rest_whatever_one_site_sends(
 ) -> None:
     there = federation(Asker(), THREE, Waits(2.0, quorum=2))
     site = there.signing["b"]
-    honest = there.link.alive["b"]
+    honest = there.transport.alive["b"]
     taken = 0
-    there.link.alive["b"] = lambda blob: malformed(honest(blob) or b"", site.secret, draw)
+    there.transport.alive["b"] = lambda blob: malformed(
+        honest(blob) or b"", site.secret, draw
+    )
     for n in range(MANY // 5):
         total = there.ask(f"0/train/{n}").sum(Asker().plain)
         assert all(bool(value.isfinite().all()) for value in total.values())
         taken += int(total["sites"]) == 3
-        there.link.close()
+        there.transport.close()
         site.told.clear()
     assert taken < MANY // 10
     assert set(there.refusals) <= {"b"}
@@ -159,7 +161,7 @@ def test_no_reply_of_a_site_is_taken_for_another_ones() -> None:
             b.secret, Reply(order.run, "a", order.key, {"x": torch.zeros(6), "n": 1.0})
         )
 
-    there.link.alive["b"] = as_a
+    there.transport.alive["b"] = as_a
     assert float(there.ask().sum(Asker().plain)["sites"]) == 2
     assert there.refusals["b"] == "a message signed by site b is in the name of site a"
     assert a.told

@@ -136,7 +136,7 @@ def test_lost_messages_and_restarts_give_the_same_bits(tmp_path: Path) -> None:
             )
         )
         if kind is faults:
-            assert world.link.deaths > 3
+            assert world.transport.deaths > 3
         world.close()
     assert contributed[0] == contributed[1]
     assert sum(len(labels) for labels in contributed[0][0]) == 33

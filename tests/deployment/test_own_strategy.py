@@ -22,7 +22,7 @@ from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.transport.envelope import open_reply, sign_message
-from fallow.transport.https import Calling, HttpsLink, HttpsNode, Listening
+from fallow.transport.https import Calling, HttpsNode, HttpsTransport, Listening
 from fallow.transport.tls import new_tls
 from tests.deployment.planted import SITES, people, planted
 from tests.deployment.worlds import Federation
@@ -148,34 +148,36 @@ def install_strategy(folder: Path, source: str, patch: pytest.MonkeyPatch) -> Na
 
 
 @contextmanager
-def over_https(world: Federation, processes: dict[str, Process]) -> Iterator[HttpsLink]:
-    """The link of the coordinator, with a node of each site that calls it."""
+def over_https(
+    world: Federation, processes: dict[str, Process]
+) -> Iterator[HttpsTransport]:
+    """The transport of the coordinator, with a node of each site that calls it."""
     tls = new_tls(world.folder / "tls")
     study = world.agreement.digest
     said: list[Event] = []
     listening = Listening("127.0.0.1:0", tls, None)
-    link = HttpsLink(listening, study, world.keys.sites, said.append).start()
+    transport = HttpsTransport(listening, study, world.keys.sites, said.append).start()
     with ExitStack() as stack:
-        stack.callback(link.close)
-        assert link.wait_until_there(20.0)
+        stack.callback(transport.close)
+        assert transport.wait_until_there(20.0)
         for name, process in processes.items():
-            calling = Calling(f"127.0.0.1:{link.port}", tls.authority)
+            calling = Calling(f"127.0.0.1:{transport.port}", tls.authority)
             secret = process.folder.keys.sign
             node = HttpsNode(calling, name, study, secret, process.handle)
             node.start()
             stack.callback(node.stop)
-        yield link
+        yield transport
 
 
 def run_study(world: Federation, hostile: list[Changes]) -> None:
     processes = {name: Process(folder, []) for name, folder in world.sites.items()}
     processes[SITES[2]].hostile = hostile
     program: list[bool] = []
-    with over_https(world, processes) as link:
+    with over_https(world, processes) as transport:
         coordinator = Program(
             world.place,
             world.agreement,
-            link,
+            transport,
             world.keys,
             people(world),
             poll=0.05,

@@ -87,8 +87,8 @@ def tap_study(
 def tap_sites(world: Federation) -> Wire:
     """Every message of a federation from now on."""
     wire = Wire()
-    for site, handle in world.link.alive.items():
-        world.link.alive[site] = wire.tap(site, handle)
+    for site, handle in world.transport.alive.items():
+        world.transport.alive[site] = wire.tap(site, handle)
     return wire
 
 

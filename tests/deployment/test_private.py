@@ -24,7 +24,7 @@ from fallow.transport.flower.processes import command as flower_command
 from fallow.transport.flower.sockets import listening
 from fallow.transport.flower.superlink import Superlink
 from fallow.transport.flower.supernode import Supernode
-from fallow.transport.links import FLOWER
+from fallow.transport.kinds import FLOWER
 from fallow.transport.tls import new_tls
 from tests.deployment.agreed import table
 from tests.deployment.children import free_port, wait_until
@@ -210,7 +210,7 @@ def test_a_command_of_flower_writes_for_its_owner_whoever_starts_it(tmp_path: Pa
 def test_a_study_of_real_processes_leaves_nothing_that_others_may_read(
     tmp_path: Path,
 ) -> None:
-    with real(tmp_path, link=FLOWER) as study:
+    with real(tmp_path, transport=FLOWER) as study:
         study.start(LEADER, *study.sites)
         study.finish(FINISHED)
         assert (study.office.path / "flower" / "superlink.sqlite").exists()

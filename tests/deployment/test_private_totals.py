@@ -93,7 +93,7 @@ def test_what_was_spent_on_totals_survives_a_kill_at_any_point(tmp_path: Path) -
     world = hospitals(tmp_path)
     world.ledgers.pop(VICTIM).close()
     killed = Killed(world.sites[VICTIM], ("0/train/0/",))
-    world.link.alive[VICTIM] = killed.handle
+    world.transport.alive[VICTIM] = killed.handle
     with closing(killed):
         assert world.program(answering(world)).go()
     assert sum(killed.deaths.values()) >= 4

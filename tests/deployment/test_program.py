@@ -127,9 +127,9 @@ def test_a_site_that_is_away_for_a_cycle_comes_back(tmp_path: Path) -> None:
     def say(event: Event) -> None:
         world.label(event)
         if event["event"] == "query":
-            world.link.down = {"chur"} if event["cycle"] == 0 else set()
-        if event["event"] == "labels" and world.link.down:
-            world.link.down.clear()
+            world.transport.down = {"chur"} if event["cycle"] == 0 else set()
+        if event["event"] == "labels" and world.transport.down:
+            world.transport.down.clear()
 
     assert world.program(say).go()
     assert {cycle: world.bought(cycle)["chur"] for cycle in (-1, 0, 1)} == {
@@ -153,14 +153,14 @@ def test_too_few_sites_end_the_program_with_their_names_and_it_goes_on_later(
     def say(event: Event) -> None:
         world.label(event)
         if event["event"] == "query":
-            world.link.down = {"davos"}
+            world.transport.down = {"davos"}
 
     with pytest.raises(RuntimeError, match=r"missing: davos.*start again"):
         world.program(say).go()
     live = read_live(world.place)
     assert live is not None and live["state"] == "failed"
     assert "davos" in str(live["why"])
-    world.link.down.clear()
+    world.transport.down.clear()
     assert world.program().go()
     assert world.bought(0) == dict.fromkeys(NAMES[:3], 3)
 

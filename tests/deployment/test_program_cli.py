@@ -310,7 +310,7 @@ def test_no_option_waits_for_a_pipe_or_reads_a_file_of_any_size(
     }
     for name, sentence in sentences.items():
         named = [name if word == "FILE" else word for word in options]
-        about = ("--example", "example.csv", "--link", "https", *INIT, *named)
+        about = ("--example", "example.csv", "--transport", "https", *INIT, *named)
         code, _, err = fallow("coordinate", "init", "study", *about)
         assert code == 2
         assert sentence in " ".join(err.split())
@@ -340,7 +340,7 @@ def test_a_coordinator_that_waited_too_long_says_so_and_nothing_else(
     pytest.importorskip("uvicorn")
     table(tmp_path / "example.csv")
     waits = ("--timeout", "1s", "--patience", "2s", "--address", f"127.0.0.1:{free_port()}")
-    details = ("--example", "example.csv", "--link", "https", *waits, *INIT)
+    details = ("--example", "example.csv", "--transport", "https", *waits, *INIT)
     assert fallow("coordinate", "init", "study", *details)[0] == 0
     for site in ("north", "south"):
         SiteFolder.create(

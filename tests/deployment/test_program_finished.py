@@ -148,10 +148,10 @@ def test_the_page_of_an_open_study_looks_again(
 
 def test_a_finished_study_is_left_as_it_is(finished: Federation) -> None:
     before = (finished.place / CARD).read_bytes()
-    sent = len(finished.link.delivered)
+    sent = len(finished.transport.delivered)
     assert finished.program().go()
     assert (finished.place / CARD).read_bytes() == before
-    assert len(finished.link.delivered) == sent
+    assert len(finished.transport.delivered) == sent
 
 
 def test_a_site_is_well_after_the_end_without_a_process(

@@ -54,7 +54,9 @@ def test_training_over_a_link_ends_at_the_weights_of_the_simulator() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_messages_that_are_lost_doubled_late_and_damaged_change_nothing(seed: int) -> None:
     faults = Faults(lost=0.2, twice=0.3, damaged=0.1, late=4.0)
-    there = federation(AHFAL(), FOUR, Waits(500.0), link={"faults": faults, "seed": seed})
+    there = federation(
+        AHFAL(), FOUR, Waits(500.0), transport={"faults": faults, "seed": seed}
+    )
     here = world(FOUR, AHFAL())
     AHFAL().query(there.ask(), dict.fromkeys(FOUR, 3), {})
     here.query(3)
@@ -64,10 +66,10 @@ def test_messages_that_are_lost_doubled_late_and_damaged_change_nothing(seed: in
 def test_a_site_that_is_silent_delays_an_exchange_by_the_timeout_and_is_missing_from_it() -> (
     None
 ):
-    there = federation(Asker(), FOUR, Waits(10.0, quorum=3), link={"down": {"b"}})
+    there = federation(Asker(), FOUR, Waits(10.0, quorum=3), transport={"down": {"b"}})
     total = there.ask().sum(Asker().plain)
     assert float(total["sites"]) == 3
-    assert 10.0 <= there.link.seconds < 15.0
+    assert 10.0 <= there.transport.seconds < 15.0
     assert [e for e in there.said if e["event"] == "missing"] == [
         {
             "event": "missing",
@@ -81,12 +83,12 @@ def test_a_site_that_is_silent_delays_an_exchange_by_the_timeout_and_is_missing_
 
 
 def test_a_site_known_to_be_away_is_waited_for_once_and_again_when_it_is_back() -> None:
-    there = federation(Asker(), FOUR, Waits(10.0, quorum=3), link={"down": {"b"}})
+    there = federation(Asker(), FOUR, Waits(10.0, quorum=3), transport={"down": {"b"}})
     ask = there.ask()
     for _ in range(3):
         ask.sum(Asker().plain)
-    assert there.link.seconds < 15.0
-    there.link.down.clear()
+    assert there.transport.seconds < 15.0
+    there.transport.down.clear()
     assert float(ask.sum(Asker().plain)["sites"]) == 4
     assert there.journal.read_note("counted/b") == "0/query/3"
     assert there.remote.absent == set()
@@ -94,32 +96,32 @@ def test_a_site_known_to_be_away_is_waited_for_once_and_again_when_it_is_back() 
 
 def test_too_few_sites_end_the_exchange_after_the_patience_with_who_is_missing() -> None:
     waits = Waits(10.0, quorum=3, patience=60.0)
-    there = federation(Asker(), FOUR, waits, link={"down": {"b", "d"}})
+    there = federation(Asker(), FOUR, waits, transport={"down": {"b", "d"}})
     with pytest.raises(
         RuntimeError, match=r"2 of 4 sites .* 3 are necessary; missing: b, d; .*resume"
     ):
         there.ask().sum(Asker().plain)
-    assert 60.0 <= there.link.seconds < 65.0
+    assert 60.0 <= there.transport.seconds < 65.0
     assert there.journal.read_note("place") is None  # nothing of it counts
-    there.link.down.clear()
+    there.transport.down.clear()
     assert float(there.ask().sum(Asker().plain)["sites"]) == 4
 
 
 def test_a_quorum_that_comes_late_is_enough() -> None:
     there = federation(
-        Asker(), FOUR, Waits(10.0, quorum=4, patience=100.0), link={"down": {"b"}}
+        Asker(), FOUR, Waits(10.0, quorum=4, patience=100.0), transport={"down": {"b"}}
     )
     seen: list[str] = []
 
     def say(event: Event) -> None:
         seen.append(event["event"])
         if event["event"] == "waiting":
-            there.link.down.clear()
+            there.transport.down.clear()
 
     there.remote.say = say
     assert float(there.ask().sum(Asker().plain)["sites"]) == 4
     assert "waiting" in seen
-    assert there.link.seconds < 20.0
+    assert there.transport.seconds < 20.0
 
 
 @pytest.mark.parametrize(
@@ -148,17 +150,17 @@ def test_fifty_rounds_with_a_third_of_the_sites_away_end_and_none_waits_longer_t
 
     def wake_when_waited_for(event: Event) -> None:
         if event["event"] == "waiting":
-            there.link.down.clear()
+            there.transport.down.clear()
 
     there.remote.say = wake_when_waited_for
     draw = torch.Generator().manual_seed(0)
     counted = []
     for r in range(50):
         away = (torch.rand(4, generator=draw) < 0.3).tolist()
-        there.link.down = {s for s, removed in zip(FOUR, away, strict=True) if removed}
-        before = there.link.seconds
+        there.transport.down = {s for s, removed in zip(FOUR, away, strict=True) if removed}
+        before = there.transport.seconds
         counted.append(int(there.ask(f"0/train/{r}").sum(Asker().plain)["sites"]))
-        assert there.link.seconds - before < 20.0
+        assert there.transport.seconds - before < 20.0
     assert there.journal.read_note("place") == "50"
     assert set(counted) == {2, 3, 4}
 
@@ -199,7 +201,7 @@ def test_a_bad_answer_is_refused_by_site_and_field_and_the_round_goes_on(
     assert there.refusals.keys() == {"c"}
     with pytest.raises(ValueError, match=why):
         raise ValueError(there.refusals["c"])
-    assert there.link.seconds < 1.0  # nobody waits for a site that has answered
+    assert there.transport.seconds < 1.0  # nobody waits for a site that has answered
 
 
 def test_refusals_that_make_a_quorum_impossible_end_the_exchange_at_once() -> None:
@@ -210,7 +212,7 @@ def test_refusals_that_make_a_quorum_impossible_end_the_exchange_at_once() -> No
         RuntimeError, match=r"3 of 4 sites, but 2 replies are .* site b: n is NaN"
     ):
         there.ask().sum(Asker().plain)
-    assert there.link.seconds < 1.0
+    assert there.transport.seconds < 1.0
 
 
 def test_a_verb_that_fails_at_a_site_is_a_refusal_with_its_sentence() -> None:
@@ -244,7 +246,7 @@ def test_an_answer_under_another_key_or_of_another_run_is_not_one(
         answer = liar.answer(order)  # a good one, to something else
         return sign_message(liar.secret, Reply(run, "d", key_of(key), answer))
 
-    there.link.alive["d"] = handle
+    there.transport.alive["d"] = handle
     assert float(there.ask().sum(Asker().plain)["sites"]) == 3
     assert there.refusals == {}
 
@@ -256,7 +258,7 @@ def test_a_refusal_of_what_an_earlier_process_asked_does_not_count(
     there = federation(Asker(), FOUR, Waits(quorum=3))
     there.remote.life = "now"
     late = Reply(RUN, "b", key_of("0/query/0"), refused="the disk is full", life=life)
-    there.link.comes_late("b", sign_message(there.signing["b"].secret, late))
+    there.transport.comes_late("b", sign_message(there.signing["b"].secret, late))
     assert float(there.ask().sum(Asker().plain)["sites"]) == answers
 
 
@@ -294,13 +296,13 @@ def test_an_order_names_the_exchange_that_counted_last_and_a_place_that_grows() 
     there = federation(Asker(), FOUR, Waits(10.0, quorum=3))
     ask = there.ask()
     ask.sum(Asker().plain)
-    there.link.down = {"b"}
+    there.transport.down = {"b"}
     ask.sum(Asker().plain)
-    there.link.down = set()
+    there.transport.down = set()
     ask.sum(Asker().plain)
     public = there.signing["b"].public
     orders = [
-        open_order(public, blob) for site, blob in there.link.delivered if site == "b"
+        open_order(public, blob) for site, blob in there.transport.delivered if site == "b"
     ]
     assert [(str(o.key), o.number, o.counted) for o in orders] == [
         ("0/query/0", 1, None),
@@ -309,13 +311,13 @@ def test_an_order_names_the_exchange_that_counted_last_and_a_place_that_grows() 
 
 
 def test_progress_is_told_by_the_sites_that_are_there_and_changes_nothing() -> None:
-    there = federation(Asker(), FOUR, Waits(600.0), link={"down": {"c"}})
+    there = federation(Asker(), FOUR, Waits(600.0), transport={"down": {"c"}})
     values = there.remote.progress()
     assert values == {site: {"asked": 3, "open": 1} for site in "abd"}
-    assert GLANCE <= there.link.seconds < GLANCE + 5.0
+    assert GLANCE <= there.transport.seconds < GLANCE + 5.0
     assert there.journal.read_note("place") is None
     there.remote.progress()
-    assert there.link.seconds < GLANCE + 6.0
+    assert there.transport.seconds < GLANCE + 6.0
 
 
 def test_a_journal_forgets_no_note_and_keeps_the_newest() -> None:

@@ -1,4 +1,4 @@
-"""Relays over a link: sealed from site to site, and what a receiver does with a bad letter."""
+"""Relays over a transport: sealed from site to site, and what a receiver does with a bad letter."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ def test_receivers_hold_what_those_of_the_simulator_hold(
 
 
 def list_passing(there: Federation) -> Iterator[bytes]:
-    """Everything that the coordinator can read of what crosses the link."""
+    """Everything that the coordinator can read of what crosses the transport."""
     public = there.signing["a"].public
-    for site, blob in there.link.delivered:
+    for site, blob in there.transport.delivered:
         signing = there.signing[site]
         order = open_order(public, blob)
         reply = open_reply(there.remote.keys.sites[site], signing.handle(blob), site)
@@ -121,7 +121,7 @@ def test_a_relay_counts_both_legs_and_is_asked_again_after_a_crash_in_between() 
 
 def test_a_relay_waits_for_all_its_sites_whatever_the_quorum() -> None:
     waits = Waits(10.0, quorum=1, patience=30.0)
-    there = federation(Passing(), THREE, waits, link={"down": {"b"}})
+    there = federation(Passing(), THREE, waits, transport={"down": {"b"}})
     with pytest.raises(RuntimeError, match=r"2 of 3 sites replied to .*missing: b"):
         there.ask().relay(Passing().model, ALL)
 

@@ -21,12 +21,12 @@ WAITS = Waits(10.0, quorum=3, patience=100.0)
 
 def comes_back(there: Federation, site: str) -> None:
     """The site is away until an exchange has waited for it as long as for everybody."""
-    there.link.down.add(site)
+    there.transport.down.add(site)
 
     def say(event: Event) -> None:
         there.said.append(event)
         if event["event"] == "waiting":
-            there.link.down.clear()
+            there.transport.down.clear()
 
     there.remote.say = say
 
@@ -38,7 +38,7 @@ def test_a_sum_of_all_waits_for_the_last_site_although_a_quorum_is_there(
     there = federation(Asker(), FOUR, WAITS, privacy)
     comes_back(there, "b")
     assert float(sum_of_all(there.ask(), Asker().plain)["sites"]) == 4
-    assert 10.0 <= there.link.seconds < 20.0
+    assert 10.0 <= there.transport.seconds < 20.0
 
 
 def test_answers_of_all_are_waited_for_although_a_quorum_is_there() -> None:
@@ -48,11 +48,11 @@ def test_answers_of_all_are_waited_for_although_a_quorum_is_there() -> None:
 
 
 def test_what_needs_all_sites_ends_after_the_patience_with_who_is_missing() -> None:
-    there = federation(Asker(), FOUR, WAITS, link={"down": {"b"}})
+    there = federation(Asker(), FOUR, WAITS, transport={"down": {"b"}})
     ask = there.ask()
     with pytest.raises(RuntimeError, match=r"3 of 4 sites .* 4 are necessary; missing: b"):
         sum_of_all(ask, Asker().plain)
-    assert 100.0 <= there.link.seconds < 105.0
+    assert 100.0 <= there.transport.seconds < 105.0
     assert (
         float(ask.sum(Asker().plain)["sites"]) == 3
     )  # the next exchange needs a quorum again
@@ -98,7 +98,7 @@ def test_an_answer_of_its_own_that_has_not_the_fields_of_the_others_is_refused(
     assert sorted(there.ask().each(Asker().plain)) == ["b", "c", "d"]
     with pytest.raises(ValueError, match=why):
         raise ValueError(there.refusals["a"])
-    assert there.link.seconds < 1.0
+    assert there.transport.seconds < 1.0
 
 
 def test_answers_of_their_own_may_have_as_many_rows_as_each_site_likes() -> None:

@@ -209,11 +209,11 @@ def test_a_coordinators_journal_survives_a_power_cut(
 def test_a_study_begins_with_all_its_sites_and_says_so(tmp_path: Path) -> None:
     waits = Waits(timeout=5.0, quorum=2, patience=20.0, deadline=3600.0)
     world = tiny(tmp_path, waits=waits)
-    world.link.down = {"davos"}
+    world.transport.down = {"davos"}
     with pytest.raises(RuntimeError, match=r"starts with all its sites.*missing: davos"):
         world.program().go()
-    assert world.link.clock() >= 20.0  # it was patient
-    world.link.down.clear()
+    assert world.transport.clock() >= 20.0  # it was patient
+    world.transport.down.clear()
     assert world.program().go()
 
 

@@ -15,7 +15,7 @@ from fallow.core.refusal import Halted
 from fallow.deployment.agreement import Waits
 from fallow.deployment.coordinator.absences import Revocation, load_left, revoke
 from fallow.deployment.coordinator.folder import REVOKED, CoordinatorFolder
-from fallow.deployment.coordinator.live import Control, Live, Revoked, WatchedLink
+from fallow.deployment.coordinator.live import Control, Live, Revoked, WatchedTransport
 from fallow.deployment.coordinator.program import Program
 from fallow.deployment.site.folder import SiteFolder
 from fallow.experiment.journal import Journal
@@ -66,11 +66,11 @@ class Revoking:
         is_it = event["event"] == self.event and event.items() >= self.more.items()
         if is_it and not self.revoked:
             self.revoked.add(GONE)
-            self.delivered = len(self.world.link.delivered)
+            self.delivered = len(self.world.transport.delivered)
 
     def end(self, site: str) -> None:
         self.ended.append(site)
-        self.world.link.revoke(site)
+        self.world.transport.revoke(site)
 
     def program(self, say: Callable[[Event], None] | None = None) -> Program:
         return self.world.program(
@@ -80,7 +80,7 @@ class Revoking:
     def keys_after(self) -> set[str]:
         """The exchanges that the site was asked for after that."""
         public = self.world.agreement.coordinator
-        later = self.world.link.delivered[self.delivered :]
+        later = self.world.transport.delivered[self.delivered :]
         return {str(open_order(public, blob).key) for site, blob in later if site == GONE}
 
 
@@ -102,7 +102,7 @@ def test_a_study_goes_on_without_a_revoked_site_from_any_moment_on(
     assert line.startswith(f"The study proceeds without {GONE} since")
     last = there.world.records()[-1]
     assert sorted(last["per_site"]) == ["basel", "chur"]
-    assert there.world.link.seconds < WAITS.deadline
+    assert there.world.transport.seconds < WAITS.deadline
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_revocation_while_the_coordinator_is_stopped_counts_at_its_next_start(
 
     assert not there.program(stop_in_round).go()
     there.revoked.add(GONE)
-    there.delivered = len(there.world.link.delivered)
+    there.delivered = len(there.world.transport.delivered)
     assert there.program().go()
     assert there.keys_after() == set()
     assert sorted(there.world.records()[-1]["per_site"]) == ["basel", "chur"]
@@ -167,10 +167,10 @@ def test_a_revoked_site_stays_out_after_restarts_also_with_new_keys(tmp_path: Pa
 
     assert not there.program(stop_later).go()
     there.revoked = set()  # its new keys were admitted
-    asked = len(there.world.link.delivered)
+    asked = len(there.world.transport.delivered)
     assert there.world.program().go()
     public = there.world.agreement.coordinator
-    later = there.world.link.delivered[asked:]
+    later = there.world.transport.delivered[asked:]
     orders = [open_order(public, blob) for site, blob in later if site == GONE]
     assert {order.purpose for order in orders} <= {"progress"}
     assert sorted(there.world.records()[-1]["per_site"]) == ["basel", "chur"]
@@ -180,18 +180,18 @@ def test_messages_to_and_from_a_revoked_site_are_dropped(tmp_path: Path) -> None
     world = tiny(tmp_path)
     world.place.mkdir(exist_ok=True)
     live = Live(world.place / "live.json")
-    link = WatchedLink(
-        world.link, live, Control(world.place / "control"), lambda: {GONE}, {GONE}
+    transport = WatchedTransport(
+        world.transport, live, Control(world.place / "control"), lambda: {GONE}, {GONE}
     )
-    link.send({GONE: b"order", "basel": b"order"})
-    link.receive(100.0)
-    assert {site for site, _ in world.link.delivered} == {"basel"}
-    world.link.comes_late(GONE, b"late")
-    world.link.comes_late("basel", b"late")
-    assert GONE not in {site for site, _ in link.receive(100.0)}
-    link.removed = set()
+    transport.send({GONE: b"order", "basel": b"order"})
+    transport.receive(100.0)
+    assert {site for site, _ in world.transport.delivered} == {"basel"}
+    world.transport.comes_late(GONE, b"late")
+    world.transport.comes_late("basel", b"late")
+    assert GONE not in {site for site, _ in transport.receive(100.0)}
+    transport.removed = set()
     with pytest.raises(Revoked, match=GONE):
-        link.receive(1.0)
+        transport.receive(1.0)
 
 
 def test_a_study_ends_in_a_sentence_where_it_needs_the_revoked_site(tmp_path: Path) -> None:

@@ -89,25 +89,25 @@ class Fate:
 
 @dataclass
 class Mortal:
-    """A link whose caller may die before and after it."""
+    """A transport whose caller may die before and after it."""
 
-    link: Loopback
+    transport: Loopback
     fate: Fate
 
     def send(self, messages: Mapping[SiteId, bytes]) -> None:
         self.fate.strike()
-        self.link.send(messages)
+        self.transport.send(messages)
         self.fate.strike()
 
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
         self.fate.strike()
-        return self.link.receive(seconds)
+        return self.transport.receive(seconds)
 
     def online(self) -> set[SiteId]:
-        return self.link.online()
+        return self.transport.online()
 
     def close(self) -> None:
-        self.link.close()
+        self.transport.close()
 
 
 @dataclass
@@ -117,7 +117,7 @@ class Coordinator:
     world: Federation
     parts: BuiltStudy
     path: Path
-    link: Loopback
+    transport: Loopback
     fate: Fate
     say: Callable[[Event], None]
     lives: int = 0
@@ -131,21 +131,27 @@ class Coordinator:
             try:
                 return self._life(journal)
             except Killed:
-                self.link.close()  # what was on its way is lost with the process
+                self.transport.close()  # what was on its way is lost with the process
             finally:
                 journal.close()
 
     def _life(self, journal: Journal) -> Any:
         agreed = self.world.agreement
         details = (agreed.digest, RUN, agreed.waits, self.tell)
-        link = Mortal(self.link, self.fate)
+        transport = Mortal(self.transport, self.fate)
         border = ResponseCheck()
         weights = SiteWeights(border)
         remote = Remote(
-            link, journal, self.world.keys, *details, border, weights, clock=self.link.clock
+            transport,
+            journal,
+            self.world.keys,
+            *details,
+            border,
+            weights,
+            clock=self.transport.clock,
         )
         greeted = greet_sites(self.parts, remote, journal)
-        clock, control = self.link.clock, Control(self.path.parent / "control")
+        clock, control = self.transport.clock, Control(self.path.parent / "control")
         label_wait = LabelWait(remote, journal, control, 1e9, self.tell, clock, 0.0)
         sites = RealSites(agreed, self.parts, remote, journal, label_wait, greeted, weights)
         run = Run(sites, journal)
@@ -198,14 +204,16 @@ class Weather:
         def host(site: SiteId) -> Handle:
             return shy(site, world.host(site)) if shy else world.host(site)
 
-        link = Loopback(
+        transport = Loopback(
             {site: host(site) for site in world.sites}, faults, seed, restart=host
         )
         path = self.folder / f"journal-{next(self.numbers)}.sqlite"
-        coordinator = Coordinator(world, self.parts, path, link, fate, self.people(fate))
+        coordinator = Coordinator(
+            world, self.parts, path, transport, fate, self.people(fate)
+        )
         done = coordinator.go()
         self.check_ledgers()
-        return Left(done["state"], world.labels(), coordinator.lives, link.deaths)
+        return Left(done["state"], world.labels(), coordinator.lives, transport.deaths)
 
     def people(self, fate: Fate) -> Callable[[Event], None]:
         """They answer by and by, some twice."""

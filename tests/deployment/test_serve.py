@@ -27,10 +27,10 @@ from fallow.cli.site import site
 from fallow.cli.site_words import SiteLines, describe_end, describe_event
 from fallow.core import events
 from fallow.deployment.ledger.tables import Tables
-from fallow.deployment.links.ends import Handle, SiteNode
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.serve import Copies, read_status, serve, unreachable
 from fallow.deployment.study_file import write_agreement
+from fallow.deployment.transports.base import Handle, SiteNode
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.storage.errors import Failed
 from fallow.transport.envelope import Order, open_reply, sign_message

@@ -13,7 +13,7 @@ from fallow.cli.app import app
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.study_file import read_agreement
-from fallow.transport.links import HTTPS
+from fallow.transport.kinds import HTTPS
 from tests.commands import commands_of
 
 pytest.importorskip("cryptography")
@@ -48,10 +48,10 @@ def write_files() -> None:
     Path("test.csv").write_text(head + "".join(labeled[30:]))
 
 
-def link_of(words: list[str]) -> str:
-    if "--link" not in words:
+def transport_of(words: list[str]) -> str:
+    if "--transport" not in words:
         return HTTPS  # the default
-    return words[words.index("--link") + 1]
+    return words[words.index("--transport") + 1]
 
 
 def as_site(words: list[str], name: str) -> list[str]:
@@ -82,19 +82,19 @@ def test_the_page_sets_up_a_federation_of_three_sites(
     run(["site", "status", "basel-site"])
 
 
-@pytest.mark.parametrize("link", ["https", "flower", "nvflare"])
+@pytest.mark.parametrize("transport", ["https", "flower", "nvflare"])
 def test_each_transport_is_set_up_by_its_commands(
-    link: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    transport: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_files()
     pages = commands("transports.md")
     inits = [n for n, words in enumerate(pages) if words[:2] == ["coordinate", "init"]]
-    (at,) = [n for n in inits if link_of(pages[n]) == link]
+    (at,) = [n for n in inits if transport_of(pages[n]) == transport]
     init, join = pages[at : at + 2]
     run(init)
     shutil.copy("heart/study.toml", "study.toml")
     digest = read_agreement("study.toml").digest
     run(join, typed=f"{digest}\n\n")
-    assert SiteFolder.open("basel-site").agreement.link == link
-    assert (Path("heart/nvflare/keep.py").exists()) == (link == "nvflare")
+    assert SiteFolder.open("basel-site").agreement.transport == transport
+    assert (Path("heart/nvflare/keep.py").exists()) == (transport == "nvflare")

@@ -34,7 +34,7 @@ def test_a_site_refuses_a_coordinator_of_another_version_and_names_both(
 
 def of_version(there: Federation, site: str, version: str) -> None:
     """The site has another version; else it is honest."""
-    honest = there.link.alive[site]
+    honest = there.transport.alive[site]
     signing = there.signing[site]
 
     def handle(blob: bytes) -> bytes | None:
@@ -44,7 +44,7 @@ def of_version(there: Federation, site: str, version: str) -> None:
             signing.secret, Reply(RUN, site, key, signing.told[str(key)], version=version)
         )
 
-    there.link.alive[site] = handle
+    there.transport.alive[site] = handle
 
 
 def test_an_answer_of_another_version_does_not_count_and_is_named() -> None:
@@ -75,5 +75,5 @@ def test_a_study_does_not_begin_with_a_site_of_another_version(
         patch.setattr("fallow.deployment.site.host.HERE", "9.9.0")
         with pytest.raises(RuntimeError, match=why):
             world.program().go()
-    world.link.close()  # what was still on its way
+    world.transport.close()  # what was still on its way
     assert world.program().go()

@@ -178,7 +178,7 @@ class Federation:
     events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.link = Loopback(
+        self.transport = Loopback(
             {s: self.host(s) for s in self.sites}, self.faults, restart=self.host
         )
 
@@ -223,12 +223,17 @@ class Federation:
     def program(self, say: Say | None = None, **more: Any) -> Program:
         details: dict[str, Any] = {
             "poll": 0.0,
-            "ticks": self.link.clock,
+            "ticks": self.transport.clock,
             "pages": False,
             **more,
         }
         return Program(
-            self.place, self.agreement, self.link, self.keys, say or self.label, **details
+            self.place,
+            self.agreement,
+            self.transport,
+            self.keys,
+            say or self.label,
+            **details,
         )
 
     def labels(self) -> dict[str, list[Any]]:

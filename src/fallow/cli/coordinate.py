@@ -52,7 +52,7 @@ def init(
     set_: opt.Settings = None,
     address: of.Address = None,
     host: of.Hosts = None,
-    link: of.Link = "https",
+    transport: of.Transport = "https",
     certificate: of.Certificate = None,
     certificate_key: of.CertificateKey = None,
     ca: of.CertificateAuthority = None,
@@ -124,7 +124,7 @@ def init(
         waits=waits,
         smallest=smallest,
         guideline=guidelines,
-        link=link,
+        transport=transport,
     )
     server = Server(
         certificate=certificate,
@@ -141,7 +141,7 @@ def init(
         digest=made.agreement.digest,
         sites=made.agreement.sites,
         address=made.address,
-        link=made.agreement.link,
+        transport=made.agreement.transport,
     )
     called = None  # address of this machine for sites
     if host:
@@ -243,10 +243,10 @@ def start(
     from fallow.deployment.coordinator.folder import CoordinatorFolder
     from fallow.deployment.coordinator.program import Program, alone
     from fallow.deployment.folders import tighten
-    from fallow.deployment.links.table import open_link
+    from fallow.deployment.transports.table import open_transport
     from fallow.study.callbacks import CallbackList, load_tracker
     from fallow.study.cell import StudyRun
-    from fallow.transport.links import check_packages
+    from fallow.transport.kinds import check_packages
 
     opt.check_log(log_format, as_json=as_json)
     # first, since a package may be missing
@@ -262,7 +262,7 @@ def start(
         tightened = tighten(folder)
         if tightened is not None:
             print_lines(console, [tightened])
-    check_packages(agreement.transport)
+    check_packages(agreement.transport_kind)
 
     say = CoordinatorLines(console, agreement, as_json=as_json, log=log)
     run = StudyRun(str(agreement.recipe.strategy), agreement.seed)
@@ -279,19 +279,19 @@ def start(
     if log is not None:
         begun = log.around()
     with begun, _stopped_by_signals(folder, say), callback_list:
-        link = open_link(office, say)
+        transport = open_transport(office, say)
         program = Program(
             folder,
             agreement,
-            link,
+            transport,
             keys,
             say_and_track,
-            limit=link.limit,
+            limit=transport.limit,
             revoked=lambda: office.revoked,
-            revoke=link.revoke,
+            revoke=transport.revoke,
         )
         try:
-            is_finished = program.go(link.start)
+            is_finished = program.go(transport.start)
             if is_finished:
                 callback_list.end(folder / "report.html")
         except KeyboardInterrupt as error:  # a second Ctrl-C
@@ -300,7 +300,7 @@ def start(
                 f"{folder}"
             ) from error
         finally:
-            link.close()
+            transport.close()
     if is_finished:
         print_lines(console, [f"report page: {folder / 'report.html'}"])
     else:

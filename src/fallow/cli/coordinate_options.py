@@ -49,7 +49,7 @@ Address = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        help="Address to listen on (default: 0.0.0.0:9092; for --link nvflare 127.0.0.1:9092)",
+        help="Address to listen on (default: 0.0.0.0:9092; for --transport nvflare 127.0.0.1:9092)",
     ),
 ]
 Hosts = Annotated[
@@ -58,16 +58,18 @@ Hosts = Annotated[
         help="Host name or IP address of this machine for sites and for its certificate; repeatable"
     ),
 ]
-Link = Annotated[
+Transport = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help=as_help(FEDERATION["link"]),
+        help=as_help(FEDERATION["transport"]),
     ),
 ]
 Certificate = Annotated[
     Path | None,
-    typer.Option(help="Server certificate for --link https (PEM) (default: creates one)"),
+    typer.Option(
+        help="Server certificate for --transport https (PEM) (default: creates one)"
+    ),
 ]
 CertificateKey = Annotated[
     Path | None, typer.Option(help="Private key of --certificate (PEM), without a password")
@@ -82,8 +84,8 @@ CertificateAuthority = Annotated[
 Clients = Annotated[
     Path | None,
     typer.Option(
-        help="CA (PEM) of the client certificates that sites must present (mutual TLS), for --link "
-        "https"
+        help="CA (PEM) of the client certificates that sites must present (mutual TLS), for "
+        "--transport https"
     ),
 ]
 BehindProxy = Annotated[

@@ -26,7 +26,7 @@ from fallow.report.live import (
     silent_sites,
     site_columns,
 )
-from fallow.transport.links import NVFLARE
+from fallow.transport.kinds import NVFLARE
 from fallow.transport.nvflare import FOLDER, JOB, KEEP
 
 if TYPE_CHECKING:
@@ -209,7 +209,9 @@ def after_init(office: CoordinatorFolder, host: str | None) -> list[str]:
     agreed = office.agreement
     port = office.address.rpartition(":")[2]
     lines = []
-    is_called = agreed.transport.nearby is None  # whether sites connect from other machines
+    is_called = (
+        agreed.transport_kind.nearby is None
+    )  # whether sites connect from other machines
     if host is None and office.server.is_own and is_called:
         lines.append(
             "Without --host, the certificate is valid for this machine only (127.0.0.1). "
@@ -265,7 +267,7 @@ def after_admission(result: Admission, folder: Path) -> list[str]:
 
 def _address_option(agreed: Agreement, host: str | None, port: str) -> str:
     """Return the address option for a site's command, or "" if it is not needed."""
-    kind = agreed.transport
+    kind = agreed.transport_kind
     if kind.nearby is not None:
         return ""
     return f" --{kind.setting} {_host_in_address(host)}:{port}"
@@ -273,7 +275,7 @@ def _address_option(agreed: Agreement, host: str | None, port: str) -> str:
 
 def _about_job(office: CoordinatorFolder) -> list[str]:
     """Describe how to start a study over NVFlare."""
-    if office.agreement.link != NVFLARE:
+    if office.agreement.transport != NVFLARE:
         return []
     folder = office.path / FOLDER
     return [

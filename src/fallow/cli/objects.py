@@ -127,7 +127,7 @@ class NewFederation:
     digest: Annotated[str, Field(description="fingerprint of the study agreement")]
     sites: Annotated[tuple[str, ...], Field(description="names of the sites")]
     address: Annotated[str, Field(description="address of the coordinator")]
-    link: Annotated[str, Field(description="transport", examples=["https"])]
+    transport: Annotated[str, Field(description="transport", examples=["https"])]
 
 
 @with_config(STRICT)

@@ -249,11 +249,11 @@ def start(
     from fallow.deployment.folders import tighten
     from fallow.deployment.site.folder import SiteFolder
     from fallow.deployment.site.serve import only_server, serve
-    from fallow.transport.links import check_packages
+    from fallow.transport.kinds import check_packages
 
     opt.check_log(log_format, as_json=as_json)
     result = SiteFolder.open(folder)
-    check_packages(result.agreement.transport)
+    check_packages(result.agreement.transport_kind)
     log = open_log(log_format, result.agreement.name, result.name)
     console = opt.console(quiet=quiet or as_json or log is not None)
     stop = Event()

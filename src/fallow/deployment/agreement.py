@@ -37,7 +37,7 @@ from fallow.settings.spec import Spec
 from fallow.settings.training_defaults import REGRESSION, complete_from
 from fallow.storage.plain import is_unfit
 from fallow.storage.received import read_named
-from fallow.transport.links import USUAL, LinkKind, check_transport, kind_of_link
+from fallow.transport.kinds import USUAL, TransportKind, check_transport, find_kind
 
 KEY = 32  # size of an Ed25519 key in bytes
 MOST_OF_GUIDELINE = 4000  # characters; it is shown beside every example
@@ -111,7 +111,7 @@ class Agreement:
     coordinator's machine, or None if it is agreed on separately. ``smallest`` is the smallest
     number of test examples for which a site reports scores. ``bounds`` limit how unusual a reply
     may be before it is clipped or rejected. ``guideline`` is the labeling guideline as plain text,
-    or None. ``link`` is the transport, a name in `fallow.transport.links.LINKS` or of an extension.
+    or None. ``transport`` is a name in `fallow.transport.kinds.TRANSPORTS` or of an extension.
     ``distributions`` are the distributions other than Fallow whose code the study uses, by name.
 
     ``names`` is the policy for class names in the configuration. The machine that reads the
@@ -130,7 +130,7 @@ class Agreement:
     authority: str | None = None
     bounds: Bounds = Bounds()
     guideline: str | None = None
-    link: str = USUAL
+    transport: str = USUAL
     distributions: Mapping[str, Distribution] = field(default_factory=dict)
     names: NamePolicy = field(default=BUILT_IN, compare=False)
 
@@ -167,7 +167,7 @@ class Agreement:
             check_authority(self.authority.encode(), "federation.authority", copy)
         if self.guideline is not None:
             check_guideline(self.guideline)
-        check_transport(self.link, self.names, "federation.link")
+        check_transport(self.transport, self.names, "federation.transport")
         check_distributions(self.distributions, self.names)
         least = 1
         if self.recipe.privacy.secure_sum:
@@ -206,7 +206,7 @@ class Agreement:
             self.waits.quorum,
             self.smallest,
             self.authority,
-            self.link,
+            self.transport,
         ]
         # agreements of versions without bounds keep their hash
         if self.bounds != Bounds():
@@ -219,9 +219,9 @@ class Agreement:
         return hashlib.blake2b(json.dumps(agreed).encode(), digest_size=16).hexdigest()
 
     @property
-    def transport(self) -> LinkKind:
+    def transport_kind(self) -> TransportKind:
         """Return the properties of the agreed transport."""
-        return kind_of_link(self.link, self.names)
+        return find_kind(self.transport, self.names)
 
     @property
     def code(self) -> str:

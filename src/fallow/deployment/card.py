@@ -17,7 +17,7 @@ from fallow.deployment.schema import Column
 from fallow.experiment.versions import versions
 from fallow.storage.files import write_whole
 from fallow.storage.plain import markdown_text, one_line
-from fallow.transport.links import title_of_link
+from fallow.transport.kinds import find_title
 
 CARD = "model-card.md"
 PARTS = {"training": "Training", "query": "Query strategy"}
@@ -194,7 +194,7 @@ def _describe_privacy(agreement: Agreement, facts: CardFacts) -> Iterator[str]:
         yield "- Aggregates over sites were computed by secure aggregation."
     else:
         yield "- Aggregates over sites were computed without secure aggregation."
-    yield f"- Transport: {title_of_link(agreement.link)}; each message was signed by its sender."
+    yield f"- Transport: {find_title(agreement.transport)}; each message was signed by its sender."
     if facts.left:
         yield "- What left the sites:"
     for row in facts.left:

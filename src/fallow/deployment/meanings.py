@@ -15,7 +15,7 @@ FEDERATION: Mapping[str, str] = {
     "name": "name of the study",
     "sites": "names of the participating sites",
     "coordinator": "public key of the coordinator, which signs all instructions to sites",
-    "link": "transport: https, flower or nvflare; sites always open the connection",
+    "transport": "transport of messages: https, flower or nvflare; sites always open the connection",
     "seed": "seed for initialization and all non-cryptographic randomness",
     "smallest": "minimum number of test examples for which a site reports scores",
     "quorum": "number of sites that must reply (default: all)",

@@ -46,7 +46,7 @@ from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.schema import configuration_schema
 from fallow.storage.files import write_whole
 from fallow.storage.json_schema import JsonSchema, build_schema
-from fallow.transport.links import USUAL
+from fallow.transport.kinds import USUAL
 
 SECURE_SUM = "privacy.secure_sum"
 """Setting that enables secure aggregation."""
@@ -106,11 +106,11 @@ class Federation:
         AfterValidator(check_base64),
         Field(description=FEDERATION["coordinator"]),
     ]
-    link: Annotated[
+    transport: Annotated[
         Text,
-        Key("federation.link"),
+        Key("federation.transport"),
         Field(
-            description=FEDERATION["link"],
+            description=FEDERATION["transport"],
             examples=[USUAL],
         ),
     ]
@@ -254,7 +254,7 @@ def agreement_from(
             largest_ratio=float(parties.largest_ratio),
         ),
         guideline=_strip(parties.guideline),
-        link=parties.link,
+        transport=parties.transport,
         distributions={
             name: Distribution(**described)
             for name, described in parties.distributions.items()
@@ -363,7 +363,7 @@ def _federation_section(agreement: Agreement) -> Table:
         name=agreement.name,
         sites=agreement.sites,
         coordinator=base64.b64encode(agreement.coordinator).decode(),
-        link=agreement.link,
+        transport=agreement.transport,
         seed=agreement.seed,
         smallest=agreement.smallest,
         quorum=waits.quorum,

@@ -173,7 +173,7 @@ def _open_message(form: Form, public: bytes, blob: bytes, whose: str) -> Tree:
     return head
 
 
-class Link(Protocol):
+class Transport(Protocol):
     """Transport of messages to sites and of their replies. Content is not inspected.
 
     A message is delivered at least once, also after a restart of any component, until its site

@@ -13,7 +13,7 @@ from fallow.core.refusal import Halted
 from fallow.core.types import Answer, SiteId
 from fallow.storage.plain import plain
 from fallow.transport.checks import ResponseCheck
-from fallow.transport.envelope import Link, Order, Reply, open_reply, sign_message
+from fallow.transport.envelope import Order, Reply, Transport, open_reply, sign_message
 from fallow.transport.release import HERE, check_release
 
 EPSILON = "#epsilon"
@@ -76,7 +76,7 @@ class Correspondence(Protocol):
     @property
     def revoked(self) -> Collection[SiteId]: ...
     @property
-    def link(self) -> Link: ...
+    def transport(self) -> Transport: ...
     @property
     def keys(self) -> Keys: ...
     @property
@@ -158,7 +158,7 @@ class ReplyCollector:
 
         Inconsistent replies have been rejected by then.
         """
-        removed = self.remote.absent - self.remote.link.online()
+        removed = self.remote.absent - self.remote.transport.online()
         is_time = waited >= self.timeout or not self.missing - removed
         return is_time and len(self.accepted) >= self.need and not self._refuse_odd()
 
@@ -186,10 +186,10 @@ class ReplyCollector:
     def _send(self, sites: set[SiteId]) -> None:
         secret = self.remote.keys.secret
         messages = {site: sign_message(secret, self.orders[site]) for site in sorted(sites)}
-        self.remote.link.send(messages)
+        self.remote.transport.send(messages)
 
     def _receive(self, seconds: float) -> None:
-        for site, blob in self.remote.link.receive(seconds):
+        for site, blob in self.remote.transport.receive(seconds):
             if site in self.missing:
                 self._open_reply(site, blob)
 

@@ -22,7 +22,7 @@ from fallow.sites.in_process import Routes
 from fallow.storage.plain import plain
 from fallow.transport.alike import find_odd, is_ragged
 from fallow.transport.checks import ResponseCheck, check_plain
-from fallow.transport.envelope import Link, Order, sign_message
+from fallow.transport.envelope import Order, Transport, sign_message
 from fallow.transport.gathering import (
     FindOdd,
     Keys,
@@ -116,7 +116,7 @@ class Remote:
         Key of the last completed exchange.
     """
 
-    link: Link
+    transport: Transport
     book: Book
     keys: Keys
     study: str

@@ -1,4 +1,4 @@
-"""A coordinator's link and echo sites, all real processes on this machine, for tests and bench."""
+"""A coordinator's transport and echo sites, all real processes on this machine, for tests and bench."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from fallow.core.events import Event
-from fallow.transport.flower import FlowerLink, new_node_key
+from fallow.transport.flower import FlowerTransport, new_node_key
 from fallow.transport.tls import Tls, new_tls
 from tests.deployment.children import REPOSITORY, free_port, wait_until
 
 
 @dataclass
 class Federation:
-    """``link`` with the processes of sites by name."""
+    """``transport`` with the processes of sites by name."""
 
     root: Path
     address: str
     tls: Tls
-    link: FlowerLink
+    transport: FlowerTransport
     said: list[Event]
     keys: Mapping[str, str]
     """Public key of each node, also of strangers."""
@@ -54,7 +54,7 @@ class Federation:
 
     def ask(self, messages: Mapping[str, bytes], seconds: float) -> dict[str, bytes]:
         """One exchange: the first answer of each site."""
-        self.link.send(messages)
+        self.transport.send(messages)
         return self.answers(set(messages), seconds)
 
     def answers(self, sites: set[str], seconds: float) -> dict[str, bytes]:
@@ -63,9 +63,9 @@ class Federation:
         while set(found) != sites:
             left = end - time.monotonic()
             assert left > 0, (
-                f"only {sorted(found)} answered; {self.link.problem}; {self.said[-9:]}"
+                f"only {sorted(found)} answered; {self.transport.problem}; {self.said[-9:]}"
             )
-            found |= self.link.receive(min(left, 1.0))
+            found |= self.transport.receive(min(left, 1.0))
             assert set(found) <= sites
         return found
 
@@ -85,19 +85,19 @@ def federation(
         root,
         address,
         tls,
-        FlowerLink(root / "link", address, tls, nodes, output.append),
+        FlowerTransport(root / "transport", address, tls, nodes, output.append),
         output,
         lines,
     )
     try:
-        made.link.start()
+        made.transport.start()
         for name in sites:
             made.start_site(name)
         yield made
     finally:
         for name in list(made.sites):
             made.stop_site(name)
-        made.link.close()
+        made.transport.close()
         wait_until(lambda: not left_over(root), 20, "no process is left")
 
 

@@ -24,7 +24,7 @@ from fallow.deployment.site.folder import SiteFolder
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.transport.envelope import Reply, open_reply
-from fallow.transport.links import FLOWER, HTTPS, LINKS
+from fallow.transport.kinds import FLOWER, HTTPS, TRANSPORTS
 from tests.deployment.children import free_port, wait_until
 from tests.deployment.planted import (
     FOLDER,
@@ -108,7 +108,10 @@ class Captured:
         streams = [
             stream for tap in self.taps.values() for stream in (*tap.up(), *tap.down())
         ]
-        told = [{"key": reply.key.to_dict(), "answer": reply.answer} for reply in self.told()]
+        told = [
+            {"key": reply.key and reply.key.to_dict(), "answer": reply.answer}
+            for reply in self.told()
+        ]
         with closing(self.site.open_ledger()) as ledger:
             rows = rows_of(self.site, ledger)
             labels = labels_of(ledger)
@@ -122,7 +125,7 @@ def captured(
     recipe: Recipe,
     until: str | None = None,
     policy: NamePolicy = BUILT_IN,
-    link: str = FLOWER,
+    transport: str = FLOWER,
 ) -> Iterator[Captured]:
     """A study of two sites, each a process that reaches its coordinator through a tap.
 
@@ -137,7 +140,7 @@ def captured(
     done = Event()
     waits = replace(alike.agreement.waits, timeout=2 * LONG, patience=2 * LONG)
     plan = coordinator.folder.StudyPlan(
-        "alps", recipe, schema, (OTHER, PLANTED), 0, waits, 1, link=link
+        "alps", recipe, schema, (OTHER, PLANTED), 0, waits, 1, transport=transport
     )
     office = CoordinatorFolder.create(
         folder / LEADER, plan, f"127.0.0.1:{port}", ["127.0.0.1"]
@@ -170,7 +173,9 @@ def joined(study: Real, name: str, address: str) -> SiteFolder:
     data, test = (
         str(same.path / str(file)) for file in (same.settings.data, same.settings.test)
     )
-    calling: dict[str, Any] = {LINKS[study.office.agreement.link].setting: address}
+    calling: dict[str, Any] = {
+        TRANSPORTS[study.office.agreement.transport].setting: address
+    }
     site = SiteFolder.create(
         study.folder / name,
         study.office.path / "study.toml",
@@ -200,7 +205,7 @@ def quiet(
 ) -> Iterator[Captured]:
     """One cycle, until its labels are entered: what comes then has come before."""
     folder = tmp_path_factory.mktemp("capture")
-    with captured(folder, STUDY, "0/query/close/0", link=request.param) as found:
+    with captured(folder, STUDY, "0/query/close/0", transport=request.param) as found:
         yield found
 
 

@@ -81,6 +81,7 @@ def test_a_row_is_found_in_a_signed_answer_in_whatever_units(form: Tensor) -> No
     stream = posted(b"before" + sent + sent + b"after", 7)
     (message,) = messages(everything([stream]))
     reply = open_reply(verify_key(SECRET), message, PLANTED)
+    assert reply.key is not None
     tree = {"key": reply.key.to_dict(), "answer": reply.answer}
     assert found_in(b"", [tree], [ROW_OF], []) == ["row in (15,) of 0/train/0/0"]
 

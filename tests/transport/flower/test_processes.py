@@ -38,22 +38,22 @@ def echoed(message: bytes) -> dict[str, bytes]:
 def test_large_messages_of_three_sites_arrive_whole(running: Federation) -> None:
     large = bytes(range(256)) * (12 << 10)  # 3 MB
     assert running.ask(dict.fromkeys(SITES, large), LONG) == echoed(large)
-    assert running.link.online() == set(SITES)
-    assert running.link.problem is None
+    assert running.transport.online() == set(SITES)
+    assert running.transport.problem is None
 
 
 @pytest.mark.soak
 def test_an_exchange_outlives_the_death_of_the_server_app(running: Federation) -> None:
-    running.link.send(dict.fromkeys(SITES, b"slow 1"))
-    wait_until(lambda: running.link.hub.is_connected, LONG, "the app is connected")
-    kill(below(running.link.superlink.pid, "flwr-serverapp"))
+    running.transport.send(dict.fromkeys(SITES, b"slow 1"))
+    wait_until(lambda: running.transport.hub.is_connected, LONG, "the app is connected")
+    kill(below(running.transport.superlink.pid, "flwr-serverapp"))
     assert running.answers(set(SITES), LONG) == echoed(b"slow 1")
 
 
 @pytest.mark.soak
 def test_an_exchange_outlives_the_death_of_a_site(running: Federation) -> None:
     handled = running.root / "birch" / "handled"
-    running.link.send(dict.fromkeys(SITES, b"slow 2"))
+    running.transport.send(dict.fromkeys(SITES, b"slow 2"))
     wait_until(lambda: "slow 2" in handled.read_text(), LONG, "birch has the message")
     running.stop_site("birch")
     running.start_site("birch")
@@ -69,15 +69,15 @@ def test_a_stranger_and_a_wrong_authority_are_told_so_in_words(running: Federati
     assert "site stranger is not registered" in told["stranger"].read_text()
     assert "did not show a certificate" in told["misled"].read_text()
     assert str(other) in told["misled"].read_text()
-    assert {"stranger", "misled"}.isdisjoint(running.link.online())
+    assert {"stranger", "misled"}.isdisjoint(running.transport.online())
     for name in told:
         running.stop_site(name)
 
 
 @pytest.mark.soak
 def test_an_exchange_outlives_the_death_of_the_superlink(running: Federation) -> None:
-    running.link.send(dict.fromkeys(SITES, b"slow 3"))
-    kill(running.link.superlink.pid)
+    running.transport.send(dict.fromkeys(SITES, b"slow 3"))
+    kill(running.transport.superlink.pid)
     assert running.answers(set(SITES), LONG) == echoed(b"slow 3")
 
 
@@ -86,7 +86,7 @@ def test_a_supernode_that_was_killed_is_back_within_two_minutes(
     running: Federation,
 ) -> None:
     handled = running.root / "cedar" / "handled"
-    running.link.send(dict.fromkeys(SITES, b"slow 4"))
+    running.transport.send(dict.fromkeys(SITES, b"slow 4"))
     wait_until(lambda: "slow 4" in handled.read_text(), LONG, "cedar has the message")
     kill(below(running.sites["cedar"].pid, "flower-supernode"))
     died = time.monotonic()
@@ -98,7 +98,7 @@ def test_flower_writes_to_the_given_folders_which_other_users_cannot_enter(
     running: Federation,
 ) -> None:
     assert running.ask(dict.fromkeys(SITES, b"hello"), LONG) == echoed(b"hello")
-    for home in (running.root / "link" / "home", running.root / "ash" / "home"):
+    for home in (running.root / "transport" / "home", running.root / "ash" / "home"):
         assert any((home / "apps").iterdir())  # so it is there that Flower writes
     modes = {path.stat().st_mode & 0o077 for path in running.root.glob("*/socket")}
     assert modes == {0}
@@ -107,14 +107,14 @@ def test_flower_writes_to_the_given_folders_which_other_users_cannot_enter(
 def test_a_revoked_site_is_cut_off_amid_a_message_and_the_others_are_not(
     running: Federation,
 ) -> None:
-    link = running.link
-    link.admit({name: running.keys[name] for name in (*SITES, "leaver")})
+    transport = running.transport
+    transport.admit({name: running.keys[name] for name in (*SITES, "leaver")})
     running.start_site("leaver")
     assert running.ask({"leaver": b"hello"}, LONG) == {"leaver": b"leaver:hello"}
     handled = running.root / "leaver" / "handled"
-    link.send({"leaver": b"slow 5"})
+    transport.send({"leaver": b"slow 5"})
     wait_until(lambda: "slow 5" in handled.read_text(), LONG, "leaver has the message")
-    link.revoke("leaver")
+    transport.revoke("leaver")
     assert running.ask(dict.fromkeys(SITES, b"without"), LONG) == echoed(b"without")
     problem = running.root / "leaver" / "problem"
 
@@ -122,6 +122,6 @@ def test_a_revoked_site_is_cut_off_amid_a_message_and_the_others_are_not(
         return problem.exists() and "leaver is not registered" in problem.read_text()
 
     wait_until(is_told, LONG, "leaver is told")
-    wait_until(lambda: link.online() == set(SITES), LONG, "leaver is not online")
-    assert link.receive(1.0) == []
+    wait_until(lambda: transport.online() == set(SITES), LONG, "leaver is not online")
+    assert transport.receive(1.0) == []
     running.stop_site("leaver")

@@ -1,4 +1,4 @@
-"""A link over HTTPS and echo sites as processes of this machine, for the bench."""
+"""A transport over HTTPS and echo sites as processes of this machine, for the bench."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.transport.nvflare.federation import flare
 def processes_of(
     root: Path, sites: Sequence[str]
 ) -> Iterator[tuple[Served, dict[str, subprocess.Popen[bytes]]]]:
-    """The link, and the process of each site, which has just been started."""
+    """The transport, and the process of each site, which has just been started."""
     with served(root, sites) as world:
         addresses = dict.fromkeys(sites, world.address)
         with running_sites(root, world, addresses) as running:

@@ -1,4 +1,4 @@
-"""A link that is served on this machine, sites in threads, and strangers who write raw bytes."""
+"""A transport that is served on this machine, sites in threads, and strangers who write raw bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fallow.core.events import Event
 from fallow.privacy.signing import new_signing_key, verify_key
-from fallow.transport.https import Calling, HttpsLink, HttpsNode, Listening
+from fallow.transport.https import Calling, HttpsNode, HttpsTransport, Listening
 from fallow.transport.https.signed import CHALLENGE_HEADER, Head, sum_of
 from fallow.transport.nvflare.app.fallow_tunnel.tunnel import Entrance, Exit, Fields
 from fallow.transport.tls import Tls, make_site_context, new_tls
@@ -67,10 +67,10 @@ class Tunnel:
 
 @dataclass
 class Served:
-    """``link`` with the sites that call it.  secrets: of all sites that are admitted."""
+    """``transport`` with the sites that call it.  secrets: of all sites that are admitted."""
 
     tls: Tls
-    link: HttpsLink
+    transport: HttpsTransport
     secrets: Mapping[str, bytes]
     said: list[Event]
     nodes: dict[str, HttpsNode] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Served:
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.link.port}"
+        return f"127.0.0.1:{self.transport.port}"
 
     def start_site(self, name: str, handle: Handle = echo, study: str = STUDY) -> HttpsNode:
         address = self.address
@@ -95,7 +95,7 @@ class Served:
 
     def ask(self, messages: Mapping[str, bytes], seconds: float = SOON) -> dict[str, bytes]:
         """One exchange: the first answer of each site."""
-        self.link.send(messages)
+        self.transport.send(messages)
         return self.answers(set(messages), seconds)
 
     def answers(self, sites: set[str], seconds: float = SOON) -> dict[str, bytes]:
@@ -105,7 +105,7 @@ class Served:
             left = end - time.monotonic()
             problems = {name: node.problem for name, node in self.nodes.items()}
             assert left > 0, f"only {sorted(result)} answered; {problems}; {self.said}"
-            result |= self.link.receive(min(left, 1.0))
+            result |= self.transport.receive(min(left, 1.0))
         return result
 
     # -- strangers --------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class Served:
     def connect(self) -> ssl.SSLSocket:
         """A connection over TLS, of anybody."""
         context = make_site_context(self.tls.authority)
-        bare = socket.create_connection(("127.0.0.1", self.link.port), SOON)
+        bare = socket.create_connection(("127.0.0.1", self.transport.port), SOON)
         return context.wrap_socket(bare, server_hostname="127.0.0.1")
 
     def write(self, *parts: bytes) -> bytes:
@@ -202,17 +202,17 @@ def status(answer: bytes) -> int:
 def served(
     folder: Path, sites: Sequence[str] = ("anna", "bert"), clients: Path | None = None
 ) -> Iterator[Served]:
-    """A link for these sites; none of them runs yet."""
+    """A transport for these sites; none of them runs yet."""
     tls = new_tls(folder / "tls")
     secrets = {name: new_signing_key() for name in sites}
     said: list[Event] = []
     keys = {name: verify_key(secret) for name, secret in secrets.items()}
     listening = Listening("127.0.0.1:0", tls, clients)
-    link = HttpsLink(listening, STUDY, keys, said.append).start()
-    outcome = Served(tls, link, secrets, said)
+    transport = HttpsTransport(listening, STUDY, keys, said.append).start()
+    outcome = Served(tls, transport, secrets, said)
     with ExitStack() as stack:
-        stack.callback(link.close)
-        assert link.wait_until_there(SOON)
+        stack.callback(transport.close)
+        assert transport.wait_until_there(SOON)
         try:
             yield outcome
         finally:

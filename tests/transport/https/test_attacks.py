@@ -40,12 +40,12 @@ MESSAGE = b"an order to anna"
 def world(tmp_path: Path) -> Iterator[Served]:
     """An exchange with anna is open, and she is not there yet; in the end it is answered."""
     with served(tmp_path) as found:
-        found.link.send({"anna": MESSAGE})
+        found.transport.send({"anna": MESSAGE})
         yield found
-        assert found.link.receive(0.0) == [], "an answer that nobody gave"
+        assert found.transport.receive(0.0) == [], "an answer that nobody gave"
         found.start_site("anna")
         assert found.answers({"anna"}) == {"anna": b"echo:" + MESSAGE}
-        assert found.link.problem is None
+        assert found.transport.problem is None
         assert found.said == []
 
 
@@ -229,7 +229,7 @@ def test_a_field_that_comes_twice_is_refused(world: Served) -> None:
 
 
 def test_an_answer_above_the_limit_is_refused_before_it_is_read(world: Served) -> None:
-    world.link.limit(lambda site: 1000)
+    world.transport.limit(lambda site: 1000)
     signed = sign(
         world.secrets["anna"],
         "anna",
@@ -309,19 +309,19 @@ def test_a_connection_without_tls_is_cut_off(
     world: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "HANDSHAKE", 1.0)
-    with socket.create_connection(("127.0.0.1", world.link.port)) as silent:
+    with socket.create_connection(("127.0.0.1", world.transport.port)) as silent:
         assert read_all(silent) == b""
 
 
 def test_plain_http_is_not_answered(world: Served) -> None:
-    with socket.create_connection(("127.0.0.1", world.link.port)) as plain:
+    with socket.create_connection(("127.0.0.1", world.transport.port)) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
         assert b"HTTP" not in read_all(plain)
 
 
 def test_many_connections_of_strangers_keep_nobody_out(world: Served) -> None:
     silent = [
-        socket.create_connection(("127.0.0.1", world.link.port))
+        socket.create_connection(("127.0.0.1", world.transport.port))
         for _ in range(connections.STRANGERS + 40)
     ]
     try:
@@ -338,9 +338,9 @@ def test_who_opens_many_connections_closes_none_of_another_network(world: Served
     """A site far away needs round trips until it has signed, and anybody opens many meanwhile."""
     many = []
     try:
-        with socket.create_connection(("127.0.0.1", world.link.port), SOON) as slow:
+        with socket.create_connection(("127.0.0.1", world.transport.port), SOON) as slow:
             for _ in range(connections.STRANGERS + 40):
-                many.append(connect_from("127.0.0.2", world.link.port))
+                many.append(connect_from("127.0.0.2", world.transport.port))
             until(lambda: sum(is_closed(each) for each in many) >= 40)
             assert not is_closed(slow)
         assert not all(is_closed(each) for each in many)
@@ -370,14 +370,14 @@ def test_a_connection_belongs_to_the_site_that_spoke_on_it_last(world: Served) -
         while MESSAGE not in output:
             output += shared.recv(1000)
         shared.sendall(raw(POLL, sign(world.secrets["bert"], "bert", challenge)))
-        until(lambda: "bert" in world.link.online())
+        until(lambda: "bert" in world.transport.online())
         for count in range(2, 3 + connections.EACH):
             mine = world.connect()
             open_ones.append(mine)
             signed = sign(world.secrets["anna"], "anna", challenge, count=count)
             mine.sendall(raw(POLL, signed))
             assert status(mine.recv(1000)) == 200
-        world.link.send({"bert": b"for bert"})
+        world.transport.send({"bert": b"for bert"})
         output = b""
         while b"for bert" not in output:
             part = shared.recv(1000)
@@ -410,7 +410,7 @@ def test_many_polls_of_one_site_leave_one_of_them_and_few_connections(
             connection.sendall(raw(POLL, signed))
             open_ones.append(connection)
         newest = open_ones[-1]
-        world.link.send({"bert": b"for the newest"})
+        world.transport.send({"bert": b"for the newest"})
         newest.settimeout(SOON)
         output = newest.recv(1000)
         while b"for the newest" not in output:
@@ -427,7 +427,7 @@ def test_many_polls_of_one_site_leave_one_of_them_and_few_connections(
 def test_an_answer_that_nobody_signed_inside_is_passed_on_for_the_coordinator_to_refuse(
     tmp_path: Path,
 ) -> None:
-    """The link looks into no message: who signed what is inside is seen by who opens it."""
+    """The transport looks into no message: who signed what is inside is seen by who opens it."""
     with served(tmp_path) as world:
         world.start_site("anna", handle=lambda message: b"no envelope at all")
         assert world.ask({"anna": MESSAGE}) == {"anna": b"no envelope at all"}
@@ -437,7 +437,7 @@ def test_an_answer_that_nobody_signed_inside_is_passed_on_for_the_coordinator_to
 
 def test_an_order_is_answered_once(tmp_path: Path) -> None:
     with served(tmp_path) as world:
-        world.link.send({"anna": MESSAGE})
+        world.transport.send({"anna": MESSAGE})
         challenge = world.challenge()
         answers = []
         for count in (1, 2):
@@ -455,8 +455,8 @@ def test_an_order_is_answered_once(tmp_path: Path) -> None:
                 connection.sendall(raw(ANSWER, signed, body))
                 answers.append(status(connection.recv(1000)))
         assert answers == [204, 410]
-        assert world.link.receive(1.0) == [("anna", b"answer 1")]
-        assert world.link.receive(0.2) == []
+        assert world.transport.receive(1.0) == [("anna", b"answer 1")]
+        assert world.transport.receive(0.2) == []
 
 
 def test_a_hostile_site_is_no_obstacle_to_another_one(world: Served) -> None:

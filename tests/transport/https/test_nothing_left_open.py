@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("httpx")
 pytest.importorskip("uvicorn")
 
-from fallow.transport.https import Calling, HttpsLink, HttpsNode, Listening
+from fallow.transport.https import Calling, HttpsNode, HttpsTransport, Listening
 from fallow.transport.tls import new_tls
 from tests.transport.https.served import SOON, STUDY, echo
 
@@ -46,18 +46,18 @@ def test_a_coordinator_that_is_called_as_it_ends(has_tls: bool, tmp_path: Path) 
     if has_tls:
         tls = new_tls(tmp_path / "tls")
     for _ in range(ENDS):
-        link = HttpsLink(Listening("127.0.0.1:0", tls), STUDY, {}).start()
-        assert link.wait_until_there(SOON)
+        transport = HttpsTransport(Listening("127.0.0.1:0", tls), STUDY, {}).start()
+        assert transport.wait_until_there(SOON)
         connections: list[socket.socket] = []
-        caller = threading.Thread(target=call_often, args=(link.port, connections))
+        caller = threading.Thread(target=call_often, args=(transport.port, connections))
         caller.start()
         time.sleep(0.01)  # some are there, some come
-        link.close()
+        transport.close()
         caller.join()
         assert connections
         for connection in connections:
             connection.close()
-        del link
+        del transport
         gc.collect()
 
 

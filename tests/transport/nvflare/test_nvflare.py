@@ -1,4 +1,4 @@
-"""The link through NVFlare's own processes: provisioned, with certificates, killed and restarted."""
+"""The transport through NVFlare's own processes: provisioned, killed and restarted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BACK = 240.0  # seconds until a job that was killed carries messages again
 
 @dataclass
 class Carried:
-    """A link, and sites that call it through a job of NVFlare."""
+    """A transport, and sites that call it through a job of NVFlare."""
 
     world: Served
     flare: Flare
@@ -51,7 +51,10 @@ class Carried:
 
 @contextmanager
 def carried(folder: Path) -> Iterator[Carried]:
-    with served(folder / "link", SITES) as world, flare(folder / "flare", SITES) as parties:
+    with (
+        served(folder / "transport", SITES) as world,
+        flare(folder / "flare", SITES) as parties,
+    ):
         job = folder / "job"
         write_job(job, STUDY, SITES, world.address)
         parties.keep(job)

@@ -91,7 +91,7 @@ def test_a_job_that_begins_again_goes_on_where_it_was(world: Served) -> None:
     port = world.tunnel.entrances["anna"].port
     world.tunnel.entrances["anna"].close()
     until(lambda: world.nodes["anna"].problem is not None)
-    world.link.send({"anna": b"two"})
+    world.transport.send({"anna": b"two"})
     world.tunnel.begin("anna", port)
     assert world.answers({"anna"}) == {"anna": b"echo:two"}
 

@@ -26,10 +26,10 @@ from fallow.settings.recipe import Recipe, named_classes
 from fallow.storage.errors import Failed
 from fallow.storage.files import only_one, unwritable, write_json, write_whole
 from fallow.transport.gathering import Keys, SealKey
-from fallow.transport.links import (
-    LINKS,
+from fallow.transport.kinds import (
     NVFLARE,
     TRANSPORT,
+    TRANSPORTS,
     USUAL,
     check_transport,
     is_loopback,
@@ -55,7 +55,7 @@ class StudyPlan:
     waits: Waits = Waits()
     smallest: int = 5
     guideline: str | None = None
-    link: str = USUAL
+    transport: str = USUAL
 
     def agreement(self, key: bytes, authority: str | None = None) -> Agreement:
         """Build the agreement with the coordinator's public key and the certificate authority.
@@ -76,7 +76,7 @@ class StudyPlan:
             smallest=self.smallest,
             authority=authority,
             guideline=self.guideline,
-            link=self.link,
+            transport=self.transport,
             distributions={name: find_distribution(name) for name in names.allowed},
             names=names,
         )
@@ -93,9 +93,9 @@ class StudyPlan:
         """
         try:
             names = list(named_classes(self.recipe).values())
-            if self.link not in LINKS:
-                check_transport(self.link, OWN, "federation.link")
-                names.append(require_extension(TRANSPORT, self.link))
+            if self.transport not in TRANSPORTS:
+                check_transport(self.transport, OWN, "federation.transport")
+                names.append(require_extension(TRANSPORT, self.transport))
             return pin_names(names)
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from error
@@ -224,14 +224,14 @@ class CoordinatorFolder:
             check_host(host, "host")
         # report errors in the plan before the folder and its keys are created
         check_texts({"schema": asdict(plan.schema)})
-        kind = plan.agreement(verify_key(new_signing_key())).transport
+        kind = plan.agreement(verify_key(new_signing_key())).transport_kind
         if address is None:
             address = kind.listen
         if server != Server() and not kind.is_plain_https:
             raise ValueError(
                 f"for {kind.title}, Fallow generates the certificate: leave "
                 "--certificate, --certificate-key, --ca, --clients and "
-                "--behind-proxy out, or choose --link https"
+                "--behind-proxy out, or choose --transport https"
             )
         check_server(server, address)
         private_folder(folder.path)
@@ -243,7 +243,7 @@ class CoordinatorFolder:
         if agreed.names.allowed:
             settings["allow"] = dict(agreed.names.allowed)
         write_json(folder.path / ABOUT, settings)
-        if plan.link == NVFLARE:
+        if plan.transport == NVFLARE:
             write_job(folder.path / FOLDER, agreed.digest, agreed.sites, address)
         return folder
 
@@ -376,7 +376,7 @@ class CoordinatorFolder:
                 f"{self.path / ABOUT}: this machine cannot listen at {self.address} ({why}); set "
                 "an address of this machine there, or 0.0.0.0 for all of its addresses, and a free "
                 "port, and send the new address to the sites ("
-                f"{self.agreement.transport.setting} in their site.toml)"
+                f"{self.agreement.transport_kind.setting} in their site.toml)"
             )
 
     @property

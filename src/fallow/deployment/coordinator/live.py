@@ -16,7 +16,7 @@ from fallow.report.live import read_live
 from fallow.storage.errors import Failed
 from fallow.storage.files import write_json
 from fallow.storage.private import FILE, private_folder
-from fallow.transport.envelope import Link
+from fallow.transport.envelope import Transport
 
 PAUSE = 0.5  # seconds between checks for requests
 OFTEN = 2.0  # seconds between heartbeats on disk
@@ -160,7 +160,7 @@ def read_last(folder: Path) -> Mapping[str, Any] | None:
 
 @final
 @dataclass
-class WatchedLink:
+class WatchedTransport:
     """Transport that records pending sites and received messages.
 
     A wait ends when a stop is requested. Received replies are stored, and the exchange is repeated
@@ -170,7 +170,7 @@ class WatchedLink:
     The run has been continued without those of ``removed``.
     """
 
-    link: Link
+    transport: Transport
     live: Live
     control: Control
     revoked: Callable[[], Set[SiteId]] = frozenset
@@ -182,7 +182,7 @@ class WatchedLink:
         open_to = {site: blob for site, blob in messages.items() if site not in revoked}
         for site in open_to:
             self.live.update_site(site, awaited=utc(self.live.clock()))
-        self.link.send(open_to)
+        self.transport.send(open_to)
 
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
         """Return the messages received. Raises Stopped, Advanced or Revoked on a request."""
@@ -195,12 +195,12 @@ class WatchedLink:
             raise Advanced(waiting["sites"])
         if not waiting and self.live.state.get("phase") != LABELING:
             self.control.forget("advance")  # the request came after the awaited reply
-        online = self.link.online()
+        online = self.transport.online()
         for site in self.live.sites:
             self.live.update_site(site, online=site in online)
         self.live.beat()
         result: list[tuple[SiteId, bytes]] = []
-        for site, blob in self.link.receive(seconds):
+        for site, blob in self.transport.receive(seconds):
             if site not in revoked:
                 result.append((site, blob))
         for site, _ in result:
@@ -209,11 +209,11 @@ class WatchedLink:
 
     def online(self) -> set[SiteId]:
         """Return the sites that are connected now."""
-        return self.link.online()
+        return self.transport.online()
 
     def close(self) -> None:
         """Close the connections to all sites."""
-        self.link.close()
+        self.transport.close()
 
 
 def utc(seconds: float) -> str:

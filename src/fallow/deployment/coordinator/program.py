@@ -36,7 +36,7 @@ from fallow.deployment.coordinator.live import (
     Live,
     Revoked,
     StopRequested,
-    WatchedLink,
+    WatchedTransport,
     utc,
 )
 from fallow.deployment.coordinator.news import describe_leaving, list_news
@@ -60,7 +60,7 @@ from fallow.transport.checks import (
     declared_by_owner,
     sizes_of_models,
 )
-from fallow.transport.envelope import Link
+from fallow.transport.envelope import Transport
 from fallow.transport.gathering import Keys
 from fallow.transport.remote import Remote
 
@@ -104,7 +104,7 @@ class Program:
 
     folder: Path
     agreement: Agreement
-    link: Link
+    transport: Transport
     keys: Keys
     say: Say = stay_silent
     clock: Callable[[], float] = time.time
@@ -152,8 +152,10 @@ class Program:
                 if not self.is_done:
                     tell.begin()
                     begin()
-                    link = WatchedLink(self.link, live, control, self.revoked)
-                    while not self._run_to_the_end(tell, link, control):
+                    transport = WatchedTransport(
+                        self.transport, live, control, self.revoked
+                    )
+                    while not self._run_to_the_end(tell, transport, control):
                         tell.say({"event": "again"})
                 tell.end("finished")
             except StopRequested:
@@ -164,7 +166,9 @@ class Program:
                 raise
         return True
 
-    def _run_to_the_end(self, tell: Teller, link: WatchedLink, control: Control) -> bool:
+    def _run_to_the_end(
+        self, tell: Teller, transport: WatchedTransport, control: Control
+    ) -> bool:
         """Run to the end, and return False if a site has left and the open step is repeated."""
         write_json(self.folder / "study.json", describe_study(self.agreement, self.cell))
         parts = build_study(self.agreement)
@@ -174,12 +178,12 @@ class Program:
         with open_journal(self.run_folder, self.agreement) as journal:
             left = load_left(journal)
             removed = {site: line.at for site, line in load_revocations(journal).items()}
-            link.removed = self.revoked() & {*left, *removed}
+            transport.removed = self.revoked() & {*left, *removed}
             for site in self.revoked():
                 self.revoke(site)
             tell.run = journal.note_once("run", name_run(self.clock()))
             carrier = Remote(
-                link=link,
+                transport=transport,
                 book=journal,
                 keys=self.keys,
                 study=self.agreement.digest,
@@ -190,15 +194,15 @@ class Program:
                 weights=weights,
                 clock=self.ticks,
                 left=partial(load_left, journal),
-                revoked=frozenset(link.removed & removed.keys()),
+                revoked=frozenset(transport.removed & removed.keys()),
                 news=partial(list_news, journal),
             )
             tell.note_absences(load_absences(journal), removed | left)
             for site, since in left.items():
                 # a removed site receives no instruction that could carry the notification
-                if site not in link.removed:
+                if site not in transport.removed:
                     message = carrier.sign_news(site, describe_leaving(since))
-                    link.link.send({site: message})
+                    transport.transport.send({site: message})
             try:
                 self._run_all(carrier, journal, parts, weights, tell, control)
             except Advanced as advanced:

@@ -24,7 +24,7 @@ from fallow.privacy.ledger import check_delta
 from fallow.storage.database import has_no_table
 from fallow.storage.errors import Failed
 from fallow.storage.files import digest_of, only_one, write_json, write_whole
-from fallow.transport.links import LINKS
+from fallow.transport.kinds import TRANSPORTS
 from fallow.transport.tls import Pair, make_site_context
 
 SETTINGS = "site.toml"
@@ -92,9 +92,9 @@ class SiteFolder:
         check_delta_of(settings, agreement, len(rows.x))
         data = _relative_path(folder, settings.data)
         placed = replace(settings, data=data, test=None, certificates=None)
-        check_link(settings, agreement)
+        check_address_setting(settings, agreement)
         if settings.address is None:
-            placed = replace(placed, address=agreement.transport.nearby)
+            placed = replace(placed, address=agreement.transport_kind.nearby)
         if settings.own_certificate is not None and settings.own_key is not None:
             make_site_context(
                 None, Pair(Path(settings.own_certificate), Path(settings.own_key))
@@ -377,11 +377,11 @@ def check_member(agreement: Agreement, name: SiteId, study: str) -> None:
         )
 
 
-def check_link(settings: Settings, agreement: Agreement) -> None:
+def check_address_setting(settings: Settings, agreement: Agreement) -> None:
     """Raise ValueError if a site uses another transport than the agreed one."""
-    kind = agreement.transport
+    kind = agreement.transport_kind
     wanted = kind.setting
-    others = {other.setting for other in LINKS.values()} - {wanted}
+    others = {other.setting for other in TRANSPORTS.values()} - {wanted}
     for name in sorted(others):
         if getattr(settings, name) is not None:
             raise ValueError(

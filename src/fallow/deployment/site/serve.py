@@ -20,17 +20,17 @@ from fallow.core.events import Say, is_progress
 from fallow.deployment.folders import tighten
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.questions import now
-from fallow.deployment.links.ends import Connect, SiteNode
-from fallow.deployment.links.table import connect
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.host import Host
+from fallow.deployment.transports.base import Connect, SiteNode
+from fallow.deployment.transports.table import connect
 from fallow.storage.errors import Failed
 from fallow.storage.files import write_json
 from fallow.storage.locks import alone, is_held
 from fallow.storage.received import parse_json, read_regular
 from fallow.storage.validation import STRICT, Count, find_error
 from fallow.transport.envelope import open_reply
-from fallow.transport.links import is_loopback
+from fallow.transport.kinds import is_loopback
 
 LOOK = 10.0  # seconds between connection checks
 COPIES = 3600.0  # seconds between backups of the ledger

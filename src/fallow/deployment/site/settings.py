@@ -31,7 +31,7 @@ from fallow.deployment.declared import (
 from fallow.deployment.meanings import RUNS, SITE
 from fallow.storage.json_schema import JsonSchema
 from fallow.storage.validation import Rule
-from fallow.transport.links import is_loopback
+from fallow.transport.kinds import is_loopback
 
 ALLOW = "allow"
 """Section of distributions whose classes an agreement may name, with their hashes."""

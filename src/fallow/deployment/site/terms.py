@@ -17,7 +17,7 @@ from fallow.deployment.toml import duration
 from fallow.settings.budgets import LabelBudget
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.storage.plain import plain
-from fallow.transport.links import title_of_link
+from fallow.transport.kinds import find_title
 
 NOTHING = "nothing"
 PARTS = {
@@ -190,7 +190,7 @@ def describe_agreement(agreement: Agreement, own: Settings) -> list[str]:
     lines.append(f"privacy: {_describe_privacy(recipe, own.epsilon)}")
     lines += _describe_empty(agreement)
     lines.append(
-        f"link: {title_of_link(agreement.link)}; all connections start at this site"
+        f"transport: {find_title(agreement.transport)}; all connections start at this site"
     )
     if agreement.guideline is not None:
         lines.append("guideline, displayed beside each example:")

@@ -64,7 +64,7 @@ class Parcel:
 
 
 class Hub:
-    """Socket server at ``place`` for Flower's app; a `Link` once the app is connected.
+    """Socket server at ``place`` for Flower's app; a `Transport` once the app is connected.
 
     Flower's app may end and restart at any time. The newest connection is used, and all messages
     without a reply are sent again. Replies to a message that `send` has replaced are ignored.

@@ -24,7 +24,7 @@ from fallow.transport.https.signed import (
     find_header,
     sum_of,
 )
-from fallow.transport.links import is_loopback
+from fallow.transport.kinds import is_loopback
 from fallow.transport.tls import Pair, make_site_context
 
 LARGEST = 2**31  # largest message in bytes

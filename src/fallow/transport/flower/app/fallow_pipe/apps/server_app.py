@@ -39,7 +39,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def push(
-    grid: Grid, link: socket.socket, payload: bytes, waiting: dict[str, bytes]
+    grid: Grid, connection: socket.socket, payload: bytes, waiting: dict[str, bytes]
 ) -> None:
     """Send one message with Flower."""
     number, node = NODE.unpack_from(payload)
@@ -48,19 +48,21 @@ def push(
     if value:
         waiting[value] = NUMBER.pack(number)
     else:
-        write(link, LOST, NUMBER.pack(number) + b"Flower did not take the message")
+        write(connection, LOST, NUMBER.pack(number) + b"Flower did not take the message")
 
 
-def give(link: socket.socket, reply: Message, waiting: dict[str, bytes]) -> None:
+def give(connection: socket.socket, reply: Message, waiting: dict[str, bytes]) -> None:
     """Pass on a reply. Errors may come from the SuperLink instead of the node."""
     number = waiting.pop(reply.metadata.reply_to_message_id, None)
     if number is None:
         return
     if reply.has_error():
-        write(link, LOST, number + f"{reply.error.reason or reply.error.code}".encode())
+        write(
+            connection, LOST, number + f"{reply.error.reason or reply.error.code}".encode()
+        )
     else:
         carried: Any = reply.content["pipe"]["bytes"]
-        write(link, ANSWER, number + carried)
+        write(connection, ANSWER, number + carried)
 
 
 def online(grid: Grid) -> str:

@@ -1,4 +1,4 @@
-"""The HTTPS link delivers at least once, knows who is there, and is sure of both ends."""
+"""The HTTPS transport delivers at least once, knows who is there, and is sure of both ends."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ pytest.importorskip("httpx")
 pytest.importorskip("uvicorn")
 
 from fallow.privacy.signing import new_signing_key, verify_key
-from fallow.transport.https import Calling, HttpsLink, HttpsNode, Listening, Pair
-from fallow.transport.https.link import allow_largest
+from fallow.transport.https import Calling, HttpsNode, HttpsTransport, Listening, Pair
 from fallow.transport.https.signed import POLL, WINDOW
+from fallow.transport.https.transport import allow_largest
 from fallow.transport.tls import Tls, new_tls
 from tests.transport.https.served import (
     SOON,
@@ -58,12 +58,12 @@ def test_a_message_waits_for_a_site_that_is_not_there_yet(
     world_of: WorldOf, tmp_path: Path
 ) -> None:
     with world_of(tmp_path) as world:
-        world.link.send({"anna": b"early"})
-        assert world.link.receive(0.1) == []
-        assert world.link.online() == set()
+        world.transport.send({"anna": b"early"})
+        assert world.transport.receive(0.1) == []
+        assert world.transport.online() == set()
         world.start_site("anna")
         assert world.answers({"anna"}) == {"anna": b"echo:early"}
-        assert world.link.online() == {"anna"}
+        assert world.transport.online() == {"anna"}
 
 
 def test_a_newer_message_replaces_one_at_work_and_the_late_answer_is_dropped(
@@ -80,13 +80,13 @@ def test_a_newer_message_replaces_one_at_work_and_the_late_answer_is_dropped(
 
     with served(tmp_path) as world:
         node = world.start_site("anna", handle)
-        world.link.send({"anna": b"slow"})
+        world.transport.send({"anna": b"slow"})
         assert begun.wait(SOON)
-        world.link.send({"anna": b"newer"})
-        until(lambda: "anna" in world.link.online())  # also while it works
+        world.transport.send({"anna": b"newer"})
+        until(lambda: "anna" in world.transport.online())  # also while it works
         may_end.set()
         assert world.answers({"anna"}) == {"anna": b"echo:newer"}
-        assert world.link.receive(0.2) == []
+        assert world.transport.receive(0.2) == []
         assert node.problem is None
 
 
@@ -104,7 +104,7 @@ def test_a_site_that_ended_amid_its_work_gets_the_message_again(
 
     with world_of(tmp_path) as world:
         world.start_site("anna", hang)
-        world.link.send({"anna": b"order"})
+        world.transport.send({"anna": b"order"})
         assert begun.wait(SOON)
         world.stop_site("anna")
         world.start_site("anna")
@@ -125,7 +125,7 @@ def test_what_a_site_could_not_answer_comes_again_and_its_words_stay(
 
     with served(tmp_path) as world:
         node = world.start_site("anna", handle)
-        world.link.send({"anna": b"order"})
+        world.transport.send({"anna": b"order"})
         until(lambda: node.problem is not None or len(tries) > 1)
         assert "Meier" not in str(node.problem)
         assert world.answers({"anna"}) == {"anna": b"echo:order"}
@@ -142,18 +142,18 @@ def test_another_process_of_the_coordinator_takes_over_at_the_same_address(
         assert world.ask({"anna": b"one"}) == {"anna": b"echo:one"}
         keys = {name: verify_key(secret) for name, secret in world.secrets.items()}
         listening = Listening(world.address, world.tls)
-        world.link.close()
-        world.link = HttpsLink(listening, STUDY, keys).start()
+        world.transport.close()
+        world.transport = HttpsTransport(listening, STUDY, keys).start()
         try:
-            assert world.link.wait_until_there(SOON)
+            assert world.transport.wait_until_there(SOON)
             assert world.ask({"anna": b"two"}, 60.0) == {"anna": b"echo:two"}
         finally:
-            world.link.close()
+            world.transport.close()
 
 
 def test_a_site_that_was_restarted_goes_on_from_its_newest_count(tmp_path: Path) -> None:
     with served(tmp_path) as world:
-        world.link.send({"anna": b"one"})
+        world.transport.send({"anna": b"one"})
         signed = sign(world.secrets["anna"], "anna", world.challenge(), count=WINDOW)
         assert status(world.request(POLL, signed)) == 200
         world.start_site("anna")
@@ -167,12 +167,12 @@ def test_an_answer_above_the_limit_is_said_at_the_site_and_the_study_goes_on(
     with world_of(tmp_path) as world:
         node = world.start_site("anna", lambda message: bytes(2000))
         world.start_site("bert")
-        world.link.limit(lambda site: 1000)
+        world.transport.limit(lambda site: 1000)
         assert world.ask({"bert": b"hello"}) == {"bert": b"echo:hello"}
-        world.link.send({"anna": b"order"})
+        world.transport.send({"anna": b"order"})
         until(lambda: node.problem is not None)
         assert "a reply of this site has at most 1000 bytes" in str(node.problem)
-        world.link.limit(allow_largest)
+        world.transport.limit(allow_largest)
         assert world.answers({"anna"}) == {"anna": bytes(2000)}
 
 
@@ -182,9 +182,9 @@ def test_a_site_that_has_gone_counts_as_gone_after_a_while(
     monkeypatch.setattr("fallow.transport.https.mailbox.GONE", 0.5)
     with served(tmp_path) as world:
         world.start_site("anna")
-        until(lambda: world.link.online() == {"anna"})
+        until(lambda: world.transport.online() == {"anna"})
         world.stop_site("anna")
-        until(lambda: world.link.online() == set())
+        until(lambda: world.transport.online() == set())
 
 
 def test_a_port_that_is_in_use_is_said_and_tried_again(tmp_path: Path) -> None:
@@ -194,15 +194,17 @@ def test_a_port_that_is_in_use_is_said_and_tried_again(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        link = HttpsLink(Listening(address, tls), STUDY, {}, output.append).start()
-        until(lambda: link.problem is not None)
-        assert address in str(link.problem)
+        transport = HttpsTransport(
+            Listening(address, tls), STUDY, {}, output.append
+        ).start()
+        until(lambda: transport.problem is not None)
+        assert address in str(transport.problem)
     try:
-        assert link.wait_until_there(SOON)
-        assert link.problem is None
+        assert transport.wait_until_there(SOON)
+        assert transport.problem is None
         assert output
     finally:
-        link.close()
+        transport.close()
 
 
 # -- who is at the other end ----------------------------------------------------------------
@@ -220,12 +222,12 @@ def test_a_site_talks_to_no_machine_that_another_authority_vouches_for(
 ) -> None:
     other = new_tls(tmp_path / "other")
     with served(tmp_path) as world:
-        world.link.send({"anna": b"order"})
+        world.transport.send({"anna": b"order"})
         node = site_of(world, Calling(world.address, other.authority))
         until(lambda: node.problem is not None)
         assert "did not present a certificate for that address" in str(node.problem)
         assert str(other.authority) in str(node.problem)
-        assert world.link.receive(0.5) == []
+        assert world.transport.receive(0.5) == []
 
 
 def test_a_site_with_an_authority_of_its_own_does_not_ask_those_of_the_system(
@@ -235,7 +237,7 @@ def test_a_site_with_an_authority_of_its_own_does_not_ask_those_of_the_system(
     with served(tmp_path) as world:
         # the system trusts whoever vouches for this machine
         monkeypatch.setenv("SSL_CERT_FILE", str(world.tls.authority))
-        world.link.send({"anna": b"order"})
+        world.transport.send({"anna": b"order"})
         node = site_of(world, Calling(world.address, pinned.authority))
         until(lambda: node.problem is not None)
         assert "did not present a certificate for that address" in str(node.problem)
@@ -249,11 +251,13 @@ def test_a_site_talks_to_no_machine_under_a_name_that_is_not_its_own(
     tmp_path: Path,
 ) -> None:
     with served(tmp_path) as world:
-        address = f"127.0.0.2:{world.link.port}"  # this machine too, and in no certificate
-        world.link.send({"anna": b"order"})
+        address = (
+            f"127.0.0.2:{world.transport.port}"  # this machine too, and in no certificate
+        )
+        world.transport.send({"anna": b"order"})
         node = site_of(world, Calling(address, world.tls.authority))
         until(lambda: node.problem is not None)
-        assert world.link.receive(0.5) == []
+        assert world.transport.receive(0.5) == []
 
 
 def test_without_an_authority_only_those_of_the_system_count(tmp_path: Path) -> None:
@@ -268,16 +272,16 @@ def test_with_mutual_tls_a_site_without_a_certificate_is_not_heard(tmp_path: Pat
     with served(tmp_path, clients=clients.authority) as world:
         calling = Calling(world.address, world.tls.authority)
         node = site_of(world, calling)
-        world.link.send({"anna": b"order"})
+        world.transport.send({"anna": b"order"})
         until(lambda: node.problem is not None)
-        assert world.link.receive(0.5) == []
+        assert world.transport.receive(0.5) == []
         assert "own_certificate" in str(node.problem)
         world.stop_site("anna")
 
         strange = new_tls(tmp_path / "strange")
         node = site_of(world, with_own(calling, strange))
         until(lambda: node.problem is not None)
-        assert world.link.receive(0.5) == []
+        assert world.transport.receive(0.5) == []
         world.stop_site("anna")
 
         site_of(world, with_own(calling, clients))
@@ -293,7 +297,7 @@ def test_a_certificate_that_cannot_be_used_is_said_at_once(tmp_path: Path) -> No
     other = new_tls(tmp_path / "other")
     mixed = Tls(one.authority, one.certificate, other.key)
     with pytest.raises(ValueError, match="two matching PEM files"):
-        HttpsLink(Listening("127.0.0.1:0", mixed), STUDY, {})
+        HttpsTransport(Listening("127.0.0.1:0", mixed), STUDY, {})
     with pytest.raises(ValueError, match="two matching PEM files"):
         HttpsNode(with_own(Calling("a:1"), mixed), "anna", STUDY, bytes(32), echo)
 
@@ -319,7 +323,7 @@ def test_a_revoked_site_is_turned_away_at_once(world_of: WorldOf, tmp_path: Path
         node = world.start_site("anna")
         world.start_site("bert")
         assert world.ask({"anna": b"one", "bert": b"one"}).keys() == {"anna", "bert"}
-        world.link.revoke("anna")  # while it waits for a message
+        world.transport.revoke("anna")  # while it waits for a message
         until(lambda: node.problem is not None)
         assert "site anna is not admitted" in str(node.problem)
         assert world.ask({"bert": b"two"}) == {"bert": b"echo:two"}
@@ -337,14 +341,14 @@ def test_a_revoked_site_cannot_answer_the_message_that_it_has(tmp_path: Path) ->
     with served(tmp_path) as world:
         node = world.start_site("anna", wait)
         world.start_site("bert")
-        world.link.send({"anna": b"order"})
+        world.transport.send({"anna": b"order"})
         assert begun.wait(SOON)
-        world.link.revoke("anna")
-        until(lambda: not world.link._app.keys.keys() & {"anna"})
+        world.transport.revoke("anna")
+        until(lambda: not world.transport._app.keys.keys() & {"anna"})
         revoked.set()
         until(lambda: node.problem is not None)
         assert world.ask({"bert": b"two"}) == {"bert": b"echo:two"}
-        assert world.link.receive(1.0) == []
+        assert world.transport.receive(1.0) == []
 
 
 def test_a_coordinator_that_does_not_run_is_said(tmp_path: Path) -> None:
@@ -522,19 +526,21 @@ def test_behind_a_program_that_ends_https_the_coordinator_needs_no_certificate(
     tmp_path: Path,
 ) -> None:
     secret = new_signing_key()
-    link = HttpsLink(Listening("127.0.0.1:0", None), STUDY, {"anna": verify_key(secret)})
-    link.start()
-    assert link.wait_until_there(SOON)
-    with ending_https(tmp_path, link.port) as (tls, port):
+    transport = HttpsTransport(
+        Listening("127.0.0.1:0", None), STUDY, {"anna": verify_key(secret)}
+    )
+    transport.start()
+    assert transport.wait_until_there(SOON)
+    with ending_https(tmp_path, transport.port) as (tls, port):
         calling = Calling(f"127.0.0.1:{port}", tls.authority)
         node = HttpsNode(calling, "anna", STUDY, secret, echo)
         node.start()
         try:
-            link.send({"anna": b"order"})
-            assert link.receive(SOON) == [("anna", b"echo:order")]
+            transport.send({"anna": b"order"})
+            assert transport.receive(SOON) == [("anna", b"echo:order")]
         finally:
             node.stop()
-            link.close()
+            transport.close()
 
 
 @contextmanager
@@ -598,7 +604,7 @@ def test_the_environment_names_a_proxy_but_never_for_this_machine() -> None:
 def test_a_site_ends_within_moments(tmp_path: Path) -> None:
     with served(tmp_path) as world:
         world.start_site("anna")
-        until(lambda: world.link.online() == {"anna"})
+        until(lambda: world.transport.online() == {"anna"})
         begun = time.monotonic()
         world.stop_site("anna")
         assert time.monotonic() - begun < 3.0

@@ -1,4 +1,4 @@
-"""Ends of `HttpsLink`."""
+"""Endpoints of `HttpsTransport`."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING
 
 from fallow.core.events import Say
 from fallow.deployment.coordinator.folder import CoordinatorFolder
-from fallow.deployment.links.ends import Ends, Handle, ServedLink, SiteNode
 from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.transports.base import Endpoints, Handle, ServedTransport, SiteNode
 
 if TYPE_CHECKING:
     from fallow.transport.https import Calling
 
 
-def open_link(office: CoordinatorFolder, say: Say) -> ServedLink:
+def open_transport(office: CoordinatorFolder, say: Say) -> ServedTransport:
     """Create the HTTPS server in this process."""
-    from fallow.transport.https import HttpsLink, Listening
+    from fallow.transport.https import HttpsTransport, Listening
 
     server = office.server
     tls = None if server.behind_proxy else office.tls
     listening = Listening(office.address, tls, server.clients)
     revoked = office.revoked
     keys = {site: key for site, key in office.keys.sites.items() if site not in revoked}
-    return HttpsLink(listening, office.agreement.digest, keys, say)
+    return HttpsTransport(listening, office.agreement.digest, keys, say)
 
 
 def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
@@ -50,4 +50,4 @@ def call(calling: Calling, folder: SiteFolder, handle: Handle) -> SiteNode:
     return HttpsNode(calling, folder.name, digest, folder.keys.sign, handle)
 
 
-ENDS = Ends(open_link, connect)
+ENDPOINTS = Endpoints(open_transport, connect)

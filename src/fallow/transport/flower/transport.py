@@ -1,4 +1,4 @@
-"""Flower as a `Link`: a SuperLink, an app that passes bytes, and their supervision."""
+"""Flower as a `Transport`: a SuperLink, an app that passes bytes, and their supervision."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHORTEST = 2.0
 LONGEST = 30.0
 
 
-class FlowerLink:
+class FlowerTransport:
     """Transport of messages to admitted sites over TLS with Flower.
 
     ``folder`` is for Flower's files. ``address`` is the ``host:port`` at which sites reach this
@@ -52,7 +52,7 @@ class FlowerLink:
         self.superlink = Superlink(folder, address, tls, path, say)
         self._thread = Thread(target=self._keep, daemon=True)
 
-    def start(self) -> FlowerLink:
+    def start(self) -> FlowerTransport:
         """Start all processes in the background. Messages may be sent immediately."""
         self.hub.start()
         self.superlink.start()

@@ -1,11 +1,11 @@
-"""Ends of the transport ``nvflare``: HTTPS through a job of NVFlare."""
+"""Endpoints of the transport ``nvflare``: HTTPS through a job of NVFlare."""
 
 from __future__ import annotations
 
-from fallow.deployment.links.ends import Ends, Handle, SiteNode
-from fallow.deployment.links.https import call, open_link
 from fallow.deployment.site.folder import SiteFolder
-from fallow.transport.links import LINKS, NVFLARE
+from fallow.deployment.transports.base import Endpoints, Handle, SiteNode
+from fallow.deployment.transports.https import call, open_transport
+from fallow.transport.kinds import NVFLARE, TRANSPORTS
 
 TUNNEL = "the NVFlare job that forwards to it"
 
@@ -18,10 +18,10 @@ def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
     if address is None:
         raise ValueError(
             f"site {folder.name} has no address of the NVFlare job: write address = "
-            f'"{LINKS[NVFLARE].nearby}" into {folder.path / "site.toml"}'
+            f'"{TRANSPORTS[NVFLARE].nearby}" into {folder.path / "site.toml"}'
         )
     calling = Calling(address, folder.authority, tunnel=TUNNEL)
     return call(calling, folder, handle)
 
 
-ENDS = Ends(open_link, connect)
+ENDPOINTS = Endpoints(open_transport, connect)

@@ -28,7 +28,7 @@ LOCALLY = "127.0.0.1:9092"
 
 
 @dataclass(frozen=True)
-class LinkKind:
+class TransportKind:
     """Properties of a transport.
 
     Parameters
@@ -58,11 +58,11 @@ class LinkKind:
     nearby: str | None = None
 
 
-LINKS: dict[str, LinkKind] = {
-    FLOWER: LinkKind(
+TRANSPORTS: dict[str, TransportKind] = {
+    FLOWER: TransportKind(
         title="Flower, over TLS", setting="superlink", packages=("flwr",), extra="flower"
     ),
-    HTTPS: LinkKind(
+    HTTPS: TransportKind(
         title="HTTPS",
         setting="address",
         packages=("httpx", "uvicorn"),
@@ -70,7 +70,7 @@ LINKS: dict[str, LinkKind] = {
         is_plain_https=True,
     ),
     # both machines connect to local NVFlare processes, which forward the HTTPS traffic
-    NVFLARE: LinkKind(
+    NVFLARE: TransportKind(
         title="NVFlare",
         setting="address",
         packages=("httpx", "uvicorn"),
@@ -82,7 +82,7 @@ LINKS: dict[str, LinkKind] = {
 
 
 TRANSPORT = ClassKind("transport", members=("open", "connect"), group="fallow.transports")
-"""Required kind of a transport of a distribution: `fallow.deployment.links.ends.Transport`."""
+"""Required kind of an extension: `fallow.deployment.transports.base.TransportFactory`."""
 
 
 def check_transport(name: str, policy: NamePolicy, setting: str) -> None:
@@ -90,11 +90,11 @@ def check_transport(name: str, policy: NamePolicy, setting: str) -> None:
 
     Nothing is imported.
     """
-    if name in LINKS:
+    if name in TRANSPORTS:
         return
     target = find_extension(TRANSPORT, name)
     if target is None:
-        known = sorted({*LINKS, *list_extensions("fallow.transports")})
+        known = sorted({*TRANSPORTS, *list_extensions("fallow.transports")})
         hint = nearest(name, known, f"it is one of {', '.join(known)}")
         missing = explain_missing(TRANSPORT, name)
         if missing is not None:
@@ -106,24 +106,24 @@ def check_transport(name: str, policy: NamePolicy, setting: str) -> None:
         raise ValueError(f"{setting}: {error}") from error
 
 
-def kind_of_link(name: str, policy: NamePolicy) -> LinkKind:
+def find_kind(name: str, policy: NamePolicy) -> TransportKind:
     """Return the properties of a transport, whose code is loaded if ``policy`` allows it."""
-    if name in LINKS:
-        return LINKS[name]
+    if name in TRANSPORTS:
+        return TRANSPORTS[name]
     kind = load_extension(TRANSPORT, name, policy).kind
-    if not isinstance(kind, LinkKind):
-        raise ValueError(f"the transport {name!r} has no attribute kind, a LinkKind")
+    if not isinstance(kind, TransportKind):
+        raise ValueError(f"the transport {name!r} has no attribute kind, a TransportKind")
     return kind
 
 
-def title_of_link(name: str) -> str:
+def find_title(name: str) -> str:
     """Return the name of a transport for display; nothing is imported."""
-    if name in LINKS:
-        return LINKS[name].title
+    if name in TRANSPORTS:
+        return TRANSPORTS[name].title
     return name
 
 
-def check_packages(kind: LinkKind) -> None:
+def check_packages(kind: TransportKind) -> None:
     """Raise ValueError if a package of a transport is not installed.
 
     No package is imported, because reading an agreement needs none of them.

@@ -1,4 +1,4 @@
-"""HTTPS as a `Link`: a server in this process that sites connect to."""
+"""HTTPS as a `Transport`: a server in this process that sites connect to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fallow.core.types import SiteId
 from fallow.transport.https.app import Application
 from fallow.transport.https.connections import Connections, make_config
 from fallow.transport.https.mailbox import Mailbox
-from fallow.transport.links import is_loopback
+from fallow.transport.kinds import is_loopback
 from fallow.transport.tls import Tls, make_server_context
 
 LARGEST = 2**31  # largest reply in bytes before the study's own limit is known
@@ -65,7 +65,7 @@ class Listening:
         return int(self.address.rpartition(":")[2])
 
 
-class HttpsLink:
+class HttpsTransport:
     """Transport of messages to the sites of one study, with requests from sites only.
 
     ``listening`` has the address and certificates. ``study`` is the hash of the agreement. ``keys``
@@ -96,7 +96,7 @@ class HttpsLink:
         self._stopped: asyncio.Event | None = None
         self._thread = Thread(target=self._run, name="https", daemon=True)
 
-    def start(self) -> HttpsLink:
+    def start(self) -> HttpsTransport:
         """Start the server in the background. Messages may be sent immediately."""
         self._thread.start()
         return self

@@ -1,4 +1,4 @@
-"""Ends of `FlowerLink`."""
+"""Endpoints of `FlowerTransport`."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from pathlib import Path
 from fallow.core.events import Say
 from fallow.core.types import SiteId
 from fallow.deployment.coordinator.folder import CoordinatorFolder
-from fallow.deployment.links.ends import Ends, Handle, ServedLink, SiteNode
 from fallow.deployment.site.folder import SiteFolder
-from fallow.transport.flower import FlowerLink, SocketNode, Supernode
+from fallow.deployment.transports.base import Endpoints, Handle, ServedTransport, SiteNode
+from fallow.transport.flower import FlowerTransport, SocketNode, Supernode
 
 
-def open_link(office: CoordinatorFolder, say: Say) -> ServedLink:
+def open_transport(office: CoordinatorFolder, say: Say) -> ServedTransport:
     """Start a SuperLink and its dependencies."""
     revoked = office.revoked
     nodes: dict[SiteId, str] = {}
     for site, details in office.admitted.items():
         if site not in revoked:
             nodes[site] = details["node"]
-    return FlowerLink(office.path / "flower", office.address, office.tls, nodes, say)
+    return FlowerTransport(office.path / "flower", office.address, office.tls, nodes, say)
 
 
 def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
@@ -44,4 +44,4 @@ def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
     return SocketNode(folder.path, handle, make_node)
 
 
-ENDS = Ends(open_link, connect)
+ENDPOINTS = Endpoints(open_transport, connect)

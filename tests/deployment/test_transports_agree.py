@@ -1,4 +1,4 @@
-"""One small study over each link and in one process: the same picks, and the same bits.
+"""One small study over each transport and in one process: the same picks, and the same bits.
 
 `test_killed.py` does so over HTTPS with parties that are killed, in every run of the tests.
 """
@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fallow.storage.files import load_tree
-from fallow.transport.links import FLOWER, HTTPS, NVFLARE
+from fallow.transport.kinds import FLOWER, HTTPS, NVFLARE
 from tests.deployment.real import (
     LEADER,
     Real,
@@ -64,9 +64,9 @@ def tensors_alike(study: Real) -> dict[str, Any]:
     return {name: flatten(load_tree(files[name], files[name].parent)) for name in files}
 
 
-def run(folder: Path, link: str) -> dict[str, Any]:
-    """A study over a link, which ends as the one in one process does."""
-    with real(folder, link=link) as study:
+def run(folder: Path, transport: str) -> dict[str, Any]:
+    """A study over a transport, which ends as the one in one process does."""
+    with real(folder, transport=transport) as study:
         study.start(LEADER, *study.sites)
         study.finish(LONG)
         assert_as_undisturbed(study)

@@ -10,11 +10,11 @@ from fallow.core.events import Say
 from fallow.core.types import SiteId
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.site.folder import SiteFolder
-from fallow.transport.envelope import Link
-from fallow.transport.links import LinkKind
+from fallow.transport.envelope import Transport
+from fallow.transport.kinds import TransportKind
 
 
-class ServedLink(Link, Protocol):
+class ServedTransport(Transport, Protocol):
     """Transport that starts after the coordinator has locked its folder.
 
     ``limit`` sets the largest size of a reply in bytes. Larger replies need not be read. ``revoke``
@@ -39,20 +39,20 @@ Handle = Callable[[bytes], bytes]
 """Function that replies to an instruction."""
 Connect = Callable[[SiteFolder, Handle], SiteNode]
 """Factory of the node that carries instructions to a site."""
-Open = Callable[[CoordinatorFolder, Say], ServedLink]
+Open = Callable[[CoordinatorFolder, Say], ServedTransport]
 """Factory of the coordinator's end."""
 
 
-class Transport(Protocol):
+class TransportFactory(Protocol):
     """Interface of a transport that a distribution adds (entry points ``fallow.transports``).
 
     The class itself is used, so both functions are static methods.
     """
 
-    kind: ClassVar[LinkKind]
+    kind: ClassVar[TransportKind]
 
     @staticmethod
-    def open(office: CoordinatorFolder, say: Say) -> ServedLink:
+    def open(office: CoordinatorFolder, say: Say) -> ServedTransport:
         """Return the coordinator's end."""
         ...
 
@@ -63,7 +63,7 @@ class Transport(Protocol):
 
 
 @dataclass(frozen=True)
-class Ends:
+class Endpoints:
     """Both ends of a transport."""
 
     open: Open

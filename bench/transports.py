@@ -1,12 +1,12 @@
-"""`python -m bench.links`: an exchange over Flower beside one over HTTPS, with sites that only echo.
+"""`python -m bench.transports`: an exchange over Flower beside one over HTTPS, with echo sites.
 
-Both links run at once, each with three processes of sites, and take turns: one exchange over
+Both transports run at once, each with three processes of sites, and take turns: one exchange over
 Flower, then one over HTTPS, and so on.  Over Flower most of the time is its own (a SuperNode looks
 for messages every three seconds and starts a process for each), so its bar is that of an idle
 machine.  Then sites are added over HTTPS alone, from 3 processes up to 200 or as many as memory
-holds.  Writes ``bench/links.json``, after each step.
+holds.  Writes ``bench/transports.json``, after each step.
 
-`python -m bench.links --nvflare` measures an exchange over HTTPS beside one that a job of NVFlare
+`python -m bench.transports --nvflare` measures an exchange over HTTPS beside one that a job of NVFlare
 carries, in the same way, and adds it to that file.  ``FALLOW_NVFLARE`` names the Python that has
 NVFlare.
 
@@ -37,7 +37,7 @@ MANY = (3, 10, 30, 60, 100, 150, 200)  # processes of sites, as far as memory la
 START = 300.0  # seconds until the first answers are there
 EACH = 6.0  # and more seconds for each process that has to start
 ROOM = 3.0  # GB that are left to others
-RESULTS = Path(__file__).with_name("links.json")
+RESULTS = Path(__file__).with_name("transports.json")
 DEVICES = Path("/proc/net/dev")
 MEMORY = Path("/proc/meminfo")
 
@@ -51,18 +51,18 @@ class Asked(Protocol):
 
 
 def compare(exchanges: int) -> dict[str, object]:
-    """Exchanges of each size over both links in turns."""
+    """Exchanges of each size over both transports in turns."""
     results: dict[str, object] = {}
     with (
         tempfile.TemporaryDirectory() as folder,
         federation(Path(folder) / "flower", SITES) as flower,
         processes_of(Path(folder) / "https", SITES) as (https, _),
     ):
-        links: dict[str, Asked] = {"flower": flower, "https": https}
-        for link in links.values():
-            link.ask(dict.fromkeys(SITES, b"first"), START)
+        transports: dict[str, Asked] = {"flower": flower, "https": https}
+        for transport in transports.values():
+            transport.ask(dict.fromkeys(SITES, b"first"), START)
         for name, size in SIZES.items():
-            results[name] = _take_turns(links, size, exchanges)
+            results[name] = _take_turns(transports, size, exchanges)
     return results
 
 
@@ -78,24 +78,24 @@ def compare_nvflare(exchanges: int) -> dict[str, object]:
         processes_of(Path(folder) / "https", SITES) as (https, _),
         processes_over_nvflare(Path(folder) / "nvflare", SITES) as (carried, _),
     ):
-        links: dict[str, Asked] = {"https": https, "nvflare": carried}
-        for link in links.values():
-            link.ask(dict.fromkeys(SITES, b"first"), START)
+        transports: dict[str, Asked] = {"https": https, "nvflare": carried}
+        for transport in transports.values():
+            transport.ask(dict.fromkeys(SITES, b"first"), START)
         for name, size in SIZES.items():
-            results[name] = _take_turns(links, size, exchanges)
+            results[name] = _take_turns(transports, size, exchanges)
     return results
 
 
 def _take_turns(
-    links: Mapping[str, Asked], size: int, exchanges: int
+    transports: Mapping[str, Asked], size: int, exchanges: int
 ) -> dict[str, Numbers]:
-    """Seconds and bytes of exchanges of messages of ``size`` bytes over each link."""
-    taken: dict[str, list[float]] = {name: [] for name in links}
-    crossed: dict[str, int] = dict.fromkeys(links, 0)
+    """Seconds and bytes of exchanges of messages of ``size`` bytes over each transport."""
+    taken: dict[str, list[float]] = {name: [] for name in transports}
+    crossed: dict[str, int] = dict.fromkeys(transports, 0)
     for number in range(exchanges):
-        for name, link in links.items():
+        for name, transport in transports.items():
             before = loopback()
-            taken[name].append(time_exchange(link, SITES, number, size))
+            taken[name].append(time_exchange(transport, SITES, number, size))
             crossed[name] += loopback() - before
     turns: dict[str, Numbers] = {}
     for name, seconds in taken.items():
@@ -143,11 +143,11 @@ def grow(
     return rows
 
 
-def time_exchange(link: Asked, sites: Sequence[str], number: int, size: int) -> float:
+def time_exchange(transport: Asked, sites: Sequence[str], number: int, size: int) -> float:
     """Seconds until all sites have answered a message of their own."""
     message = number.to_bytes(4, "big") * (size // 4)
     began = time.perf_counter()
-    answers = link.ask(dict.fromkeys(sites, message), START)
+    answers = transport.ask(dict.fromkeys(sites, message), START)
     seconds = time.perf_counter() - began
     assert all(answer.endswith(message) for answer in answers.values())
     return seconds
@@ -221,7 +221,7 @@ def measure(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser("python -m bench.links")
+    parser = argparse.ArgumentParser("python -m bench.transports")
     parser.add_argument("--exchanges", type=int, default=11, help="of each kind")
     parser.add_argument("--most", type=int, default=MANY[-1], help="processes of sites")
     parser.add_argument("--nvflare", action="store_true", help="add a job of NVFlare")
