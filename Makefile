@@ -12,6 +12,7 @@ DEV_STAMP := $(VENV)/.installed-dev
 PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --no-input $(PIP_FLAGS) \
 	-c constraints.txt
 
+BESIDE := $(sort $(wildcard integrations/*)) studies/fallow-papers
 PIP_LOCKED := --disable-pip-version-check --no-input $(PIP_FLAGS) --no-deps
 TOOLS := .venv-tools
 COVERED ?= core
@@ -41,8 +42,7 @@ ifeq ($(TORCH),any)
 else
 	$(PY) -m pip install $(PIP_LOCKED) --require-hashes -r requirements-torch.lock
 endif
-	$(PY) -m pip install $(PIP_LOCKED) --no-build-isolation -e . -e integrations/fallow-trackers \
-	-e studies/fallow-papers
+	$(PY) -m pip install $(PIP_LOCKED) --no-build-isolation -e . $(BESIDE:%=-e %)
 	@touch $(STAMP) $(DEV_STAMP)
 
 lock: $(DEV_STAMP)  ## write the lock files anew from pyproject.toml and constraints.txt
@@ -54,8 +54,8 @@ demo: $(STAMP)  ## a federated active learning run on bundled digits, with a rep
 test: $(DEV_STAMP)  ## tests, docstring examples and the code blocks of the documents
 	env -u PYTHONDONTWRITEBYTECODE $(PY) -m pytest $(WORKERS)
 
-adapters: $(ADAPTERS_STAMP)  ## trackers, Hugging Face, notebooks and scikit-activeml, against the real packages
-	$(ADAPTERS)/bin/python -m pytest -q tests/integrations src/fallow/integrations integrations/fallow-trackers
+adapters: $(ADAPTERS_STAMP)  ## integrations, notebooks and scikit-activeml, against the real packages
+	$(ADAPTERS)/bin/python -m pytest -q tests/integrations src/fallow/integrations integrations
 
 soak: export FALLOW_SOAK := 1
 soak: $(DEV_STAMP)  ## a study killed at 40 moments, then the long form of the tests of real sites
@@ -145,7 +145,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 $(DEV_STAMP): pyproject.toml constraints.txt
 	$(call INSTALL,.[dev],Fallow with its tools for development,about one to five minutes)
-	@$(PIP_INSTALL) --no-build-isolation --no-deps -e integrations/fallow-trackers -e studies/fallow-papers
+	@$(PIP_INSTALL) --no-build-isolation --no-deps $(BESIDE:%=-e %)
 	@touch $(STAMP) $@
 
 # Tools that look at the environment and are no part of it.
@@ -163,5 +163,6 @@ $(ADAPTERS_STAMP): pyproject.toml constraints.txt
 	$(ADAPTERS)/bin/python -m pip install --disable-pip-version-check --no-input $(PIP_FLAGS) \
 	-c constraints.txt --no-build-isolation \
 	-e '.[dev,huggingface,notebook,scikit-activeml]' \
+	-e integrations/fallow-labeling-tools \
 	-e 'integrations/fallow-trackers[huggingface,mlflow,tensorboard,wandb]'
 	@touch $@

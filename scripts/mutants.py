@@ -38,13 +38,17 @@ from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 # what tests may look at
-SOURCES = ("src", "integrations/fallow-trackers/src", "studies/fallow-papers/src")
+BESIDE = (
+    *sorted(f"integrations/{path.name}" for path in REPOSITORY.glob("integrations/*")),
+    "studies/fallow-papers",
+)
+"""Distributions beside the core."""
+SOURCES = ("src", *(f"{folder}/src" for folder in BESIDE))
 PLANTED = (*SOURCES, "deploy")
 """Folders whose files may have a fault."""
 COPIED = (
     *SOURCES,
-    "integrations/fallow-trackers/tests",
-    "studies/fallow-papers/tests",
+    *(f"{folder}/tests" for folder in BESIDE),
     "tests",
     "bench",
     "deploy",

@@ -30,7 +30,10 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
-BESIDE = ("integrations/fallow-trackers", "studies/fallow-papers")
+BESIDE = (
+    *sorted(f"integrations/{folder.name}" for folder in ROOT.glob("integrations/*")),
+    "studies/fallow-papers",
+)
 """Distributions beside the core."""
 CONSTRAINTS = ROOT / "constraints.txt"
 BUILD = (

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-BESIDE = ("integrations/fallow-trackers", "studies/fallow-papers")
+BESIDE = (
+    *sorted(f"integrations/{folder.name}" for folder in ROOT.glob("integrations/*")),
+    "studies/fallow-papers",
+)
 """Distributions beside the core, which development needs too."""
 
 
@@ -54,6 +57,8 @@ def test_the_demo_installs_fallow_alone_and_tests_add_the_tools_of_development(
 ) -> None:
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path / name)
+    for folder in BESIDE:
+        (tmp_path / folder).mkdir(parents=True)
     programs = tmp_path / ".venv" / "bin"
     programs.mkdir(parents=True)
     for program in ("python", "fallow"):

@@ -104,11 +104,14 @@ class Page(Callback):
 """
 
 TOOL = """
-class Slips:
-    def format_tasks(self, tasks, classes):
-        head = "/".join(classes)
-        lines = [f"{task['id']}: ?" for task in tasks]
-        return "\\n".join([head, *lines, ""]).encode()
+from fallow.deployment.site.labeling_tools import LabelingTool
+
+
+class Slips(LabelingTool):
+    def format_tasks(self, tasks):
+        head = "/".join(tasks.classes)
+        lines = [f"{line['id']}: ?" for line in tasks.lines]
+        return {".txt": "\\n".join([head, *lines, ""]).encode()}
 
     def parse_labels(self, content):
         pairs = [line.partition(": ") for line in content.decode().splitlines()[1:]]

@@ -21,7 +21,8 @@ from pathlib import Path
 
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.site.folder import SiteFolder
-from fallow.deployment.site.labels_io import export_questions, import_labels
+from fallow.deployment.site.labels_files import write_lines
+from fallow.deployment.site.labels_io import import_labels, list_open_questions
 
 GIVEN, TRUTH = "given.txt", "truth.json"
 PAUSE = 0.3  # seconds from one answer to the next, as there are people who think
@@ -56,7 +57,7 @@ class Labeler:
     def answer_by_file(self, site: SiteFolder, ledger: Ledger) -> None:
         schema = site.agreement.schema
         file = self.folder / f"{site.name}-questions.csv"
-        if not export_questions(ledger, schema, site.rows, file):
+        if not write_lines(file, list_open_questions(ledger, schema, site.rows)):
             return
         with file.open(newline="", encoding="utf-8") as opened:
             lines = list(csv.DictReader(opened))

@@ -15,11 +15,12 @@ import pytest
 from fallow.deployment.labeling_page import LabelQueue
 from fallow.deployment.ledger.questions import Reasons
 from fallow.deployment.site import labels_files
+from fallow.deployment.site.labeling_tools import Imported, LabelingTool
+from fallow.deployment.site.labels_files import write_lines
 from fallow.deployment.site.labels_io import (
-    Imported,
-    export_labels,
-    export_questions,
     import_labels,
+    list_labels,
+    list_open_questions,
 )
 from tests.deployment.desks import (
     DIGITS,
@@ -38,6 +39,14 @@ def about(desk: LabelQueue) -> tuple[Any, Any, Any]:
     return desk.ledger, desk.schema, desk.rows
 
 
+def export_questions(desk: LabelQueue, path: Path, *, guess: bool = False) -> int:
+    return write_lines(path, list_open_questions(*about(desk), guess=guess))
+
+
+def export_labels(desk: LabelQueue, path: Path) -> int:
+    return write_lines(path, list_labels(*about(desk)))
+
+
 def take(desk: LabelQueue, path: Path, lines: Iterable[str], **more: Any) -> Imported:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return import_labels(*about(desk), path, "Ann", **more)
@@ -53,7 +62,7 @@ def test_open_questions_are_exported_with_their_features_and_no_guess(
 ) -> None:
     desk, path = make_desk(tmp_path, asked={3: WHY, 1: WHY}), tmp_path / "ask.csv"
     desk.ledger.answer(1, 1.0, "Bo")
-    assert export_questions(*about(desk), path) == 1
+    assert export_questions(desk, path) == 1
     assert read_csv(path) == [
         {
             "id": "patient-3",
@@ -69,7 +78,7 @@ def test_open_questions_are_exported_with_their_features_and_no_guess(
             "feature:chol (mg/dl)": "209",
         }
     ]
-    export_questions(*about(desk), path, guess=True)
+    export_questions(desk, path, guess=True)
     (line,) = read_csv(path)
     assert (line["guess"], line["probability"], line["guess_by"]) == (
         "ill",
@@ -83,7 +92,7 @@ def test_labels_are_exported_with_who_gave_them(tmp_path: Path) -> None:
     desk.ledger.answer(3, 1 / 3, "Ann")
     desk.ledger.answer(3, 2.0, "Bo")
     desk.ledger.answer(1, None, "Ann")
-    assert export_labels(*about(desk), path) == 3
+    assert export_labels(desk, path) == 3
     lines = json.loads(path.read_text(encoding="utf-8"))
     result = [(line["id"], line["label"], line["who"], line["state"]) for line in lines]
     assert result == [
@@ -95,7 +104,7 @@ def test_labels_are_exported_with_who_gave_them(tmp_path: Path) -> None:
 
 def test_pictures_are_exported_as_paths(tmp_path: Path) -> None:
     desk, path = make_desk(tmp_path, DIGITS, picture_rows(tmp_path)), tmp_path / "ask.csv"
-    export_questions(*about(desk), path)
+    export_questions(desk, path)
     assert read_csv(path)[0]["file"] == str(tmp_path / "scan-3.png")
 
 
@@ -107,7 +116,7 @@ def test_what_was_exported_comes_back_as_the_same_labels(tmp_path: Path, kind: s
     for row, value, who in ((3, 1 / 3, "Bo"), (1, None, "Ann"), (4, -1e-9, "Bo")):
         first.ledger.answer(row, value, who)
     path = tmp_path / f"labels.{kind}"
-    export_labels(*about(first), path)
+    export_labels(first, path)
     assert import_labels(*about(second), path, "Cy") == Imported(3, 0, 0, ())
     assert import_labels(*about(second), path, "Cy") == Imported(0, 3, 0, ())
     for row in (3, 1, 4):
@@ -173,7 +182,7 @@ def test_a_study_whose_label_is_called_as_a_written_column_keeps_its_exports(
     desk = make_desk(tmp_path, replace(HEART, label="state"))
     desk.ledger.answer(3, 1.0, "Ann")
     path = tmp_path / "labels.csv"
-    export_labels(*about(desk), path)
+    export_labels(desk, path)
     assert import_labels(*about(desk), path, "Ann") == Imported(0, 1, 0, ())
 
 
@@ -266,122 +275,6 @@ def test_a_spreadsheet_of_a_country_with_decimal_commas_is_read(tmp_path: Path) 
     assert [desk.ledger.history(row)[0].value for row in (3, 1)] == [2.5, 3.0]
 
 
-def task(row: int, *annotations: Any, **data: Any) -> dict[str, Any]:
-    """As Label Studio's full JSON has it, with a number of its own in ``id``."""
-    return {
-        "id": 40 + row,
-        "data": {"id": f"patient-{row}", "row": row, **data},
-        "annotations": list(annotations),
-        "predictions": [],
-        "meta": {},
-    }
-
-
-def annotate(value: dict[str, Any], by: Any = None, tag: str = "label", **more: Any) -> Any:
-    part = {
-        "from_name": tag,
-        "to_name": "sample",
-        "type": next(iter(value)),
-        "value": value,
-    }
-    return {"result": [part], "completed_by": by, "was_cancelled": False, **more}
-
-
-def test_the_full_json_of_label_studio_is_taken(tmp_path: Path) -> None:
-    desk, path = make_desk(tmp_path, asked=(3, 1, 4, 0, 5)), tmp_path / "tasks.json"
-    comment = {"from_name": "note", "type": "textarea", "value": {"text": ["see scan"]}}
-    with_note = annotate({"choices": ["healthy"]}, 7)
-    with_note["result"].append(comment)
-    path.write_text(
-        json.dumps(
-            [
-                task(
-                    3, annotate({"choices": ["ill"]}, {"id": 1, "email": "ann@h.example"})
-                ),
-                task(1, with_note),
-                task(
-                    4,
-                    annotate(
-                        {"choices": ["cannot tell"]},
-                        {"id": 2, "first_name": "Bo"},
-                        tag="any",
-                    ),
-                ),
-                task(0, annotate({"choices": ["ill"]}, was_cancelled=True)),
-                task(5),
-            ]
-        )
-    )
-    assert import_labels(*about(desk), path, "Cy") == Imported(3, 0, 2, ())
-    outcome = [(g.who, g.value) for row in (3, 1, 4) for g in desk.ledger.history(row)]
-    assert outcome == [("ann@h.example", 1.0), ("annotator 7", 0.0), ("Bo", None)]
-
-
-@pytest.mark.parametrize("value", [{"number": 2.5}, {"text": ["2.5"]}, {"text": "2,5"}])
-def test_numbers_of_label_studio_are_taken(value: dict[str, Any], tmp_path: Path) -> None:
-    desk, path = make_desk(tmp_path, DOSE), tmp_path / "tasks.json"
-    path.write_text(json.dumps([task(3, annotate(value))]))
-    assert import_labels(*about(desk), path, "Cy").recorded == 1
-    assert [(g.who, g.value) for g in desk.ledger.history(3)] == [("Cy", 2.5)]
-
-
-@pytest.mark.parametrize(
-    ("annotation", "said"),
-    [
-        (
-            annotate({"rectanglelabels": ["ill"], "x": 1}),
-            "entry 1: an annotation holds 'rectangl",
-        ),
-        (
-            {
-                "result": [
-                    annotate({"choices": ["ill"]}, tag="a")["result"][0],
-                    annotate({"choices": ["ill"]}, tag="b")["result"][0],
-                ]
-            },
-            "entry 1: an annotation fills in 2 tags; name the one that counts 'label'",
-        ),
-    ],
-)
-def test_an_annotation_that_is_no_label_is_named(
-    annotation: Any, said: str, tmp_path: Path
-) -> None:
-    desk, path = make_desk(tmp_path), tmp_path / "tasks.json"
-    path.write_text(json.dumps([task(3, annotation)]))
-    with pytest.raises(ValueError, match=said):
-        import_labels(*about(desk), path, "Cy")
-
-
-def test_two_choices_for_one_sample_are_refused_with_their_line(tmp_path: Path) -> None:
-    desk, path = make_desk(tmp_path), tmp_path / "tasks.json"
-    path.write_text(json.dumps([task(3, annotate({"choices": ["ill", "healthy"]}))]))
-    found = import_labels(*about(desk), path, "Cy")
-    assert found.refused[0].startswith(
-        "entry 1: label 'ill, healthy' is not one of the agreed"
-    )
-
-
-@pytest.mark.parametrize("schema", [HEART, DOSE])
-def test_tasks_of_label_studio_go_out_with_features_and_come_back_with_labels(
-    schema: Any, tmp_path: Path
-) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    first, second = make_desk(tmp_path / "a", schema), make_desk(tmp_path / "b", schema)
-    path = tmp_path / "tasks.json"
-    assert export_questions(*about(first), path, as_tasks=True) == 3
-    data = json.loads(path.read_text())[0]["data"]
-    assert (data["id"], data["row"]) == ("patient-3", 3)
-    assert data["features"] == {"age (years)": "43", "sex": "male", "chol (mg/dl)": "209"}
-    assert import_labels(*about(second), path, "Cy") == Imported(0, 0, 3, ())
-    first.ledger.answer(3, 1.0, "Bo")
-    first.ledger.answer(1, None, "Bo")
-    assert export_labels(*about(first), path, as_tasks=True) == 2
-    assert import_labels(*about(second), path, "Cy") == Imported(2, 0, 0, ())
-    values = [(g.who, g.value) for row in (3, 1) for g in second.ledger.history(row)]
-    assert values == [("Bo", 1.0), ("Bo", None)]
-
-
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -456,15 +349,8 @@ def test_capitals_in_a_header_do_not_matter(tmp_path: Path) -> None:
 
 def test_an_empty_list_is_exported_with_a_header_and_imported(tmp_path: Path) -> None:
     desk, path = make_desk(tmp_path, asked=()), tmp_path / "none.csv"
-    assert export_questions(*about(desk), path) == 0
+    assert export_questions(desk, path) == 0
     assert import_labels(*about(desk), path, "Ann") == Imported(0, 0, 0, ())
-
-
-def test_a_file_in_an_unknown_encoding_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    path = tmp_path / "labels.xml"
-    path.write_bytes(b'<?xml version="1.0" encoding="nonsense"?><annotations/>')
-    with pytest.raises(ValueError, match=r"labels\.xml: it is not XML: unknown encoding"):
-        import_labels(*about(make_desk(tmp_path)), path, "Ann")
 
 
 def test_numbers_of_thousands_of_digits_are_refused_in_our_words(tmp_path: Path) -> None:
@@ -477,16 +363,17 @@ def test_numbers_of_thousands_of_digits_are_refused_in_our_words(tmp_path: Path)
         take(desk, tmp_path / "b.json", [f'[{{"id": "patient-3", "label": {long}}}]'])
 
 
-@pytest.mark.parametrize("kind", ["csv", "json", "xml"])
+@pytest.mark.parametrize("kind", ["csv", "json", "slips"])
 def test_labels_are_read_from_no_pipe_and_no_endless_file(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk = make_desk(tmp_path)
+    tool = LabelingTool() if kind == "slips" else None
     (tmp_path / f"pipe.{kind}").symlink_to(os.devnull)  # a pipe would hang
     with pytest.raises(ValueError, match="is not a file but a pipe or a device"):
-        import_labels(*about(desk), tmp_path / f"pipe.{kind}", "Ann")
+        import_labels(*about(desk), tmp_path / f"pipe.{kind}", "Ann", tool=tool)
     monkeypatch.setattr(labels_files, "MOST_BYTES", 1 << 20)
     with (tmp_path / f"long.{kind}").open("wb") as file:
         file.truncate((1 << 20) + 1)
     with pytest.raises(ValueError, match=rf"long\.{kind} has more than 1 MiB"):
-        import_labels(*about(desk), tmp_path / f"long.{kind}", "Ann")
+        import_labels(*about(desk), tmp_path / f"long.{kind}", "Ann", tool=tool)

@@ -57,8 +57,8 @@ def labels() -> dict[int, list[float | None]]:
             "the name of asked.txt must end in .csv or .json",
         ),
         (
-            ("site", "export", "north", "asked.csv", "--label-studio"),
-            "does not end in .json",
+            ("site", "export", "north", "asked.csv", "--tool", "toy-tool"),
+            "there is no labeling tool 'toy-tool'; there are cvat, label-studio",
         ),
         (("label", "north", "--no-open", "--port", "65536"), "65536 is not in the range"),
         (

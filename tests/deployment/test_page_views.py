@@ -16,7 +16,8 @@ from PIL import Image
 from fallow.deployment.labeling_page.pictures import picture, placeholder, sizes
 from fallow.deployment.ledger.questions import Question
 from fallow.deployment.schema import Schema
-from fallow.deployment.site.labels_io import export_questions
+from fallow.deployment.site.labels_files import write_lines
+from fallow.deployment.site.labels_io import list_open_questions
 from fallow.deployment.site.rows import SiteRows, read_rows
 from tests.deployment.browser import browser_test, chromium
 from tests.deployment.desks import (
@@ -118,7 +119,7 @@ def test_channels_say_how_many_pictures_a_row_of_numbers_is(
 def test_the_file_of_open_questions_names_both_images(tmp_path: Path) -> None:
     desk = make_desk(tmp_path, ARRAYS, read_rows(write_pairs(tmp_path), ARRAYS), asked=(3,))
     out = tmp_path / "open.csv"
-    export_questions(desk.ledger, desk.schema, desk.rows, out)
+    write_lines(out, list_open_questions(desk.ledger, desk.schema, desk.rows))
     head, line = out.read_text().splitlines()
     assert "file" in head.split(",") and "file 2" in head.split(",")
     assert "3-left.png" in line and "3-right.png" in line

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from fallow.deployment.agreement import Agreement
     from fallow.deployment.site.budget import Proposal
     from fallow.deployment.site.folder import SiteFolder
-    from fallow.deployment.site.labeling_tools import LabelingTool
-    from fallow.deployment.site.labels_io import Exported
+    from fallow.deployment.site.labeling_tools import LabelingTool, Shown, ShowRow
     from fallow.deployment.site.settings import Settings
 
 site = typer.Typer(
@@ -34,13 +33,21 @@ site.callback()(opt.for_a_real_site)
 Folder = Annotated[
     Path, typer.Argument(metavar="SITE", help="Site folder, as created by 'init'")
 ]
-File = Annotated[Path, typer.Argument(help="A .csv or .json file")]
+File = Annotated[Path, typer.Argument(help="A .csv or .json file, or a file of the --tool")]
 Tool = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
         help="Labeling tool of an installed package whose format the file has; site.toml must "
         "allow the package",
+    ),
+]
+Server = Annotated[
+    str,
+    typer.Option(
+        "--tool",
+        metavar="NAME",
+        help="Labeling tool of an installed package; site.toml must allow the package",
     ),
 ]
 
@@ -383,8 +390,7 @@ def import_(
 
     The file has the columns (.csv) or fields (.json) id and label, or the study's names for
     these, and optionally who. The label "cannot tell" skips an example. Files of 'export'
-    are accepted, and so are Label Studio's full JSON and CVAT's export "CVAT for images
-    1.1" (.xml).
+    are accepted. With --tool, the file is one of that labeling tool.
     """
     from fallow.core.words import count_noun
     from fallow.deployment.site.folder import SiteFolder
@@ -448,13 +454,6 @@ def export(
             "--guess", help="Add the predictions of the model; they bias annotators"
         ),
     ] = False,
-    tasks: Annotated[
-        bool, typer.Option("--label-studio", help="Export Label Studio tasks (.json)")
-    ] = False,
-    cvat: Annotated[
-        bool,
-        typer.Option("--cvat", help="Export images and labels as a CVAT archive (.zip)"),
-    ] = False,
     tool: Tool = None,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
@@ -465,104 +464,57 @@ def export(
     """
     from fallow.core.words import count_noun
     from fallow.deployment.site.folder import SiteFolder
-    from fallow.deployment.site.labeling_tools import find_tool
-    from fallow.deployment.site.labels_io import (
-        Exported,
-        export_labels,
-        export_questions,
-        export_with,
-    )
+    from fallow.deployment.site.labeling_tools import LabelingTasks, find_tool
+    from fallow.deployment.site.labels_files import write_lines, write_with
+    from fallow.deployment.site.labels_io import Exported, list_labels, list_open_questions
     from fallow.deployment.site.serve import has_ended
 
     result = SiteFolder.open(folder)
-    if cvat:
-        if labels or guess or tasks:
-            raise ValueError(
-                "--cvat exports open labeling tasks only; omit the other options"
-            )
-        exported = _export_images(result, file)
-        line = (
-            f"wrote {count_noun(exported.count, 'image')} to {exported.file}, and their labels to "
-            f"{exported.labels}: make a task in CVAT with these as its raw labels, and import what it "
-            "exports as 'CVAT for images 1.1'"
-        )
-        opt.tell([line], exported, quiet=quiet, as_json=as_json)
-        return
+    schema = result.agreement.schema
+    writer: LabelingTool | None = None
     if tool is not None:
-        if labels or tasks:
-            raise ValueError(
-                "--tool exports open labeling tasks; omit --labels and --label-studio"
-            )
-        with closing(result.open_ledger()) as ledger:
-            count = export_with(
-                find_tool(tool, result.settings.names),
-                ledger,
-                result.agreement.schema,
-                result.rows,
-                file,
-                guess=guess,
-            )
-        exported = Exported(str(file), "labeling tasks", count)
-        line = f"wrote {count_noun(count, 'labeling task')} to {file}"
-        opt.tell([line], exported, quiet=quiet, as_json=as_json)
-        return
+        writer = find_tool(tool, result.settings.names)
     kind: Literal["labeling tasks", "labels"] = "labeling tasks"
     with closing(result.open_ledger()) as ledger:
-        write = export_questions
+        list_entries = list_open_questions
         if labels or has_ended(ledger):
-            write = export_labels
+            list_entries = list_labels
             kind = "labels"
-        count = write(ledger, result.agreement.schema, result.rows, file, guess, tasks)
-    exported = Exported(str(file), kind, count)
+        entries = list_entries(ledger, schema, result.rows, guess=guess)
+    more: list[Path] = []
+    if writer is None:
+        write_lines(file, entries)
+    else:
+        tasks = LabelingTasks(entries, schema.classes, _open_images(result))
+        more = write_with(writer, file, tasks)[1:]
+    exported = Exported(str(file), kind, len(entries), tuple(map(str, more)))
     noun = kind.removesuffix("s")
     line = f"wrote {count_noun(exported.count, noun)} to {exported.file}"
+    if more:
+        line += f", and {', '.join(exported.more)} for the labeling tool"
     opt.tell([line], exported, quiet=quiet, as_json=as_json)
 
 
-def _export_images(site_folder: SiteFolder, file: Path) -> Exported:
-    """Export labeling tasks for CVAT."""
-    from fallow.core.optional import import_optional
-    from fallow.deployment.site.cvat import LABELS, export_images
-    from fallow.deployment.site.labels_io import CANNOT_TELL, Exported
-
-    import_optional("fastapi", "fallow[deploy]", "writing images")
-    from fallow.deployment.labeling_page.pictures import picture
-
-    with closing(site_folder.open_ledger()) as ledger:
-        count = export_images(
-            ledger,
-            site_folder.agreement.schema,
-            site_folder.rows,
-            file,
-            show=lambda row: picture(site_folder.rows, row),
-            cannot_tell=CANNOT_TELL,
-        )
-    labels = file.with_name(file.stem + LABELS)
-    return Exported(str(file), "images", count, str(labels))
-
-
-@site.command("label-studio")
-@opt.shows("fallow.deployment.site.label_studio_server:Synced")
-def label_studio(
-    folder: Folder, quiet: opt.Quiet = False, as_json: opt.AsObject = False
+@site.command()
+@opt.shows("fallow.deployment.site.labeling_tools:Synced")
+def sync(
+    folder: Folder,
+    tool: Server,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
 ) -> None:
-    """Exchange labeling tasks and labels with the Label Studio of this site.
+    """Exchange labeling tasks and labels with the server of a labeling tool.
 
     You can run it repeatedly.
-
-    Write its address and token to SITE/label-studio.toml, readable only by you (chmod 600).
     """
-    from fallow.core.optional import import_optional
     from fallow.core.words import count_noun
     from fallow.deployment.site.folder import SiteFolder
-    from fallow.deployment.site.label_studio_server import TAKEN, sync_label_studio
-
-    import_optional("fastapi", "fallow[deploy]", "the Label Studio API")
-    from fallow.deployment.labeling_page.pictures import picture
+    from fallow.deployment.site.labeling_tools import find_tool
 
     result = SiteFolder.open(folder)
+    server = find_tool(tool, result.settings.names)
     with closing(result.open_ledger()) as ledger:
-        done = sync_label_studio(result, ledger, lambda row: picture(result.rows, row))
+        done = server.sync(result, ledger, _open_images(result))
     taken = done.taken
     lines = [
         f"project {done.project}: {count_noun(done.sent, 'labeling task')} sent; "
@@ -573,10 +525,24 @@ def label_studio(
     if taken.refused:
         lines.append(
             f"{count_noun(len(taken.refused), 'annotation')} not imported: correct them "
-            "in Label Studio, or on the labeling page; entries are those of "
-            f"{folder / TAKEN}"
+            "in the labeling tool, or on the labeling page; entries are those of "
+            f"{done.file}"
         )
     opt.tell(lines, done, quiet=quiet, as_json=as_json)
+
+
+def _open_images(site_folder: SiteFolder) -> ShowRow:
+    """Return a function that reads the image of a row for a labeling tool."""
+
+    def show(row: int) -> Shown | None:
+        from fallow.core.optional import import_optional
+
+        import_optional("fastapi", "fallow[deploy]", "reading images for a labeling tool")
+        from fallow.deployment.labeling_page.pictures import picture
+
+        return picture(site_folder.rows, row)
+
+    return show
 
 
 def _read_allowed(pairs: list[str]) -> dict[str, str]:

@@ -27,6 +27,10 @@ OFFICIAL: Mapping[str, Mapping[str, str]] = {
         "tensorboard": "fallow-trackers[tensorboard]",
         "wandb": "fallow-trackers[wandb]",
     },
+    "fallow.labeling_tools": {
+        "cvat": "fallow-labeling-tools",
+        "label-studio": "fallow-labeling-tools",
+    },
 }
 """Group -> names of Fallow's own integrations -> the requirement that installs them."""
 

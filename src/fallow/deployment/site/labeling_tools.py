@@ -1,46 +1,123 @@
 """Labeling tools that installed distributions add (entry points ``fallow.labeling_tools``).
 
-A tool formats the open labeling tasks of a site as a file, and parses a file of labels that it has
-exported.  Both run at the site, on its data, so ``site.toml`` must allow the distribution.
+A tool formats the labeling tasks of a site as files, and parses a file of labels that it has
+exported.  It may also exchange both with a server.  All of this runs at the site, on its data, so
+``site.toml`` must allow the distribution.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Protocol, final
+
+from pydantic import Field, with_config
 
 from fallow.core.extensions import load_extension
 from fallow.core.names import ClassKind, NamePolicy
-from fallow.deployment.site.label_studio import Cells, JsonObject
+from fallow.deployment.ledger import Ledger
+from fallow.deployment.site.folder import SiteFolder
+from fallow.storage.validation import STRICT, Count
 
-TOOL = ClassKind(
-    "labeling tool", members=("format_tasks", "parse_labels"), group="fallow.labeling_tools"
-)
-"""Required kind of a labeling tool: `LabelingTool`."""
+JsonObject = Mapping[str, object]
+"""Object of a JSON file, whose values are not validated yet."""
+Cells = dict[str, object]
+"""Values of one line of a file by column name."""
 
 
-class LabelingTool(Protocol):
-    """Interface of a labeling tool."""
+class Shown(Protocol):
+    """An image as it is sent to a browser."""
 
-    def format_tasks(self, tasks: Sequence[JsonObject], classes: Sequence[str]) -> bytes:
-        """Return labeling tasks as the content of a file.
+    @property
+    def content(self) -> bytes: ...
+    @property
+    def media_type(self) -> str: ...
 
-        Parameters
-        ----------
-        tasks : sequence of mapping
-            Open labeling tasks in the order of selection, with the columns of `labels_io`.
-        classes : sequence of str
-            Class names; empty for regression.
+
+ShowRow = Callable[[int], Shown | None]
+"""Function that returns the image of a row, or None."""
+
+
+@final
+@dataclass(frozen=True)
+class LabelingTasks:
+    """Labeling tasks of a site.
+
+    Attributes
+    ----------
+    lines : sequence of mapping
+        Tasks in the order of selection, with the columns of `labels_io`.  The label is empty in an
+        open task.
+    classes : sequence of str
+        Class names; empty for regression.
+    show : callable
+        Function that returns the image of a row, or None.
+    """
+
+    lines: Sequence[JsonObject]
+    classes: Sequence[str]
+    show: ShowRow
+
+
+@final
+@with_config(STRICT)
+@dataclass(frozen=True)
+class Imported:
+    """Result of an import."""
+
+    recorded: Annotated[
+        Count,
+        Field(description="new labels; 0 if lines were rejected without `--partial`"),
+    ]
+    same: Annotated[Count, Field(description="labels that existed already")]
+    empty: Annotated[Count, Field(description="lines without a label")]
+    refused: Annotated[
+        tuple[str, ...], Field(description="a sentence for each rejected line")
+    ]
+
+
+@final
+@with_config(STRICT)
+@dataclass(frozen=True)
+class Synced:
+    """Result of a synchronization with a server."""
+
+    project: Annotated[int, Field(description="project of the labeling tool")]
+    sent: Annotated[Count, Field(description="number of new tasks")]
+    taken: Annotated[Imported, Field(description="import of annotations")]
+    file: Annotated[str, Field(description="file with the imported annotations")]
+
+
+class LabelingTool:
+    """Base class of labeling tools.  A tool overrides what it supports."""
+
+    def format_tasks(self, tasks: LabelingTasks) -> Mapping[str, bytes]:
+        """Return the content of each file to write, by suffix: first that of the user's file.
+
+        Further files get the name of the first one with another suffix.
         """
-        ...
+        raise ValueError("this labeling tool writes no files of tasks")
 
     def parse_labels(self, content: bytes) -> list[Cells]:
         """Return the columns of each label in a file, in order.
 
-        The columns are ``id`` or ``row``, ``label`` (empty if not labeled), and ``who`` if known.
-        Raises ValueError for a file in another format.
+        The columns are ``id`` or ``row``, ``label`` (empty if not labeled), and, if known, ``who``
+        and ``location``, such as "entry 3" (default: "label" and its number).  Raises ValueError for
+        a file in another format.
         """
-        ...
+        raise ValueError("this labeling tool reads no files of labels")
+
+    def name_example(self, row: int, name: str) -> str:
+        """Return the ``id`` of an example in files of this tool (default: its name)."""
+        return name
+
+    def sync(self, folder: SiteFolder, ledger: Ledger, show: ShowRow) -> Synced:
+        """Import labels from the tool's server, and send it new labeling tasks."""
+        raise ValueError("this labeling tool has no server: use export and import")
+
+
+TOOL = ClassKind("labeling tool", base=LabelingTool, group="fallow.labeling_tools")
+"""Required kind of a labeling tool."""
 
 
 def find_tool(name: str, policy: NamePolicy) -> LabelingTool:

@@ -10,9 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from fallow.deployment.site.cvat import ANNOTATIONS, read_annotations
-from fallow.deployment.site.label_studio import Cells, JsonObject, is_task, read_task
-from fallow.deployment.site.labeling_tools import LabelingTool
+from fallow.deployment.site.labeling_tools import (
+    Cells,
+    JsonObject,
+    LabelingTasks,
+    LabelingTool,
+)
 from fallow.storage.files import write_whole
 from fallow.storage.plain import cell, cell_text
 from fallow.storage.private import FILE
@@ -33,8 +36,7 @@ Entry = tuple[str, Cells]
 def write_lines(path: Path, lines: Sequence[JsonObject]) -> int:
     """Write a table as a private file, and return the number of lines."""
     if _kind(path) == "json":
-        content = (json.dumps(lines, indent=1, ensure_ascii=False) + "\n").encode()
-        write_whole(path, content, mode=FILE)
+        write_whole(path, format_objects(lines), mode=FILE)
         return len(lines)
     text = io.StringIO()
     header = _collect_columns(lines)
@@ -46,12 +48,30 @@ def write_lines(path: Path, lines: Sequence[JsonObject]) -> int:
     return len(lines)
 
 
-def write_with(
-    tool: LabelingTool, path: Path, lines: Sequence[JsonObject], classes: Sequence[str]
-) -> int:
-    """Write labeling tasks in the format of a tool, and return their number."""
-    write_whole(path, tool.format_tasks(lines, classes), mode=FILE)
-    return len(lines)
+def format_objects(objects: Sequence[JsonObject]) -> bytes:
+    """Return objects as the content of a JSON file."""
+    return (json.dumps(objects, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def write_with(tool: LabelingTool, path: Path, tasks: LabelingTasks) -> list[Path]:
+    """Write labeling tasks in the format of a tool, and return the files.
+
+    Raises ValueError for a name without the tool's suffix.
+    """
+    contents = tool.format_tasks(tasks)
+    first = next(iter(contents))
+    if path.suffix.lower() != first:
+        raise ValueError(
+            f"{path.name} does not end in {first}, as tasks of this labeling tool do; rename it"
+        )
+    files: list[Path] = []
+    for suffix, content in contents.items():
+        file = path
+        if suffix != first:
+            file = path.with_name(path.stem + suffix)
+        write_whole(file, content, mode=FILE)
+        files.append(file)
+    return files
 
 
 def _collect_columns(lines: Sequence[JsonObject]) -> list[str]:
@@ -65,7 +85,10 @@ def _collect_columns(lines: Sequence[JsonObject]) -> list[str]:
 def _kind(path: Path) -> str:
     kind = path.suffix.lower().removeprefix(".")
     if kind not in ("csv", "json"):
-        raise ValueError(f"the name of {path.name} must end in .csv or .json; rename it")
+        raise ValueError(
+            f"the name of {path.name} must end in .csv or .json; rename it, or name the labeling "
+            "tool of the file with --tool"
+        )
     return kind
 
 
@@ -80,8 +103,6 @@ def read_lines(
     ``by`` is the column with the names of examples. ``names`` maps other column names, such as
     those of the study, to columns in `READ`. Raises ValueError for an invalid file.
     """
-    if path.suffix.lower() == ANNOTATIONS:
-        return _read_images(path)
     kind = _kind(path)
     try:
         text = _read_bytes(path).decode("utf-8-sig")
@@ -104,18 +125,23 @@ def read_lines(
                 also = f" (or {own[needed]!r})"
             raise ValueError(
                 f"{path.name} has no {needed!r}{also}, only {', '.join(map(repr, first))}; each "
-                f"label needs {by!r} and 'label'"
+                f"label needs {by!r} and 'label'; a file of a labeling tool needs --tool"
             )
     return [(at, _select_cells(cells)) for at, cells in entries]
 
 
 def read_with(tool: LabelingTool, path: Path) -> list[tuple[str, dict[str, str]]]:
     """Return the position and the cells `READ` of each label in a file of a tool."""
-    entries = tool.parse_labels(_read_bytes(path))
-    return [
-        (f"label {number}", _select_cells(cells))
-        for number, cells in enumerate(entries, start=1)
-    ]
+    content = _read_bytes(path)
+    try:
+        labels = tool.parse_labels(content)
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from error
+    entries: list[tuple[str, dict[str, str]]] = []
+    for number, cells in enumerate(labels, start=1):
+        location = str(cells.get("location") or f"label {number}")
+        entries.append((location, _select_cells(cells)))
+    return entries
 
 
 def _read_bytes(path: Path) -> bytes:
@@ -126,17 +152,6 @@ def _read_bytes(path: Path) -> bytes:
         raise ValueError(
             f"{path} cannot be read ({error.strerror}); check the path"
         ) from error
-
-
-def _read_images(path: Path) -> list[tuple[str, dict[str, str]]]:
-    """Return the labels in a CVAT export."""
-    try:
-        annotations = read_annotations(_read_bytes(path))
-    except ValueError as error:
-        raise ValueError(f"{path.name}: {error}") from error
-    return [
-        (f"tag {n}", _select_cells(cells)) for n, cells in enumerate(annotations, start=1)
-    ]
 
 
 def _select_cells(cells: Mapping[str, object]) -> dict[str, str]:
@@ -245,28 +260,32 @@ def _rename(cells: Cells, names: Mapping[str, str]) -> Cells:
     return renamed
 
 
-def _read_json(path: Path, text: str, names: Mapping[str, str]) -> list[Entry]:
+def parse_objects(text: str, name: str = "it") -> list[Cells]:
+    """Return the objects in the list of a JSON file.
+
+    ``name`` is the file in messages. Raises ValueError for another format, and for a key that an
+    object has twice.
+    """
     try:
         tree: object = json.loads(text, object_pairs_hook=_read_object)
     except (json.JSONDecodeError, _Repeated, RecursionError) as error:
-        raise ValueError(f"{path.name} is not JSON: {error}") from error
+        raise ValueError(f"{name} is not JSON: {error}") from error
     except ValueError as error:  # an integer with thousands of digits
         raise ValueError(
-            f"{path.name} contains a number that is too long for JSON; correct it"
+            f"{name} contains a number that is too long for JSON; correct it"
         ) from error
     if not isinstance(tree, list) or not all(isinstance(one, dict) for one in tree):
         raise ValueError(
-            f"{path.name} is not a list of objects; write one object for each label"
+            f"{name} is not a list of objects; write one object for each label"
         )
+    return tree
+
+
+def _read_json(path: Path, text: str, names: Mapping[str, str]) -> list[Entry]:
     entries: list[Entry] = []
-    for number, one in enumerate(tree, start=1):
+    for number, one in enumerate(parse_objects(text, path.name), start=1):
         try:
-            if is_task(one):
-                task = read_task(one)
-            else:
-                task = [_rename(one, names)]
+            entries.append((f"entry {number}", _rename(one, names)))
         except ValueError as error:
             raise ValueError(f"{path.name}, entry {number}: {error}") from error
-        for cells in task:
-            entries.append((f"entry {number}", cells))
     return entries

@@ -17,11 +17,10 @@ task:
     file            path of an image
 
 The import reads ``id``, ``label`` and, if present, ``who``. It also accepts the study's names of the
-ID and label columns. Other columns are ignored, so that a file can pass through another tool. The
-full JSON format of Label Studio is supported for import and export (`label_studio`). Its shorter
-forms (JSON-MIN, CSV), like other tools that number examples themselves, have another number under
-``id`` and keep ``row``. Import such a file with ``by="row"``. If a file has both columns, they must be
-consistent, so that mistaking one for the other is detected.
+ID and label columns. Other columns are ignored, so that a file can pass through another tool. Tools
+that number examples themselves have another number under ``id`` and keep ``row``. Import such a file
+with ``by="row"``. If a file has both columns, they must be consistent, so that mistaking one for the
+other is detected. `labeling_tools` reads and writes other formats.
 """
 
 from __future__ import annotations
@@ -37,16 +36,8 @@ from pydantic import Field, with_config
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.questions import LabelAnswer, Question
 from fallow.deployment.schema import Schema
-from fallow.deployment.site.cvat import ANNOTATIONS, name_image
-from fallow.deployment.site.label_studio import JsonObject, build_tasks
-from fallow.deployment.site.labeling_tools import LabelingTool
-from fallow.deployment.site.labels_files import (
-    Key,
-    read_lines,
-    read_with,
-    write_lines,
-    write_with,
-)
+from fallow.deployment.site.labeling_tools import Imported, JsonObject, LabelingTool
+from fallow.deployment.site.labels_files import Key, read_lines, read_with
 from fallow.deployment.site.rows import SiteRows
 from fallow.storage.plain import plain
 from fallow.storage.validation import STRICT, Count
@@ -64,23 +55,6 @@ WRITTEN = (
 # -- export ---------------------------------------------------------------------------------
 
 
-def export_questions(
-    ledger: Ledger,
-    schema: Schema,
-    rows: SiteRows,
-    path: Path,
-    guess: bool = False,
-    as_tasks: bool = False,
-) -> int:
-    """Write the open labeling tasks in the order of selection, and return their number.
-
-    ``as_tasks``: in the format of Label Studio. Raises ValueError for a name that ends in neither
-    .csv nor .json, and Failed if the file cannot be written.
-    """
-    lines = list_open_questions(ledger, schema, rows, guess=guess)
-    return _write(path, lines, schema, as_tasks=as_tasks)
-
-
 def list_open_questions(
     ledger: Ledger, schema: Schema, rows: SiteRows, *, guess: bool = False
 ) -> list[JsonObject]:
@@ -91,45 +65,15 @@ def list_open_questions(
     ]
 
 
-def export_with(
-    tool: LabelingTool,
-    ledger: Ledger,
-    schema: Schema,
-    rows: SiteRows,
-    path: Path,
-    *,
-    guess: bool = False,
-) -> int:
-    """Write the open labeling tasks in the format of a tool, and return their number."""
-    lines = list_open_questions(ledger, schema, rows, guess=guess)
-    return write_with(tool, path, lines, schema.classes)
-
-
-def export_labels(
-    ledger: Ledger,
-    schema: Schema,
-    rows: SiteRows,
-    path: Path,
-    guess: bool = False,
-    as_tasks: bool = False,
-) -> int:
-    """Write all labels that count, one line per annotator and task, and return their number."""
-    lines: list[JsonObject] = []
-    for asked in ledger.questions():
-        for answer in asked.answers:
-            lines.append(_build_line(schema, rows, asked, answer=answer, guess=guess))
-    return _write(path, lines, schema, as_tasks=as_tasks)
-
-
-def _write(path: Path, lines: list[JsonObject], schema: Schema, *, as_tasks: bool) -> int:
-    if not as_tasks:
-        return write_lines(path, lines)
-    if path.suffix.lower() != ".json":
-        raise ValueError(
-            f"{path.name} does not end in .json, the format of tasks in Label Studio"
-        )
-    tasks = build_tasks(lines, is_class=bool(schema.classes))
-    return write_lines(path, tasks)
+def list_labels(
+    ledger: Ledger, schema: Schema, rows: SiteRows, *, guess: bool = False
+) -> list[JsonObject]:
+    """Return all labels that count, one line per annotator and task."""
+    return [
+        _build_line(schema, rows, asked, answer=answer, guess=guess)
+        for asked in ledger.questions()
+        for answer in asked.answers
+    ]
 
 
 def _build_line(
@@ -196,34 +140,15 @@ def _label_text(schema: Schema, value: float | None) -> str:
 @final
 @with_config(STRICT)
 @dataclass(frozen=True)
-class Imported:
-    """Result of an import."""
-
-    recorded: Annotated[
-        Count,
-        Field(description="new labels; 0 if lines were rejected without `--partial`"),
-    ]
-    same: Annotated[Count, Field(description="labels that existed already")]
-    empty: Annotated[Count, Field(description="lines without a label")]
-    refused: Annotated[
-        tuple[str, ...], Field(description="a sentence for each rejected line")
-    ]
-
-
-@final
-@with_config(STRICT)
-@dataclass(frozen=True)
 class Exported:
     """Result of an export."""
 
     file: Annotated[str, Field(description="path of the file")]
-    kind: Annotated[
-        Literal["labeling tasks", "labels", "images"], Field(description="content")
-    ]
+    kind: Annotated[Literal["labeling tasks", "labels"], Field(description="content")]
     count: Annotated[Count, Field(description="number of entries")]
-    labels: Annotated[
-        str | None, Field(description="file with the labels of CVAT, for images")
-    ] = None
+    more: Annotated[
+        tuple[str, ...], Field(description="further files that the labeling tool needs")
+    ] = ()
 
 
 @final
@@ -323,7 +248,7 @@ def _parse_file(
     parsed = _Parsed(lines=[], refused=[])
     row_of_name: dict[str, int] = {}
     if by == "id":
-        row_of_name = {name: row for row, name in enumerate(_list_names(path, rows))}
+        row_of_name = {name: row for row, name in enumerate(_list_names(tool, rows))}
     most_hints = _bound_hints(len(row_of_name))
     if tool is not None:
         entries = read_with(tool, path)
@@ -365,11 +290,11 @@ def _bound_hints(rows: int) -> int:
     return max(1, min(HINTS, COMPARED // max(1, rows)))
 
 
-def _list_names(path: Path, rows: SiteRows) -> Sequence[str]:
+def _list_names(tool: LabelingTool | None, rows: SiteRows) -> Sequence[str]:
     """Return the names of the rows in a file, in order."""
-    if path.suffix.lower() != ANNOTATIONS:
+    if tool is None:
         return rows.ids
-    return [name_image(rows, row) for row in range(len(rows.ids))]
+    return [tool.name_example(row, name) for row, name in enumerate(rows.ids)]
 
 
 def _record(

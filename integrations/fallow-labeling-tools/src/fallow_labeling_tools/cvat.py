@@ -12,20 +12,21 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import final
 from xml.parsers import expat
 
-from fallow.deployment.ledger import Ledger
-from fallow.deployment.schema import Schema
-from fallow.deployment.site.label_studio import Cells
-from fallow.deployment.site.rows import SiteRows
-from fallow.storage.files import write_whole
-from fallow.storage.private import FILE
+from fallow.deployment.site.labeling_tools import (
+    Cells,
+    JsonObject,
+    LabelingTasks,
+    LabelingTool,
+    ShowRow,
+)
+from fallow.deployment.site.labels_io import CANNOT_TELL
 
 ARCHIVE = ".zip"
-ANNOTATIONS = ".xml"
 LABELS = ".labels.json"
 """Suffix of the file with the list of labels beside an archive."""
 ENDINGS = {"image/png": ".png", "image/jpeg": ".jpg", "image/webp": ".webp"}
@@ -42,66 +43,59 @@ EPOCH = (
 SHAPES = ("box", "polygon", "polyline", "points", "mask", "ellipse", "cuboid", "skeleton")
 
 
-class Shown(Protocol):
-    """An image as it is sent to a browser."""
+@final
+class CVAT(LabelingTool):
+    """Exchange images and tags with CVAT as files."""
 
-    @property
-    def content(self) -> bytes: ...
-    @property
-    def media_type(self) -> str: ...
+    def format_tasks(self, tasks: LabelingTasks) -> dict[str, bytes]:
+        """Return an archive of the images, and the labels in the format of CVAT's raw constructor.
+
+        Raises ValueError for examples without images, for regression, and for labels and
+        predictions, which an archive cannot have.
+        """
+        if not tasks.classes:
+            raise ValueError("CVAT's tags are classes, and this study asks for numbers")
+        written = io.BytesIO()
+        with zipfile.ZipFile(written, "w") as archive:
+            for line in tasks.lines:
+                _add_image(archive, line, tasks.show)
+        labels = [
+            {"name": name, "type": "tag", "attributes": []}
+            for name in dict.fromkeys((*tasks.classes, CANNOT_TELL))
+        ]
+        text = json.dumps(labels, indent=1, ensure_ascii=False) + "\n"
+        return {ARCHIVE: written.getvalue(), LABELS: text.encode()}
+
+    def parse_labels(self, content: bytes) -> list[Cells]:
+        """Return the label of each tag in an export as "CVAT for images 1.1"."""
+        return read_annotations(content)
+
+    def name_example(self, row: int, name: str) -> str:
+        """Return the name of an example's image in CVAT, without its extension.
+
+        >>> CVAT().name_example(3, "scan 3")
+        '000003-scan-3'
+        """
+        plain = OTHERS.sub("-", name).strip("-")[:LONGEST]
+        return f"{row:06d}-{plain}"
 
 
-# -- export ---------------------------------------------------------------------------------
-
-
-def name_image(rows: SiteRows, row: int) -> str:
-    """Return the name of a row's image in CVAT, without its extension."""
-    name = OTHERS.sub("-", rows.ids[row]).strip("-")[:LONGEST]
-    return f"{row:06d}-{name}"
-
-
-def export_images(
-    ledger: Ledger,
-    schema: Schema,
-    rows: SiteRows,
-    path: Path,
-    show: Callable[[int], Shown | None],
-    cannot_tell: str,
-) -> int:
-    """Write the images of open labeling tasks as an archive, and return their number.
-
-    The labels are written beside the archive in the format of CVAT's raw constructor. ``show``
-    returns the image of a row. ``cannot_tell`` is the label for examples that annotators cannot
-    tell. Raises ValueError for rows without images, for regression, and for a name that is not that
-    of an archive.
-    """
-    if path.suffix.lower() != ARCHIVE:
+def _add_image(archive: zipfile.ZipFile, line: JsonObject, show: ShowRow) -> None:
+    """Add the image of an open labeling task to an archive."""
+    if line.get("label") or "guess" in line:
         raise ValueError(
-            f"{path.name} does not end in {ARCHIVE}, as an archive of images does"
+            "CVAT receives the images of open labeling tasks; omit --labels and --guess"
         )
-    if not schema.classes:
-        raise ValueError("CVAT's tags are classes, and this study asks for numbers")
-    written = io.BytesIO()
-    count = 0
-    with zipfile.ZipFile(written, "w") as archive:
-        for asked in ledger.questions(state="open"):
-            shown = show(asked.row)
-            if shown is None or shown.media_type not in ENDINGS:
-                raise ValueError(
-                    f"sample {rows.ids[asked.row]!r} is no image that CVAT shows; export such "
-                    "questions as .csv, .json or for Label Studio"
-                )
-            name = name_image(rows, asked.row) + ENDINGS[shown.media_type]
-            archive.writestr(zipfile.ZipInfo(name, EPOCH), shown.content)
-            count += 1
-    labels = [
-        {"name": name, "type": "tag", "attributes": []}
-        for name in dict.fromkeys((*schema.classes, cannot_tell))
-    ]
-    text = json.dumps(labels, indent=1, ensure_ascii=False) + "\n"
-    write_whole(path, written.getvalue(), mode=FILE)
-    write_whole(path.with_name(path.stem + LABELS), text.encode(), mode=FILE)
-    return count
+    row = line["row"]
+    example = str(line["id"])
+    shown = show(row) if isinstance(row, int) else None
+    if shown is None or shown.media_type not in ENDINGS:
+        raise ValueError(
+            f"example {example!r} has no image that CVAT shows; export such labeling tasks as .csv "
+            "or .json, or with --tool label-studio"
+        )
+    name = CVAT().name_example(int(str(row)), example) + ENDINGS[shown.media_type]
+    archive.writestr(zipfile.ZipInfo(name, EPOCH), shown.content)
 
 
 # -- import ---------------------------------------------------------------------------------
@@ -116,7 +110,7 @@ def read_annotations(content: bytes) -> list[Cells]:
 
     >>> image = '<image id="0" name="000003-scan.png"><tag label="ill"/></image>'
     >>> read_annotations(f"<annotations>{image}</annotations>".encode())
-    [{'id': '000003-scan', 'label': 'ill'}]
+    [{'id': '000003-scan', 'label': 'ill', 'location': 'tag 1'}]
     """
     reader = _Reader()
     parser = expat.ParserCreate()
@@ -174,7 +168,8 @@ class _Reader:
             )
         name = Path(image).stem
         for label in _once(self._labels) or [""]:
-            self.said.append({"id": name, "label": label})
+            location = f"tag {len(self.said) + 1}"
+            self.said.append({"id": name, "label": label, "location": location})
 
 
 def _once(labels: Sequence[str]) -> list[str]:

@@ -10,20 +10,24 @@ import pytest
 
 from fallow.deployment.labeling_page import LabelQueue
 from fallow.deployment.labeling_page.pictures import picture
-from fallow.deployment.site.cvat import export_images, read_annotations
-from fallow.deployment.site.labels_io import CANNOT_TELL, Imported, import_labels
+from fallow.deployment.site.labeling_tools import Imported, LabelingTasks
+from fallow.deployment.site.labels_files import write_with
+from fallow.deployment.site.labels_io import (
+    CANNOT_TELL,
+    import_labels,
+    list_labels,
+    list_open_questions,
+)
+from fallow_labeling_tools import CVAT
+from fallow_labeling_tools.cvat import read_annotations
 from tests.deployment.desks import DIGITS, DOSE, make_desk, picture_rows
 
 
 def export(desk: LabelQueue, path: Path) -> int:
-    return export_images(
-        desk.ledger,
-        desk.schema,
-        desk.rows,
-        path,
-        show=lambda row: picture(desk.rows, row),
-        cannot_tell=CANNOT_TELL,
-    )
+    lines = list_open_questions(desk.ledger, desk.schema, desk.rows)
+    tasks = LabelingTasks(lines, desk.schema.classes, lambda row: picture(desk.rows, row))
+    write_with(CVAT(), path, tasks)
+    return len(lines)
 
 
 def export_of(*images: tuple[str, str]) -> str:
@@ -45,7 +49,9 @@ def take(desk: LabelQueue, folder: Path, text: str) -> Imported:
     path = folder / "annotations.xml"
     path.write_text(text, encoding="utf-8")
     return import_labels(
-        desk.ledger, desk.schema, desk.rows, path, "the team", partial=True
+        *(desk.ledger, desk.schema, desk.rows, path, "the team"),
+        partial=True,
+        tool=CVAT(),
     )
 
 
@@ -139,7 +145,7 @@ def test_rows_that_are_no_images_are_not_exported_so(tmp_path: Path) -> None:
         export(desk, tmp_path / "ask.zip")
     (tmp_path / "b").mkdir()
     desk = make_desk(tmp_path / "b")
-    with pytest.raises(ValueError, match="is no image that CVAT shows"):
+    with pytest.raises(ValueError, match="has no image that CVAT shows"):
         export(desk, tmp_path / "b.zip")
     assert not (tmp_path / "b.zip").exists()
 
@@ -147,5 +153,23 @@ def test_rows_that_are_no_images_are_not_exported_so(tmp_path: Path) -> None:
 def test_a_tag_keeps_the_name_of_its_image_whatever_stands_around_it() -> None:
     deep = "<image name='b'><attribute><tag label='c'/></attribute></image>"
     assert read_annotations(f"<annotations>{deep}</annotations>".encode()) == [
-        {"id": "b", "label": ""}
+        {"id": "b", "label": "", "location": "tag 1"}
     ]
+
+
+def test_labels_and_predictions_are_not_exported_as_images(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path, DIGITS, picture_rows(tmp_path))
+    desk.ledger.answer(3, 1.0, "Bo")
+    place = (desk.ledger, desk.schema, desk.rows)
+    for lines in (list_labels(*place), list_open_questions(*place, guess=True)):
+        tasks = LabelingTasks(lines, DIGITS.classes, lambda row: picture(desk.rows, row))
+        with pytest.raises(ValueError, match="omit --labels and --guess"):
+            CVAT().format_tasks(tasks)
+
+
+def test_a_file_in_an_unknown_encoding_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path)
+    path = tmp_path / "labels.xml"
+    path.write_bytes(b'<?xml version="1.0" encoding="nonsense"?><annotations/>')
+    with pytest.raises(ValueError, match=r"labels\.xml: it is not XML: unknown encoding"):
+        import_labels(desk.ledger, desk.schema, desk.rows, path, "Ann", tool=CVAT())

@@ -1,4 +1,4 @@
-"""Exchange of labeling tasks with Label Studio as JSON files.
+"""Labeling tasks and labels in the JSON format of Label Studio.
 
 The format is described at https://labelstud.io/guide/task_format. ``data`` of a task is a line of
 `labels_io`, with the features of a table in ``data.features`` for the tag ``Table``.
@@ -8,7 +8,10 @@ tags. The tag named ``label`` is used, or the only tag if none has that name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+
+from fallow.deployment.site.labeling_tools import Cells, JsonObject
+from fallow.deployment.site.labels_files import parse_objects
 
 TAG = "label"
 """Name of the input tag."""
@@ -16,12 +19,6 @@ SHOWN = "sample"
 """Name of the tag that displays the example."""
 FEATURE = "feature:"
 """Prefix of feature names in a line of `labels_io`."""
-
-JsonObject = Mapping[str, object]
-"""Object of a JSON file, whose values are not validated yet."""
-Cells = dict[str, object]
-"""Values of one line of a file by column name."""
-
 
 # -- export ---------------------------------------------------------------------------------
 
@@ -67,10 +64,27 @@ def _annotate(label: object, is_class: bool) -> JsonObject:
 # -- import ---------------------------------------------------------------------------------
 
 
-def is_task(entry: JsonObject) -> bool:
-    """Return whether an object of a JSON file is a task instead of a line of `labels_io`."""
-    has_data = isinstance(entry.get("data"), dict)
-    return has_data and isinstance(entry.get("annotations", []), list)
+def read_tasks(content: bytes) -> list[Cells]:
+    """Return the labels in the full JSON export, each with its position.
+
+    Raises ValueError for a file in another format.
+
+    >>> read_tasks(b'[{"data": {"id": "a"}}]')
+    [{'id': 'a', 'label': '', 'location': 'entry 1'}]
+    """
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError("it is not in UTF-8; save it in that encoding") from error
+    labels: list[Cells] = []
+    for number, task in enumerate(parse_objects(text), start=1):
+        location = f"entry {number}"
+        try:
+            cells = read_task(task)
+        except ValueError as error:
+            raise ValueError(f"{location}: {error}") from error
+        labels += [{**label, "location": location} for label in cells]
+    return labels
 
 
 def read_task(task: JsonObject) -> list[Cells]:
@@ -84,7 +98,9 @@ def read_task(task: JsonObject) -> list[Cells]:
     """
     data = task.get("data")
     if not isinstance(data, dict):
-        raise ValueError("a task has no object 'data', which names its sample")
+        raise ValueError("a task has no object 'data', which names its example")
+    if not isinstance(task.get("annotations", []), list):
+        raise ValueError("'annotations' of a task is not a list")
     sample: Cells = {name: data[name] for name in ("id", "row") if name in data}
     annotations = [
         annotation

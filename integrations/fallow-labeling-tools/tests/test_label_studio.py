@@ -13,34 +13,55 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from labeling_sites import TOKEN, Studio, site, sync
 
-from fallow.deployment.labeling_page import LabelQueue
-from fallow.deployment.labeling_page.pictures import picture
-from fallow.deployment.site.label_studio_server import (
+from fallow.core.names import distribution_digest
+from fallow.storage.errors import Failed
+from fallow_labeling_tools.label_studio_server import (
     SERVER,
     TAKEN,
-    Synced,
     read_server_settings,
-    sync_label_studio,
     write_interface,
 )
-from fallow.storage.errors import Failed
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, fallow, folder
 from tests.deployment.desks import DIGITS, DOSE, HEART, make_desk, picture_rows
 from tests.deployment.worlds import tiny
+from tests.packages import forget, install
 
-TOKEN = "0123456789abcdef0123456789abcdef01234567"  # noqa: S105 - of a server of this test
+__all__ = ["fallow", "folder"]
+
+PACKAGE = Path(__file__).resolve().parents[1]
 
 
-class Studio(NamedTuple):
-    address: str
-    token: str
+@pytest.fixture
+def allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A site that allows the distribution, which is installed as from a wheel."""
+    name = "fallow-labeling-tools"
+    declared = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
+    entries = ["[fallow.labeling_tools]"]
+    for tool, target in declared["entry-points"]["fallow.labeling_tools"].items():
+        entries.append(f"{tool} = {target}")
+    source = PACKAGE / "src"
+    files = {
+        file.relative_to(source).as_posix(): file.read_text()
+        for file in source.glob("*/*.py")
+    }
+    text = "\n".join(entries)
+    install(tmp_path / "installed", name, files, monkeypatch, "1.0.0", entries=text)
+    world = tiny(tmp_path / "world")
+    place = next(iter(world.sites.values())).path
+    world.close()
+    settings = place / "site.toml"
+    permission = f'[allow]\n{name} = "{distribution_digest(name)}"\n'
+    settings.write_text(settings.read_text().replace("[allow]\n", permission))
+    yield place
+    forget("fallow_labeling_tools")
 
 
 @pytest.fixture(scope="session")
@@ -92,39 +113,6 @@ def _wait(address: str, server: subprocess.Popen[bytes]) -> None:
             pass
         time.sleep(1)
     raise AssertionError("Label Studio did not start in ten minutes")
-
-
-@dataclass(frozen=True)
-class Agreed:
-    """What a sync reads of an agreement."""
-
-    name: str
-    digest: str
-    schema: Any
-
-
-@dataclass(frozen=True)
-class Folder:
-    """What a sync reads of a site's folder."""
-
-    path: Path
-    name: str
-    agreement: Agreed
-    rows: Any
-
-
-def site(desk: LabelQueue, path: Path, studio: Studio) -> Folder:
-    """A folder of its own study, whose Label Studio is the server of the test."""
-    file = path / SERVER
-    file.write_text(f'address = "{studio.address}"\ntoken = "{studio.token}"\n')
-    file.chmod(0o600)
-    digest = os.urandom(8).hex()
-    return Folder(path, desk.site, Agreed(desk.study, digest, desk.schema), desk.rows)
-
-
-def sync(folder: Folder, desk: LabelQueue) -> Synced:
-    result: Any = folder
-    return sync_label_studio(result, desk.ledger, lambda row: picture(desk.rows, row))
 
 
 def annotate(
@@ -196,7 +184,7 @@ def test_an_annotation_that_contradicts_a_label_is_refused_and_the_others_are_ta
     taken = sync(folder, desk).taken
     why = sorted(sentence.partition(": ")[2] for sentence in taken.refused)
     assert why[0].startswith("label 'iII' is not one of the agreed classes")
-    assert why[1].startswith("sample 'patient-3' has the label 'healthy' by Bo, not 'ill'")
+    assert why[1].startswith("example 'patient-3' has the label 'healthy' by Bo, not 'ill'")
     assert len(why) == 2
     assert (taken.recorded, taken.same) == (1, 1)
 
@@ -206,7 +194,7 @@ def test_a_sync_that_was_killed_is_made_good_by_the_next(
 ) -> None:
     desk = make_desk(tmp_path, DOSE)
     folder = site(desk, tmp_path, studio)
-    monkeypatch.setattr("fallow.deployment.site.label_studio_server.AT_ONCE", 1)
+    monkeypatch.setattr("fallow_labeling_tools.label_studio_server.AT_ONCE", 1)
     sent = []
 
     class Killed(BaseException):
@@ -271,15 +259,13 @@ def test_a_personal_token_is_exchanged_as_the_server_wants(
 
 
 def test_the_command_says_what_went_both_ways(
-    studio: Studio, tmp_path: Path, fallow: Command
+    studio: Studio, allowed: Path, fallow: Command
 ) -> None:
-    world = tiny(tmp_path / "world")
-    place = next(iter(world.sites.values())).path
-    world.close()
+    place = allowed
     file = place / SERVER
     file.write_text(f'address = "{studio.address}"\ntoken = "{studio.token}"\n')
     file.chmod(0o600)
-    ended = fallow("site", "label-studio", str(place), "--json")
+    ended = fallow("site", "sync", str(place), "--tool", "label-studio", "--json")
     assert ended.code == 0, ended.err
     details = json.loads(ended.out)
     taken = details["taken"]
@@ -329,19 +315,29 @@ def test_a_server_that_is_away_changes_nothing_and_says_so(tmp_path: Path) -> No
     assert len(desk.ledger.questions(state="open")) == 3
 
 
-def test_the_commands_say_what_is_missing(tmp_path: Path, fallow: Command) -> None:
-    world = tiny(tmp_path / "world")
-    place = next(iter(world.sites.values())).path
-    world.close()
-    refused = fallow("site", "label-studio", str(place)).says()
+def test_the_commands_say_what_is_missing(allowed: Path, fallow: Command) -> None:
+    place = str(allowed)
+    refused = fallow("site", "sync", place, "--tool", "label-studio").says()
     assert f"{SERVER} cannot be read" in refused
     assert "chmod 600" in refused
-    table = fallow("site", "export", str(place), "ask.csv", "--cvat").says()
-    assert table == "ask.csv does not end in .zip, as an archive of images does"
-    both = fallow("site", "export", str(place), "ask.zip", "--cvat", "--labels").says()
-    assert both == "--cvat exports open labeling tasks only; omit the other options"
-    ended = fallow("site", "export", str(place), "ask.zip", "--cvat")
-    assert "wrote 0 images to ask.zip, and their labels to ask.labels.json" in ended.out
+    assert "has no server" in fallow("site", "sync", place, "--tool", "cvat").says()
+    table = fallow("site", "export", place, "ask.csv", "--tool", "cvat").says()
+    assert table.startswith("ask.csv does not end in .zip, as tasks of this labeling tool")
+    json = fallow("site", "export", place, "ask.csv", "--tool", "label-studio").says()
+    assert json.startswith("ask.csv does not end in .json")
+    ended = fallow("site", "export", place, "ask.zip", "--tool", "cvat")
+    assert "wrote 0 labeling tasks to ask.zip, and ask.labels.json for the" in ended.out
+
+
+def test_a_site_that_does_not_allow_the_distribution_does_not_load_it(
+    allowed: Path, fallow: Command
+) -> None:
+    settings = allowed / "site.toml"
+    settings.write_text(settings.read_text().partition("[allow]")[0])
+    forget("fallow_labeling_tools")
+    refused = fallow("site", "export", str(allowed), "ask.zip", "--tool", "cvat").says()
+    assert "it is part of the installed distribution fallow-labeling-tools" in refused
+    assert "fallow_labeling_tools" not in sys.modules
 
 
 def test_names_of_classes_cannot_leave_their_place_in_the_interface() -> None:

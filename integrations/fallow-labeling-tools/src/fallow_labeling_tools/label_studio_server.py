@@ -17,31 +17,40 @@ from __future__ import annotations
 import base64
 import json
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Timer
-from typing import TYPE_CHECKING, Annotated, Protocol, Self, final
+from typing import TYPE_CHECKING, Self, final
 from urllib.parse import urlsplit
 from xml.sax.saxutils import quoteattr
-
-from pydantic import Field, with_config
 
 from fallow.core.optional import import_optional
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.site.folder import SiteFolder
-from fallow.deployment.site.label_studio import SHOWN, TAG, JsonObject, build_tasks
-from fallow.deployment.site.labels_files import write_lines
+from fallow.deployment.site.labeling_tools import (
+    Cells,
+    JsonObject,
+    LabelingTasks,
+    LabelingTool,
+    ShowRow,
+    Synced,
+)
+from fallow.deployment.site.labels_files import format_objects, write_lines
 from fallow.deployment.site.labels_io import (
     CANNOT_TELL,
-    Imported,
     import_labels,
     list_open_questions,
 )
 from fallow.storage.errors import Failed, sentence
 from fallow.storage.private import OTHERS
-from fallow.storage.validation import STRICT, Count
+from fallow_labeling_tools.label_studio import (
+    SHOWN,
+    TAG,
+    build_tasks,
+    read_tasks,
+)
 
 if TYPE_CHECKING:
     import httpx
@@ -60,19 +69,6 @@ HOW = (
     'write address = "http://127.0.0.1:8080" and token = "..." into it, and make it yours alone '
     "(chmod 600)"
 )
-
-
-class Shown(Protocol):
-    """An image as it is sent to a browser."""
-
-    @property
-    def content(self) -> bytes: ...
-    @property
-    def media_type(self) -> str: ...
-
-
-ShowRow = Callable[[int], Shown | None]
-"""Function that returns the image of a row, or None."""
 
 
 # -- settings -------------------------------------------------------------------------------
@@ -293,50 +289,53 @@ def _read_up_to(response: httpx.Response, largest: int) -> bytes | None:
 
 
 @final
-@with_config(STRICT)
-@dataclass(frozen=True)
-class Synced:
-    """Result of a synchronization."""
+class LabelStudio(LabelingTool):
+    """Exchange labeling tasks and labels with Label Studio, as files or over its interface."""
 
-    project: Annotated[int, Field(description="project in Label Studio")]
-    sent: Annotated[Count, Field(description="number of new tasks")]
-    taken: Annotated[Imported, Field(description="import of annotations")]
+    def format_tasks(self, tasks: LabelingTasks) -> dict[str, bytes]:
+        """Return tasks as JSON, with labels as annotations."""
+        entries = build_tasks(tasks.lines, is_class=bool(tasks.classes))
+        return {".json": format_objects(entries)}
 
+    def parse_labels(self, content: bytes) -> list[Cells]:
+        """Return the label of each annotation in the full JSON export."""
+        return read_tasks(content)
 
-def sync_label_studio(folder: SiteFolder, ledger: Ledger, show: ShowRow) -> Synced:
-    """Import annotations as if entered on the labeling page, and add new labeling tasks.
+    def sync(self, folder: SiteFolder, ledger: Ledger, show: ShowRow) -> Synced:
+        """Import annotations as if entered on the labeling page, and add new labeling tasks.
 
-    Labels are checked as by `import_labels`: rejected ones are reported and left out, and all
-    others are imported in one transaction. Raises ValueError and Failed as `LabelStudioServer`
-    does.
-    """
-    settings = read_server_settings(folder.path / SERVER)
-    agreement = folder.agreement
-    schema = agreement.schema
-    rows = folder.rows
-    with LabelStudioServer(settings) as server:
-        title = f"{agreement.name}, {folder.name} ({agreement.digest[:8]})"
-        interface = write_interface(schema.classes, n_images=_count_images(show))
-        project = server.find_project(title[:50], interface)
-        tasks = [
-            task
-            for task in server.list_tasks(project)
-            if _is_own(task, agreement.digest, folder.name)
-        ]
-        people = server.list_people()
-        annotated = [_shorten(task, people) for task in tasks]
-        write_lines(folder.path / TAKEN, annotated)
-        taken = import_labels(
-            ledger, schema, rows, folder.path / TAKEN, "Label Studio", partial=True
-        )
-        known = {_name_question(_find_data(task)) for task in tasks}
-        lines = []
-        for line in list_open_questions(ledger, schema, rows):
-            if _name_question(line) not in known:
-                details = {"study": agreement.digest, "site": folder.name}
-                lines.append(details | _describe_sample(line, show))
-        server.add_tasks(project, build_tasks(lines, is_class=bool(schema.classes)))
-    return Synced(project, len(lines), taken)
+        Labels are checked as by `import_labels`: rejected ones are reported and left out, and all
+        others are imported in one transaction. Raises ValueError and Failed as `LabelStudioServer`
+        does.
+        """
+        settings = read_server_settings(folder.path / SERVER)
+        agreement = folder.agreement
+        schema = agreement.schema
+        rows = folder.rows
+        file = folder.path / TAKEN
+        with LabelStudioServer(settings) as server:
+            title = f"{agreement.name}, {folder.name} ({agreement.digest[:8]})"
+            interface = write_interface(schema.classes, n_images=_count_images(show))
+            project = server.find_project(title[:50], interface)
+            tasks = [
+                task
+                for task in server.list_tasks(project)
+                if _is_own(task, agreement.digest, folder.name)
+            ]
+            people = server.list_people()
+            annotated = [_shorten(task, people) for task in tasks]
+            write_lines(file, annotated)
+            taken = import_labels(
+                ledger, schema, rows, file, "Label Studio", partial=True, tool=self
+            )
+            known = {_name_question(_find_data(task)) for task in tasks}
+            lines = []
+            for line in list_open_questions(ledger, schema, rows):
+                if _name_question(line) not in known:
+                    details = {"study": agreement.digest, "site": folder.name}
+                    lines.append(details | _describe_sample(line, show))
+            server.add_tasks(project, build_tasks(lines, is_class=bool(schema.classes)))
+        return Synced(project, len(lines), taken, str(file))
 
 
 def write_interface(classes: Sequence[str], n_images: int = 0) -> str:

@@ -14,13 +14,13 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from labeling_sites import TOKEN, Studio, site, sync
 
 from fallow.deployment.labeling_page import LabelQueue
-from fallow.deployment.site import label_studio_server
-from fallow.deployment.site.label_studio_server import SERVER
 from fallow.storage.errors import Failed
+from fallow_labeling_tools import label_studio_server
+from fallow_labeling_tools.label_studio_server import SERVER
 from tests.deployment.desks import HEART, make_desk
-from tests.integrations.test_label_studio import TOKEN, Studio, site, sync
 
 pytest.importorskip("httpx")
 

@@ -1,0 +1,54 @@
+"""A site whose Label Studio is a server of a test."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fallow.deployment.labeling_page import LabelQueue
+from fallow.deployment.labeling_page.pictures import picture
+from fallow.deployment.site.labeling_tools import Synced
+from fallow_labeling_tools import LabelStudio
+from fallow_labeling_tools.label_studio_server import SERVER
+
+TOKEN = "0123456789abcdef0123456789abcdef01234567"  # noqa: S105 - of a server of this test
+
+
+class Studio(NamedTuple):
+    address: str
+    token: str
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What a sync reads of an agreement."""
+
+    name: str
+    digest: str
+    schema: Any
+
+
+@dataclass(frozen=True)
+class Folder:
+    """What a sync reads of a site's folder."""
+
+    path: Path
+    name: str
+    agreement: Agreed
+    rows: Any
+
+
+def site(desk: LabelQueue, path: Path, studio: Studio) -> Folder:
+    """A folder of its own study, whose Label Studio is the server of the test."""
+    file = path / SERVER
+    file.write_text(f'address = "{studio.address}"\ntoken = "{studio.token}"\n')
+    file.chmod(0o600)
+    digest = os.urandom(8).hex()
+    return Folder(path, desk.site, Agreed(desk.study, digest, desk.schema), desk.rows)
+
+
+def sync(folder: Folder, desk: LabelQueue) -> Synced:
+    result: Any = folder
+    return LabelStudio().sync(result, desk.ledger, lambda row: picture(desk.rows, row))
