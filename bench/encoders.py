@@ -23,8 +23,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from bench.timing import CPU, Race, describe_machine, time_in_turn
+from fallow.core.missing import BUCKETS, CHARACTERS, WORDS
 from fallow.core.streams import stream
-from fallow.core.texts import BUCKETS, CHARACTERS, WORDS
 from fallow.core.types import State
 from fallow.data.own.texts import NGRAMS, hash_texts
 from fallow.encoders import (

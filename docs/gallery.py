@@ -19,7 +19,7 @@ from charts import Curve, Difference, draw_curves, draw_differences
 
 from fallow import contrib
 from fallow.core.contract import Contract
-from fallow.core.spelling import spell_class, summarize
+from fallow.core.names import spell_class, summarize
 from fallow.recipes.few_labels import FEDAVG
 from fallow.recipes.papers import load_recipes
 from fallow.settings.classes import classes_of

@@ -17,7 +17,7 @@ from fallow.cli.lists import kinds
 from fallow.core.build import names
 from fallow.core.client import declared
 from fallow.core.contract import Contract
-from fallow.core.spelling import spell_class, summarize
+from fallow.core.names import spell_class, summarize
 from fallow.recipes.papers import load_papers
 
 HERE = Path(__file__).resolve().parent

@@ -244,7 +244,7 @@ strategies, training, partitions, encoders, models, contrib    The classes above
 
 
 def _section(title: str, values: Sequence[Any]) -> str:
-    from fallow.core.spelling import summarize
+    from fallow.core.names import summarize
 
     lines = [title, "-" * len(title)]
     for value in values:

@@ -20,7 +20,7 @@ from typing import Any
 
 import fallow as fl
 from fallow.core.methods import Query
-from fallow.core.spelling import spell_class
+from fallow.core.names import spell_class
 from fallow.settings.classes import classes_of
 
 TABLE = Path(__file__).resolve().parents[1] / "studies" / "costs.csv"

@@ -15,7 +15,7 @@ import pytest
 
 from fallow import contrib, strategies, training
 from fallow.core.build import names
-from fallow.core.spelling import spell_class
+from fallow.core.names import spell_class
 from fallow.recipes.papers import load_papers, load_recipes
 from fallow.training import personal
 

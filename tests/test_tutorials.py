@@ -97,7 +97,7 @@ def test_every_public_name_has_its_page(site: Path) -> None:
 
 
 def test_every_strategy_has_a_page_with_words_and_what_it_costs(site: Path) -> None:
-    from fallow.core.spelling import spell_class
+    from fallow.core.names import spell_class
     from fallow.settings.classes import classes_of
 
     strategies = {spell_class(cls) for cls in classes_of("strategy").values()}

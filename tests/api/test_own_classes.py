@@ -18,8 +18,7 @@ from torch import Tensor, nn
 import fallow as fl
 from fallow import strategies
 from fallow.core.build import find
-from fallow.core.names import BUILT_IN, OWN
-from fallow.core.own import own_class
+from fallow.core.names import BUILT_IN, OWN, own_class
 
 
 class Widest(fl.Strategy):

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from fallow.core import client
-from fallow.core.ask import Ask
+from fallow.core.ask import Ask, each_of_all, sum_of_all
 from fallow.core.banks import Layout
 from fallow.core.client import name_call
 from fallow.core.contract import Contract
@@ -24,12 +24,16 @@ from fallow.core.types import Answer, SiteId
 from fallow.core.values import Real
 from fallow.core.view import Picks, Release, View
 from fallow.engine import Loop, row_loss
+from fallow.experiment.journal import Journal
+from fallow.privacy import Privacy
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import MemoryStore
 from fallow.training import FedAvg
 from fallow.transport.bytes import Bytes
 from tests.keys import key_of
+from tests.privacy.federation import SECURE, Asker, Losing, asking, protected
+from tests.worlds import tables
 
 NAMES = ("share", "secret", "bad", "wide", "pick", "model", "people")
 VERBS = {verb: f"what {verb} tells" for verb in NAMES}
@@ -353,3 +357,33 @@ def test_a_fit_without_labels_gives_back_where_it_started() -> None:
     ask.fit(TrainingConfig(), into="local", w=torch.ones(6), stats=torch.zeros(0))
     ask.flush()
     assert sites["a"].memory["local"]["w"].tolist() == [1.0] * 6
+
+
+@pytest.mark.parametrize(
+    ("privacy", "exchange"),
+    [(Privacy(), 0), (SECURE, 0), (SECURE, 1)],
+    ids=["plain", "keys", "masked"],
+)
+def test_a_total_of_all_is_the_total_or_nothing_that_a_resume_would_repeat(
+    privacy: Privacy, exchange: int
+) -> None:
+    federation, journal = protected(privacy, sites=tables(sites=4)), Journal()
+    lost = Losing(federation.carrier, {exchange: ["b"]})
+    with pytest.raises(
+        RuntimeError, match=r"3 of 4 sites replied to 'plain', .* with --resume when"
+    ):
+        sum_of_all(asking(federation, lost, journal), Asker().plain)
+    again = sum_of_all(asking(federation, journal=journal), Asker().plain)
+    assert float(again["sites"]) == 4
+    plain = asking(protected(Privacy(), sites=tables(sites=4))).sum(Asker().plain)
+    torch.testing.assert_close(again["x"], plain["x"], rtol=0, atol=1e-10)
+
+
+def test_answers_of_all_are_all_or_none_is_recorded() -> None:
+    federation, journal = protected(Privacy()), Journal()
+    lost = Losing(federation.carrier, {0: ["b"]})
+    with pytest.raises(RuntimeError, match="2 of 3 sites replied to 'plain'"):
+        each_of_all(asking(federation, lost, journal), Asker().plain)
+    assert (
+        len(each_of_all(asking(federation, journal=journal), Asker().plain, scale=2.0)) == 3
+    )

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import fallow as fl
-from fallow.core.texts import BUCKETS, find_text_columns, name_buckets
+from fallow.core.missing import BUCKETS, find_text_columns, name_buckets
 from fallow.data import open_dataset
 from fallow.data.own.features import read_rows
 from fallow.data.own.frame import read_features

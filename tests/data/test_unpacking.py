@@ -89,7 +89,7 @@ def test_a_sheet_beyond_the_memory_there_is_is_not_read(
     path = write_book(tmp_path / "rows.xlsx", "")
     allowed = tmp_path / "memory.max"
     allowed.write_text("1000")
-    monkeypatch.setattr("fallow.storage.memory.CONTAINER", allowed)
+    monkeypatch.setattr("fallow.storage.received.CONTAINER", allowed)
     with pytest.raises(ValueError, match=r"rows\.xlsx unpacks to .*, but .* of memory are"):
         read_file(path)
 
@@ -107,7 +107,7 @@ def small_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A container with 4 MB."""
     allowed = tmp_path / "memory.max"
     allowed.write_text("4000000")
-    monkeypatch.setattr("fallow.storage.memory.CONTAINER", allowed)
+    monkeypatch.setattr("fallow.storage.received.CONTAINER", allowed)
 
 
 @pytest.mark.usefixtures("small_machine")

@@ -11,8 +11,8 @@ import torch
 
 from fallow.core.client import declared
 from fallow.core.messages import Request, Step
+from fallow.core.totals import cap_weights
 from fallow.core.types import Answer
-from fallow.core.weights import cap_weights
 from fallow.deployment.agreement import Bounds
 from fallow.deployment.agreement import Waits as AgreedWaits
 from fallow.deployment.coordinator.weights import (

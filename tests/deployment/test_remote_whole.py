@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.core.complete import each_of_all, sum_of_all
+from fallow.core.ask import each_of_all, sum_of_all
 from fallow.core.events import Event
 from fallow.privacy import Privacy
 from fallow.strategies import AHFAL

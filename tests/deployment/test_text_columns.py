@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fallow.core.texts import BUCKETS, name_buckets
+from fallow.core.missing import BUCKETS, name_buckets
 from fallow.data import open_dataset
 from fallow.data.own.texts import hash_texts
 from fallow.deployment.agreement import Agreement, at_sites

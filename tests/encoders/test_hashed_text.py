@@ -7,9 +7,9 @@ import pytest
 import torch
 from sklearn.feature_extraction.text import TfidfTransformer
 
+from fallow.core.missing import BUCKETS
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
-from fallow.core.texts import BUCKETS
 from fallow.data.own.texts import hash_texts
 from fallow.encoders import HashedText
 from fallow.encoders.base import encode_rows, encoder_digest

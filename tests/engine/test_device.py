@@ -23,12 +23,16 @@ from fallow.core.local import LocalTraining
 from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.engine import Fitted, Job, row_loss
-from fallow.engine.device import Device, describe_failure, is_device_error, say_nothing
-from fallow.engine.dropout import check_draws
-from fallow.engine.forward import forward
-from fallow.engine.held import HeldRows
-from fallow.engine.in_flight import SitesInFlight
-from fallow.engine.passes import Passes
+from fallow.engine.device import (
+    Device,
+    HeldRows,
+    Passes,
+    SitesInFlight,
+    describe_failure,
+    is_device_error,
+    say_nothing,
+)
+from fallow.engine.forward import check_draws, forward
 from fallow.engine.placement import DeviceFailed, Placement, check_machine
 from fallow.models.init import drawing_from
 from fallow.models.networks import ResNet8

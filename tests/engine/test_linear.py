@@ -15,10 +15,8 @@ from fallow.core.banks import Layout
 from fallow.core.local import Batch, Learner, LocalTraining, TrainState, slot
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.engine import Stacked, row_loss
-from fallow.engine.batches import epochs
-from fallow.engine.linear import descend, is_linear
-from fallow.engine.plain import is_plain
-from fallow.engine.stopping import Patience
+from fallow.engine.batches import Patience, epochs
+from fallow.engine.linear import descend, is_linear, is_plain
 from fallow.engine.together import Frame, Joined, Seat
 from fallow.models.networks import MLP, Linear
 from fallow.training import FedAvg, FedProx

@@ -13,9 +13,8 @@ from torch import Tensor
 from fallow.contrib.coverage import kernel
 from fallow.core.products import block_rows, has_device, taking_products_on, to_device
 from fallow.core.streams import stream
-from fallow.engine.device import say_nothing
+from fallow.engine.device import SelectionDevice, say_nothing
 from fallow.engine.placement import DeviceFailed, Placement
-from fallow.engine.selection import SelectionDevice
 from fallow.strategies.acs_fw import frank_wolfe
 from fallow.strategies.lcmd import nearest
 from fallow.strategies.parts import (

@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fallow.experiment.curve import FEWEST, Curve, Point, fit_curve
+from fallow.core.events import Event
+from fallow.experiment.curve import (
+    FEWEST,
+    Curve,
+    Point,
+    choose_source,
+    decide_stop,
+    fit_curve,
+    mean_scores,
+    scores_of,
+)
+from fallow.experiment.journal import Journal
+from fallow.experiment.one_pass import is_one_pass
+from fallow.experiment.record import Record
+from fallow.experiment.run import Run
+from fallow.experiment.world import world_of
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.settings.stopping import StopRule, parse_stop
+from tests.experiment.test_audit import places
 
 LABELS = (60.0, 160.0, 260.0, 360.0, 460.0, 560.0, 660.0)
 
@@ -106,3 +127,149 @@ def test_a_curve_of_one_draw_is_as_its_formula_says() -> None:
     assert curve.error_at(400)[0] == pytest.approx(0.1 + 0.4 / 4)
     assert curve.gain(200).middle == pytest.approx(0.3 - 0.2)
     assert curve.labels_to(0.2).middle == pytest.approx(200)
+
+
+SOON = "when another 5 labels bring less than 50 points with 90 % confidence"
+NEVER = "when another 50 labels bring less than 0.001 points with 99 % confidence"
+RECIPE = Recipe(
+    "stopping",
+    partition=Spec("iid"),
+    sites=3,
+    strategy=Spec("margin"),
+    initial=2,
+    budget=2,
+    cycles=6,
+    rounds=1,
+    score_rounds=1,
+    bounds=(),
+    audit=0.4,
+    stop=SOON,
+)
+
+
+def record(cycle: int, **more: object) -> Record:
+    result: Record = {
+        "cycle": cycle,
+        "labeled": 60 + 100 * cycle,
+        "accuracy": None,
+        "mse": None,
+        "final": True,
+    }
+    result.update(more)  # type: ignore[typeddict-item]
+    return result
+
+
+def run_of(recipe: Recipe, journal: Journal | None = None) -> Run:
+    journal = journal or Journal()
+    return Run(world_of(recipe, 0, places(), journal), journal)
+
+
+def test_a_run_stops_after_the_first_scores_that_make_a_curve_and_says_why() -> None:
+    output: list[Event] = []
+    run = run_of(RECIPE)
+    run.say = output.append
+    records = run.go()
+    assert [record["cycle"] for record in records] == [0, 1, 2, 3]
+    assert "stopped" not in records[2]
+    why = records[3]["stopped"]
+    assert why.startswith(
+        "another 5 labels bring less than 50 points with 100 % confidence"
+    )
+    assert "by 4 scores on test examples up to 24 labels; the criterion is 90 %" in why
+    assert [event["why"] for event in output if event["event"] == "enough"] == [why]
+    step = run.journal.load_step("3/stop")
+    assert step is not None
+    assert (step["is_over"], step["why"]) == (True, why)
+    waiting = run.journal.load_step("0/stop")
+    assert waiting is not None
+    assert waiting["why"] == "1 scores so far, and a forecast needs 4"
+
+
+def test_a_rule_that_never_holds_changes_nothing() -> None:
+    stopped = run_of(replace(RECIPE, stop=NEVER)).go()
+    usual = run_of(replace(RECIPE, stop=None)).go()
+    assert [item["accuracy"] for item in stopped] == [each["accuracy"] for each in usual]
+    assert len(usual) == 7
+    assert all("stopped" not in each for each in [*stopped, *usual])
+
+
+def test_what_was_decided_holds_after_a_restart(tmp_path: Path) -> None:
+    """Even where the rule would now decide in another way."""
+    journal = Journal(tmp_path / "journal.sqlite")
+    first = run_of(RECIPE, journal).go()
+    again = run_of(replace(RECIPE, stop=NEVER), journal).go()
+    assert len(again) == len(first) == 4
+    assert again[-1]["stopped"] == first[-1]["stopped"]
+
+
+def test_no_label_is_bought_after_a_stop() -> None:
+    run = run_of(RECIPE)
+    records = run.go()
+    assert records[-1]["labeled"] == 3 * (2 + 3 * 2)
+    sites = run.world.members.values()  # type: ignore[attr-defined]
+    assert sum(len(site.labels) for site in sites) == 24
+
+
+def test_without_test_rows_audits_decide_and_without_these_left_out_rows() -> None:
+    audit = {"score": 0.9, "low": 0.8, "high": 1.0, "drawn": 9, "chosen": 9, "rows": 90}
+    rule = parse_stop(SOON)
+    by_audit = [record(k, audit=audit, left_out=0.5) for k in range(5)]
+    assert "the evaluation set" in decide_stop(rule, by_audit)["why"]
+    by_rows = [record(k, left_out=0.5) for k in range(5)]
+    assert "leave-one-out" in decide_stop(rule, by_rows)["why"]
+    assert "0 scores so far" in decide_stop(rule, [record(k) for k in range(5)])["why"]
+
+
+def test_it_stops_where_the_curve_is_flat_and_goes_on_where_it_is_steep() -> None:
+    rule = StopRule(100, 0.003, 0.9)
+    flat = [record(k, accuracy=0.95 + 0.0002 * (k % 2)) for k in range(8)]
+    steep = [record(k, accuracy=1 - 30 / (60 + 100 * k)) for k in range(8)]
+    assert decide_stop(rule, flat)["is_over"]
+    result = decide_stop(rule, steep)
+    assert not result["is_over"]
+    assert result["chance"] is not None
+    assert result["chance"] < 0.5
+
+
+def test_scores_of_several_rounds_and_of_several_runs_are_means() -> None:
+    rounds = [record(0, accuracy=0.5), record(0, accuracy=0.7), record(1, accuracy=0.9)]
+    rounds[1]["labeled"] = rounds[0]["labeled"]
+    (first, second) = scores_of(rounds, "test")
+    assert [first.error, second.error] == pytest.approx([0.4, 0.1])
+    other = [record(0, accuracy=0.8), record(1, accuracy=0.9), record(2, accuracy=1.0)]
+    means = mean_scores([rounds, other], "test")
+    assert [point.error for point in means] == [pytest.approx(0.3), pytest.approx(0.1)]
+    retained = [record(0, accuracy=0.1), record(0, accuracy=0.9)]
+    retained[0]["final"] = False
+    assert scores_of(retained, "test")[0].error == pytest.approx(0.1)
+
+
+def test_errors_of_numbers_are_taken_as_they_are() -> None:
+    (point,) = scores_of([record(0, mse=0.25)], "test")
+    assert point.error == 0.25
+    audit = {"score": 2.0, "low": 1.0, "high": 3.0, "drawn": 9, "chosen": 0, "rows": 90}
+    (drawn,) = scores_of([record(0, mse=0.25, audit=audit)], "audit")
+    assert drawn.error == 2.0
+    assert drawn.deviation == pytest.approx(1.0 / 2.306, rel=1e-3)  # t of 8, by a table
+
+
+def test_the_first_scores_that_make_a_curve_are_taken() -> None:
+    few = scores_of([record(0, accuracy=0.5)], "test")
+    many = scores_of([record(k, left_out=0.5) for k in range(4)], "left-out")
+    assert choose_source({"test": few, "audit": [], "left-out": many}) == "left-out"
+    assert choose_source({"test": few, "audit": [], "left-out": []}) == "test"
+    assert choose_source({"test": [], "audit": [], "left-out": []}) == "test"
+
+
+def test_a_budget_that_is_chosen_from_nothing_has_no_cycle_to_stop_after() -> None:
+    with pytest.raises(ValueError, match="there is no cycle to stop after"):
+        is_one_pass(Recipe("a", strategy=Spec("fale"), stop=SOON))
+
+
+def test_a_record_without_its_labels_or_its_score_is_no_point_of_a_curve() -> None:
+    whole = record(0, accuracy=0.5)
+    assert len(scores_of([whole], "test")) == 1
+    assert scores_of([record(0, accuracy=0.5, labeled=None)], "test") == []
+    scoreless = record(0)
+    del scoreless["mse"]
+    assert scores_of([scoreless], "test") == []

@@ -12,8 +12,8 @@ import torch
 from fallow.core.names import BUILT_IN
 from fallow.data import Dataset
 from fallow.encoders.base import encode_rows
+from fallow.experiment.finished import Phases
 from fallow.experiment.journal import Journal
-from fallow.experiment.phases import Phases
 from fallow.experiment.run import Run
 from fallow.experiment.world import World, world_of
 from fallow.settings.recipe import Recipe, recipe_from, with_settings

@@ -1,17 +1,25 @@
 """What is scored is the model that is deployed."""
 
+from __future__ import annotations
+
+import math
 from statistics import fmean
+from typing import Any
 
 import pytest
+import torch
+from torch.nn.functional import cosine_similarity, cross_entropy
 
+import fallow as fl
 from fallow.engine import predict
-from fallow.experiment.evaluate import pseudo_labels
+from fallow.experiment.evaluate import collaborators, pseudo_labels, redundancy
 from fallow.experiment.journal import Journal
 from fallow.experiment.record import Record
 from fallow.experiment.run import Run
-from fallow.experiment.world import build_world
+from fallow.experiment.world import World, build_world
 from fallow.settings.recipe import recipe_from
-from tests.experiment.test_personal_environment import scores_of_sites
+from fallow.sites.view import SiteView
+from tests.experiment.test_personal_environment import run_recipe, scores_of_sites
 
 TINY = {
     "name": "tiny",
@@ -83,3 +91,100 @@ def test_where_nothing_is_trained_before_rows_are_chosen_there_are_no_pseudo_lab
     row = Run(world, journal).one_pass(1)[0]
     assert row["labeled"] > 0
     assert row["pseudo_labels"] is None
+
+
+QUICK: dict[str, Any] = {
+    "cycles": 0,
+    "initial": 0.2,
+    "rounds": 3,
+    "score_rounds": 2,
+    "progress": False,
+}
+
+
+def test_the_training_loss_is_that_of_the_model_on_the_labeled_examples() -> None:
+    world = fl.Federation("iris", fl.IID(), sites=3)
+    run = fl.run(world, "random", training="fedavg", model="mlp", **QUICK)
+    held = world.rows()
+    shares = []
+    for site, rows in run.labels.groupby("site"):
+        x = world.dataset.x[held[site]][rows["row"].tolist()]
+        outputs = run.model(x)  # type: ignore[operator]
+        shares += cross_entropy(
+            outputs, torch.tensor(rows["value"].tolist()).long(), reduction="none"
+        ).tolist()
+    expected = sum(shares) / len(shares) / math.log(3)
+    assert run.records["training_loss"].iloc[-1] == pytest.approx(expected, rel=1e-5)
+    counts = torch.bincount(world.dataset.y_test)
+    assert run.records["majority"].iloc[-1] == pytest.approx(
+        float(counts.max()) / len(world.dataset.y_test)
+    )
+
+
+def test_models_that_are_solved_for_have_none() -> None:
+    run = fl.run("iris", "random", cycles=0, sites=3, progress=False)
+    assert run.records["training_loss"].isna().all()
+
+
+def test_a_run_that_learns_nothing_has_the_majority_in_its_repr() -> None:
+    world = fl.Federation("diabetes", fl.IID(), sites=3)
+    run = fl.run(world, "random", training="fedavg", lr=1e-9, **QUICK)
+    assert "predicting the mean has 1" in repr(run)
+    assert run.records["training_loss"].iloc[-1] > 0.9
+
+
+def run_with_queries(training: str) -> tuple[World, list[Record]]:
+    return run_recipe(
+        training=training, cycles=1, initial=6, budget=3, rounds=3, restart="continue"
+    )
+
+
+def make_world_with_picks(training: str = "dpfl:graph=full") -> World:
+    world, _ = run_with_queries(training)
+    for k, site in enumerate(world.members.values()):
+        site.remember("picks", {"rows": site.pool[k : k + 2]})
+    return world
+
+
+def test_it_is_the_mean_of_the_largest_cosines_to_rows_of_collaborators() -> None:
+    world = make_world_with_picks()
+    result = []
+    for name, site in world.members.items():
+        others = [other for other in world.members if other != name]
+        assert collaborators(site) == others
+        view = SiteView(site, 0)
+        known = torch.cat([world.members[o].seen[world.members[o].bought] for o in others])
+        z = view.look(site.memory["average"], known)[0].double()
+        for row in site.memory["picks"]["rows"]:
+            mine = view.look(site.memory["average"], site.seen[row][None])[0].double()
+            result.append(float(cosine_similarity(mine, z).max()))
+    assert redundancy(world) == pytest.approx(sum(result) / len(result), abs=1e-6)
+
+
+def test_what_a_collaborator_has_labeled_itself_is_as_redundant_as_can_be() -> None:
+    world = make_world_with_picks()
+    first, second, *_ = world.members.values()
+    rows = first.memory["picks"]["rows"]
+    second.x[second.bought.nonzero()[:2, 0]] = first.x[rows]
+    for site in world.members.values():
+        if site is not first:
+            site.remember("picks", None)
+    assert redundancy(world) == pytest.approx(1.0, abs=1e-6)
+
+
+def test_without_collaborators_there_is_none() -> None:
+    assert redundancy(make_world_with_picks("local")) is None
+    assert redundancy(make_world_with_picks("dpfl:budget=1")) is None
+    world = make_world_with_picks()
+    for site in world.members.values():
+        site.remember("picks", None)
+    assert redundancy(world) is None
+
+
+def test_records_have_it_for_every_query() -> None:
+    for training, is_known in (("dpfl:graph=full", True), ("local", False)):
+        _, rows = run_with_queries(training)
+        first = rows[0]["pseudo_labels"]
+        last = rows[-1]["pseudo_labels"]
+        assert isinstance(first, dict) and last is None
+        assert (first["redundancy"] is not None) == is_known

@@ -15,7 +15,7 @@ from fallow.core.build import build, find
 from fallow.data.dataset import Dataset
 from fallow.engine import predict
 from fallow.experiment.journal import Journal
-from fallow.experiment.over_sites import of_accuracy
+from fallow.experiment.metrics import of_accuracy
 from fallow.experiment.record import Record
 from fallow.experiment.rows import split_rows, split_tests
 from fallow.experiment.run import Run

@@ -11,7 +11,7 @@ import pytest
 import fallow as fl
 from fallow.api.settings import read_request
 from fallow.cli.app import main
-from fallow.core.own import lend
+from fallow.core.names import lend
 from fallow.recipes.default_training import CLOSED_FORM, default_training
 from fallow.recipes.find import find_recipe
 from fallow.recipes.papers import load_recipes

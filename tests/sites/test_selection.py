@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from fallow.core.training_config import TrainingConfig, TrainingStage
-from fallow.engine.device import say_nothing
+from fallow.engine.device import SelectionDevice, say_nothing
 from fallow.engine.placement import Placement
-from fallow.engine.selection import SelectionDevice
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.experiment.world import build_world

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow.core.spelling import spell_class
+from fallow.core.names import spell_class
 from fallow.experiment.rows import open_data
 from fallow.settings.classes import classes_of
 from fallow.settings.recipe import Recipe, with_settings

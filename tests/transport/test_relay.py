@@ -20,9 +20,9 @@ from fallow.core.exchange_key import ExchangeKey
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.engine import Loop, row_loss
+from fallow.experiment.finished import Phases
 from fallow.experiment.first_phase import restore
 from fallow.experiment.journal import Journal
-from fallow.experiment.phases import Phases
 from fallow.experiment.run import Run
 from fallow.experiment.world import build_world
 from fallow.settings.spec import Spec

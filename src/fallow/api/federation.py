@@ -11,7 +11,7 @@ import numpy as np
 from fallow.api.datasets import open_path
 from fallow.api.objects import Collected, plain
 from fallow.core.build import build
-from fallow.core.own import lend
+from fallow.core.names import lend
 from fallow.core.terms import explain_constructor
 from fallow.data import Dataset, partition_report
 from fallow.data.partition import partitions

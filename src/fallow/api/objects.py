@@ -31,7 +31,7 @@ class Collected:
 
     An experiment configuration contains only strings and numbers, so that a study can be stored and
     reloaded.  A class defined in the calling program has no importable name.  It is kept here and
-    registered (`fallow.core.own`) while the study runs.
+    registered (`fallow.core.names`) while the study runs.
     """
 
     classes: dict[str, Callable[..., Any]] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypedDict
 
 from torch import nn
 
-from fallow.core.own import Classes
+from fallow.core.names import Classes
 from fallow.data import Dataset
 from fallow.models.custom import Template
 from fallow.storage.errors import Failed

@@ -27,8 +27,7 @@ from fallow.api.settings import read_request
 from fallow.core.banks import Layout
 from fallow.core.events import name_run
 from fallow.core.methods import Predicting
-from fallow.core.names import OWN
-from fallow.core.own import Classes, lend
+from fallow.core.names import OWN, Classes, lend
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
 from fallow.core.words import join_some
@@ -36,8 +35,7 @@ from fallow.data import Dataset
 from fallow.experiment.encoding import shape_seen
 from fallow.experiment.finished import TrainedModel
 from fallow.experiment.journal import Journal
-from fallow.experiment.methods import methods_of
-from fallow.experiment.model_maker import ModelMaker
+from fallow.experiment.methods import ModelMaker, methods_of
 from fallow.models.custom import unwrap_model
 from fallow.recipes.papers import load_known, load_papers
 from fallow.recipes.suited import suit_strategies

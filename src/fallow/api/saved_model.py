@@ -30,8 +30,7 @@ from fallow.data.own.frame import read_features
 from fallow.data.own.pixels import as_features, bring_to_shape
 from fallow.experiment.encoding import shape_seen
 from fallow.experiment.finished import ExampleSpec, FittedEncoder, TrainedModel
-from fallow.experiment.model_maker import ModelMaker
-from fallow.experiment.versions import versions
+from fallow.experiment.methods import ModelMaker, versions
 from fallow.models import networks
 from fallow.models.base import row_shape
 from fallow.models.custom import unwrap_model

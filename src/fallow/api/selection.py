@@ -35,10 +35,14 @@ from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.messages import ExchangeEntry
 from fallow.core.methods import Methods
-from fallow.core.own import lend
-from fallow.core.terms import explain_constructor, explain_function, nearest
+from fallow.core.names import lend
+from fallow.core.terms import (
+    explain_constructor,
+    explain_function,
+    nearest,
+    refuse_for_classes,
+)
 from fallow.core.types import SiteId, State
-from fallow.core.unused import refuse_for_classes
 from fallow.core.view import Rows
 from fallow.data.own.pixels import Channels, describe_move, has_channels_last
 from fallow.engine import Loop, row_loss

@@ -10,7 +10,7 @@ from typing import Any
 
 from fallow.api.federation import Federation
 from fallow.api.objects import Collected
-from fallow.core.own import lend
+from fallow.core.names import lend
 from fallow.data import Dataset
 from fallow.recipes.default_training import default_training
 from fallow.recipes.find import find_recipe

@@ -24,8 +24,7 @@ from fallow.api.runs import (
     warn_of_callback,
 )
 from fallow.api.settings import read_request
-from fallow.core.names import OWN
-from fallow.core.own import lend
+from fallow.core.names import OWN, lend
 from fallow.core.terms import explain_function, nearest
 from fallow.core.words import count_noun
 from fallow.data import Dataset

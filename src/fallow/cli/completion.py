@@ -57,7 +57,7 @@ def complete_strategies(incomplete: str) -> list[str]:
     """Return the strategies with a prefix, completing the last one of a comma-separated list."""
     from fallow import contrib, strategies
     from fallow.core.build import names
-    from fallow.core.spelling import spell_class
+    from fallow.core.names import spell_class
 
     before, comma, last = incomplete.rpartition(",")
     words = [spell_class(cls) for cls in names((strategies, contrib)).values()]

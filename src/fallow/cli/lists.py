@@ -46,7 +46,7 @@ def kinds() -> dict[str, ModuleType]:
 def algorithms(as_json: opt.Json = False) -> None:
     """List query strategies and training algorithms, what they disclose, and their parameters."""
     from fallow.core.build import names
-    from fallow.core.spelling import spell_class
+    from fallow.core.names import spell_class
     from fallow.recipes.papers import load_papers
 
     rows: list[AlgorithmRow] = []

@@ -19,8 +19,8 @@ from fallow.cli.log_lines import LogFormat
 from fallow.cli.tables import print_lines
 from fallow.deployment.meanings import as_help
 from fallow.settings.meanings import MEANINGS
+from fallow.storage.files import OTHERS
 from fallow.storage.plain import printable
-from fallow.storage.private import OTHERS
 
 if TYPE_CHECKING:
     from fallow.settings.recipe import Recipe

@@ -15,7 +15,7 @@ from fallow.cli.tables import show_table
 from fallow.core.terms import nearest
 
 if TYPE_CHECKING:
-    from fallow.storage.json_schema import JsonSchema
+    from fallow.storage.validation import JsonSchema
 
 FILES = {
     "configuration": (
@@ -81,7 +81,7 @@ def schema(context: typer.Context, name: Name = None) -> None:
 
 def find_schema(name: str, results: dict[str, opt.Results]) -> JsonSchema:
     """Return the schema of a file or of the result of a command."""
-    from fallow.storage.json_schema import DIALECT, build_schema
+    from fallow.storage.validation import DIALECT, build_schema
 
     if name in FILES:
         kind = _load(FILES[name][1])

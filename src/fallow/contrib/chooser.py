@@ -19,10 +19,9 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from fallow.core import client
-from fallow.core.ask import Ask
+from fallow.core.ask import Ask, sum_of_all
 from fallow.core.build import build
 from fallow.core.client import Operation
-from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.local import LocalTraining
 from fallow.core.methods import Query, SiteFunction, site_function

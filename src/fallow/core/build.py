@@ -16,9 +16,15 @@ from fallow.core.extensions import (
     load_extension,
 )
 from fallow.core.kinds import describe_kind, is_of_kind, show_value
-from fallow.core.names import BUILT_IN, CLASS_KINDS, ClassKind, NamePolicy, load_class
-from fallow.core.own import own_class
-from fallow.core.spelling import spell_class
+from fallow.core.names import (
+    BUILT_IN,
+    CLASS_KINDS,
+    ClassKind,
+    NamePolicy,
+    load_class,
+    own_class,
+    spell_class,
+)
 from fallow.core.terms import nearest, refuse_settings
 
 Packages = ModuleType | tuple[ModuleType, ...]

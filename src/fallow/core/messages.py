@@ -1,9 +1,10 @@
-"""Messages between server side and sites: requests, their steps, and replies."""
+"""Messages between server side and sites: requests, their steps, replies, and digests."""
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NotRequired, TypedDict
 
@@ -109,3 +110,39 @@ def payload_of(request: Request) -> int:
     return sum(payload(step.args) for step in request.steps) + sum(
         payload(dict(k)) for k in keys
     )
+
+
+def digest_exchange(
+    steps: Sequence[tuple[Step, To | None]],
+    cohort: Sequence[SiteId],
+    bound: float | None = None,
+    routes: Mapping[SiteId, Sequence[SiteId]] | None = None,
+) -> str:
+    """Return a digest of instructions and recipients, to detect changes under the same key."""
+    ways = sorted((to, list(senders)) for to, senders in (routes or {}).items())
+    h = hashlib.sha256(repr((list(cohort), bound, ways)).encode())
+    for step, to in steps:
+        asked = None
+        if to is not None:
+            asked = sorted(to)
+        h.update(repr((step.kind, step.verb, step.training_config, asked)).encode())
+        masked = step.masked
+        if masked is not None:
+            h.update(repr((str(masked.exchange), masked.attempt, masked.bound)).encode())
+            _hash_args(h, dict(masked.keys))
+        _hash_args(h, step.args)
+        if to is not None:
+            for site in sorted(to):
+                _hash_args(h, to[site])
+    return h.hexdigest()
+
+
+def _hash_args(h: hashlib._Hash, args: Answer) -> None:
+    for name in sorted(args):
+        value = args[name]
+        h.update(f"|{name}=".encode())
+        if isinstance(value, Tensor):
+            h.update(str((value.dtype, tuple(value.shape))).encode())
+            h.update(value.detach().contiguous().numpy().tobytes())
+        else:
+            h.update(repr(value).encode())

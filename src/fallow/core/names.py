@@ -1,4 +1,4 @@
-"""Policies for names of classes.
+"""Names of classes: policies, spelling, and the custom classes of a study.
 
 An experiment configuration names classes: those of Fallow ("entropy"), or others as
 ``module:Class``.  Importing a module runs it, so a name in a received file must not import
@@ -21,10 +21,13 @@ import importlib.metadata
 import inspect
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, is_dataclass
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Any
 
 from torch import nn
@@ -390,3 +393,69 @@ def load_class(name: str, policy: NamePolicy, kind: ClassKind | None) -> Any:
     if expected is not None and (at is None or Path(at).resolve() != expected.resolve()):
         raise ValueError(f"{name!r} was loaded from {at} and not from {expected}")
     return result
+
+
+def spell_class(cls: type[Any]) -> str:
+    """Return the name of a class on the command line, like its title if the letters are the same.
+
+    >>> class LeastConfidence: ...
+    >>> spell_class(LeastConfidence)
+    'least-confidence'
+    """
+    name = cls.__name__
+    title = str(getattr(getattr(cls, "contract", None), "title", ""))
+    slug = title.lower().replace(" ", "-")
+    if slug.replace("-", "") == name.lower():
+        return slug
+    if fed := re.fullmatch("(Fed[A-Z][a-z]+)([A-Z][a-zA-Z]+)", name):
+        return "-".join(fed.groups()).lower()
+    is_words = re.fullmatch("([A-Z][a-z]{2,})+", name) and not name.startswith("Fed")
+    if is_words:
+        return re.sub("(?<=[a-z])(?=[A-Z])", "-", name).lower()
+    return name.lower()
+
+
+def summarize(value: Any) -> str:
+    """Return the first paragraph of the docstring of a class or function, in one line.
+
+    >>> summarize(summarize)
+    'Return the first paragraph of the docstring of a class or function, in one line.'
+    """
+    paragraph = (inspect.getdoc(value) or "").partition("\n\n")[0]
+    return re.sub(r"\s+", " ", paragraph).replace("``", "`")
+
+
+Classes = Mapping[str, Callable[..., Any]]
+"""``"module:Class"`` -> the class itself, or the function that makes a model."""
+
+NOBODYS: Classes = MappingProxyType({})
+
+# Experiment configurations name classes, and a class in a notebook cannot be imported by name.  The
+# caller of a study therefore registers its classes while the study runs, in a context variable
+# instead of a global table: studies in different threads do not share classes.
+_LENT: ContextVar[Classes] = ContextVar("own classes", default=NOBODYS)
+
+
+@contextmanager
+def lend(classes: Classes) -> Iterator[None]:
+    """Register classes for `own_class` in this context, in addition to earlier ones.
+
+    >>> with lend({"__main__:Mine": dict}):
+    ...     own_class("__main__:Mine")
+    <class 'dict'>
+    >>> own_class("__main__:Mine") is None
+    True
+    """
+    token = _LENT.set({**_LENT.get(), **classes})
+    try:
+        yield
+    finally:
+        _LENT.reset(token)
+
+
+def own_class(name: str) -> Any:
+    """Return the class registered under ``name``, or None.
+
+    Only a simulation registers classes: at a site of a federation this is None for every name.
+    """
+    return _LENT.get().get(name)

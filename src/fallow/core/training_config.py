@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from numbers import Real
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, final
 
-from fallow.core.described import Described
 from fallow.core.terms import explain_constructor
+
+
+@final
+@dataclass(frozen=True)
+class Described:
+    """Description of a field in its annotation: ``Annotated[int, Described("batch size")]``."""
+
+    text: str
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: Any, handler: Callable[[Any], dict[str, Any]]
+    ) -> dict[str, Any]:  # schemas of pydantic
+        return {**handler(core_schema), "description": self.text}
+
 
 FALLBACK_LR = 0.01
 FALLBACK_BATCH_SIZE = 32

@@ -28,8 +28,7 @@ from fallow.engine import row_loss
 from fallow.engine.executors import Executor, build_executor
 from fallow.experiment.contribution import with_min_new_labels
 from fallow.experiment.encoding import check_tuning, encoder_of, shape_after, with_encoder
-from fallow.experiment.methods import executor_of, methods_of
-from fallow.experiment.model_maker import ModelMaker
+from fallow.experiment.methods import ModelMaker, executor_of, methods_of
 from fallow.experiment.scale import is_standardized
 from fallow.models import check_model
 from fallow.privacy.settings import SMALLEST

@@ -14,7 +14,7 @@ from fallow.core.types import SiteId
 from fallow.core.words import count_noun, size
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.schema import Column
-from fallow.experiment.versions import versions
+from fallow.experiment.methods import versions
 from fallow.storage.files import write_whole
 from fallow.storage.plain import markdown_text, one_line
 from fallow.transport.kinds import find_title

@@ -32,7 +32,7 @@ from fallow.core.terms import nearest
 from fallow.core.words import join_words
 from fallow.core.wrong_values import describe_wrong_value
 from fallow.deployment.toml import toml_item
-from fallow.storage.json_schema import JsonSchema, build_schema
+from fallow.storage.validation import JsonSchema, build_schema
 
 WIDTH = 90  # columns of a comment
 

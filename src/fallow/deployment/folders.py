@@ -7,8 +7,8 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from fallow.storage import private
-from fallow.storage.files import unwritable
+from fallow.storage import files
+from fallow.storage.files import OTHERS, unwritable
 from fallow.storage.received import read_named
 
 KINDS = {"site.toml": "a site", "coordinator.json": "a coordinator"}
@@ -29,7 +29,7 @@ def check_free(folder: Path) -> None:
 def private_folder(folder: Path) -> None:
     """Create a folder that only its owner can access. Raises Failed on errors."""
     try:
-        private.private_folder(folder)
+        files.private_folder(folder)
     except OSError as error:
         raise unwritable(folder, error) from error
 
@@ -50,9 +50,9 @@ def tighten(folder: Path) -> str | None:
     for path in (folder, *folder.rglob("*")):
         try:
             mode = stat.S_IMODE(path.lstat().st_mode)
-            if path.is_symlink() or not mode & private.OTHERS:
+            if path.is_symlink() or not mode & OTHERS:
                 continue
-            path.chmod(mode & ~private.OTHERS)
+            path.chmod(mode & ~OTHERS)
         except FileNotFoundError:
             continue  # a temporary file of a running process
         except OSError:
@@ -61,12 +61,12 @@ def tighten(folder: Path) -> str | None:
             changed += 1
     output: list[str] = []
     if changed:
-        files = _count_files(changed)
-        output.append(f"other users had permissions to {files} in it, which were removed")
+        count = _count_files(changed)
+        output.append(f"other users had permissions to {count} in it, which were removed")
     if left:
-        files = _count_files(left)
+        count = _count_files(left)
         output.append(
-            f"other users have permissions to {files} in it that this account cannot "
+            f"other users have permissions to {count} in it that this account cannot "
             f"change: ask the owner to run 'chmod -R go= {folder}'"
         )
     if not output:

@@ -37,9 +37,9 @@ from fallow.deployment.people_values import (
 from fallow.experiment.audit import KEPT as OUTLOOK
 from fallow.experiment.encoding import add_encoder
 from fallow.experiment.finished import TrainedModel
+from fallow.experiment.methods import versions
 from fallow.experiment.scale import in_units
 from fallow.experiment.steps import hold_back, is_stratified, known_or_none
-from fallow.experiment.versions import versions
 from fallow.settings.recipe import Recipe
 from fallow.sites import LocalSite
 from fallow.sites.site import ENCODE

@@ -14,9 +14,8 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field, TypeAdapter, ValidationError, with_config
 
-from fallow.core.missing import Missing, name_marks
+from fallow.core.missing import Missing, name_buckets, name_marks
 from fallow.core.terms import nearest
-from fallow.core.texts import name_buckets
 from fallow.core.wrong_values import describe_wrong_value
 from fallow.data.dataset import Dataset, Task
 from fallow.data.own.archive import read_arrays

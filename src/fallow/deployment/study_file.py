@@ -45,7 +45,7 @@ from fallow.recipes.find import find_recipe
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.schema import configuration_schema
 from fallow.storage.files import write_whole
-from fallow.storage.json_schema import JsonSchema, build_schema
+from fallow.storage.validation import JsonSchema, build_schema
 from fallow.transport.kinds import USUAL
 
 SECURE_SUM = "privacy.secure_sum"

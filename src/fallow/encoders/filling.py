@@ -9,8 +9,7 @@ from typing import ClassVar, final
 from torch import Tensor
 
 from fallow.core import client
-from fallow.core.ask import Ask
-from fallow.core.complete import sum_of_all
+from fallow.core.ask import Ask, sum_of_all
 from fallow.core.composites import Cells
 from fallow.core.contract import Contract
 from fallow.core.missing import Missing, total_cells

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fallow.core import client
-from fallow.core.ask import Ask
-from fallow.core.complete import sum_of_all
+from fallow.core.ask import Ask, sum_of_all
 from fallow.core.composites import Moments
 from fallow.core.contract import Contract
 from fallow.core.refusal import Refusal

@@ -14,14 +14,13 @@ import torch
 from torch import Tensor
 
 from fallow.core import client
-from fallow.core.ask import Ask
-from fallow.core.complete import sum_of_all
+from fallow.core.ask import Ask, sum_of_all
 from fallow.core.composites import Documents
 from fallow.core.contract import Contract
+from fallow.core.missing import BUCKETS
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.terms import explain_constructor
-from fallow.core.texts import BUCKETS
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.encoders.base import Shape, check_parts, check_positive, round_digits

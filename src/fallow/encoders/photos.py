@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fallow.core import client
-from fallow.core.ask import Ask
+from fallow.core.ask import Ask, sum_of_all
 from fallow.core.client import ClientCall
-from fallow.core.complete import sum_of_all
 from fallow.core.composites import Moments
 from fallow.core.contract import Contract
 from fallow.core.refusal import Refusal

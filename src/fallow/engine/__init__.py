@@ -2,8 +2,8 @@
 
 from fallow.engine.banked import can_stack
 from fallow.engine.batches import Fitted, Job
+from fallow.engine.learner import row_loss
 from fallow.engine.loop import Loop, look, predict
-from fallow.engine.losses import row_loss
 from fallow.engine.stacked import Stacked
 
 __all__ = [

@@ -14,13 +14,11 @@ from torch import nn
 from fallow.core.banks import Layout
 from fallow.core.build import find, names
 from fallow.core.local import LocalTraining, RowLoss
-from fallow.core.names import BUILT_IN, NamePolicy
-from fallow.core.own import own_class
+from fallow.core.names import BUILT_IN, NamePolicy, own_class
 from fallow.core.training_config import TrainingConfig
 from fallow.core.words import join_words
 from fallow.engine.batches import Fitted, Job
-from fallow.engine.device import Device, say_nothing
-from fallow.engine.in_flight import Tell
+from fallow.engine.device import Device, Tell, say_nothing
 from fallow.engine.loop import Loop
 from fallow.engine.placement import Placement
 from fallow.engine.stacked import Stacked

@@ -1,4 +1,4 @@
-"""Gradients by autograd and optimizer steps, for the ``step`` of an algorithm."""
+"""Losses, gradients by autograd and optimizer steps, for the ``step`` of an algorithm."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from fallow.core.banks import Layout
 from fallow.core.local import Batch, Near, Objective, RowLoss, TrainState, weighted_mean
 from fallow.core.training_config import Optimizer
+from fallow.engine.batches import Heard
 from fallow.engine.optimize import step
-from fallow.engine.stopping import Heard
 
 
 class Network(Protocol):
@@ -125,3 +125,28 @@ def movable(model: nn.Module, layout: Layout, part: str) -> Tensor | None:
     if mask is None:
         return thawed
     return mask & thawed
+
+
+def cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
+    """Return the cross-entropy of each example.  outputs: (..., b, c), y: (..., b) class
+    ids -> (..., b)."""
+    flat = nn.functional.cross_entropy(
+        outputs.flatten(0, -2), y.flatten(), reduction="none"
+    )
+    return flat.view(y.shape)
+
+
+def squared_error(outputs: Tensor, y: Tensor) -> Tensor:
+    """Return the squared error of each example.  outputs: (..., b, 1), y: (..., b) -> (...,
+    b)."""
+    error = outputs.squeeze(-1) - y
+    return error * error
+
+
+def row_loss(task: str) -> RowLoss:
+    """Return the loss of a task: cross-entropy for ``"classification"``, else the squared
+    error.
+    """
+    if task == "classification":
+        return cross_entropy
+    return squared_error

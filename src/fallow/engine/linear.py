@@ -1,18 +1,26 @@
-"""Epochs of plain gradient descent for linear models with one output, without autograd."""
+"""Plain gradient descent: its detection, and epochs of linear models with one output."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn, final
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from fallow.core.local import RowLoss, TrainState, shares
+from fallow.core.local import (
+    Batch,
+    LocalTraining,
+    Near,
+    Objective,
+    RowLoss,
+    TrainState,
+    shares,
+)
 from fallow.core.training_config import Optimizer
-from fallow.engine.losses import squared_error
+from fallow.engine.learner import squared_error
 from fallow.engine.optimize import unbias
 from fallow.engine.together import EpochLines, Seat
 from fallow.models.networks import Linear
@@ -235,3 +243,53 @@ def _pace(opt: Optimizer, t: Tensor, lr: float) -> tuple[Tensor, Tensor]:
         return torch.full_like(t, lr), t
     root = unbias(opt.betas[1], t).sqrt()
     return lr * root / unbias(opt.betas[0], t), opt.eps * root
+
+
+def is_plain(
+    method: LocalTraining, s: dict[str, TrainState], w_t: TrainState, batch: Batch
+) -> bool:
+    """Return whether the step is one descent of ``s["w"]`` on the loss of the task, and
+    nothing else.
+
+    The step runs once, with a learner that only records calls.
+    """
+    if "w" not in s:
+        return False
+    watch = _Watch(s["w"]._replace(), batch)  # a copy that is identical to no other slot
+    try:
+        made = method.step({**s, "w": watch.begin}, w_t, batch, watch)
+    except _OtherStep:
+        return False
+    return made.keys() == {"w"} and made["w"] is watch.end
+
+
+class _OtherStep(Exception):
+    """Exception for a step other than plain descent."""
+
+
+@final
+class _Watch:
+    """A `fallow.core.local.Learner` that accepts plain descent only, and does not execute
+    it.
+    """
+
+    def __init__(self, begin: TrainState, batch: Batch) -> None:
+        self.begin = begin
+        self.batch = batch
+        self.end = begin._replace()  # a copy, compared by `is`
+
+    def descend(
+        self,
+        at: TrainState,
+        batch: Batch,
+        near: Near | None = None,
+        objective: Objective | None = None,
+    ) -> TrainState:
+        if at is self.begin and batch is self.batch and near is None and objective is None:
+            return self.end
+        raise _OtherStep
+
+    def gradient(self, *args: object, **more: object) -> NoReturn:
+        raise _OtherStep
+
+    apply = predict = gradient

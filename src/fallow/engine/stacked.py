@@ -17,13 +17,11 @@ from fallow.core.local import Batch, Learner, LocalTraining, RowLoss, TrainState
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import State
 from fallow.engine.banked import BankedModel, can_stack
-from fallow.engine.batches import Epoch, Fitted, Job, epochs
+from fallow.engine.batches import Epoch, Fitted, Heard, Job, Patience, epochs, mean_losses
 from fallow.engine.learner import Autograd, movable
-from fallow.engine.linear import descend, is_linear
+from fallow.engine.linear import descend, is_linear, is_plain
 from fallow.engine.loop import Loop, reaches_accuracy
-from fallow.engine.plain import is_plain
-from fallow.engine.slots import copy_result, finish, join, stack, start, take
-from fallow.engine.stopping import Heard, Patience, mean_losses
+from fallow.engine.optimize import copy_result, finish, join, stack, start, take
 from fallow.engine.together import EpochLines, Frame, Joined, Seat
 
 ROWS_AHEAD = 2**20  # positions that are drawn for several epochs at once

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fallow.core.local import Batch
-from fallow.engine.batches import Epoch, Job, mixing, order
-from fallow.engine.stopping import Patience
+from fallow.engine.batches import Epoch, Job, Patience, mixing, order
 
 
 class Seat(NamedTuple):

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from fallow.core import client
-from fallow.core.ask import Ask
-from fallow.core.complete import keep_at_all, sum_of_all
+from fallow.core.ask import Ask, keep_at_all, sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.methods import Methods, methods_by_owner
 from fallow.core.types import Answer

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from fallow.core.methods import Encoder, Methods, Tunable
-from fallow.core.missing import Missing
+from fallow.core.missing import Missing, find_text_columns
 from fallow.core.names import OWN, NamePolicy
-from fallow.core.texts import find_text_columns
 from fallow.core.types import SiteId, State
 from fallow.encoders.base import Shape, encode_rows, encoder_digest, is_half
 from fallow.encoders.build import build_encoder

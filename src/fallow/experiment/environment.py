@@ -17,9 +17,14 @@ from fallow.core.methods import Methods
 from fallow.core.missing import Missing
 from fallow.core.types import SiteId, State
 from fallow.data.dataset import Dataset
-from fallow.experiment.finished import ExampleSpec, FinishedQuery, TrainedPhase
+from fallow.experiment.finished import (
+    ExampleSpec,
+    FinishedQuery,
+    Memory,
+    Phases,
+    TrainedPhase,
+)
 from fallow.experiment.journal import Journal
-from fallow.experiment.phases import Memory, Phases
 from fallow.experiment.scale import Scale
 from fallow.settings.recipe import Recipe
 from fallow.sites import LocalSite, Simulated

@@ -1,26 +1,86 @@
-"""Evaluation of the deployed model."""
+"""Evaluation of the deployed model, and measurements that only a simulation can make."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy, normalize
 
 from fallow.core.methods import Finishing, Predicting
 from fallow.core.types import SiteId, State
 from fallow.engine import predict
 from fallow.experiment.environment import Simulation
-from fallow.experiment.metrics import accuracy, balanced_accuracy, per_class_accuracy
-from fallow.experiment.over_sites import NOT_BY_SITE, of_accuracy
-from fallow.experiment.redundancy import redundancy
+from fallow.experiment.metrics import (
+    NOT_BY_SITE,
+    accuracy,
+    balanced_accuracy,
+    of_accuracy,
+    per_class_accuracy,
+)
 from fallow.experiment.scale import in_units
+from fallow.sites import LocalSite
 from fallow.sites.view import SiteView
+from fallow.strategies.parts.committee import averages_at_site, personal_model
 
 if TYPE_CHECKING:
     from fallow.experiment.record import PseudoLabels, Scores
+
+BROUGHT = "model/"
+
+
+def redundancy(world: Simulation) -> float | None:
+    """Return the mean similarity of selected examples to labeled ones of collaborators.
+
+    Similarity is the largest cosine in the features of the site's own average model.  It accesses
+    several sites, so it is only available in simulations.  It is None if no collaborator has
+    labels.
+    """
+    outcome = torch.zeros(0)
+    for site in world.members.values():
+        if "picks" in site.memory:
+            outcome = torch.cat([outcome, _nearest(site, world)])
+    if not len(outcome):
+        return None
+    return float(outcome.mean())
+
+
+def _nearest(site: LocalSite, world: Simulation) -> Tensor:
+    """Return the similarity of each selected example of a site, (k,), or (0,) without collaborators."""
+    labeled = site.seen[:0]
+    for name in collaborators(site):
+        other = world.members[name]
+        labeled = torch.cat([labeled, other.seen[other.bought]])
+    rows = site.memory["picks"]["rows"]
+    if len(labeled) == 0 or len(rows) == 0:
+        return torch.zeros(0)
+    view = SiteView(site, 0)
+    picked = _directions(view, site.seen[rows])
+    known = _directions(view, labeled)
+    return (picked @ known.T).amax(1).float()
+
+
+def _directions(view: SiteView, x: Tensor) -> Tensor:
+    """Return normalized features of the site's own average model: (k, ...) -> (k, d)."""
+    features, _ = view.look(personal_model(view), x)
+    return normalize(features.double(), dim=1)
+
+
+def collaborators(site: LocalSite) -> list[SiteId]:
+    """Return the sites whose models are in the latest average of a site."""
+    if not averages_at_site(SiteView(site, 0)):
+        return []
+    brought = sorted(name for name in site.memory if name.startswith(BROUGHT))
+    is_in = site.memory["average"]["peers"].tolist()
+    result = []
+    for name, is_in_average in zip(brought, is_in, strict=True):
+        if is_in_average:
+            result.append(name.removeprefix(BROUGHT))
+    return result
 
 
 def evaluate(world: Simulation, state: State, retained: bool = False) -> Scores:
@@ -190,3 +250,53 @@ def _score_errors_of_sites(
 def _error(world: Simulation, outputs: Tensor, true: Tensor) -> float:
     away = in_units(outputs.squeeze(1), world.targets) - true
     return float(away.double().square().mean()) / world.variance
+
+
+def measure_training_loss(world: Simulation, state: State) -> float | None:
+    """Return the loss of the deployed models on the labeled examples of all sites.
+
+    It is 1 for a constant model: cross-entropy is divided by that of equal probabilities,
+    squared errors by those of predicting 0.  It is None if models are not trained by
+    gradient steps.
+    """
+    training = world.methods["training"]
+    if isinstance(training, Predicting) or "least-squares" in training.contract.tags:
+        return None
+    total = 0.0
+    scale = 0.0
+    for site in world.members.values():
+        labels = site.labels
+        if not len(labels):
+            continue
+        examples = site.seen[site.labeled].to(state["w"].dtype)
+        view = SiteView(site, 0)
+        outputs = view.outputs(training.deploy(state, site.memory), examples).double()
+        if site.parts.classes:
+            total += float(cross_entropy(outputs, labels, reduction="sum"))
+            scale += len(labels) * math.log(max(site.parts.classes, 2))
+        else:
+            targets = labels.double()
+            total += float((outputs.squeeze(1) - targets).square().sum())
+            scale += float(targets.square().sum())
+    if scale == 0 or not math.isfinite(total):
+        return None
+    return total / scale
+
+
+def score_of_majority(world: Simulation) -> float | None:
+    """Return the accuracy of predicting the most frequent class of the test examples for all.
+
+    If sites have their own test examples, it is the mean over sites, like the scores. It is
+    None for regression.
+    """
+    test = world.dataset
+    if test.task == "regression" or not len(test.y_test):
+        return None
+    majority = torch.bincount(test.y_test.long()).argmax()
+    if world.tests is None:
+        return float((test.y_test == majority).double().mean())
+    shares = []
+    for name, rows in world.tests.items():
+        if len(rows) and name not in world.flipped:
+            shares.append(float((test.y_test[rows] == majority).double().mean()))
+    return sum(shares) / len(shares) if shares else None

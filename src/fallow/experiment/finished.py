@@ -1,12 +1,16 @@
-"""Results of finished steps, as stored in the event log."""
+"""Results of finished steps, as stored in the event log, and a cache of training phases."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from fallow.core.methods import Memo
 from fallow.core.types import Answer, SiteId, State
+from fallow.storage.errors import Failed
+from fallow.storage.files import load_tree, save_tree, sweep
 
 if TYPE_CHECKING:
     from fallow.experiment.record import Audited, DisclosureEntry, Evaluation, PseudoLabels
@@ -110,3 +114,43 @@ class FinishedModel(TypedDict):
 
     state: State | None
     sites: NotRequired[dict[SiteId, State]]
+
+
+Memory = Mapping[SiteId, Mapping[str, State]]
+"""Memory of each site at the end of a cycle."""
+
+
+class SharedPhase(TypedDict):
+    """Stored training phase."""
+
+    done: TrainedPhase
+    memory: Memory
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Folder of finished training phases; ``folder=None`` stores nothing."""
+
+    folder: Path | None = None
+
+    def load(self, key: str) -> SharedPhase | None:
+        """Load a phase, or return None if it is missing or damaged."""
+        path = self._path(key)
+        if path is None or not path.exists():
+            return None
+        try:
+            phase: SharedPhase = load_tree(path, path.parent)
+        except Failed:
+            return None
+        return phase
+
+    def save(self, key: str, done: TrainedPhase, memory: Memory) -> None:
+        path = self._path(key)
+        if path is not None:
+            sweep(path.parent, f"{path.name}.*")
+            save_tree(path, SharedPhase(done=done, memory=memory))
+
+    def _path(self, key: str) -> Path | None:
+        if self.folder is None:
+            return None
+        return self.folder / f"{key}.safetensors"

@@ -9,9 +9,8 @@ from dataclasses import asdict
 
 from fallow.core.types import SiteId
 from fallow.experiment.environment import Simulation
-from fallow.experiment.finished import TrainedPhase
-from fallow.experiment.phases import Memory, Phases
-from fallow.experiment.versions import threads, versions_of
+from fallow.experiment.finished import Memory, Phases, TrainedPhase
+from fallow.experiment.methods import threads, versions_of
 from fallow.settings.recipe import Recipe
 from fallow.sites import LocalSite
 from fallow.sites.store import RelayedMessage

@@ -14,9 +14,9 @@ from fallow.core.types import SiteId, State
 from fallow.privacy import Released
 from fallow.privacy.ledger import SumKey
 from fallow.sites.store import Contribution, Label, RelayedMessages
-from fallow.storage.checksums import MARK, checksum
 from fallow.storage.database import Database, Durability, Words
 from fallow.storage.errors import Failed
+from fallow.storage.files import MARK, checksum
 from fallow.storage.packing import pack, unpack
 
 DURABLE: Durability = "FULL"

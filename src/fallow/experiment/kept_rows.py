@@ -21,12 +21,11 @@ from fallow.core.missing import Missing
 from fallow.data.dataset import Dataset
 from fallow.data.own.cells import TABLES
 from fallow.data.reading import ColumnRead, LeftOut, Reading
-from fallow.experiment.versions import versions
+from fallow.experiment.methods import versions
 from fallow.settings.recipe import Recipe
 from fallow.storage.arrays import is_own_file, map_array, save_array
 from fallow.storage.errors import Failed
-from fallow.storage.files import load_tree, only_one, save_tree, sweep
-from fallow.storage.private import FILE
+from fallow.storage.files import FILE, load_tree, only_one, save_tree, sweep
 
 LARGE = 8_000_000  # size of files in bytes above which reading takes as long as a short run
 MANY = 1000

@@ -1,25 +1,30 @@
-"""Algorithms of an experiment configuration by role, and their requirements."""
+"""Algorithms by role, network and versions of an experiment configuration."""
 
 from __future__ import annotations
 
 import inspect
 import math
+import platform
 from collections.abc import Sequence
+from dataclasses import dataclass, is_dataclass, replace
 from dataclasses import fields as fields_of
-from dataclasses import is_dataclass, replace
+from functools import cache
+from importlib.metadata import version
 
+import torch
 from torch import nn
 
 from fallow import strategies, training
+from fallow.core.banks import Layout
 from fallow.core.build import build, find
 from fallow.core.methods import Method, Methods, Query
-from fallow.core.names import OWN, NamePolicy
-from fallow.core.own import own_class
+from fallow.core.names import OWN, NamePolicy, own_class
 from fallow.core.training_config import TrainingConfig
-from fallow.core.types import SiteId
+from fallow.core.types import DTYPES, SiteId, State
 from fallow.engine.executors import AUTO, choose_executor, find_executor
 from fallow.engine.placement import Placement
 from fallow.experiment.audit import Audit
+from fallow.models import build_model, outline_model
 from fallow.privacy import check_fit
 from fallow.settings.recipe import Recipe
 from fallow.strategies import Random, Typical
@@ -176,3 +181,60 @@ def placement_of(recipe: Recipe) -> Placement | None:
     if recipe.device == "none":
         return None
     return Placement.open(recipe.device, recipe.precision)
+
+
+@dataclass(frozen=True)
+class ModelMaker:
+    """Creates networks with random weights, in the precision of the configuration.
+
+    shape: of an encoded example; outputs: number of classes, or 1 for regression; policy:
+    names that may be resolved, by default all, as in a user's own simulations.
+    """
+
+    recipe: Recipe
+    shape: tuple[int, ...]
+    outputs: int
+    policy: NamePolicy = OWN
+
+    def build(self, generator: torch.Generator) -> nn.Module:
+        """Create a network. Raises ValueError for an unknown name or field."""
+        spec = self.recipe.model
+        model = build_model(
+            spec.name, self.shape, self.outputs, generator, self.policy, **spec.fields
+        )
+        return model.to(DTYPES[self.recipe.dtype])
+
+    def outline(self) -> Layout | None:
+        """Return the shapes of a network's weights, without memory for them; None for a
+        custom class.
+        """
+        spec = self.recipe.model
+        if ":" in spec.name:
+            return None
+        return outline_model(spec.name, self.shape, self.outputs, **spec.fields)
+
+    def draw_weights(self, layout: Layout, generator: torch.Generator) -> State:
+        """Return the initial weights of a new network as flat vectors."""
+        return layout.flatten(self.build(generator), DTYPES[self.recipe.dtype])
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Return the versions of the interpreter and of numerical libraries."""
+    libraries = ("fallow", "torch", "numpy", "scipy", "scikit-learn")
+    return {
+        "python": platform.python_version(),
+        **{name: version(name) for name in libraries},
+    }
+
+
+def versions_of(recipe: Recipe) -> dict[str, str]:
+    """Return `versions`, and those of the device if the configuration names one."""
+    placement = placement_of(recipe)
+    if placement is None:
+        return versions()
+    return {**versions(), **placement.describe()}
+
+
+def threads() -> int:
+    return torch.get_num_threads()

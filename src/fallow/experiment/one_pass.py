@@ -8,8 +8,7 @@ from pathlib import Path
 from fallow.core.contract import Contract
 from fallow.experiment.methods import methods_of
 from fallow.settings.recipe import Recipe
-from fallow.storage.files import write_whole
-from fallow.storage.private import make_folder
+from fallow.storage.files import make_folder, write_whole
 
 
 def is_one_pass(recipe: Recipe) -> bool:

@@ -19,6 +19,8 @@ from fallow.core.types import SiteId, State
 from fallow.encoders.base import EMPTY_CELLS
 from fallow.experiment.audit import KEPT as OUTLOOK
 from fallow.experiment.audit import describe_tallies
+from fallow.experiment.curve import decide_stop
+from fallow.experiment.encoding import add_encoder
 from fallow.experiment.environment import Environment
 from fallow.experiment.finished import (
     FinishedAudit,
@@ -26,22 +28,43 @@ from fallow.experiment.finished import (
     FinishedPhase,
     FinishedQuery,
     FinishedStop,
+    Phases,
     SavedModel,
+    TrainedModel,
     TrainedPhase,
 )
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import local_training_config
-from fallow.experiment.model_file import save_model
-from fallow.experiment.phases import Phases
 from fallow.experiment.scale import Scale
 from fallow.experiment.steps import Spent, add_queries, build_record, cohort_of
-from fallow.experiment.stopping import decide_stop
 from fallow.settings.recipe import Recipe
 from fallow.settings.stopping import parse_stop
 from fallow.storage.files import load_tree, save_tree, write_lines
 
 if TYPE_CHECKING:
     from fallow.experiment.record import Evaluation, Record
+
+
+def save_model(
+    path: Path, world: Environment, state: State | None, sites: Mapping[SiteId, State]
+) -> None:
+    """Save the global model, if any, and the personalized models of ``sites``, with data
+    for prediction.
+
+    These are classes, columns, shape, encoder and scaling.
+    """
+    model: TrainedModel = {
+        "state": state,
+        "example_spec": world.example_spec,
+        "scale": None,
+        "targets": world.targets,
+    }
+    if world.scale is not None:
+        model["scale"] = world.scale.state
+    add_encoder(model, world.methods.get("encoder"), world.encoded_by)
+    model["sites"] = dict(sites)
+    save_tree(path, model)
+
 
 INITIAL = ExchangeKey("initial", "initial")
 TUNED = ExchangeKey("tuned", "tune")

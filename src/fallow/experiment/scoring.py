@@ -10,9 +10,8 @@ from fallow.core.disclosure import payload
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Finishing
 from fallow.core.types import SiteId, State
-from fallow.experiment.convergence import measure_training_loss, score_of_majority
 from fallow.experiment.environment import Environment, Simulation
-from fallow.experiment.evaluate import evaluate
+from fallow.experiment.evaluate import evaluate, measure_training_loss, score_of_majority
 from fallow.experiment.journal import Journal
 from fallow.experiment.steps import cohort_of, describe_collaboration
 

@@ -20,7 +20,7 @@ from fallow.data import validation_split
 from fallow.experiment.environment import Environment, Simulation
 from fallow.experiment.finished import FinishedPhase, FinishedQuery, StepCosts
 from fallow.experiment.journal import Journal
-from fallow.experiment.versions import threads, versions_of
+from fallow.experiment.methods import threads, versions_of
 from fallow.settings.recipe import Recipe
 from fallow.sites.store import Label
 from fallow.training.personal.parts.graphs import peers

@@ -28,10 +28,9 @@ from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
 from fallow.data.dataset import Dataset, Task
 from fallow.engine import row_loss
-from fallow.engine.dropout import check_draws
+from fallow.engine.device import Passes, SelectionDevice
 from fallow.engine.executors import Device, Executor, build_executor
-from fallow.engine.passes import Passes
-from fallow.engine.selection import SelectionDevice
+from fallow.engine.forward import check_draws
 from fallow.experiment.contribution import with_min_new_labels
 from fallow.experiment.encoding import (
     CommonFeatures,
@@ -40,18 +39,28 @@ from fallow.experiment.encoding import (
     shape_after,
     with_encoder,
 )
+from fallow.experiment.environment import Simulation
 from fallow.experiment.evaluate import one_model, own_models, pseudo_labels
-from fallow.experiment.finished import ExampleSpec, FinishedQuery, TrainedPhase
+from fallow.experiment.finished import (
+    ExampleSpec,
+    FinishedQuery,
+    Memory,
+    Phases,
+    TrainedPhase,
+)
 from fallow.experiment.first_phase import first_phase, restore
 from fallow.experiment.journal import Journal
-from fallow.experiment.methods import executor_of, is_shared, methods_of, placement_of
-from fallow.experiment.model_maker import ModelMaker
-from fallow.experiment.phases import Memory, Phases
+from fallow.experiment.methods import (
+    ModelMaker,
+    executor_of,
+    is_shared,
+    methods_of,
+    placement_of,
+)
 from fallow.experiment.rows import draw_flipped_sites, open_data, split_rows, split_tests
 from fallow.experiment.scale import Scale, is_standardized
 from fallow.experiment.scoring import score_round
 from fallow.experiment.steps import buy_labels, hold_back_fresh
-from fallow.experiment.targets import targets_of
 from fallow.models import check_model
 from fallow.privacy import SecureSum
 from fallow.settings.budgets import LabelBudget, allocate_budget
@@ -67,6 +76,27 @@ from fallow.transport.bytes import Bytes
 
 if TYPE_CHECKING:
     from fallow.experiment.record import Evaluation, PseudoLabels
+
+
+def targets_of(world: Simulation, ask: Ask) -> State | None:
+    """Compute the scale of regression targets and send it to the sites.
+
+    It is None for classification, without scaling, and before any label is acquired.  "labeled" uses
+    aggregates over acquired labels.  "oracle" uses all training examples, as published comparisons do,
+    which only a simulation can.
+    """
+    how = world.recipe.target_scale
+    is_bought = any(len(site.labeled) for site in world.members.values())
+    if world.dataset.classes or how == "none" or not is_bought:
+        return None
+    if how == "labeled":
+        return world.methods["scaling"].of_targets(ask)
+    y = world.dataset.y.double()
+    mean = y.mean()
+    std = torch.tensor(world.variance, dtype=y.dtype).sqrt()
+    ask.keep(world.methods["scaling"].targets, mean=mean, std=std)
+    return {"mean": mean, "std": std}
+
 
 Runtime = Literal["inprocess", "bytes"]
 

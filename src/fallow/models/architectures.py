@@ -8,7 +8,7 @@ from typing import Literal
 
 from torch import nn
 
-from fallow.core.spelling import spell_class
+from fallow.core.names import spell_class
 from fallow.core.streams import stream
 from fallow.core.terms import explain_constructor
 from fallow.models.build import build_model

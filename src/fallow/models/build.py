@@ -10,8 +10,7 @@ from torch import Generator, nn
 
 from fallow.core.banks import Layout
 from fallow.core.build import build, find
-from fallow.core.names import OWN, NamePolicy
-from fallow.core.own import own_class
+from fallow.core.names import OWN, NamePolicy, own_class
 from fallow.models import networks
 from fallow.models.base import row_shape
 from fallow.models.custom import build_custom

@@ -11,8 +11,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from fallow.core.digests import digest_exchange
-from fallow.core.messages import Masked, Request, Step
+from fallow.core.messages import Masked, Request, Step, digest_exchange
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.types import Answer, SiteId

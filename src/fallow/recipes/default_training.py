@@ -7,8 +7,7 @@ from pathlib import Path
 
 from fallow import strategies
 from fallow.core.build import find
-from fallow.core.names import BUILT_IN
-from fallow.core.own import own_class
+from fallow.core.names import BUILT_IN, own_class
 from fallow.core.training_config import KEYWORDS
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe, recipe_from

@@ -11,9 +11,8 @@ import pandas as pd
 from fallow.recipes.papers import Paper, known_of
 from fallow.report.final_table import final_table
 from fallow.report.tables import to_latex, to_markdown
-from fallow.storage.csv_table import csv_content
 from fallow.storage.files import write_whole
-from fallow.storage.plain import printable
+from fallow.storage.plain import csv_content, printable
 from fallow.study.reading import StudyRecords, read_study
 
 FILE = {

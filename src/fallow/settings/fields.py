@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_type_hints
 
 from pydantic import Field
 
-from fallow.core.spelling import spell_class
+from fallow.core.names import spell_class
 from fallow.core.terms import nearest
 from fallow.settings.classes import (
     PARTS,

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Literal, get_args, get_type_hints
 from fallow.core.build import find, resolve_name
 from fallow.core.contract import Contract
 from fallow.core.kinds import refuse_conversion
-from fallow.core.names import BUILT_IN, OWN, NamePolicy
-from fallow.core.own import own_class
+from fallow.core.names import BUILT_IN, OWN, NamePolicy, own_class
 from fallow.core.terms import explain_constructor, nearest, suggest_keyword
 from fallow.core.training_config import (
     KEYWORDS,

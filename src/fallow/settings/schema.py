@@ -7,7 +7,7 @@ from typing import Any
 from fallow.core.training_config import KEYWORDS
 from fallow.settings.listing import meaning_of
 from fallow.settings.recipe import Recipe
-from fallow.storage.json_schema import JsonSchema, build_schema
+from fallow.storage.validation import JsonSchema, build_schema
 
 COMPONENT = {"anyOf": [{"type": "string"}, {"type": "object"}]}
 """A component is ``"name:field=value"``, or a table with its name and fields."""

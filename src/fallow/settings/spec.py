@@ -8,10 +8,9 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import partial
 from typing import Annotated, Any, get_type_hints
 
-from fallow.core.described import Described
-from fallow.core.spelling import spell_class
+from fallow.core.names import spell_class
 from fallow.core.terms import explain_constructor
-from fallow.core.training_config import TrainingConfig
+from fallow.core.training_config import Described, TrainingConfig
 
 LOADERS = {
     "onnx": "weights",

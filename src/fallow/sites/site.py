@@ -24,8 +24,7 @@ from fallow.core.types import SiteId, State
 from fallow.core.view import View
 from fallow.engine import Fitted, Job
 from fallow.engine.batches import Streams
-from fallow.engine.passes import Passes
-from fallow.engine.selection import SelectionDevice
+from fallow.engine.device import Passes, SelectionDevice
 from fallow.privacy import Privacy, ReleaseGuard
 from fallow.privacy.guard import Noise
 from fallow.sites.fits import is_main, named_stream

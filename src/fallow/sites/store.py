@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from fallow.core.types import SiteId, State
 from fallow.privacy import Released, ReleaseLedger
 from fallow.privacy.ledger import SumKey
-from fallow.storage.checksums import checksum
+from fallow.storage.files import checksum
 from fallow.storage.packing import pack
 
 

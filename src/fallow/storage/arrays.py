@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fallow.storage.checksums import MARK
-from fallow.storage.files import DRAFT, unwritable
-from fallow.storage.private import make_folder, rights_in
+from fallow.storage.files import DRAFT, MARK, make_folder, rights_in, unwritable
 
 Array = npt.NDArray[Any]
 BLOCK = 1 << 24  # bytes per checksum update

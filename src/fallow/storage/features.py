@@ -20,10 +20,16 @@ import torch
 from torch import Tensor
 
 from fallow.core.events import Say, stay_silent
-from fallow.storage.checksums import checksum
 from fallow.storage.errors import Damaged, Failed
-from fallow.storage.files import only_one, unwritable, write_whole
-from fallow.storage.private import FILE, make_folder, rights_in
+from fallow.storage.files import (
+    FILE,
+    checksum,
+    make_folder,
+    only_one,
+    rights_in,
+    unwritable,
+    write_whole,
+)
 
 BLOCK = 8192  # examples that are encoded, written and verified together
 FORMAT = 1  # of the journal of a file

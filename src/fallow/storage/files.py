@@ -1,4 +1,4 @@
-"""Files that are written atomically."""
+"""Files: atomic writes, private permissions, checksums, and locks of folders."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,55 @@ from torch import Tensor
 
 from fallow.storage.errors import Failed, Unwritable
 from fallow.storage.packing import pack, unpack
-from fallow.storage.private import for_owner_alone, make_folder, rights_in
+
+OTHERS = 0o077
+"""Permissions of all users except the owner; also the umask of a process of a federation."""
+FOLDER = 0o700
+FILE = 0o600
+
+
+def private_folder(folder: Path) -> None:
+    """Create a private folder if it is missing. Raises OSError."""
+    folder.mkdir(mode=FOLDER, parents=True, exist_ok=True)
+    folder.chmod(FOLDER)
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder with its parents, private if it is inside a private one. Raises OSError."""
+    way = [folder, *folder.absolute().parents]
+    missing = [path for path in way if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(mode=rights_in(path.parent, 0o777), exist_ok=True)
+    if not missing:
+        folder.mkdir(exist_ok=True)  # FileExistsError for a file
+
+
+def rights_in(folder: Path, wished: int) -> int:
+    """Return the permissions of a new file in ``folder``, before the umask.
+
+    These are ``wished``, without those of other users if the folder is private.
+    """
+    is_private = not stat.S_IMODE(folder.stat().st_mode) & OTHERS
+    if is_private:
+        return wished & ~OTHERS
+    return wished
+
+
+def for_owner_alone(mode: int = FILE) -> Callable[[str, int], int]:
+    """Return an opener for `open` that creates files with these permissions."""
+
+    def open_with_rights(name: str, flags: int) -> int:
+        return os.open(name, flags, mode)
+
+    return open_with_rights
+
+
+def write_private(path: Path, text: str, mode: int = FILE) -> None:
+    """Write a private text file, and make an existing one private."""
+    with open(path, "w", encoding="utf-8", opener=for_owner_alone(mode)) as file:
+        os.fchmod(file.fileno(), mode)
+        file.write(text)
+
 
 DRAFT = ".part"
 
@@ -174,3 +223,35 @@ def digest_of(tree: Any) -> str:
 
     walk(tree)
     return h.hexdigest()
+
+
+MARK = 16  # bytes of a checksum
+
+
+def checksum(content: bytes) -> bytes:
+    """Return a checksum against damage; it has no key and does not detect manipulation."""
+    return hashlib.blake2b(content, digest_size=MARK).digest()
+
+
+@contextmanager
+def alone(lock: Path, otherwise: str) -> Iterator[None]:
+    """Acquire a lock; raise Failed with the message ``otherwise`` if another process has it."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(only_one(lock, wait=False))
+        except Failed as error:
+            if not isinstance(error.__cause__, BlockingIOError):
+                raise
+            raise Failed(otherwise) from error.__cause__
+        yield
+
+
+def is_held(lock: Path) -> bool:
+    """Return whether a process has a lock now."""
+    if not lock.exists():
+        return False
+    try:
+        with only_one(lock, wait=False):
+            return False
+    except Failed as error:
+        return isinstance(error.__cause__, BlockingIOError)

@@ -22,6 +22,7 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
 )
+from pydantic.json_schema import GenerateJsonSchema
 
 from fallow.core.kinds import LARGEST
 from fallow.core.wrong_values import BrokenRule, describe_wrong_value
@@ -103,3 +104,23 @@ def find_error_in_json(kind: Any, value: object, name: str = "") -> str | None:
 def adapter_of(kind: Any) -> TypeAdapter[Any]:
     """Return the validator of a type, cached because its creation takes milliseconds."""
     return TypeAdapter(kind)
+
+
+JsonSchema = dict[str, Any]
+DIALECT = GenerateJsonSchema.schema_dialect
+
+
+class Titleless(GenerateJsonSchema):
+    """Schemas whose fields have no titles, which would repeat their names."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def build_schema(kind: Any) -> JsonSchema:  # a type
+    """Return the JSON schema of a type.
+
+    >>> build_schema(list[int])
+    {'items': {'type': 'integer'}, 'type': 'array'}
+    """
+    return TypeAdapter(kind).json_schema(schema_generator=Titleless)

@@ -11,9 +11,8 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.terms import explain_constructor
+from fallow.core.terms import explain_constructor, refuse_unused
 from fallow.core.types import Answer
-from fallow.core.unused import refuse_unused
 from fallow.core.values import Count, Indicator, Kind, Mask, NonNegative, Share
 from fallow.core.view import Picks, Release, View
 from fallow.models.scores import entropy, least_confidence, margin

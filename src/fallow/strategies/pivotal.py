@@ -16,12 +16,10 @@ import torch
 from torch import Tensor
 
 from fallow.core import client
-from fallow.core.ask import Ask
-from fallow.core.complete import sum_of_all
+from fallow.core.ask import Ask, sum_of_all
 from fallow.core.contract import Contract
-from fallow.core.terms import explain_constructor
+from fallow.core.terms import explain_constructor, refuse_unused
 from fallow.core.types import Answer, SiteId
-from fallow.core.unused import refuse_unused
 from fallow.core.values import (
     Count,
     Flag,

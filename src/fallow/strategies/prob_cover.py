@@ -10,8 +10,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.terms import explain_constructor
-from fallow.core.unused import refuse_unused
+from fallow.core.terms import explain_constructor, refuse_unused
 from fallow.core.view import Picks, View
 from fallow.strategies.base import (
     Budget,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fallow.core.own import Classes
+from fallow.core.names import Classes
 from fallow.data.dataset import Dataset
 from fallow.experiment.world import Runtime
 from fallow.settings.recipe import Recipe

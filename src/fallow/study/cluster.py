@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from fallow.core.events import Event, Say, stay_silent
 from fallow.core.optional import import_optional
-from fallow.experiment.versions import versions
+from fallow.experiment.methods import versions
 from fallow.settings.recipe import recipe_from
 from fallow.storage.errors import sentence
 from fallow.study.cell import Failure, Setup, StudyRun

@@ -21,7 +21,7 @@ from fallow.core.streams import stream
 from fallow.core.types import State
 from fallow.encoders.base import EMPTY_CELLS, Exportable, is_half
 from fallow.experiment.encoding import encoder_of, shape_seen
-from fallow.experiment.model_maker import ModelMaker
+from fallow.experiment.methods import ModelMaker
 from fallow.experiment.scale import Scale
 from fallow.models.custom import unwrap_model
 from fallow.storage.files import write_whole

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Literal, final
 
 from pydantic import Field, with_config
 
-from fallow.experiment.curve import FEWEST, Curve, Point, fit_curve
-from fallow.experiment.scores_by_labels import (
+from fallow.experiment.curve import (
+    FEWEST,
     SOURCES,
     WORDS,
+    Curve,
+    Point,
     Source,
     choose_source,
+    fit_curve,
     mean_scores,
 )
 from fallow.storage.validation import STRICT, Endless

@@ -14,20 +14,17 @@ from fallow import training
 from fallow.core.banks import Layout
 from fallow.core.build import names
 from fallow.core.contract import Contract
-from fallow.core.names import OWN, NamePolicy
-from fallow.core.spelling import spell_class
+from fallow.core.names import OWN, NamePolicy, spell_class
 from fallow.core.streams import stream
-from fallow.core.unused import refuse_for_classes
+from fallow.core.terms import refuse_for_classes
 from fallow.core.words import join_words
 from fallow.data.dataset import Dataset
 from fallow.data.facts import DataFacts, describe_data
 from fallow.data.own.cells import Say, say_nothing
 from fallow.experiment.encoding import encoder_for_texts, shape_seen
-from fallow.experiment.methods import methods_of
-from fallow.experiment.model_maker import ModelMaker
+from fallow.experiment.methods import ModelMaker, methods_of, versions
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.rows import open_data
-from fallow.experiment.versions import versions
 from fallow.experiment.world import World, world_of
 from fallow.settings.classes import classes_of
 from fallow.settings.recipe import (

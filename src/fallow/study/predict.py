@@ -18,12 +18,11 @@ from fallow.data.own.features import NewRows
 from fallow.engine import predict
 from fallow.experiment.encoding import encode_as_trained, shape_seen
 from fallow.experiment.finished import TrainedModel
-from fallow.experiment.model_maker import ModelMaker
+from fallow.experiment.methods import ModelMaker
 from fallow.experiment.scale import Scale, in_units
 from fallow.settings.recipe import Recipe
-from fallow.storage.csv_table import csv_content
 from fallow.storage.files import write_whole
-from fallow.storage.plain import cell_text
+from fallow.storage.plain import cell_text, csv_content
 from fallow.study.trained import Trained, read_trained
 
 NOT_WRITTEN = (*EXCEL_FILES, *FEATHER_FILES, ".json", ".html", ".pdf")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import multiprocessing as mp
+import os
 import queue
+import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
 from multiprocessing.queues import Queue
 from pathlib import Path
@@ -19,14 +23,13 @@ from typing import final
 import torch
 
 from fallow.core.events import Event, Say, name_run, stay_silent
-from fallow.core.own import lend
+from fallow.core.names import lend
 from fallow.core.words import count_noun, size
 from fallow.data.dataset import Dataset
-from fallow.engine.processes import end_with_parent, ignore_interrupts
+from fallow.experiment.finished import Phases
 from fallow.experiment.journal import Journal
 from fallow.experiment.kept_rows import HeldRows
 from fallow.experiment.one_pass import each_budget, is_one_pass
-from fallow.experiment.phases import Phases
 from fallow.experiment.rows import open_data
 from fallow.experiment.run import Run
 from fallow.experiment.world import partition_of, world_of
@@ -36,6 +39,32 @@ from fallow.storage.errors import sentence
 from fallow.storage.features import FeatureStore
 from fallow.storage.files import only_one, sweep, write_json
 from fallow.study.cell import Failure, Setup, StudyRun
+
+
+@contextmanager
+def ignore_interrupts() -> Iterator[None]:
+    """Ignore Ctrl-C in processes started in this context; the parent ends them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may change this
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def end_with_parent() -> None:
+    """End this process when its parent ends, even by a kill."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = mp.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
 
 ROOM = 4 * 2**30
 """GPU memory in bytes for each run: its examples, the models of its sites, and CUDA itself."""

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from fallow.core import client
-from fallow.core.ask import Ask
-from fallow.core.complete import sum_of_all
+from fallow.core.ask import Ask, sum_of_all
 from fallow.core.composites import Losses, PoolProducts, Products
 from fallow.core.contract import Contract
 from fallow.core.fits import STORED, FitDeclaration

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from fallow.core import client
-from fallow.core.ask import Ask
-from fallow.core.complete import each_of_all, sum_of_all
+from fallow.core.ask import Ask, each_of_all, sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.fits import MODEL, STORED, FitDeclaration
 from fallow.core.terms import explain_constructor

@@ -19,11 +19,10 @@ from fallow.core.contract import Contract
 from fallow.core.fits import FitDeclaration
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
-from fallow.core.terms import explain_constructor
+from fallow.core.terms import explain_constructor, refuse_unused
+from fallow.core.totals import cap_weights
 from fallow.core.types import Answer, State
-from fallow.core.unused import refuse_unused
 from fallow.core.view import View
-from fallow.core.weights import cap_weights
 from fallow.training.base import (
     model_at_site,
     model_fields,

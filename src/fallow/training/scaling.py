@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from fallow.core import client
-from fallow.core.ask import Ask
-from fallow.core.complete import sum_of_all
+from fallow.core.ask import Ask, sum_of_all
 from fallow.core.composites import Cells
 from fallow.core.contract import Contract
 from fallow.core.missing import Missing, filled, total_cells

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from fallow.core import client
-from fallow.core.ask import Ask
-from fallow.core.complete import sum_of_all
+from fallow.core.ask import Ask, sum_of_all
 from fallow.core.composites import Products
 from fallow.core.contract import Contract
 from fallow.core.methods import Tunable

@@ -17,9 +17,8 @@ from torch import Tensor
 from fallow.core.disclosure import payload
 from fallow.core.messages import Request
 from fallow.core.refusal import Refusal
-from fallow.core.totals import does_fit
+from fallow.core.totals import does_fit, lower_median
 from fallow.core.types import Answer, SiteId, State, Tree, Value
-from fallow.core.weights import lower_median
 from fallow.privacy.sealed import HALF, TAG, decrypt, encrypt_for
 from fallow.sites.store import RelayedMessage
 from fallow.storage.packing import pack, unpack_received

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fallow.privacy.extra import need
-from fallow.storage.private import FILE, make_folder
+from fallow.storage.files import FILE, make_folder
 from fallow.storage.received import read_named
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ from fallow.deployment.site.labels_io import (
     list_open_questions,
 )
 from fallow.storage.errors import Failed, sentence
-from fallow.storage.private import OTHERS
+from fallow.storage.files import OTHERS
 from fallow_labeling_tools.label_studio import (
     SHOWN,
     TAG,

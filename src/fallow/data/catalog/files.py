@@ -20,7 +20,7 @@ from fallow.data.dataset import Dataset, drop_leaks, repeat_row
 from fallow.data.own.archive import check_arrays_fit, read_header
 from fallow.data.partition.holdout import hold_out
 from fallow.data.tables import fill_missing, standardize
-from fallow.storage.memory import describe_lack
+from fallow.storage.received import describe_lack
 
 Array = npt.NDArray[Any]
 

@@ -14,8 +14,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from fallow.storage.memory import describe_lack
-from fallow.storage.received import check_no_pipe
+from fallow.storage.received import check_no_pipe, describe_lack
 
 Array = npt.NDArray[Any]
 LONGEST = 1 << 14  # bytes of a header; NumPy accepts fewer

@@ -22,9 +22,8 @@ import numpy.typing as npt
 from fallow.core.optional import import_optional
 from fallow.data.own.dialect import BLOCK, Dialect, detect
 from fallow.data.own.workbook import check_workbook_fits
-from fallow.storage.memory import describe_lack
 from fallow.storage.parquet_pages import estimate_bytes
-from fallow.storage.received import check_no_pipe
+from fallow.storage.received import check_no_pipe, describe_lack
 
 if TYPE_CHECKING:
     import pandas as pd

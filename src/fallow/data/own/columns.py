@@ -10,8 +10,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from fallow.core.missing import name_marks
-from fallow.core.texts import BUCKETS, name_buckets
+from fallow.core.missing import BUCKETS, name_buckets, name_marks
 from fallow.core.words import join_some
 from fallow.data.own.cells import EMPTY, ColumnCells, Numbers
 from fallow.data.own.dialect import Dialect

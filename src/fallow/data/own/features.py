@@ -12,8 +12,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fallow.core.missing import find_text_columns, name_buckets
 from fallow.core.terms import nearest
-from fallow.core.texts import find_text_columns, name_buckets
 from fallow.data.own.archive import read_arrays
 from fallow.data.own.images import list_files, read_images
 from fallow.data.own.pixels import as_features, bring_to_shape

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from fallow.core.missing import find_text_columns, name_buckets
 from fallow.core.terms import OF_FEDERATION, explain_function, nearest, nearest_column
-from fallow.core.texts import find_text_columns, name_buckets
 from fallow.data.dataset import Dataset
 from fallow.data.own.cells import cells_of_frame
 from fallow.data.own.labels import TaskChoice, warn_of_nan

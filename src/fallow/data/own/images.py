@@ -16,7 +16,7 @@ from fallow.core.optional import import_optional
 from fallow.data.own.cells import Say, read_file, say_nothing
 from fallow.data.own.pixels import BRIGHTEST
 from fallow.data.own.raster import ImageError, open_image
-from fallow.storage.memory import describe_lack
+from fallow.storage.received import describe_lack
 
 UNLABELED_FOLDER = "unlabeled"
 GRAY = ("1", "L")

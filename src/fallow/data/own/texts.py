@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fallow.core.texts import BUCKETS, CHARACTERS, WORDS
+from fallow.core.missing import BUCKETS, CHARACTERS, WORDS
 
 BLOCK = 1024  # number of texts per block, to limit memory
 NGRAMS = (3, 5)  # characters, within words

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from xml.parsers import expat
 
-from fallow.storage.memory import count_available_bytes, describe_lack
+from fallow.storage.received import count_available_bytes, describe_lack
 
 CELL = 40
 """Bytes of a cell: 45 to 60 with a number, and 16 for padding, as measured."""

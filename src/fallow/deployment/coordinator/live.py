@@ -14,8 +14,7 @@ from fallow.core.events import Say, stay_silent
 from fallow.core.types import SiteId, Tree
 from fallow.report.live import read_live
 from fallow.storage.errors import Failed
-from fallow.storage.files import write_json
-from fallow.storage.private import FILE, private_folder
+from fallow.storage.files import FILE, private_folder, write_json
 from fallow.transport.envelope import Transport
 
 PAUSE = 0.5  # seconds between checks for requests

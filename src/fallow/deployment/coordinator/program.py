@@ -45,14 +45,13 @@ from fallow.deployment.coordinator.tell import Teller
 from fallow.deployment.coordinator.weights import SiteWeights, find_longest
 from fallow.deployment.folders import private_folder, tighten
 from fallow.experiment.journal import Journal
+from fallow.experiment.methods import versions
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.run import Run
 from fallow.experiment.scale import is_standardized
-from fallow.experiment.versions import versions
-from fallow.storage import locks
+from fallow.storage import files
 from fallow.storage.errors import Failed, sentence
-from fallow.storage.files import sweep, write_json, write_lines
-from fallow.storage.private import make_folder
+from fallow.storage.files import make_folder, sweep, write_json, write_lines
 from fallow.study.cell import StudyRun
 from fallow.transport.checks import (
     ResponseCheck,
@@ -394,7 +393,7 @@ def alone(folder: Path) -> AbstractContextManager[None]:
         f"a coordinator is already running in {folder}: see 'fallow coordinate "
         f"status {folder}', or stop it with 'fallow coordinate stop {folder}'"
     )
-    return locks.alone(folder / LOCK, otherwise)
+    return files.alone(folder / LOCK, otherwise)
 
 
 def find_contracts(parts: BuiltStudy) -> dict[str, Contract]:
@@ -414,7 +413,7 @@ def has_products_in_units(agreement: Agreement, parts: BuiltStudy) -> bool:
 
 def is_running(folder: Path) -> bool:
     """Return whether a coordinator uses the folder now."""
-    return locks.is_held(folder / LOCK)
+    return files.is_held(folder / LOCK)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.types import Answer, SiteId, Value
-from fallow.experiment.over_sites import NOT_BY_SITE, worst_tenth
+from fallow.experiment.metrics import NOT_BY_SITE, worst_tenth
 
 if TYPE_CHECKING:
     from fallow.experiment.record import Scores

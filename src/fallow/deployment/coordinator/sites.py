@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, TypedDict, final
 
 import torch
 
-from fallow.core.ask import Ask, Carrier
+from fallow.core.ask import Ask, Carrier, each_of_all
 from fallow.core.banks import Layout
-from fallow.core.complete import each_of_all
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import Methods, select_sent
@@ -29,10 +28,15 @@ from fallow.deployment.coordinator.plausible_sums import PlausibleSums
 from fallow.deployment.coordinator.scores import score_counts, score_totals
 from fallow.deployment.coordinator.weights import SiteWeights
 from fallow.deployment.people_values import ALLOWED, TESTS
-from fallow.experiment.finished import ExampleSpec, FinishedQuery, TrainedPhase
+from fallow.experiment.finished import (
+    ExampleSpec,
+    FinishedQuery,
+    Memory,
+    Phases,
+    TrainedPhase,
+)
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import is_shared
-from fallow.experiment.phases import Memory, Phases
 from fallow.experiment.scale import Scale, find_variance
 from fallow.experiment.scoring import describe_round
 from fallow.experiment.steps import check_picked

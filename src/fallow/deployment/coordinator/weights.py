@@ -17,10 +17,9 @@ from torch import Tensor
 
 from fallow.core.client import Declaration
 from fallow.core.messages import Request
-from fallow.core.totals import does_fit, number_of
+from fallow.core.totals import cap_weights, does_fit, lower_median, number_of
 from fallow.core.types import Answer, SiteId
 from fallow.core.values import Kind, Model
-from fallow.core.weights import cap_weights, lower_median
 from fallow.deployment.agreement import Bounds
 from fallow.transport.checks import ResponseCheck
 from fallow.transport.remote import Book

@@ -22,8 +22,7 @@ from fallow.deployment.labeling_page.door import ENTRANCE, refuse_foreign_form
 from fallow.deployment.labeling_page.forms import name_of
 from fallow.deployment.site.settings import PageLogin
 from fallow.storage.errors import Failed
-from fallow.storage.files import unwritable, write_whole
-from fallow.storage.private import OTHERS
+from fallow.storage.files import OTHERS, unwritable, write_whole
 
 SECRET_HEADER = "fallow-proxy"  # noqa: S105  (the name of the field, not the secret)
 SECRET = Path("keys", "page-proxy.secret")

@@ -16,8 +16,7 @@ from fallow.deployment.labeling_page.desk import LabelQueue
 from fallow.deployment.labeling_page.door import Door
 from fallow.deployment.labeling_page.local_server import HOME, build_server, listen
 from fallow.deployment.labeling_page.login import ProxyDoor
-from fallow.storage.files import write_whole
-from fallow.storage.private import FILE
+from fallow.storage.files import FILE, write_whole
 
 WAY_IN = """<!doctype html>
 <html lang="en">

@@ -14,8 +14,8 @@ from fallow.core.types import Answer, SiteId
 from fallow.deployment.ledger.questions import now
 from fallow.deployment.ledger.tables import Tables
 from fallow.experiment.journal import with_checksum
-from fallow.storage.checksums import MARK, checksum
 from fallow.storage.errors import Failed
+from fallow.storage.files import MARK, checksum
 from fallow.storage.packing import pack, unpack
 from fallow.transport.envelope import Order
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, final
 
 from fallow.core.types import SiteId, Tree
-from fallow.storage.checksums import checksum
 from fallow.storage.database import make_private
 from fallow.storage.errors import Failed
+from fallow.storage.files import checksum
 
 NAME = "releases.log"
 VERSION = 1

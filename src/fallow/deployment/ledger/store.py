@@ -16,7 +16,7 @@ from fallow.experiment.journal import with_checksum
 from fallow.privacy import Released
 from fallow.privacy.ledger import SumKey, add_up, as_written, doubtful
 from fallow.sites.store import Contribution, Label
-from fallow.storage.checksums import MARK, checksum
+from fallow.storage.files import MARK, checksum
 from fallow.storage.packing import unpack
 
 REMEMBER = (

@@ -10,9 +10,9 @@ from typing import Any, final
 
 from fallow.core.types import SiteId
 from fallow.deployment.ledger.questions import now
-from fallow.storage.checksums import checksum
 from fallow.storage.database import BUSY, Database, Durability, Words, make_private
 from fallow.storage.errors import Damaged, Failed, Replaced, Unwritable
+from fallow.storage.files import checksum
 
 SYNCHRONOUS: Durability = "FULL"  # a power failure loses no label
 COPIED = "copied at"

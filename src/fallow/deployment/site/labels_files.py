@@ -16,9 +16,8 @@ from fallow.deployment.site.labeling_tools import (
     LabelingTasks,
     LabelingTool,
 )
-from fallow.storage.files import write_whole
+from fallow.storage.files import FILE, write_whole
 from fallow.storage.plain import cell, cell_text
-from fallow.storage.private import FILE
 from fallow.storage.received import read_named
 
 Key = Literal["id", "row"]

@@ -7,8 +7,7 @@ from pathlib import Path
 from fallow.deployment.people import MODEL
 from fallow.deployment.site.folder import SiteFolder
 from fallow.storage.errors import Failed
-from fallow.storage.files import load_tree
-from fallow.storage.private import FILE
+from fallow.storage.files import FILE, load_tree
 from fallow.study.predict import Predicted, predict_with
 from fallow.study.trained import Trained, choose_state
 

@@ -25,8 +25,7 @@ from fallow.deployment.site.host import Host
 from fallow.deployment.transports.base import Connect, SiteNode
 from fallow.deployment.transports.table import connect
 from fallow.storage.errors import Failed
-from fallow.storage.files import write_json
-from fallow.storage.locks import alone, is_held
+from fallow.storage.files import alone, is_held, write_json
 from fallow.storage.received import parse_json, read_regular
 from fallow.storage.validation import STRICT, Count, find_error
 from fallow.transport.envelope import open_reply

@@ -29,8 +29,7 @@ from fallow.deployment.declared import (
     read_settings,
 )
 from fallow.deployment.meanings import RUNS, SITE
-from fallow.storage.json_schema import JsonSchema
-from fallow.storage.validation import Rule
+from fallow.storage.validation import JsonSchema, Rule
 from fallow.transport.kinds import is_loopback
 
 ALLOW = "allow"

@@ -23,7 +23,7 @@ from fallow.deployment.ledger.questions import now
 from fallow.deployment.received import read_bytes, read_toml
 from fallow.deployment.trail.entries import Role, name_party, read_trail
 from fallow.deployment.trail.files import PAGE, RECORDS, TABLE, render_files
-from fallow.experiment.versions import versions
+from fallow.experiment.methods import versions
 from fallow.privacy.signing import SIGNATURE, is_forgeable, open_signed, sign
 from fallow.storage.errors import Failed
 from fallow.storage.files import write_whole

@@ -14,9 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fallow.core.ask import Ask
+from fallow.core.ask import Ask, sum_of_all
 from fallow.core.client import ClientCall
-from fallow.core.complete import sum_of_all
 from fallow.core.products import to_device
 from fallow.core.streams import stream
 from fallow.core.types import Answer, State, Value

@@ -19,9 +19,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fallow.core.ask import Ask
+from fallow.core.ask import Ask, sum_of_all
 from fallow.core.client import ClientCall
-from fallow.core.complete import sum_of_all
 
 EPS = torch.finfo(torch.float64).eps
 CHUNK = 4096

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from fallow.core.ask import Ask
+from fallow.core.ask import Ask, sum_of_all
 from fallow.core.client import ClientCall
-from fallow.core.complete import sum_of_all
 from fallow.core.composites import Losses
 from fallow.core.refusal import Refusal
 from fallow.core.totals import are_finite

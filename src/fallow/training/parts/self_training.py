@@ -19,9 +19,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fallow.core.ask import Ask
+from fallow.core.ask import Ask, sum_of_all
 from fallow.core.client import ClientCall
-from fallow.core.complete import sum_of_all
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.totals import are_finite

@@ -21,10 +21,9 @@ from fallow.core.fits import Fit, FitDeclaration
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.methods import Load
 from fallow.core.step_training import StepTraining
-from fallow.core.terms import explain_constructor
+from fallow.core.terms import explain_constructor, refuse_unused
 from fallow.core.training_config import TrainingConfig, TrainingStage
 from fallow.core.types import Answer, SiteId, State
-from fallow.core.unused import refuse_unused
 from fallow.core.values import Count, Flag, Indices, Mask, Model, Real, Text, Whole
 from fallow.core.view import View
 from fallow.training.personal.base import model

@@ -13,7 +13,7 @@ from threading import Event, Thread
 from time import monotonic
 
 from fallow.core.events import Say, stay_silent
-from fallow.storage.private import OTHERS, for_owner_alone, private_folder, write_private
+from fallow.storage.files import OTHERS, for_owner_alone, private_folder, write_private
 from fallow.transport.flower.app.fallow_pipe.pipe import SOCKET
 from fallow.transport.flower.launch import PARENT
 

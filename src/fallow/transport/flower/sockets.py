@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Protocol
 
-from fallow.storage.private import FILE, private_folder
+from fallow.storage.files import FILE, private_folder
 from fallow.transport.flower.app.fallow_pipe.pipe import ANSWER, LOST, MESSAGE, read, write
 
 LONGEST = 100  # longest path in bytes; operating systems permit 104 or 108

@@ -15,7 +15,7 @@ import tomlkit
 from fallow.core.events import Say, stay_silent
 from fallow.core.refusal import Halted
 from fallow.core.types import SiteId, Tree
-from fallow.storage.private import OTHERS, private_folder, write_private
+from fallow.storage.files import OTHERS, private_folder, write_private
 from fallow.transport.flower.launch import APP
 from fallow.transport.flower.processes import Child, command, environment, write_commands
 from fallow.transport.tls import Tls

@@ -10,7 +10,7 @@ from pathlib import Path
 
 PARENT = """
 import multiprocessing, os, signal, time
-from fallow.engine.processes import end_with_parent, ignore_interrupts
+from fallow.study.study import end_with_parent, ignore_interrupts
 
 def work(pipe):
     end_with_parent()
