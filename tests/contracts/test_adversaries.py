@@ -10,10 +10,16 @@ import torch
 
 from fallow import contrib, encoders, strategies, training
 from fallow.core.build import names
-from fallow.core.client import Declaration, declared, find_wrong_argument
+from fallow.core.client import (
+    Declaration,
+    declared,
+    find_wrong_argument,
+    list_relays,
+)
 from fallow.core.composites import Fields
 from fallow.core.messages import Request, Step
 from fallow.core.missing import Missing
+from fallow.core.refusal import Refusal
 from fallow.core.values import Fill, Known
 from fallow.deployment.coordinator.plausible_sums import PlausibleSums
 from fallow.deployment.coordinator.weights import SiteWeights
@@ -22,11 +28,22 @@ from fallow.encoders.filling import Filling
 from fallow.experiment.audit import Audit
 from fallow.experiment.contribution import MinNewLabels
 from fallow.privacy import SecureSum
+from fallow.privacy.masks import new_secret, public_half
+from fallow.privacy.sealed import encrypt_for
+from fallow.storage.packing import pack
 from fallow.strategies import AHFAL, FALE, Entropy, Pivotal
 from fallow.training import ClosedForm, FedAvg, personal
 from fallow.training.retention import Retention
 from fallow.training.scaling import Scaling
 from fallow.transport.checks import ResponseCheck
+from fallow.transport.envelope import Order
+from fallow.transport.relays import (
+    Delivery,
+    _name_letter,
+    bytes_to_tensor,
+    delivery_body,
+    read_delivery,
+)
 from tests.keys import key_of
 
 SIZES = {
@@ -151,3 +168,57 @@ def test_a_site_takes_valid_arguments_and_no_hostile_ones(name: str) -> None:
         for fault, value in kind.hostile(SIZES).items():
             why = find_wrong_argument(takes, {**honest, key: value}, known)
             assert why is not None, f"{key}: {fault}"
+
+
+# -- peer messages --------------------------------------------------------------------------------
+
+RELAYS = {}
+for method in METHODS:
+    for item in list_relays(method).values():
+        RELAYS[f"{type(method).__name__}.{item.name}"] = (method, item)
+SEAL = new_secret()
+
+
+def seal(sender: str, content: object) -> torch.Tensor:
+    """A message of a sender to site b that holds anything."""
+    order = Order("study", "run", sender, key_of("0/query/0"), 1)
+    sealed = encrypt_for(public_half(SEAL), pack(content), _name_letter(order, sender, "b"))
+    return bytes_to_tensor(sealed)
+
+
+def read(method: Any, item: Declaration, **letters: torch.Tensor) -> Delivery:
+    body = delivery_body(item.name, letters)
+    key = key_of("0/query/0/deliver")
+    order = Order("study", "run", "b", key, 2, None, body)
+    return read_delivery(order, SEAL, method, Known(SIZES))
+
+
+@pytest.mark.parametrize("name", sorted(RELAYS))
+def test_a_receiver_takes_a_valid_peer_message_and_no_hostile_one(name: str) -> None:
+    """The message of another sender arrives, and a placeholder stands for the hostile one."""
+    method, item = RELAYS[name]
+    assert item.returns is not None
+    valid = {k: torch.as_tensor(v) for k, v in item.returns.valid(SIZES).items()}
+    assert read(method, item, a=seal("a", valid)).refused == {}
+    for fault, content in list_hostile(item):
+        if fault.endswith(("than there are", "a number for a tensor")):
+            continue  # weights are limited by `limit_claims`; a sender converts numbers
+        delivery = read(method, item, a=seal("a", content), c=seal("c", valid))
+        assert delivery.refused.keys() == {"a"}, fault
+        why = delivery.refused["a"]
+        assert why.startswith(f"site b rejects the message of site a for {item.name!r}: ")
+        assert "\n" not in why
+        for field, value in valid.items():
+            assert torch.equal(delivery.messages["c"].state[field], value)
+            blank = delivery.messages["a"].state[field]
+            assert bool(blank.isnan().all()), fault
+            if field in ("w", "stats"):
+                assert blank.shape == value.shape
+
+
+def test_a_receiver_reads_a_message_by_the_declaration_of_its_own_algorithm() -> None:
+    method, item = RELAYS["DPFL.model"]
+    with pytest.raises(Refusal, match="Entropy sampling declares relays of nothing only"):
+        read(Entropy(), item, a=seal("a", {}))
+    delivery = read(method, item, a=seal("a", {}))
+    assert "it has other fields than declared" in delivery.refused["a"]

@@ -12,7 +12,7 @@ from fallow.core.events import Event
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.methods import methods_by_owner
 from fallow.core.types import Answer
-from fallow.core.values import resolve_dims
+from fallow.core.values import Known, resolve_dims
 from fallow.deployment.coordinator.weights import SiteWeights
 from fallow.engine import Loop, row_loss
 from fallow.experiment.journal import Journal
@@ -25,7 +25,6 @@ from fallow.transport.checks import (
     ResponseCheck,
     check_order,
     declared_by_owner,
-    sizes_of_models,
 )
 from fallow.transport.envelope import Order, Reply, open_order, sign_message
 from fallow.transport.gathering import EPSILON, Keys, SealKey
@@ -93,8 +92,8 @@ class Signing:
         if order.purpose == "progress":
             return {"asked": 3, "open": 1}
         if order.purpose == "deliver":
-            sizes = sizes_of_models(parts.layout)
-            brought = read_delivery(order, self.sealing, sizes)
+            known = Known(resolve_dims(parts.layout, parts.classes, sites=1))
+            brought = read_delivery(order, self.sealing, parts.methods["query"], known)
             site.receive(brought.verb, brought.messages)
             return {"refused": "; ".join(brought.refused.values())}
         request, to = read_request(order)

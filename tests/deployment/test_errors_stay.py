@@ -358,9 +358,11 @@ def test_the_process_beside_flower_hears_no_words_of_an_error(tmp_path: Path) ->
 
 
 def test_a_letter_that_cannot_be_read_quotes_nothing_of_what_was_sealed() -> None:
+    from fallow.core.values import Known
     from fallow.privacy.masks import new_secret, public_half
     from fallow.privacy.sealed import encrypt_for
     from fallow.storage.packing import pack
+    from fallow.training.personal import DPFL
     from fallow.transport.relays import (
         _name_letter,
         bytes_to_tensor,
@@ -375,7 +377,7 @@ def test_a_letter_that_cannot_be_read_quotes_nothing_of_what_was_sealed() -> Non
         sealed = encrypt_for(public_half(secret), content, _name_letter(order, "a", "b"))
         told = replace(order, body=delivery_body("model", {"a": bytes_to_tensor(sealed)}))
         with pytest.raises(Refusal) as error:
-            delivery = read_delivery(told, secret, {"w": 3})
+            delivery = read_delivery(told, secret, DPFL(), Known({"weights": 3}))
             raise Refusal("; ".join(delivery.refused.values()))
         assert "site b rejects the message of site a" in str(error.value)
         assert not any(canary in str(error.value) for canary in CANARIES)

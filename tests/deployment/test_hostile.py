@@ -134,7 +134,7 @@ def test_where_two_sites_differ_too_much_the_larger_one_does_not_count() -> None
         "a": {"n": 1.0, "w": torch.ones(4)},
         "b": {"n": 1.0, "w": torch.ones(4) * 1e9},
     }
-    assert find_too_far(answers, details, torch.float32, Bounds(), UPLOAD).keys() == {"b"}
+    assert find_too_far(answers, details, Bounds(), UPLOAD).keys() == {"b"}
 
 
 def test_large_numbers_that_all_sites_have_are_no_reason_to_refuse() -> None:
@@ -142,13 +142,13 @@ def test_large_numbers_that_all_sites_have_are_no_reason_to_refuse() -> None:
     answers: dict[str, Answer] = {
         site: {"n": 1.0, "w": torch.ones(4) * 1e9} for site in "abc"
     }
-    assert find_too_far(answers, about, torch.float32, Bounds(), UPLOAD) == {}
+    assert find_too_far(answers, about, Bounds(), UPLOAD) == {}
     none_yet: dict[str, Answer] = {
         **answers,
         "b": {"n": 1.0, "w": torch.zeros(4)},
         "c": {"n": 1.0, "w": torch.zeros(4)},
     }
-    assert find_too_far(none_yet, about, torch.float32, Bounds(), UPLOAD) == {}
+    assert find_too_far(none_yet, about, Bounds(), UPLOAD) == {}
 
 
 UPLOAD = declared(FedAvg(bn="local"))["upload"]

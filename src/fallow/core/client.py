@@ -18,6 +18,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral
 from typing import Any, Literal, Protocol, TypeVar, final, runtime_checkable
 
 import torch
@@ -57,6 +58,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 ClientCall = Callable[..., Any]
 """A client function of an algorithm, such as ``self.share``."""
 
+SELECTED = "n"
+"""Argument with the number of labels of a client function that declares no arguments."""
 MARK = "__client__"
 PARTS = (Model, Statistics)
 STATED = (
@@ -248,6 +251,29 @@ def declared_by(algorithm: Any) -> dict[str, Declaration]:
         if item.when is None or item.when(algorithm):
             functions[name] = _resolve(name, item, algorithm)
     return functions
+
+
+def list_relays(algorithm: Any) -> dict[str, Declaration]:
+    """Return the client functions of an instance whose replies other sites see, by name."""
+    functions = declared(algorithm).items()
+    return {name: item for name, item in functions if item.operation == "relay"}
+
+
+def list_label_counts(
+    algorithm: Any, name: str, operation: str, args: Mapping[str, object]
+) -> list[int]:
+    """Return the numbers of labels in the arguments of a client function.
+
+    A function that does not declare its arguments is asked as ``select(view, n)`` is.
+    """
+    declaration = declared(algorithm).get(name)
+    names: tuple[str, ...] = ()
+    if declaration is not None and declaration.takes is not None:
+        names = declaration.label_counts
+    elif operation == "keep":
+        names = (SELECTED,)
+    values = [args.get(name) for name in names]
+    return [int(value) for value in values if isinstance(value, Integral)]
 
 
 def _resolve(name: str, item: ClientFunction, algorithm: Any) -> Declaration:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.banks import Layout
-from fallow.core.totals import are_finite
+from fallow.core.totals import are_finite, does_fit
 from fallow.core.types import Value
 
 FLOATS = (torch.float32, torch.float64)
@@ -196,6 +196,19 @@ def shape_of(dims: Dims, sizes: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(shape)
 
 
+def knows_shape(dims: Dims, sizes: Mapping[str, int]) -> bool:
+    """Return whether the sizes of all dimensions are known.
+
+    >>> knows_shape(("features", 3), {"features": 4}), knows_shape(Triangle("k"), {})
+    (True, False)
+    """
+    for dim in as_tuple(dims):
+        name = dim.size if isinstance(dim, Triangle) else dim
+        if isinstance(name, str) and name not in sizes:
+            return False
+    return True
+
+
 def has_shape(shape: tuple[int, ...], dims: Dims, sizes: dict[str, int]) -> bool:
     """Return whether a shape has these dimensions; sizes of new ones are added to ``sizes``.
 
@@ -297,9 +310,9 @@ class Numbers(Kind):
         before = dict(sizes)
         if has_shape(shape, self.dims, sizes):
             return None
-        wanted = shape_of(self.dims, before)
-        is_known = all(dim in before or isinstance(dim, int) for dim in as_tuple(self.dims))
-        described: object = wanted if is_known else describe_dims(self.dims).strip() or "()"
+        described: object = describe_dims(self.dims).strip() or "()"
+        if knows_shape(self.dims, before):
+            described = shape_of(self.dims, before)
         return f"{name} has the shape {shape} and not {described}: all sites must use one model"
 
     def find_fault(self, name: str, value: object, known: Known) -> str | None:
@@ -522,6 +535,27 @@ class Model(Numbers):
     @property
     def range(self) -> Range:
         return Range()
+
+    def find_fault(self, name: str, value: object, known: Known) -> str | None:
+        why = super().find_fault(name, value, known)
+        numbers = torch.as_tensor(value)
+        if why is None and not known.is_total and not does_fit(numbers, torch.float32):
+            why = (
+                f"{name} has the norm {float(numbers.double().norm()):.3g}, whose square is not "
+                "finite in torch.float32: training diverged or the message is wrong; lower the "
+                "learning rate or check the site"
+            )
+        return why
+
+    def hostile(self, sizes: Mapping[str, int]) -> dict[str, object]:
+        faults = super().hostile(sizes)
+        zeros = torch.zeros(shape_of(self.dims, sizes), dtype=torch.float64)
+        if zeros.numel():
+            faults |= {
+                "too large for float32": zeros + 5e40,
+                "too large a norm": zeros + 1e20,
+            }
+        return faults
 
 
 @final

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import torch
 
+from fallow.core.client import list_label_counts
 from fallow.core.messages import Request, Step
 from fallow.core.methods import Method, site_function
 from fallow.core.refusal import Refusal
@@ -30,7 +31,11 @@ def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
     why = method.contract.refusal(step.verb, step.kind)
     if why:
         raise Refusal(f"site {site.id} does not answer {step.verb!r} by {step.kind}: {why}")
-    if step.kind == "keep" and "n" in step.args and len(site.pool) == 0:
+    wanted = None
+    if step.kind == "keep":
+        counts = list_label_counts(method, step.verb, step.kind, step.args)
+        wanted = next(iter(counts), None)
+    if wanted is not None and len(site.pool) == 0:
         return {"count": 0}  # an empty pool: no strategy can select
     site.guard.check(step)
     build_view = site.parts.view or SiteView
@@ -49,12 +54,12 @@ def answer_step(site: LocalSite, step: Step, request: Request) -> Answer:
             f"{type(method).__name__}.{step.verb} failed at site {site.id} in cycle "
             f"{request.cycle}, round {request.round}: {_describe(error)}"
         ) from error
-    is_selection = step.kind == "keep" and "n" in step.args
+    is_selection = wanted is not None
     try:
         if is_selection and isinstance(result, list | tuple | np.ndarray | torch.Tensor):
             result = Picks(result)  # type: ignore[arg-type] # it converts to a tensor
         if isinstance(result, Picks):
-            return _keep_picks(site, step, result)
+            return _keep_picks(site, step, result, wanted)
     except ValueError as error:
         raise ValueError(
             f"{type(method).__name__}.{step.verb} at site {site.id}: {error}"
@@ -107,12 +112,13 @@ def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _keep_picks(site: LocalSite, step: Step, picks: Picks) -> Answer:
+def _keep_picks(site: LocalSite, step: Step, picks: Picks, wanted: int | None) -> Answer:
     if step.kind != "keep":
         raise ValueError(
             f"{step.verb!r} selects examples, so it must be called with ask.keep"
         )
-    wanted = int(step.args.get("n", len(picks.rows)))  # type: ignore[arg-type]
+    if wanted is None:
+        wanted = len(picks.rows)
     pool = site.pool
     before = site.memory.get("picks")
     if not picks.is_beside:

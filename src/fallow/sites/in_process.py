@@ -78,7 +78,7 @@ def check_replies(
     known: dict[tuple[str, str], Declaration | None] = {}
     for name, request in requests.items():
         step = request.steps[-1]
-        if step.kind not in ("sum", "each") or step.masked is not None:
+        if step.kind not in ("sum", "each", "relay") or step.masked is not None:
             continue
         site = members[name]
         function = (request.owner, step.verb)
@@ -89,7 +89,7 @@ def check_replies(
             continue
         sizes = resolve_dims(site.parts.layout, site.parts.classes, len(members))
         why = find_wrong_form(declaration.returns, answers[name], sizes)
-        if why is None and step.kind == "each":  # sums are checked as they are added
+        if why is None and step.kind != "sum":  # sums are checked as they are added
             why = find_not_finite(declaration.returns, answers[name], sizes)
         if why is not None:
             method = type(site.method(request.owner)).__name__

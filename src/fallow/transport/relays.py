@@ -14,11 +14,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fallow.core.client import Declaration, find_fault, list_relays
 from fallow.core.disclosure import payload
 from fallow.core.messages import Request
+from fallow.core.methods import Method
 from fallow.core.refusal import Refusal
-from fallow.core.totals import does_fit, lower_median
+from fallow.core.totals import lower_median
 from fallow.core.types import Answer, SiteId, State, Tree, Value
+from fallow.core.values import Kind, Known, Numbers, knows_shape, shape_of
 from fallow.privacy.sealed import HALF, TAG, decrypt, encrypt_for
 from fallow.sites.store import RelayedMessage
 from fallow.storage.packing import pack, unpack_received
@@ -32,7 +35,6 @@ NEWS = "news"  # field of an instruction
 PROOFS = "proofs"
 """Field of an instruction with public keys of other sites: identity key and signature of each."""
 LONGEST = 1000  # longest notification in characters
-NO_WEIGHTS: Mapping[str, str] = {}
 
 
 OrderBody = Tree
@@ -178,31 +180,33 @@ def delivery_body(verb: str, messages: Mapping[SiteId, Value], cycle: int = 0) -
     return {"verb": verb, "letters": dict(messages), "cycle": cycle}
 
 
-def read_delivery(
-    order: Order,
-    secret: bytes,
-    sizes: Mapping[str, int],
-    weights: Mapping[str, str] = NO_WEIGHTS,
-) -> Delivery:
+def read_delivery(order: Order, secret: bytes, algorithm: Method, known: Known) -> Delivery:
     """Return the peer messages for the site with the private key ``secret``.
 
-    ``sizes`` are the lengths of a model's ``w`` and ``stats``. ``weights`` are the fields with the
-    weight of a model, by client function (`Declaration.weight`). A message that cannot be decrypted,
-    is not finite or has another size is rejected with the name of its sender, and the site proceeds
-    with the others. Raises ValueError if no message can be read.
+    ``algorithm`` declares the client functions whose replies other sites see. ``known`` has the
+    dimensions of the study. A message that cannot be decrypted or that its declaration excludes is
+    rejected with the name of its sender, and the site proceeds with the others. Raises ValueError
+    for another client function, and if no message can be read.
     """
     body = _read_fields(order, {"verb", "letters", "cycle"})
-    kinds = {"verb": str, "letters": dict, "cycle": int}
-    if {name: type(value) for name, value in body.items()} != kinds:
+    types = {"verb": str, "letters": dict, "cycle": int}
+    if {name: type(value) for name, value in body.items()} != types:
         raise Refusal(f"instruction {order.key} contains no peer messages")
-    weight = weights.get(body["verb"])
-    opened: dict[SiteId, State | None] = {}  # None if its form is unknown
+    relays = list_relays(algorithm)
+    declaration = relays.get(body["verb"])
+    if declaration is None or declaration.returns is None:
+        raise Refusal(
+            f"instruction {order.key} delivers messages of {body['verb']!r:.80}, but "
+            f"{algorithm.contract.title} declares relays of {', '.join(relays) or 'nothing'} only"
+        )
+    kinds = declaration.returns.fields(known.sizes)
+    opened: dict[SiteId, State | None] = {}  # None if it cannot be read
     refused: dict[SiteId, str] = {}
     for sender, letter in body["letters"].items():
         opened[sender] = None
         try:
             opened[sender] = _open_letter(order, sender, letter, secret)
-            _check_letter(opened[sender] or {}, sizes, weight)
+            _check_letter(declaration, opened[sender] or {}, known)
         except Refusal as error:
             details = f"site {order.site} rejects the message of site {sender} for"
             refused[sender] = plain(f"{details} {body['verb']!r}: {error}")
@@ -213,12 +217,10 @@ def read_delivery(
     messages: dict[SiteId, RelayedMessage] = {}
     for sender, delivery in opened.items():
         state = delivery or {}
-        if (
-            sender in refused
-        ):  # same fields and shapes as that or another message, without its values
-            state = _make_blank(delivery or readable[0], sizes)
+        if sender in refused:
+            state = _make_blank(kinds, known, delivery or readable[0])
         messages[sender] = RelayedMessage(state)
-    return Delivery(body["verb"], messages, refused, body["cycle"], weight)
+    return Delivery(body["verb"], messages, refused, body["cycle"], declaration.weight)
 
 
 def _open_letter(order: Order, sender: SiteId, letter: object, secret: bytes) -> State:
@@ -242,27 +244,19 @@ def _open_letter(order: Order, sender: SiteId, letter: object, secret: bytes) ->
     return result
 
 
-def _check_letter(state: State, sizes: Mapping[str, int], weight: str | None) -> None:
-    for name, value in state.items():
-        if name in sizes and value.shape != (sizes[name],):
-            raise Refusal(
-                f"{name} has the shape {tuple(value.shape)} instead of "
-                f"{(sizes[name],)}: all sites must use one model"
-            )
-        if not value.is_floating_point():
-            continue
-        if not bool(value.isfinite().all()):
-            what = "a part of it"
-            if name in sizes:
-                what = name
-            raise Refusal(f"{what} is NaN or infinite: its training diverged")
-        if name in sizes and not does_fit(value, torch.float32):
-            raise Refusal(
-                f"{name} has the norm {float(value.double().norm()):.3g}, too large "
-                "for a model: its training diverged"
-            )
-        if name == weight and bool((value < 0).any()):
-            raise Refusal(f"{name} is below 0")
+def _check_letter(declaration: Declaration, state: State, known: Known) -> None:
+    """Raise Refusal for a message that its declaration excludes.
+
+    Names of other fields are not quoted, because they are content of the message.
+    """
+    returns = declaration.returns
+    if returns is None or state.keys() != returns.fields(known.sizes).keys():
+        raise Refusal(
+            "it has other fields than declared: all sites must run the same version"
+        )
+    why = find_fault(returns, state, known)
+    if why is not None:
+        raise Refusal(why)
 
 
 def limit_claims(brought: Delivery, own: int, ratio: float) -> Delivery:
@@ -289,18 +283,24 @@ def limit_claims(brought: Delivery, own: int, ratio: float) -> Delivery:
     return brought._replace(messages=messages)
 
 
-def _make_blank(like: State, sizes: Mapping[str, int]) -> State:
-    """Return a placeholder message of the right size, which algorithms ignore in averages."""
+def _make_blank(kinds: Mapping[str, Kind], known: Known, like: State) -> State:
+    """Return a placeholder message without values, which algorithms ignore in averages.
+
+    Sizes that the study does not determine are those of another message.
+    """
     blank: State = {}
-    for name, value in like.items():
-        if not value.is_floating_point():
-            blank[name] = torch.zeros_like(value)
-            continue
+    for name, kind in kinds.items():
+        value = like.get(name, torch.zeros(()))
         shape = tuple(value.shape)
-        if name in sizes:
-            shape = (sizes[name],)
-        blank[name] = value.new_full(shape, torch.nan)
+        if isinstance(kind, Numbers) and knows_shape(kind.dims, known.sizes):
+            shape = shape_of(kind.dims, known.sizes)
+        blank[name] = torch.full(shape, torch.nan, dtype=_find_floating(value))
     return blank
+
+
+def _find_floating(value: Tensor) -> torch.dtype:
+    """Return the type of a tensor, or float32 for a type without NaN."""
+    return value.dtype if value.is_floating_point() else torch.float32
 
 
 def _name_letter(order: Order, sender: SiteId, receiver: SiteId) -> str:

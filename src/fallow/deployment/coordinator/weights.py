@@ -92,7 +92,7 @@ class SiteWeights:
                 | _find_far_rows(requests, answers, self.bounds)
             )
         declaration = self.border.find_common(requests)
-        return find_too_far(answers, requests, self.dtype, self.bounds, declaration)
+        return find_too_far(answers, requests, self.bounds, declaration)
 
     def limit(
         self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
@@ -161,14 +161,12 @@ class SiteWeights:
 def find_too_far(
     answers: Mapping[SiteId, Answer],
     requests: Mapping[SiteId, Request],
-    dtype: torch.dtype,
     bounds: Bounds,
     declaration: Declaration | None = None,
 ) -> dict[SiteId, str]:
     """Return the sites whose numbers are unusable or far beyond those of the others.
 
-    ``dtype`` is the type of models. Replies have the same form (`alike.find_odd`) and finite
-    numbers.
+    Replies have the same form (`alike.find_odd`) and finite numbers, and models fit in float32.
     """
     refused: dict[SiteId, str] = {}
     sizes: dict[str, dict[SiteId, float]] = {}
@@ -178,7 +176,7 @@ def find_too_far(
     for site in sorted(answers):
         try:
             for name, value in _convert_used(answers[site], declaration).items():
-                measured = _measure(name, value, dtype if name in models else None)
+                measured = float(value.norm()) if name in models else _measure(name, value)
                 sizes.setdefault(name, {})[site] = measured
         except ValueError as error:
             refused[site] = str(error)
@@ -219,25 +217,15 @@ def _convert_used(answer: Answer, declaration: Declaration | None) -> dict[str, 
     return numbers
 
 
-def _measure(name: str, value: Tensor, dtype: torch.dtype | None) -> float:
-    """Return the norm of a model of this type, or the largest absolute value of other numbers.
-
-    Raises ValueError if it or its square is not finite in the type in which it is used.
-    """
-    if dtype is None:
-        if not does_fit(value, torch.float64):
-            raise ValueError(
-                f"{name} has values up to {float(value.abs().max()):.3g}, whose "
-                "squares are not finite: check the site's examples"
-            )
-        return float(value.abs().max())
-    if not does_fit(value, dtype):
+def _measure(name: str, value: Tensor) -> float:
+    """Return the largest absolute value of numbers. Raises ValueError if a square is not finite."""
+    largest = float(value.abs().max())
+    if not does_fit(value, torch.float64):
         raise ValueError(
-            f"{name} has the norm {float(value.norm()):.3g}, whose square is not "
-            f"finite in {dtype}: training diverged or the reply is wrong; lower the "
-            "learning rate or check the site"
+            f"{name} has values up to {largest:.3g}, whose squares are not finite: check the "
+            "site's examples"
         )
-    return float(value.norm())
+    return largest
 
 
 def _find_last_norm(request: Request, name: str) -> float:
@@ -371,7 +359,7 @@ def _find_far_scores(
             squares = float(answer["squares"])  # type: ignore[arg-type]  # addends by now
             rows = float(answer["rows"])
             errors[site] = {"squares": squares / rows}
-    return find_too_far(errors, requests, torch.float64, bounds)
+    return find_too_far(errors, requests, bounds)
 
 
 def _find_far_rows(

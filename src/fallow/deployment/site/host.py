@@ -13,13 +13,13 @@ from typing import cast, final
 import torch
 from torch import Tensor
 
-from fallow.core.client import declared
 from fallow.core.events import Say, stay_silent
 from fallow.core.messages import KEYS, Request
 from fallow.core.methods import methods_by_owner, site_function
 from fallow.core.refusal import Refusal
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer, SiteId, State
+from fallow.core.values import Known
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.building import build_study
 from fallow.deployment.ledger import Ledger
@@ -483,15 +483,10 @@ class Host:
 
     def _receive(self, order: Order, position: OrderPlace) -> Delivery:
         """Decrypt, check and store relayed messages."""
-        sizes = sizes_of_models(self._made.layout)
-        weights: dict[str, str] = {}
         method = methods_by_owner(self._made.methods)[position.owner]
-        for item in declared(method).values():
-            if item.operation == "relay" and item.weight is not None:
-                weights[item.name] = item.weight
-        brought = read_delivery(order, self._folder.keys.seal, sizes, weights)
-        senders = brought.messages
-        self._limits.check_delivery(order.key, position, brought.verb, senders)
+        known = Known(self._made.dims)
+        brought = read_delivery(order, self._folder.keys.seal, method, known)
+        self._limits.check_senders(order.key, brought.messages)
         site = self._here()
         ratio = self._agreement.bounds.largest_ratio
         brought = limit_claims(brought, len(site.labeled), ratio)

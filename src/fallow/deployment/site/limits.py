@@ -15,7 +15,7 @@ from typing import final
 
 from torch import Tensor
 
-from fallow.core.client import declared, find_wrong_argument
+from fallow.core.client import declared, find_wrong_argument, list_label_counts
 from fallow.core.contract import Contract
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.fits import LOCAL
@@ -148,17 +148,8 @@ class SiteLimits:
                 "a site of this study"
             )
 
-    def check_delivery(
-        self, key: ExchangeKey, place: OrderPlace, verb: str, senders: Iterable[str]
-    ) -> None:
-        """Raise ValueError unless the agreed algorithms relay with this client function here."""
-        contract = self._contract(place.owner)
-        if verb not in contract.relay:
-            raise Refusal(
-                f"instruction {key} delivers messages of {verb!r}, but "
-                f"{contract.title} declares relays of "
-                f"{', '.join(contract.relay) or 'nothing'} only"
-            )
+    def check_senders(self, key: ExchangeKey, senders: Iterable[str]) -> None:
+        """Raise ValueError for a peer message from outside the study."""
         unknown = self._find_unknown(senders)
         if unknown is not None:
             raise Refusal(
@@ -345,11 +336,7 @@ class SiteLimits:
 
     def _find_label_counts(self, owner: str, step: Step) -> list[int]:
         """Return the numbers of labels in the arguments of a client function."""
-        declaration = declared(self._method(owner)).get(step.verb)
-        if declaration is None:
-            return []
-        values = [step.args[name] for name in declaration.label_counts if name in step.args]
-        return [value for value in values if isinstance(value, int)]
+        return list_label_counts(self._method(owner), step.verb, step.kind, step.args)
 
     def _find_fill(self, owner: str, function: str) -> str | None:
         """Return the argument with values for empty cells, or None."""
