@@ -10,7 +10,6 @@ address=${2:-coordinator:9092}
 host=${address%:*}
 port=${address##*:}
 transport=${TRANSPORT:-https}
-case $transport in flower) called=--superlink ;; *) called=--address ;; esac
 for program in fallow python; do
     command -v "$program" >/dev/null || {
         echo "there is no $program on the path: after 'make setup' say PATH=\$PWD/.venv/bin:\$PATH" >&2
@@ -55,7 +54,7 @@ digest=$(fallow coordinate status "$parties/coordinator/study" --json |
 for site in north south; do
     fallow site init "$parties/$site/study" --study "$parties/coordinator/study/study.toml" \
         --name $site --data "$parties/$site/rows.csv" --test "$parties/$site/test.csv" \
-        "$called" "$address" --digest "$digest"
+        --address "$address" --digest "$digest"
 done
 fallow coordinate admit "$parties/coordinator/study" \
     "$parties/north/study/join.json" "$parties/south/study/join.json"

@@ -49,6 +49,7 @@ PLANTED = (*SOURCES, "deploy")
 COPIED = (
     *SOURCES,
     *(f"{folder}/tests" for folder in BESIDE),
+    *(f"{folder}/pyproject.toml" for folder in BESIDE),
     "tests",
     "bench",
     "deploy",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+INTEGRATIONS = Path(__file__).resolve().parents[1] / "integrations"
 METHODS = """
 from dataclasses import dataclass
 from fractions import Fraction
@@ -83,6 +86,25 @@ def install(
     patch.syspath_prepend(str(folder))
     for module in [m for m in sys.modules if f"{m.partition('.')[0]}" in tops(files)]:
         patch.delitem(sys.modules, module)
+
+
+def install_integration(name: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """A distribution of ``integrations``, as its wheel has it, for this process and its children."""
+    root = INTEGRATIONS / name
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    sources = [path for path in (root / "src").glob("*/**/*") if path.is_file()]
+    files = {
+        path.relative_to(root / "src").as_posix(): path.read_text()
+        for path in sources
+        if not {"__pycache__"} & {*path.parts} and "egg-info" not in path.parent.name
+    }
+    entries = ""
+    for group, listed in project["entry-points"].items():
+        entries += f"[{group}]\n"
+        entries += "".join(f"{key} = {target}\n" for key, target in listed.items())
+    install(folder, name, files, patch, version=project["version"], entries=entries)
+    places = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    patch.setenv("PYTHONPATH", os.pathsep.join(places))
 
 
 def tops(files: Mapping[str, str]) -> set[str]:

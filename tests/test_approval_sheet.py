@@ -12,7 +12,9 @@ from fallow.cli.label import PORT as PAGE
 from fallow.cli.monitor import monitor
 from fallow.deployment.site.refusals import LOG
 from fallow.deployment.site.systemd import DROP_IN
-from fallow.transport.kinds import EVERYWHERE, HTTPS, NVFLARE, TRANSPORTS
+from fallow.transport.factory import EVERYWHERE
+from fallow.transport.kinds import Https
+from fallow_nvflare import NVFlare
 from tests.deployment.test_page_command import make_site
 
 pytest.importorskip("cryptography")
@@ -40,7 +42,7 @@ def test_the_ports_are_those_of_the_code() -> None:
     ports = set(
         re.findall(r"^\| \S+ \| \S+(?: TCP)? \| (\d+)", section("Ports"), re.MULTILINE)
     )
-    listening = {EVERYWHERE, TRANSPORTS[HTTPS].listen, str(TRANSPORTS[NVFLARE].nearby)}
+    listening = {EVERYWHERE, Https.listen, str(NVFlare.nearby)}
     metrics = signature(monitor).parameters["port"].default
     known = {address.rpartition(":")[2] for address in listening} | {
         str(PAGE),

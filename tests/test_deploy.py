@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fallow.transport.nvflare.job import JOB, KEEP
+from fallow_nvflare import JOB, KEEP
 from tests.commands import check_command
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -111,8 +111,6 @@ KINDS = (
             "transport/https/transport.py",
             "transport/https/__init__.py",
             "transport/kinds.py",
-            "deployment/transports/https.py",
-            "deployment/transports/table.py",
         ),
         others=("HTTPS",),
     ),

@@ -121,20 +121,22 @@ class Slips(LabelingTool):
 TRANSPORT = """
 from collections import deque
 
-from fallow.transport.kinds import TransportKind
+from fallow.transport.factory import LOCALLY, TransportFactory
 
 
-class Mailbag:
-    kind = TransportKind(title="A mailbag", listen="127.0.0.1:9092", nearby="127.0.0.1:9092")
+class Mailbag(TransportFactory):
+    title = "A mailbag"
+    listen = LOCALLY
+    nearby = LOCALLY
     handlers = {}
 
     @staticmethod
-    def open(office, say):
+    def open(end, say):
         return Carrier()
 
     @staticmethod
-    def connect(folder, handle):
-        return Node(folder.name, handle)
+    def connect(end, handle):
+        return Node(end.name, handle)
 
 
 class Node:

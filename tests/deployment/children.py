@@ -94,6 +94,15 @@ def free_port() -> int:
         return port
 
 
+def processes() -> dict[int, tuple[int, str]]:
+    """Parent and command line of each process of this machine."""
+    done = subprocess.run(
+        ["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+    )
+    rows = [line.split(None, 2) for line in done.stdout.splitlines()]
+    return {int(row[0]): (int(row[1]), row[2] if len(row) > 2 else "") for row in rows}
+
+
 def start_command(log: Path, *words: str) -> Child:
     """``fallow`` with these words as a process, which writes to the end of ``log``."""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}

@@ -7,8 +7,8 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -25,11 +25,9 @@ from fallow.deployment.site.folder import SiteFolder
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
-from fallow.transport.kinds import HTTPS, NVFLARE, TRANSPORTS
-from fallow.transport.nvflare import FOLDER as NVFLARE_FOLDER
+from fallow.transport.kinds import HTTPS
 from tests.deployment.children import Child, free_port, start_command, wait_until
 from tests.deployment.worlds import NAMES, Federation, federation, rows
-from tests.transport.nvflare.federation import Flare, flare
 
 SHORT = Recipe(
     "short",
@@ -52,8 +50,7 @@ GOODBYE = 30.0  # seconds to end in order
 
 @dataclass
 class Real:
-    """Processes by name: `LEADER` and the sites.  ``alike`` is the same study in one process;
-    ``flare``: the parties of NVFlare that carry messages, where they do."""
+    """Processes by name: `LEADER` and the sites.  ``alike`` is the same study in one process."""
 
     folder: Path
     alike: Federation
@@ -61,7 +58,6 @@ class Real:
     sites: dict[str, SiteFolder]
     running: dict[str, Child] = field(default_factory=dict)
     done: Event = field(default_factory=Event)
-    flare: Flare | None = None
 
     # -- processes --------------------------------------------------------------------------
 
@@ -168,6 +164,10 @@ class Real:
         return result
 
 
+Carry = Callable[[Path, CoordinatorFolder], AbstractContextManager[Mapping[str, str]]]
+"""What carries messages of a study in a folder; yields the address that each site calls."""
+
+
 @contextmanager
 def real(
     folder: Path,
@@ -175,6 +175,7 @@ def real(
     sites: int = 2,
     people: bool = True,
     transport: str = HTTPS,
+    carry: Carry | None = None,
     **waits: Any,
 ) -> Iterator[Real]:
     """Folders of a coordinator and sites that were admitted; nothing runs yet but the people, and
@@ -187,23 +188,18 @@ def real(
         "hospitals", recipe, agreed.schema, agreed.sites, 0, details, 1, transport=transport
     )
     office = CoordinatorFolder.create(folder / LEADER, plan, address, ["127.0.0.1"])
-    calling = dict.fromkeys(agreed.sites, address)
+    calling: Mapping[str, str] = dict.fromkeys(agreed.sites, address)
     with ExitStack() as stack:
-        parties = None
-        if transport == NVFLARE:
-            parties = stack.enter_context(flare(folder / "flare", agreed.sites))
-            parties.keep(office.path / NVFLARE_FOLDER)
-            calling = {name: f"127.0.0.1:{port}" for name, port in parties.ports.items()}
+        if carry is not None:
+            calling = stack.enter_context(carry(folder, office))
         made = {name: joined(folder, name, office, calling[name]) for name in agreed.sites}
-        result = Real(folder, alike, office, made, flare=parties)
+        result = Real(folder, alike, office, made)
         labeling = Thread(target=result.label, daemon=True)
         if people:
             labeling.start()
         try:
             yield result
         finally:
-            if parties is not None:
-                parties.close()
             result.close()
             if people:
                 labeling.join()
@@ -213,14 +209,14 @@ def real(
 def joined(folder: Path, name: str, office: CoordinatorFolder, address: str) -> SiteFolder:
     """The folder of a site with the same rows as ``alike``, admitted."""
     data, test = (str(folder / "alike" / f"{name}-{part}.csv") for part in ("rows", "test"))
-    calling: dict[str, Any] = {TRANSPORTS[office.agreement.transport].setting: address}
     site = SiteFolder.create(
         folder / name,
         office.path / "study.toml",
         name=name,
         data=data,
         test=test,
-        **calling,
+        address=address,
+        allow=office.names.allowed,
     )
     office.admit(folder / name / "join.json")
     return site
@@ -232,7 +228,7 @@ def assert_as_undisturbed(found: Real) -> None:
     place = found.alike.program().cell.folder(Path())
     here = found.office.path / place
     there = found.alike.place / place
-    assert records(here) == records(there)
+    assert records(here, found.office.agreement.code) == records(there)
     assert found.labels() == found.alike.labels()
     assert asked(found.sites) == asked(found.alike.sites)
     weights = {file.relative_to(there) for file in there.rglob("*.safetensors")}
@@ -256,11 +252,21 @@ def assert_close(one: Any, other: Any, where: str) -> None:
         assert one == other, where
 
 
-def records(place: Path) -> list[dict[str, Any]]:
-    result = [
-        json.loads(line) for line in (place / "records.jsonl").read_text().splitlines()
-    ]
-    return [{k: v for k, v in record.items() if k != "seconds"} for record in result]
+def records(place: Path, fingerprint: str = "") -> list[dict[str, Any]]:
+    """Records without seconds and without the bytes of ``fingerprint``, which each site sends of the
+    distributions that a study names."""
+    result = []
+    for line in (place / "records.jsonl").read_text().splitlines():
+        record = {
+            name: value for name, value in json.loads(line).items() if name != "seconds"
+        }
+        sent = len(fingerprint) * len(record["cohort"])
+        record["bytes_up"] -= sent
+        for part in record["revealed"]:
+            if part["verb"] == "hello":
+                part["bytes"] -= sent
+        result.append(record)
+    return result
 
 
 def asked(sites: Mapping[str, SiteFolder]) -> dict[str, list[tuple[int, int]]]:

@@ -29,7 +29,7 @@ from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.host import Host
 from fallow.deployment.site.terms import describe_study
 from fallow.deployment.study_file import read_agreement
-from fallow.deployment.transports.table import connect, open_transport
+from fallow.deployment.transports import connect, open_transport
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.settings.spec import Spec
 from fallow.study.callbacks import load_tracker

@@ -1,5 +1,5 @@
-"""A study over HTTPS, also by way of NVFlare, from the folders and commands of its parties: what
-is written, shown, refused."""
+"""A study over HTTPS, from the folders and commands of its parties: what is written, shown,
+refused."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from fallow.cli.app import app
+from fallow.core.names import OWN
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.terms import describe_study
 from fallow.deployment.study_file import read_agreement
-from fallow.deployment.transports.table import connect
 from fallow.transport.tls import Tls, new_tls
 
 pytest.importorskip("httpx")
@@ -59,7 +59,7 @@ def join(folder: Path, *more: object) -> tuple[object, ...]:
     study = folder / "office" / "study.toml"
     data = folder / "rows.csv"
     data.write_text("age,ill\n" + "".join(f"{n},\n" for n in range(20)))
-    digest = read_agreement(study).digest
+    digest = read_agreement(study, OWN).digest
     details = ("--study", study, "--name", "north", "--data", data, "--digest", digest)
     return ("site", "init", folder / "north", *details, *more)
 
@@ -74,7 +74,7 @@ def test_the_link_is_part_of_what_is_agreed_on_and_is_shown(tmp_path: Path) -> N
     over_flower = run(
         *init(tmp_path / "b", "--host", "fallow.example.org", transport="flower")
     )
-    assert "--superlink fallow.example.org:9092" in over_flower
+    assert "--address fallow.example.org:9092" in over_flower
     office = CoordinatorFolder.open(tmp_path / "a" / "office")
     assert 'transport = "https"' in (office.path / "study.toml").read_text()
     assert 'transport = "flower"' in (tmp_path / "b" / "office" / "study.toml").read_text()
@@ -115,13 +115,6 @@ def test_a_link_that_is_unknown_is_refused_with_those_that_are_known(
     assert "federation.transport is 'htps'; did you mean 'https'?" in output
     output = refuse(*init(tmp_path, transport="carrier pigeon"))
     assert "federation.transport is 'carrier pigeon'; it is one of flower, https" in output
-
-
-def test_a_site_that_gives_the_address_of_another_link_is_told(tmp_path: Path) -> None:
-    run(*init(tmp_path))
-    output = refuse(*join(tmp_path, "--superlink", "a:1"))
-    assert "uses HTTPS: give --address instead of --superlink" in output
-    assert not (tmp_path / "north").exists()
 
 
 def test_a_site_notes_its_proxy_and_its_own_certificate(tmp_path: Path) -> None:
@@ -173,7 +166,7 @@ def test_behind_a_proxy_the_coordinator_listens_on_this_machine_alone(
     assert office.agreement.authority is None
     details["address"] = "0.0.0.0:9092"  # by hand, later
     (tmp_path / "office" / "coordinator.json").write_text(json.dumps(details))
-    from fallow.deployment.transports.table import open_transport
+    from fallow.deployment.transports import open_transport
 
     with pytest.raises(ValueError, match="requires a certificate"):
         open_transport(office, lambda event: None)
@@ -206,36 +199,3 @@ def test_a_certificate_with_another_key_is_refused(tmp_path: Path) -> None:
     other = made(tmp_path / "other")
     pair = ("--certificate", own.certificate, "--certificate-key", other.key)
     assert "two matching PEM files" in refuse(*init(tmp_path, *pair))
-
-
-def test_over_nvflare_a_job_is_written_and_no_address_need_be_known(tmp_path: Path) -> None:
-    output = run(*init(tmp_path, transport="nvflare"))
-    office = CoordinatorFolder.open(tmp_path / "office")
-    assert office.address == "127.0.0.1:9092"
-    assert "keep.py" in output
-    assert "--address" not in output
-    assert "Without --host" not in output
-    meta = json.loads((office.path / "nvflare" / "job" / "meta.json").read_bytes())
-    assert meta["name"] == f"fallow-{office.agreement.digest[:12]}"
-    assert meta["deploy_map"] == {"app": ["server", "north", "south"]}
-
-    assert "uses NVFlare" in refuse(*join(tmp_path, "--superlink", "a:1"))
-    proxy = ("--proxy", "http://proxy.example:3128")
-    assert "neither a proxy nor a certificate" in refuse(*join(tmp_path, *proxy))
-    run(*join(tmp_path))
-    site = SiteFolder.open(tmp_path / "north")
-    assert site.settings.address == "127.0.0.1:9093"
-    assert "proxy" not in (site.path / "site.toml").read_text()
-    assert "transport: NVFlare; all connections start at this site" in describe_study(site)
-
-
-def test_over_nvflare_a_site_without_an_address_is_told_which_one_is_usual(
-    tmp_path: Path,
-) -> None:
-    run(*init(tmp_path, transport="nvflare"))
-    run(*join(tmp_path))
-    file = tmp_path / "north" / "site.toml"
-    lines = file.read_text().splitlines()
-    file.write_text("\n".join(line for line in lines if not line.startswith("address")))
-    with pytest.raises(ValueError, match=r'write address = "127\.0\.0\.1:9093"'):
-        connect(SiteFolder.open(file.parent), bytes)

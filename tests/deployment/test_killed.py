@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from fallow.transport.kinds import FLOWER, HTTPS, NVFLARE
-from tests.deployment.children import wait_until
+from fallow.transport.kinds import FLOWER, HTTPS
+from tests.deployment.children import processes, wait_until
 from tests.deployment.real import LEADER, LONGER, Real, assert_as_undisturbed, real
 from tests.deployment.test_transports_agree import left_by, tensors_alike
-from tests.transport.flower.federation import below, kill, processes
-from tests.transport.nvflare.federation import SERVER, needs_nvflare
+from tests.transport.flower.federation import below, kill
 
 pytest.importorskip("flwr")
 pytestmark = pytest.mark.processes
@@ -118,34 +117,6 @@ def test_over_https_killed_between_and_amid_exchanges_it_ends_as_if_nothing_had_
             # an order is on its way to the site, or at work there
             wait_until(partial(is_awaited, study), LONG, study.told())
             kill_them(study)
-        study.finish(LONG)
-        assert_as_undisturbed(study)
-
-
-@needs_nvflare
-@pytest.mark.soak
-def test_over_nvflare_whoever_is_killed_it_ends_as_if_nothing_had_happened(
-    tmp_path: Path,
-) -> None:
-    """The coordinator, a site, and each process of NVFlare between them."""
-    with real(tmp_path, LONGER, transport=NVFLARE) as study:
-        parties = study.flare
-        assert parties is not None
-        study.start(LEADER, *study.sites)
-
-        study.until_answered(PHASES["hello"], SITE, LONG)
-        restart(SITE)(study)
-        study.until_answered(PHASES["first query"], SITE, LONG)
-        parties.kill_job_of(SITE)
-        study.until_answered(PHASES["training"], SITE, LONG)
-        restart(LEADER, SITE)(study)
-        parties.kill_job_of(SERVER)
-        study.until_answered(PHASES["choosing"], SITE, LONG)
-        parties.kill(SERVER, SITE)
-        parties.start(SERVER, SITE)
-        study.until_answered(PHASES["people label"], SITE, LONG)
-        restart(LEADER)(study)
-
         study.finish(LONG)
         assert_as_undisturbed(study)
 

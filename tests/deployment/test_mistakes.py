@@ -231,8 +231,6 @@ def test_two_sites_of_one_name_or_one_pair_of_keys_are_found_out(command: Said) 
     refused(command(*ADMIT, "second.json"), "two sites may use this name")
     write_json(Path("copied.json"), own | {"name": "south"})
     refused(command(*ADMIT, "copied.json"), "copied.json has the keys of north")
-    write_json(Path("node.json"), own | {"node": "abc"})
-    refused(command(*ADMIT, "node.json", "--replace"), "node is not a public key")
     assert CoordinatorFolder.open("study").admitted == {"north": own}
 
 

@@ -248,7 +248,11 @@ def test_nobody_starts_before_all_sites_are_admitted(begun: Said) -> None:
         ({"seal_signature": "%"}, "seal is not signed with the key of south"),
         # a point of small order: anybody could sign for the site
         ({"verify": "AQ" + 41 * "A" + "="}, "verify is a weak key"),
-        ({"node": 3}, "a value is not a text"),
+        ({"transport_key": 3}, "a value is not a text"),
+        (
+            {"transport_key": "abc"},
+            "transport_key is not empty, but this transport has no keys",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_join_file_is_said(

@@ -67,7 +67,7 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
         ),
         ({"event": "met", "sites": ["a"], "awaited": ["a"]}, ""),
         ({"event": "failed", "why": "no site is there"}, "failed: no site is there"),
-        ({"event": "flower", "why": "port in use"}, "port in use"),
+        ({"event": "transport", "why": "port in use"}, "port in use"),
         (
             {"event": "scored", "cycle": 1, "labeled": 9, "accuracy": None, "mse": 0.25},
             "cycle 1: 9 labels, mse 0.25",

@@ -30,10 +30,10 @@ from fallow.deployment.ledger.tables import Tables
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.serve import Copies, read_status, serve, unreachable
 from fallow.deployment.study_file import write_agreement
-from fallow.deployment.transports.base import Handle, SiteNode
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.storage.errors import Failed
 from fallow.transport.envelope import Order, open_reply, sign_message
+from fallow.transport.factory import Handle, SiteNode
 from fallow.transport.flower import SocketNode
 from fallow.transport.relays import request_body
 from tests.deployment.agreed import agreed, table

@@ -45,7 +45,7 @@ def test_a_site_is_allowed_its_coordinator_by_ip_address(tmp_path: Path) -> None
     assert allowed_of(allowed_addresses.to_drop_in()) == [
         "203.0.113.7"
     ]  # nothing is looked up
-    allowed_addresses = find_allowed_addresses(settings(superlink="[2001:db8::7]:9092"))
+    allowed_addresses = find_allowed_addresses(settings(address="[2001:db8::7]:9092"))
     assert allowed_of(allowed_addresses.to_drop_in()) == ["2001:db8::7"]
 
 

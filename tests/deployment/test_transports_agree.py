@@ -12,16 +12,16 @@ import pytest
 import torch
 
 from fallow.storage.files import load_tree
-from fallow.transport.kinds import FLOWER, HTTPS, NVFLARE
+from fallow.transport.kinds import FLOWER, HTTPS
 from tests.deployment.real import (
     LEADER,
+    Carry,
     Real,
     asked,
     assert_as_undisturbed,
     real,
     records,
 )
-from tests.transport.nvflare.federation import needs_nvflare
 
 pytest.importorskip("flwr")
 pytest.importorskip("httpx")
@@ -37,7 +37,7 @@ def left_by(study: Real) -> dict[str, Any]:
     files |= {name: study.folder / name / "model.safetensors" for name in study.sites}
     tensors = {name: flatten(load_tree(file, file.parent)) for name, file in files.items()}
     return {
-        "records": records(place),
+        "records": records(place, study.office.agreement.code),
         "asked": asked(study.sites),
         "labels": study.labels(),
         "tensors": {name: tensors[name] for name in sorted(tensors)},
@@ -64,9 +64,9 @@ def tensors_alike(study: Real) -> dict[str, Any]:
     return {name: flatten(load_tree(files[name], files[name].parent)) for name in files}
 
 
-def run(folder: Path, transport: str) -> dict[str, Any]:
+def run(folder: Path, transport: str, carry: Carry | None = None) -> dict[str, Any]:
     """A study over a transport, which ends as the one in one process does."""
-    with real(folder, transport=transport) as study:
+    with real(folder, transport=transport, carry=carry) as study:
         study.start(LEADER, *study.sites)
         study.finish(LONG)
         assert_as_undisturbed(study)
@@ -78,14 +78,6 @@ def run(folder: Path, transport: str) -> dict[str, Any]:
 @pytest.mark.soak
 def test_over_https_and_in_one_process_a_study_leaves_the_same_bits(tmp_path: Path) -> None:
     assert run(tmp_path, HTTPS)["tensors"]
-
-
-@needs_nvflare
-@pytest.mark.soak
-def test_over_nvflare_and_in_one_process_a_study_leaves_the_same_bits(
-    tmp_path: Path,
-) -> None:
-    assert run(tmp_path, NVFLARE)["tensors"]
 
 
 @pytest.mark.soak

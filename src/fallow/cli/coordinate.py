@@ -243,7 +243,7 @@ def start(
     from fallow.deployment.coordinator.folder import CoordinatorFolder
     from fallow.deployment.coordinator.program import Program, alone
     from fallow.deployment.folders import tighten
-    from fallow.deployment.transports.table import open_transport
+    from fallow.deployment.transports import open_transport
     from fallow.study.callbacks import CallbackList, load_tracker
     from fallow.study.cell import StudyRun
     from fallow.transport.kinds import check_packages
@@ -262,7 +262,7 @@ def start(
         tightened = tighten(folder)
         if tightened is not None:
             print_lines(console, [tightened])
-    check_packages(agreement.transport_kind)
+    check_packages(agreement.transport_factory)
 
     say = CoordinatorLines(console, agreement, as_json=as_json, log=log)
     run = StudyRun(str(agreement.recipe.strategy), agreement.seed)

@@ -49,7 +49,7 @@ Address = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        help="Address to listen on (default: 0.0.0.0:9092; for --transport nvflare 127.0.0.1:9092)",
+        help="Address to listen on (default: that of the transport; https: 0.0.0.0:9092)",
     ),
 ]
 Hosts = Annotated[

@@ -26,8 +26,6 @@ from fallow.report.live import (
     silent_sites,
     site_columns,
 )
-from fallow.transport.kinds import NVFLARE
-from fallow.transport.nvflare import FOLDER, JOB, KEEP
 
 if TYPE_CHECKING:
     from fallow.cli.objects import Admission, AdmittedSite
@@ -42,7 +40,7 @@ SAME = ("Rows", "Test rows")
 RARE = ("Cannot tell", "Conflicts")
 """Columns that are mostly zero."""
 QUIET = 600.0  # seconds before a line is repeated
-ALARMING = ("refused", "failed", "process", "flower", "https")  # printed in red
+ALARMING = ("refused", "failed", "process", "transport")  # printed in red
 GOING = ("lost", "waiting", "missing")  # events of sites that do not respond
 ENDED: dict[Ended, str] = {
     "settled": "all labeling tasks are done",
@@ -209,9 +207,8 @@ def after_init(office: CoordinatorFolder, host: str | None) -> list[str]:
     agreed = office.agreement
     port = office.address.rpartition(":")[2]
     lines = []
-    is_called = (
-        agreed.transport_kind.nearby is None
-    )  # whether sites connect from other machines
+    # whether sites connect from other machines
+    is_called = agreed.transport_factory.nearby is None
     if host is None and office.server.is_own and is_called:
         lines.append(
             "Without --host, the certificate is valid for this machine only (127.0.0.1). "
@@ -232,7 +229,7 @@ def after_init(office: CoordinatorFolder, host: str | None) -> list[str]:
         "and sends you its join.json. Then:",
         f"  fallow coordinate admit {folder} join.json ...",
         f"  fallow coordinate start {folder}",
-        *_about_job(office),
+        *agreed.transport_factory.describe_start(folder),
         f"Keep {folder / 'keys'} secret, and back up the whole folder.",
     ]
     return lines
@@ -267,24 +264,9 @@ def after_admission(result: Admission, folder: Path) -> list[str]:
 
 def _address_option(agreed: Agreement, host: str | None, port: str) -> str:
     """Return the address option for a site's command, or "" if it is not needed."""
-    kind = agreed.transport_kind
-    if kind.nearby is not None:
+    if agreed.transport_factory.nearby is not None:
         return ""
-    return f" --{kind.setting} {_host_in_address(host)}:{port}"
-
-
-def _about_job(office: CoordinatorFolder) -> list[str]:
-    """Describe how to start a study over NVFlare."""
-    if office.agreement.transport != NVFLARE:
-        return []
-    folder = office.path / FOLDER
-    return [
-        "and, where NVFlare is installed, for the duration of the study:",
-        f"  python {folder / KEEP} {folder / JOB} KIT",
-        "(KIT: the startup kit of an NVFlare admin who may submit jobs; the job goes to "
-        f"the sites in {folder / JOB / 'meta.json'}, which must have the names that "
-        "NVFlare uses)",
-    ]
+    return f" --address {_host_in_address(host)}:{port}"
 
 
 def _host_in_address(host: str | None) -> str:

@@ -36,9 +36,7 @@ WARNINGS = (
     "version",
     "page",
     "state",
-    "pipe",
-    "flower",
-    "https",
+    "transport",
 )
 
 

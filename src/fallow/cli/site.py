@@ -61,15 +61,11 @@ Data = Annotated[
     ),
 ]
 Tests = Annotated[Path | None, typer.Option(help=as_help(SITE["test"]))]
-Superlink = Annotated[
-    str | None,
-    typer.Option(metavar="HOST:PORT", help=as_help(SITE["superlink"])),
-]
 Address = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        help=as_help(SITE["address"], "default: 127.0.0.1:9093 for NVFlare"),
+        help=as_help(SITE["address"], "default: that of the transport"),
     ),
 ]
 Proxy = Annotated[
@@ -133,7 +129,6 @@ def init(
     name: Annotated[str, typer.Option(help=as_help(SITE["name"]))],
     data: Data,
     test: Tests = None,
-    superlink: Superlink = None,
     address: Address = None,
     proxy: Proxy = None,
     own_certificate: OwnCertificate = None,
@@ -195,7 +190,6 @@ def init(
         name=name,
         data=str(data),
         test=opt.as_text(test),
-        superlink=superlink,
         address=address,
         proxy=proxy,
         own_certificate=opt.as_text(own_certificate),
@@ -260,7 +254,7 @@ def start(
 
     opt.check_log(log_format, as_json=as_json)
     result = SiteFolder.open(folder)
-    check_packages(result.agreement.transport_kind)
+    check_packages(result.agreement.transport_factory)
     log = open_log(log_format, result.agreement.name, result.name)
     console = opt.console(quiet=quiet or as_json or log is not None)
     stop = Event()

@@ -37,7 +37,8 @@ from fallow.settings.spec import Spec
 from fallow.settings.training_defaults import REGRESSION, complete_from
 from fallow.storage.plain import is_unfit
 from fallow.storage.received import read_named
-from fallow.transport.kinds import USUAL, TransportKind, check_transport, find_kind
+from fallow.transport.factory import TransportFactory
+from fallow.transport.kinds import USUAL, check_transport, find_factory
 
 KEY = 32  # size of an Ed25519 key in bytes
 MOST_OF_GUIDELINE = 4000  # characters; it is shown beside every example
@@ -111,7 +112,7 @@ class Agreement:
     coordinator's machine, or None if it is agreed on separately. ``smallest`` is the smallest
     number of test examples for which a site reports scores. ``bounds`` limit how unusual a reply
     may be before it is clipped or rejected. ``guideline`` is the labeling guideline as plain text,
-    or None. ``transport`` is a name in `fallow.transport.kinds.TRANSPORTS` or of an extension.
+    or None. ``transport`` is a name in `fallow.transport.kinds.FACTORIES` or of an extension.
     ``distributions`` are the distributions other than Fallow whose code the study uses, by name.
 
     ``names`` is the policy for class names in the configuration. The machine that reads the
@@ -219,9 +220,9 @@ class Agreement:
         return hashlib.blake2b(json.dumps(agreed).encode(), digest_size=16).hexdigest()
 
     @property
-    def transport_kind(self) -> TransportKind:
-        """Return the properties of the agreed transport."""
-        return find_kind(self.transport, self.names)
+    def transport_factory(self) -> type[TransportFactory]:
+        """Return the agreed transport. Its code is loaded if ``names`` allow it."""
+        return find_factory(self.transport, self.names)
 
     @property
     def code(self) -> str:

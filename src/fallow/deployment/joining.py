@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,10 +17,9 @@ from fallow.privacy.signing import is_forgeable
 from fallow.transport.sum_keys import is_seal_signed
 
 KEY = 32  # size of each public key of a site in bytes
-JOINING = ("name", "study", "verify", "seal", "seal_signature", "node")
-NODE = re.compile(
-    r"ecdsa-sha2-nistp\d+ [A-Za-z0-9+/]+=*( .*)?"
-)  # the format that Flower accepts
+JOINING = ("name", "study", "verify", "seal", "seal_signature", "transport_key")
+OWN = ("verify", "seal", "transport_key")
+"""Keys that no two sites may share; a transport may have none ('')."""
 ASK = "ask for the file again"
 
 
@@ -65,8 +63,10 @@ def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
         )
     if not is_usable(b64decode(details["seal"])):
         raise ValueError(f"{file}: seal is a key that cannot encrypt; {ASK}")
-    if not NODE.fullmatch(details["node"].strip()):
-        raise ValueError(f"{file}: node is not a public key of a Flower node; {ASK}")
+    try:
+        agreement.transport_factory.check_key(details["transport_key"])
+    except ValueError as error:
+        raise ValueError(f"{file}: transport_key {error}; {ASK}") from error
     return details
 
 
@@ -83,7 +83,7 @@ def check_own(
     for site, other in known.items():
         if site == details["name"]:
             continue
-        if any(other[kind] == details[kind] for kind in ("verify", "seal", "node")):
+        if any(details[kind] and other[kind] == details[kind] for kind in OWN):
             raise ValueError(
                 f"{file} has the keys of {site}: {details['name']} must create its "
                 "own keys with 'fallow site init' in a new folder; do not copy a "

@@ -55,7 +55,7 @@ TURNS = 10**6  # number of cycles, and of rounds in a cycle
 EPOCHS = 10**5
 
 # limits of a message, in bytes
-LARGEST = 2**31  # the limit of Flower
+LARGEST = 2**31  # the smallest limit of a transport
 SPARE = 2**26  # for all data except models and rows
 
 

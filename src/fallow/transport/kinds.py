@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from importlib.util import find_spec
 from ipaddress import ip_address
+from typing import ClassVar
 
+from fallow.core.events import Say
 from fallow.core.extensions import (
     explain_missing,
     find_extension,
@@ -14,72 +16,51 @@ from fallow.core.extensions import (
 )
 from fallow.core.names import ClassKind, NamePolicy, check_name
 from fallow.core.terms import nearest
-from fallow.transport.nvflare.app.fallow_tunnel.tunnel import PORT
+from fallow.transport.factory import (
+    CoordinatorEnd,
+    Handle,
+    ServedTransport,
+    SiteEnd,
+    SiteNode,
+    TransportFactory,
+)
+from fallow.transport.flower.factory import FLOWER, Flower
 
-FLOWER = "flower"
 HTTPS = "https"
-NVFLARE = "nvflare"
 USUAL = HTTPS
 """Default transport."""
 
 
-EVERYWHERE = "0.0.0.0:9092"
-LOCALLY = "127.0.0.1:9092"
+class Https(TransportFactory):
+    """HTTPS between the coordinator's process and the process of each site."""
+
+    title: ClassVar[str] = "HTTPS"
+    packages: ClassVar[tuple[str, ...]] = ("httpx", "uvicorn")
+    extra: ClassVar[str] = "deploy"
+    is_plain_https: ClassVar[bool] = True
+
+    @staticmethod
+    def open(end: CoordinatorEnd, say: Say) -> ServedTransport:
+        """Create the HTTPS server in this process."""
+        from fallow.transport.https import HttpsTransport, Listening
+
+        listening = Listening(end.address, end.tls, end.clients)
+        return HttpsTransport(listening, end.study, end.keys, say)
+
+    @staticmethod
+    def connect(end: SiteEnd, handle: Handle, tunnel: str | None = None) -> SiteNode:
+        """Create the thread that sends requests to the coordinator.
+
+        ``tunnel`` is the program at the site that forwards them, or None.
+        """
+        from fallow.transport.https import Calling, HttpsNode
+
+        calling = Calling(end.address, end.authority, end.pair, end.proxy, tunnel)
+        return HttpsNode(calling, end.name, end.study, end.secret, handle)
 
 
-@dataclass(frozen=True)
-class TransportKind:
-    """Properties of a transport.
-
-    Parameters
-    ----------
-    title
-        Name for display.
-    setting
-        Setting of ``site.toml`` with the coordinator's address.
-    packages
-        Required packages that the distribution of the transport does not require itself.
-    extra
-        Extra of Fallow that installs them.
-    is_plain_https
-        Both machines may use their own certificates, and a proxy may be in between.
-    listen
-        Default address of the coordinator.
-    nearby
-        Default address for a site, or None if a site must set it.
-    """
-
-    title: str
-    setting: str = "address"
-    packages: tuple[str, ...] = ()
-    extra: str = ""
-    is_plain_https: bool = False
-    listen: str = EVERYWHERE
-    nearby: str | None = None
-
-
-TRANSPORTS: dict[str, TransportKind] = {
-    FLOWER: TransportKind(
-        title="Flower, over TLS", setting="superlink", packages=("flwr",), extra="flower"
-    ),
-    HTTPS: TransportKind(
-        title="HTTPS",
-        setting="address",
-        packages=("httpx", "uvicorn"),
-        extra="deploy",
-        is_plain_https=True,
-    ),
-    # both machines connect to local NVFlare processes, which forward the HTTPS traffic
-    NVFLARE: TransportKind(
-        title="NVFlare",
-        setting="address",
-        packages=("httpx", "uvicorn"),
-        extra="deploy",
-        listen=LOCALLY,
-        nearby=f"127.0.0.1:{PORT}",
-    ),
-}
-
+FACTORIES: Mapping[str, type[TransportFactory]] = {HTTPS: Https, FLOWER: Flower}
+"""Transports of Fallow by name."""
 
 TRANSPORT = ClassKind("transport", members=("open", "connect"), group="fallow.transports")
 """Required kind of an extension: `fallow.deployment.transports.base.TransportFactory`."""
@@ -90,11 +71,11 @@ def check_transport(name: str, policy: NamePolicy, setting: str) -> None:
 
     Nothing is imported.
     """
-    if name in TRANSPORTS:
+    if name in FACTORIES:
         return
     target = find_extension(TRANSPORT, name)
     if target is None:
-        known = sorted({*TRANSPORTS, *list_extensions("fallow.transports")})
+        known = sorted({*FACTORIES, *list_extensions("fallow.transports")})
         hint = nearest(name, known, f"it is one of {', '.join(known)}")
         missing = explain_missing(TRANSPORT, name)
         if missing is not None:
@@ -106,33 +87,31 @@ def check_transport(name: str, policy: NamePolicy, setting: str) -> None:
         raise ValueError(f"{setting}: {error}") from error
 
 
-def find_kind(name: str, policy: NamePolicy) -> TransportKind:
-    """Return the properties of a transport, whose code is loaded if ``policy`` allows it."""
-    if name in TRANSPORTS:
-        return TRANSPORTS[name]
-    kind = load_extension(TRANSPORT, name, policy).kind
-    if not isinstance(kind, TransportKind):
-        raise ValueError(f"the transport {name!r} has no attribute kind, a TransportKind")
-    return kind
+def find_factory(name: str, policy: NamePolicy) -> type[TransportFactory]:
+    """Return a transport, whose code is loaded if ``policy`` allows it."""
+    if name in FACTORIES:
+        return FACTORIES[name]
+    factory: type[TransportFactory] = load_extension(TRANSPORT, name, policy)
+    return factory
 
 
 def find_title(name: str) -> str:
     """Return the name of a transport for display; nothing is imported."""
-    if name in TRANSPORTS:
-        return TRANSPORTS[name].title
+    if name in FACTORIES:
+        return FACTORIES[name].title
     return name
 
 
-def check_packages(kind: TransportKind) -> None:
+def check_packages(factory: type[TransportFactory]) -> None:
     """Raise ValueError if a package of a transport is not installed.
 
     No package is imported, because reading an agreement needs none of them.
     """
-    for package in kind.packages:
+    for package in factory.packages:
         if find_spec(package) is None:
             raise ValueError(
                 f"connections to sites need the package {package}, which is not "
-                f"installed; install it with: pip install 'fallow[{kind.extra}]'"
+                f"installed; install it with: pip install 'fallow[{factory.extra}]'"
             )
 
 

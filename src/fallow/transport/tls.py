@@ -37,10 +37,7 @@ USES = (
     "encipher_only",
     "decipher_only",
 )
-LOCAL = (
-    "localhost",
-    "127.0.0.1",
-)  # used by Flower's processes on the coordinator's machine
+LOCAL = ("localhost", "127.0.0.1")  # a transport's processes on the coordinator's machine
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 from fallow.core.events import Event
 from fallow.transport.flower import FlowerTransport, new_node_key
 from fallow.transport.tls import Tls, new_tls
-from tests.deployment.children import REPOSITORY, free_port, wait_until
+from tests.deployment.children import REPOSITORY, free_port, processes, wait_until
 
 
 @dataclass
@@ -99,15 +99,6 @@ def federation(
             made.stop_site(name)
         made.transport.close()
         wait_until(lambda: not left_over(root), 20, "no process is left")
-
-
-def processes() -> dict[int, tuple[int, str]]:
-    """Parent and command line of each process of this machine."""
-    done = subprocess.run(
-        ["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
-    )
-    rows = [line.split(None, 2) for line in done.stdout.splitlines()]
-    return {int(row[0]): (int(row[1]), row[2] if len(row) > 2 else "") for row in rows}
 
 
 def below(pid: int | None, name: str) -> int:

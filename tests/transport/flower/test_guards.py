@@ -33,8 +33,7 @@ from fallow.transport.flower.launch import (
 from fallow.transport.flower.processes import Child, environment, free_port, write_commands
 from fallow.transport.flower.superlink import Superlink
 from fallow.transport.flower.supernode import Supernode
-from tests.deployment.children import wait_until
-from tests.transport.flower.federation import processes
+from tests.deployment.children import processes, wait_until
 
 
 def bundle(**changed: str) -> bytes:

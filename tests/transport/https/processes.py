@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fallow.transport.nvflare import write_job
+from tests.transport.nvflare.federation import flare
+
 from tests.deployment.children import REPOSITORY
 from tests.transport.https.served import STUDY, Served, served
-from tests.transport.nvflare.federation import flare
 
 
 @contextmanager

@@ -8,14 +8,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from fallow.core.events import Event
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.transport.https import Calling, HttpsNode, HttpsTransport, Listening
 from fallow.transport.https.signed import CHALLENGE_HEADER, Head, sum_of
-from fallow.transport.nvflare.app.fallow_tunnel.tunnel import Entrance, Exit, Fields
 from fallow.transport.tls import Tls, make_site_context, new_tls
 
 STUDY = "5" * 32
@@ -27,44 +25,6 @@ def echo(message: bytes) -> bytes:
     return b"echo:" + message
 
 
-class Tunnel:
-    """Entrances at sites and the exit at a coordinator's address, without anything in between.
-
-    losing: pieces that are lost on their way, counted from 1.
-    """
-
-    def __init__(self, address: str, sites: Sequence[str]) -> None:
-        self.exit = Exit(self._carry_to, address)
-        self.entrances: dict[str, Entrance] = {}
-        self.losing: set[int] = set()
-        self.carried: list[tuple[str, Fields]] = []
-        for site in sites:
-            self.begin(site)
-
-    def begin(self, site: str, port: int = 0) -> None:
-        """Begin the entrance of a site, as a job of NVFlare does that starts there."""
-        self.entrances[site] = Entrance(partial(self._carry_from, site), port)
-
-    def address_at(self, site: str) -> str:
-        """Where the site's own process calls."""
-        return f"127.0.0.1:{self.entrances[site].port}"
-
-    def close(self) -> None:
-        self.exit.close()
-        for entrance in self.entrances.values():
-            entrance.close()
-
-    def _carry_from(self, site: str, fields: Fields) -> bool:
-        return self._is_kept(site, fields) and self.exit.take(site, fields)
-
-    def _carry_to(self, site: str, fields: Fields) -> bool:
-        return self._is_kept(site, fields) and self.entrances[site].take(fields)
-
-    def _is_kept(self, site: str, fields: Fields) -> bool:
-        self.carried.append((site, fields))
-        return len(self.carried) not in self.losing
-
-
 @dataclass
 class Served:
     """``transport`` with the sites that call it.  secrets: of all sites that are admitted."""
@@ -74,17 +34,17 @@ class Served:
     secrets: Mapping[str, bytes]
     said: list[Event]
     nodes: dict[str, HttpsNode] = field(default_factory=dict)
-    tunnel: Tunnel | None = None
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.transport.port}"
 
+    def address_of(self, site: str) -> str:
+        """Where the process of a site calls."""
+        return self.address
+
     def start_site(self, name: str, handle: Handle = echo, study: str = STUDY) -> HttpsNode:
-        address = self.address
-        if self.tunnel is not None:
-            address = self.tunnel.address_at(name)
-        calling = Calling(address, self.tls.authority)
+        calling = Calling(self.address_of(name), self.tls.authority)
         node = HttpsNode(calling, name, study, self.secrets[name], handle)
         self.nodes[name] = node
         node.start()
@@ -218,20 +178,6 @@ def served(
         finally:
             for name in list(outcome.nodes):
                 outcome.stop_site(name)
-
-
-@contextmanager
-def tunnelled(folder: Path, sites: Sequence[str] = ("anna", "bert")) -> Iterator[Served]:
-    """The same, with the two ends between them that a job of NVFlare starts."""
-    with served(folder, sites) as world:
-        tunnel = Tunnel(world.address, sites)
-        world.tunnel = tunnel
-        try:
-            yield world
-        finally:
-            for name in list(world.nodes):
-                world.stop_site(name)
-            tunnel.close()
 
 
 def until(is_true: Callable[[], object], seconds: float = SOON) -> None:

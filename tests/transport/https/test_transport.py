@@ -29,20 +29,23 @@ from tests.transport.https.served import (
     served,
     sign,
     status,
-    tunnelled,
     until,
 )
 
 WorldOf = Callable[[Path], AbstractContextManager[Served]]
-both_ways = pytest.mark.parametrize("world_of", [served, tunnelled])
-"""Whether sites call the coordinator, or a job of NVFlare carries their calls."""
+"""What carries the calls of sites: a test that takes one holds for each (`fallow-nvflare`)."""
+
+
+@pytest.fixture
+def world_of() -> WorldOf:
+    return served
+
 
 # -- messages -------------------------------------------------------------------------------
 
 
-@both_ways
 def test_each_site_gets_its_own_message_and_brings_its_own_answer(
-    world_of: WorldOf, tmp_path: Path
+    tmp_path: Path, world_of: WorldOf
 ) -> None:
     with world_of(tmp_path) as world:
         for name in world.secrets:
@@ -53,9 +56,8 @@ def test_each_site_gets_its_own_message_and_brings_its_own_answer(
             assert world.ask(messages) == wanted
 
 
-@both_ways
 def test_a_message_waits_for_a_site_that_is_not_there_yet(
-    world_of: WorldOf, tmp_path: Path
+    tmp_path: Path, world_of: WorldOf
 ) -> None:
     with world_of(tmp_path) as world:
         world.transport.send({"anna": b"early"})
@@ -90,9 +92,8 @@ def test_a_newer_message_replaces_one_at_work_and_the_late_answer_is_dropped(
         assert node.problem is None
 
 
-@both_ways
 def test_a_site_that_ended_amid_its_work_gets_the_message_again(
-    world_of: WorldOf, tmp_path: Path
+    tmp_path: Path, world_of: WorldOf
 ) -> None:
     begun = threading.Event()
     never = threading.Event()
@@ -133,9 +134,8 @@ def test_what_a_site_could_not_answer_comes_again_and_its_words_stay(
         until(lambda: node.problem is None)
 
 
-@both_ways
 def test_another_process_of_the_coordinator_takes_over_at_the_same_address(
-    world_of: WorldOf, tmp_path: Path
+    tmp_path: Path, world_of: WorldOf
 ) -> None:
     with world_of(tmp_path) as world:
         world.start_site("anna")
@@ -160,9 +160,8 @@ def test_a_site_that_was_restarted_goes_on_from_its_newest_count(tmp_path: Path)
         assert world.answers({"anna"}) == {"anna": b"echo:one"}
 
 
-@both_ways
 def test_an_answer_above_the_limit_is_said_at_the_site_and_the_study_goes_on(
-    world_of: WorldOf, tmp_path: Path
+    tmp_path: Path, world_of: WorldOf
 ) -> None:
     with world_of(tmp_path) as world:
         node = world.start_site("anna", lambda message: bytes(2000))
@@ -317,8 +316,7 @@ def test_a_site_that_is_not_admitted_reads_so(tmp_path: Path) -> None:
         assert "send join.json" in str(node.problem)
 
 
-@both_ways
-def test_a_revoked_site_is_turned_away_at_once(world_of: WorldOf, tmp_path: Path) -> None:
+def test_a_revoked_site_is_turned_away_at_once(tmp_path: Path, world_of: WorldOf) -> None:
     with world_of(tmp_path) as world:
         node = world.start_site("anna")
         world.start_site("bert")

@@ -25,22 +25,21 @@ from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.storage.errors import Failed
 from fallow.storage.files import only_one, unwritable, write_json, write_whole
+from fallow.transport.factory import CoordinatorEnd
 from fallow.transport.gathering import Keys, SealKey
 from fallow.transport.kinds import (
-    NVFLARE,
+    FACTORIES,
     TRANSPORT,
-    TRANSPORTS,
     USUAL,
     check_transport,
     is_loopback,
 )
-from fallow.transport.nvflare import FOLDER, write_job
 from fallow.transport.tls import Tls, make_server_context, new_tls
 
 ABOUT = "coordinator.json"
 REVOKED = "revoked.json"
 LEAVING = 20.0
-"""Seconds after which the Flower processes of a killed coordinator have ended."""
+"""Seconds after which a killed coordinator's processes of a transport have ended."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class StudyPlan:
         """
         try:
             names = list(named_classes(self.recipe).values())
-            if self.transport not in TRANSPORTS:
+            if self.transport not in FACTORIES:
                 check_transport(self.transport, OWN, "federation.transport")
                 names.append(require_extension(TRANSPORT, self.transport))
             return pin_names(names)
@@ -224,12 +223,12 @@ class CoordinatorFolder:
             check_host(host, "host")
         # report errors in the plan before the folder and its keys are created
         check_texts({"schema": asdict(plan.schema)})
-        kind = plan.agreement(verify_key(new_signing_key())).transport_kind
+        factory = plan.agreement(verify_key(new_signing_key())).transport_factory
         if address is None:
-            address = kind.listen
-        if server != Server() and not kind.is_plain_https:
+            address = factory.listen
+        if server != Server() and not factory.is_plain_https:
             raise ValueError(
-                f"for {kind.title}, Fallow generates the certificate: leave "
+                f"for {factory.title}, Fallow generates the certificate: leave "
                 "--certificate, --certificate-key, --ca, --clients and "
                 "--behind-proxy out, or choose --transport https"
             )
@@ -243,8 +242,7 @@ class CoordinatorFolder:
         if agreed.names.allowed:
             settings["allow"] = dict(agreed.names.allowed)
         write_json(folder.path / ABOUT, settings)
-        if plan.transport == NVFLARE:
-            write_job(folder.path / FOLDER, agreed.digest, agreed.sites, address)
+        agreed.transport_factory.prepare(folder.end)
         return folder
 
     def _make_keys(self, hosts: Sequence[str], server: Server) -> None:
@@ -375,8 +373,7 @@ class CoordinatorFolder:
             raise ValueError(
                 f"{self.path / ABOUT}: this machine cannot listen at {self.address} ({why}); set "
                 "an address of this machine there, or 0.0.0.0 for all of its addresses, and a free "
-                "port, and send the new address to the sites ("
-                f"{self.agreement.transport_kind.setting} in their site.toml)"
+                "port, and send the new address to the sites (address in their site.toml)"
             )
 
     @property
@@ -401,6 +398,28 @@ class CoordinatorFolder:
         if not isinstance(result, dict):
             raise Failed(f"{file} is missing or damaged: restore it from a backup")
         return result
+
+    @property
+    def end(self) -> CoordinatorEnd:
+        """Return what the transport needs, with the keys of the admitted sites."""
+        server = self.server
+        revoked = self.revoked
+        keys: dict[SiteId, bytes] = {}
+        transport_keys: dict[SiteId, str] = {}
+        for site, details in self.admitted.items():
+            if site not in revoked:
+                keys[site] = b64decode(details["verify"])
+                transport_keys[site] = details["transport_key"]
+        return CoordinatorEnd(
+            folder=self.path,
+            study=self.agreement.digest,
+            sites=self.agreement.sites,
+            address=self.address,
+            tls=None if server.behind_proxy else self.tls,
+            clients=server.clients,
+            keys=keys,
+            transport_keys=transport_keys,
+        )
 
     # -- sites ------------------------------------------------------------------------------
 

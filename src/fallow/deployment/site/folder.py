@@ -16,7 +16,7 @@ from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.tables import copy_of
 from fallow.deployment.received import read_toml
 from fallow.deployment.site.budget import Proposal, propose_limit
-from fallow.deployment.site.keys import NODE, SiteKeys, find_key, make_keys, read_keys
+from fallow.deployment.site.keys import SiteKeys, make_keys, read_keys
 from fallow.deployment.site.rows import SiteRows, read_rows, read_tests
 from fallow.deployment.site.settings import Settings, settings_from, settings_text
 from fallow.deployment.study_file import read_agreement
@@ -24,7 +24,6 @@ from fallow.privacy.ledger import check_delta
 from fallow.storage.database import has_no_table
 from fallow.storage.errors import Failed
 from fallow.storage.files import digest_of, only_one, write_json, write_whole
-from fallow.transport.kinds import TRANSPORTS
 from fallow.transport.tls import Pair, make_site_context
 
 SETTINGS = "site.toml"
@@ -92,9 +91,10 @@ class SiteFolder:
         check_delta_of(settings, agreement, len(rows.x))
         data = _relative_path(folder, settings.data)
         placed = replace(settings, data=data, test=None, certificates=None)
-        check_address_setting(settings, agreement)
+        factory = agreement.transport_factory
+        check_connection(settings, agreement)
         if settings.address is None:
-            placed = replace(placed, address=agreement.transport_kind.nearby)
+            placed = replace(placed, address=factory.nearby)
         if settings.own_certificate is not None and settings.own_key is not None:
             make_site_context(
                 None, Pair(Path(settings.own_certificate), Path(settings.own_key))
@@ -118,7 +118,7 @@ class SiteFolder:
             placed = replace(placed, certificates=AUTHORITY)
 
         private_folder(folder)
-        keys = make_keys(folder / "keys")
+        keys = make_keys(folder / "keys", factory)
         joining = {"name": settings.name, "study": agreement.digest, **keys}
         joining["seal_signature"] = read_keys(folder / "keys").sign_seal(
             agreement.digest, settings.name
@@ -141,11 +141,6 @@ class SiteFolder:
     def ledger_path(self) -> Path:
         """Return the path of the ledger."""
         return self.path / "ledger.sqlite"
-
-    @property
-    def node_key(self) -> Path:
-        """Return the path of the private key of the Flower node. The public key is in ``.pub``."""
-        return find_key(self.path / "keys" / NODE)
 
     @property
     def authority(self) -> Path | None:
@@ -275,7 +270,8 @@ class SiteFolder:
 
     def check_machine(self) -> None:
         """Raise Failed for a missing file that the running site needs."""
-        _ = self.keys, self.node_key, self.authority
+        _ = self.keys, self.authority
+        self.agreement.transport_factory.check_site(self.path / "keys")
 
     def open_ledger(self) -> Ledger:
         """Open the site's ledger, and create it at the first start."""
@@ -377,20 +373,13 @@ def check_member(agreement: Agreement, name: SiteId, study: str) -> None:
         )
 
 
-def check_address_setting(settings: Settings, agreement: Agreement) -> None:
-    """Raise ValueError if a site uses another transport than the agreed one."""
-    kind = agreement.transport_kind
-    wanted = kind.setting
-    others = {other.setting for other in TRANSPORTS.values()} - {wanted}
-    for name in sorted(others):
-        if getattr(settings, name) is not None:
-            raise ValueError(
-                f"study {agreement.name} uses {kind.title}: give --{wanted} instead of --{name}"
-            )
+def check_connection(settings: Settings, agreement: Agreement) -> None:
+    """Raise ValueError for settings that the agreed transport does not support."""
+    factory = agreement.transport_factory
     is_more = settings.proxy or settings.own_certificate
-    if is_more and not kind.is_plain_https:
+    if is_more and not factory.is_plain_https:
         raise ValueError(
-            f"study {agreement.name} uses {kind.title}, which supports neither a proxy nor a "
+            f"study {agreement.name} uses {factory.title}, which supports neither a proxy nor a "
             "certificate of the site: leave these options out"
         )
 

@@ -1,4 +1,4 @@
-"""Keys of a site: signing key, encryption key for peer messages, and Flower node key."""
+"""Keys of a site: signing key, encryption key for peer messages, and key of the transport."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.storage.errors import Failed
 from fallow.storage.files import unwritable, write_whole
-from fallow.transport.flower import new_node_key
+from fallow.transport.factory import TransportFactory
 from fallow.transport.sum_keys import sign_seal_key
 
 SECRETS = "site.key"
-NODE = "node"
 AGAIN = (
     "restore it from a backup, or create the site's folder again and send the "
     "coordinator its join.json"
@@ -46,27 +45,25 @@ class SiteKeys:
         return _text(sign_seal_key(self.sign, study, site, self.seal_public))
 
 
-def make_keys(folder: Path) -> dict[str, str]:
+def make_keys(folder: Path, factory: type[TransportFactory]) -> dict[str, str]:
     """Create missing keys of a new site, and return the public keys for its ``join.json``.
 
     Keys of an earlier attempt are reused. Raises Failed if they cannot be written.
     """
     private_folder(folder)
-    node = folder / NODE
-    public = folder / f"{NODE}.pub"
     try:
         if not (folder / SECRETS).exists():
             fresh = {"sign": _text(new_signing_key()), "seal": _text(new_secret())}
             write_whole(folder / SECRETS, f"{json.dumps(fresh)}\n".encode(), mode=0o600)
-        if not (public.exists() and public.read_text().strip()):
-            node.unlink(missing_ok=True)
-            public.unlink(missing_ok=True)
-            new_node_key(node)
-        known = public.read_text().strip()
+        transport_key = factory.make_key(folder)
     except OSError as error:
         raise unwritable(folder, error) from error
     made = read_keys(folder)
-    return {"verify": _text(made.verify), "seal": _text(made.seal_public), "node": known}
+    return {
+        "verify": _text(made.verify),
+        "seal": _text(made.seal_public),
+        "transport_key": transport_key,
+    }
 
 
 def read_keys(folder: Path) -> SiteKeys:

@@ -22,13 +22,13 @@ from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.questions import now
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.host import Host
-from fallow.deployment.transports.base import Connect, SiteNode
-from fallow.deployment.transports.table import connect
+from fallow.deployment.transports import Connect, connect
 from fallow.storage.errors import Failed
 from fallow.storage.files import alone, is_held, write_json
 from fallow.storage.received import parse_json, read_regular
 from fallow.storage.validation import STRICT, Count, find_error
 from fallow.transport.envelope import open_reply
+from fallow.transport.factory import SiteNode
 from fallow.transport.kinds import is_loopback
 
 LOOK = 10.0  # seconds between connection checks
@@ -158,12 +158,12 @@ def _announce_replies(
 def unreachable(folder: SiteFolder) -> str | None:
     """Return why the coordinator's machine cannot be reached, or None if it can."""
     own = folder.settings
-    address = own.superlink or own.address
+    address = own.address
     if address is None:
         return None
     host, _, port = address.rpartition(":")
     is_between = own.proxy is not None or "https" in getproxies()
-    if own.address is not None and is_between and not is_loopback(host.strip("[]")):
+    if is_between and not is_loopback(host.strip("[]")):
         return None  # only the proxy can tell
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=REACH):

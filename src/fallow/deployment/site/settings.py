@@ -156,14 +156,6 @@ class Settings:
     test: Annotated[Text | None, Field(description=SITE["test"], examples=["test.csv"])] = (
         None
     )
-    superlink: Annotated[
-        Text | None,
-        address_of("superlink"),
-        Field(
-            description=SITE["superlink"],
-            examples=["coordinator.example:9092"],
-        ),
-    ] = None
     address: Annotated[
         Text | None,
         address_of("address"),
@@ -335,10 +327,8 @@ def settings_text(settings: Settings, study: str) -> str:
 
 def _list_connection(settings: Settings) -> list[str]:
     """Return the settings of the connection to the coordinator, for the agreed transport."""
-    if settings.address is None:
-        return ["superlink"]
     names = ["address"]
-    host = settings.address.rpartition(":")[0].strip("[]")
+    host = (settings.address or "").rpartition(":")[0].strip("[]")
     # local addresses never use a proxy
     if settings.proxy is not None or not is_loopback(host):
         names.append("proxy")

@@ -112,7 +112,7 @@ def find_host(settings: Settings) -> str | None:
     ... )
     '::2'
     """
-    address = settings.address or settings.superlink
+    address = settings.address
     if settings.proxy is not None:
         rest = settings.proxy.partition("://")[2]
         address = rest.rpartition("@")[2].rstrip("/")

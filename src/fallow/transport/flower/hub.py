@@ -156,7 +156,10 @@ class Hub:
                 self._take(connection, kind, payload)
         except (OSError, ValueError) as error:
             self.say(
-                {"event": "pipe", "why": f"the connection to Flower's app broke: {error}"}
+                {
+                    "event": "transport",
+                    "why": f"the connection to Flower's app broke: {error}",
+                }
             )
         self._drop(connection)
 

@@ -114,7 +114,7 @@ class FlowerTransport:
                 pause = SHORTEST
             except (RuntimeError, OSError, ValueError, SubprocessError) as error:
                 self._trouble = str(error)
-                self.say({"event": "flower", "why": self._trouble})
+                self.say({"event": "transport", "why": self._trouble})
                 self._stop.wait(pause)
                 pause = min(2 * pause, LONGEST)
 

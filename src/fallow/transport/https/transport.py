@@ -189,7 +189,7 @@ class HttpsTransport:
 
     def _complain(self, why: str) -> None:
         self.problem = why
-        happening: Happening = {"event": "https", "why": why}
+        happening: Happening = {"event": "transport", "why": why}
         self.say(happening)
 
     def _note_error(

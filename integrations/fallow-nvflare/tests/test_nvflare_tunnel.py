@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -20,9 +20,11 @@ import pytest
 pytest.importorskip("httpx")
 pytest.importorskip("uvicorn")
 
-from fallow.transport.nvflare import JOB, KEEP, write_job
-from fallow.transport.nvflare.app.fallow_tunnel import tunnel as code
-from fallow.transport.nvflare.app.fallow_tunnel.tunnel import (
+from tunnelled import Tunnelled, tunnelled
+
+from fallow_nvflare import JOB, KEEP, write_job
+from fallow_nvflare.app.fallow_tunnel import tunnel as code
+from fallow_nvflare.app.fallow_tunnel.tunnel import (
     ALL,
     EACH,
     PIECE,
@@ -31,7 +33,7 @@ from fallow.transport.nvflare.app.fallow_tunnel.tunnel import (
     Fields,
     find_port,
 )
-from fallow.transport.nvflare.app.keep import (
+from fallow_nvflare.app.keep import (
     AGAIN,
     SELDOM,
     Absence,
@@ -39,34 +41,51 @@ from fallow.transport.nvflare.app.keep import (
     find_missing,
 )
 from tests.transport.files import taking_all_files
-from tests.transport.https.served import SOON, Served, tunnelled, until
+from tests.transport.https import test_transport as over_https
+from tests.transport.https.served import SOON, until
 
 NAME = "0" * 32
 BIG = 3 * PIECE + 5
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[Served]:
+def world(tmp_path: Path) -> Iterator[Tunnelled]:
     with tunnelled(tmp_path) as values:
         yield values
+
+
+PROMISED: tuple[Callable[[Path, over_https.WorldOf], None], ...] = (
+    over_https.test_each_site_gets_its_own_message_and_brings_its_own_answer,
+    over_https.test_a_message_waits_for_a_site_that_is_not_there_yet,
+    over_https.test_a_site_that_ended_amid_its_work_gets_the_message_again,
+    over_https.test_another_process_of_the_coordinator_takes_over_at_the_same_address,
+    over_https.test_an_answer_above_the_limit_is_said_at_the_site_and_the_study_goes_on,
+    over_https.test_a_revoked_site_is_turned_away_at_once,
+)
+"""Tests of HTTPS that hold whatever carries the connections of sites."""
 
 
 # -- what is promised -----------------------------------------------------------------------
 
 
-def test_messages_of_many_pieces_arrive_whole_both_ways(world: Served) -> None:
+@pytest.mark.parametrize("promise", PROMISED, ids=lambda promise: promise.__name__)
+def test_what_https_promises_holds_through_the_tunnel(
+    promise: Callable[[Path, over_https.WorldOf], None], tmp_path: Path
+) -> None:
+    promise(tmp_path, tunnelled)
+
+
+def test_messages_of_many_pieces_arrive_whole_both_ways(world: Tunnelled) -> None:
     world.start_site("anna")
     message = bytes(range(256)) * (BIG // 256)
     assert world.ask({"anna": message}) == {"anna": b"echo:" + message}
-    assert world.tunnel is not None
     pieces = [fields["bytes"] for _, fields in world.tunnel.carried if "bytes" in fields]
     assert max(len(piece) for piece in pieces if isinstance(piece, bytes)) <= PIECE
 
 
-def test_what_is_carried_is_encrypted_between_the_two_processes(world: Served) -> None:
+def test_what_is_carried_is_encrypted_between_the_two_processes(world: Tunnelled) -> None:
     world.start_site("anna")
     world.ask({"anna": b"a word in clear"})
-    assert world.tunnel is not None
     carried = b"".join(bytes(str(fields), "ascii") for _, fields in world.tunnel.carried)
     assert carried
     assert b"a word in clear" not in carried
@@ -75,17 +94,15 @@ def test_what_is_carried_is_encrypted_between_the_two_processes(world: Served) -
 
 @pytest.mark.parametrize("lost", [1, 3, 8])
 def test_a_piece_that_is_lost_costs_a_connection_and_no_message(
-    lost: int, world: Served
+    lost: int, world: Tunnelled
 ) -> None:
-    assert world.tunnel is not None
     world.tunnel.losing = {lost}
     world.start_site("anna")
     assert world.ask({"anna": b"order"}) == {"anna": b"echo:order"}
     assert len(world.tunnel.carried) > lost
 
 
-def test_a_job_that_begins_again_goes_on_where_it_was(world: Served) -> None:
-    assert world.tunnel is not None
+def test_a_job_that_begins_again_goes_on_where_it_was(world: Tunnelled) -> None:
     world.start_site("anna")
     assert world.ask({"anna": b"one"}) == {"anna": b"echo:one"}
     port = world.tunnel.entrances["anna"].port
@@ -96,8 +113,7 @@ def test_a_job_that_begins_again_goes_on_where_it_was(world: Served) -> None:
     assert world.answers({"anna"}) == {"anna": b"echo:two"}
 
 
-def test_no_connection_is_left_when_a_job_ends(world: Served) -> None:
-    assert world.tunnel is not None
+def test_no_connection_is_left_when_a_job_ends(world: Tunnelled) -> None:
     before = threading.active_count()
     world.start_site("anna")
     assert world.ask({"anna": b"one"}) == {"anna": b"echo:one"}

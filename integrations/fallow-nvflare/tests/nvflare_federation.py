@@ -21,9 +21,8 @@ from typing import Any
 
 import pytest
 
-from fallow.transport.nvflare.job import JOB, KEEP
-from tests.deployment.children import free_port, wait_until
-from tests.transport.flower.federation import processes
+from fallow_nvflare.job import JOB, KEEP
+from tests.deployment.children import free_port, processes, wait_until
 
 PYTHON = "FALLOW_NVFLARE"
 SERVER = "localhost"

@@ -14,10 +14,7 @@ import pytest
 pytest.importorskip("httpx")
 pytest.importorskip("uvicorn")
 
-from fallow.transport.https import Calling, HttpsNode
-from fallow.transport.nvflare import write_job
-from tests.transport.https.served import STUDY, Served, echo, served
-from tests.transport.nvflare.federation import (
+from nvflare_federation import (
     KEEPER,
     SERVER,
     SOON,
@@ -25,6 +22,10 @@ from tests.transport.nvflare.federation import (
     flare,
     needs_nvflare,
 )
+
+from fallow.transport.https import Calling, HttpsNode
+from fallow_nvflare import write_job
+from tests.transport.https.served import STUDY, Served, echo, served
 
 pytestmark = [pytest.mark.processes, pytest.mark.soak, needs_nvflare]
 

@@ -1,0 +1,161 @@
+"""A study over the installed transport ``nvflare``, from the folders and commands of its parties."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("httpx")
+
+from nvflare_federation import SERVER, Flare, flare, needs_nvflare
+from tunnelled import Tunnel
+
+from fallow.core.names import distribution_digest
+from fallow.deployment.coordinator.folder import CoordinatorFolder
+from fallow.deployment.site.folder import SiteFolder
+from fallow.deployment.site.terms import describe_study
+from fallow.deployment.transports import connect
+from fallow_nvflare import FOLDER
+from tests.deployment.real import LEADER, LONGER, assert_as_undisturbed, real
+from tests.deployment.test_https_folders import init, join, refuse, run
+from tests.deployment.test_killed import LONG, PHASES, SITE, restart
+from tests.deployment.test_transports_agree import run as run_study
+from tests.packages import install_integration
+
+NAME = "fallow-nvflare"
+NVFLARE = "nvflare"
+
+
+@pytest.fixture(autouse=True)
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The distribution as its wheel has it: an editable one has no digest."""
+    install_integration(NAME, tmp_path / "installed", monkeypatch)
+
+
+@contextmanager
+def through_a_tunnel(
+    folder: Path, office: CoordinatorFolder
+) -> Iterator[Mapping[str, str]]:
+    """Both ends of a tunnel, joined by hand."""
+    sites = office.agreement.sites
+    tunnel = Tunnel(office.address, sites)
+    try:
+        yield {site: f"127.0.0.1:{tunnel.entrances[site].port}" for site in sites}
+    finally:
+        tunnel.close()
+
+
+class ThroughNVFlare:
+    """The job of a coordinator in processes of NVFlare."""
+
+    parties: Flare
+
+    @contextmanager
+    def __call__(
+        self, folder: Path, office: CoordinatorFolder
+    ) -> Iterator[Mapping[str, str]]:
+        with flare(folder / "flare", office.agreement.sites) as parties:
+            self.parties = parties
+            parties.keep(office.path / FOLDER)
+            yield {name: f"127.0.0.1:{port}" for name, port in parties.ports.items()}
+
+
+def allowed() -> tuple[str, str]:
+    return "--allow", f"{NAME}={distribution_digest(NAME)}"
+
+
+# -- folders ----------------------------------------------------------------------------------
+
+
+def test_a_job_is_written_and_no_address_need_be_known(tmp_path: Path) -> None:
+    output = run(*init(tmp_path, transport=NVFLARE))
+    office = CoordinatorFolder.open(tmp_path / "office")
+    assert office.address == "127.0.0.1:9092"
+    assert "keep.py" in output
+    assert "--address" not in output
+    assert "Without --host" not in output
+    meta = json.loads((office.path / FOLDER / "job" / "meta.json").read_bytes())
+    assert meta["name"] == f"fallow-{office.agreement.digest[:12]}"
+    assert meta["deploy_map"] == {"app": ["server", "north", "south"]}
+
+    proxy = ("--proxy", "http://proxy.example:3128")
+    assert "neither a proxy nor a certificate" in refuse(
+        *join(tmp_path, *allowed(), *proxy)
+    )
+    run(*join(tmp_path, *allowed()))
+    site = SiteFolder.open(tmp_path / "north")
+    assert site.settings.address == "127.0.0.1:9093"
+    assert "proxy" not in (site.path / "site.toml").read_text()
+    assert "transport: nvflare; all connections start at this site" in describe_study(site)
+
+
+def test_a_site_without_an_address_is_told_which_one_is_usual(tmp_path: Path) -> None:
+    run(*init(tmp_path, transport=NVFLARE))
+    run(*join(tmp_path, *allowed()))
+    file = tmp_path / "north" / "site.toml"
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join(line for line in lines if not line.startswith("address")))
+    with pytest.raises(ValueError, match=r'write address = "127\.0\.0\.1:9093"'):
+        connect(SiteFolder.open(file.parent), bytes)
+
+
+def test_a_site_that_does_not_allow_the_distribution_is_told_its_digest(
+    tmp_path: Path,
+) -> None:
+    run(*init(tmp_path, transport=NVFLARE))
+    _, digest = allowed()
+    assert f"--allow {digest}" in refuse(*join(tmp_path))
+    assert not (tmp_path / "north").exists()
+
+
+# -- studies ----------------------------------------------------------------------------------
+
+
+@pytest.mark.processes
+@pytest.mark.soak
+def test_a_study_through_the_tunnel_leaves_the_bits_of_one_in_one_process(
+    tmp_path: Path,
+) -> None:
+    assert run_study(tmp_path / "study", NVFLARE, through_a_tunnel)["tensors"]
+
+
+@needs_nvflare
+@pytest.mark.processes
+@pytest.mark.soak
+def test_over_nvflare_and_in_one_process_a_study_leaves_the_same_bits(
+    tmp_path: Path,
+) -> None:
+    assert run_study(tmp_path / "study", NVFLARE, ThroughNVFlare())["tensors"]
+
+
+@needs_nvflare
+@pytest.mark.processes
+@pytest.mark.soak
+def test_over_nvflare_whoever_is_killed_it_ends_as_if_nothing_had_happened(
+    tmp_path: Path,
+) -> None:
+    """The coordinator, a site, and each process of NVFlare between them."""
+    carry = ThroughNVFlare()
+    with real(tmp_path / "study", LONGER, transport=NVFLARE, carry=carry) as study:
+        parties = carry.parties
+        study.start(LEADER, *study.sites)
+
+        study.until_answered(PHASES["hello"], SITE, LONG)
+        restart(SITE)(study)
+        study.until_answered(PHASES["first query"], SITE, LONG)
+        parties.kill_job_of(SITE)
+        study.until_answered(PHASES["training"], SITE, LONG)
+        restart(LEADER, SITE)(study)
+        parties.kill_job_of(SERVER)
+        study.until_answered(PHASES["choosing"], SITE, LONG)
+        parties.kill(SERVER, SITE)
+        parties.start(SERVER, SITE)
+        study.until_answered(PHASES["people label"], SITE, LONG)
+        restart(LEADER)(study)
+
+        study.finish(LONG)
+        assert_as_undisturbed(study)

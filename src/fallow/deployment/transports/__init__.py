@@ -1,1 +1,0 @@
-"""Transports, built from the folders of a coordinator and of a site."""
