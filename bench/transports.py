@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,8 +28,9 @@ from statistics import median
 from typing import Protocol
 
 from bench.timing import describe_machine
+from tests.packages import INTEGRATIONS
 from tests.transport.flower.federation import federation
-from tests.transport.https.processes import processes_of, processes_over_nvflare
+from tests.transport.https.processes import processes_of
 
 SITES = ("ash", "birch", "cedar")
 SIZES = {"small": 1 << 10, "model": 1 << 20}  # bytes of a message, and of its answer
@@ -68,6 +70,9 @@ def compare(exchanges: int) -> dict[str, object]:
 
 def compare_nvflare(exchanges: int) -> dict[str, object]:
     """Exchanges of each size over HTTPS and through a job of NVFlare, in turns."""
+    add_helpers("fallow-nvflare")
+    from nvflare_federation import processes_over_nvflare
+
     results: dict[str, object] = {
         "machine": describe_machine(),
         "others_at_work": round(os.getloadavg()[2], 1),
@@ -84,6 +89,11 @@ def compare_nvflare(exchanges: int) -> dict[str, object]:
         for name, size in SIZES.items():
             results[name] = _take_turns(transports, size, exchanges)
     return results
+
+
+def add_helpers(distribution: str) -> None:
+    """Let Python find the modules beside the tests of an integration."""
+    sys.path.append(str(INTEGRATIONS / distribution / "tests"))
 
 
 def _take_turns(

@@ -12,7 +12,7 @@ from fallow.cli.label import PORT as PAGE
 from fallow.cli.monitor import monitor
 from fallow.deployment.site.refusals import LOG
 from fallow.deployment.site.systemd import DROP_IN
-from fallow.transport.factory import EVERYWHERE
+from fallow.transport.address import EVERYWHERE
 from fallow.transport.kinds import Https
 from fallow_nvflare import NVFlare
 from tests.deployment.test_page_command import make_site

@@ -121,7 +121,8 @@ class Slips(LabelingTool):
 TRANSPORT = """
 from collections import deque
 
-from fallow.transport.factory import LOCALLY, TransportFactory
+from fallow.transport.address import LOCALLY
+from fallow.transport.factory import TransportFactory
 
 
 class Mailbag(TransportFactory):

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from fallow.transport.kinds import FLOWER, HTTPS
+from fallow.transport.flower.factory import FLOWER
+from fallow.transport.kinds import HTTPS
 from tests.deployment.browser import NEEDS, chromium
 from tests.deployment.children import start_command, wait_until
 from tests.deployment.real import LEADER, SHORT, Real, real, records

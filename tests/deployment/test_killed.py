@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from fallow.transport.kinds import FLOWER, HTTPS
+from fallow.transport.flower.factory import FLOWER
+from fallow.transport.kinds import HTTPS
 from tests.deployment.children import processes, wait_until
 from tests.deployment.real import LEADER, LONGER, Real, assert_as_undisturbed, real
 from tests.deployment.test_transports_agree import left_by, tensors_alike

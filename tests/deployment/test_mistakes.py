@@ -315,7 +315,6 @@ def test_a_wrong_setting_of_a_site_is_named_as_it_stands_in_the_file(
             "site.key is missing: restore",
             1,
         ),
-        (lambda: Path("north/keys/node").unlink(), [START], "node is missing: restore", 1),
         (
             lambda: Path("north/keys/authority.pem").unlink(),
             [START],

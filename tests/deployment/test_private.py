@@ -19,12 +19,12 @@ from fallow.deployment.ledger.tables import copy_of
 from fallow.deployment.site.labels_files import write_lines
 from fallow.deployment.site.serve import serve
 from fallow.transport.flower import new_node_key, private_socket
+from fallow.transport.flower.factory import FLOWER
 from fallow.transport.flower.launch import PARENT
 from fallow.transport.flower.processes import command as flower_command
 from fallow.transport.flower.sockets import listening
 from fallow.transport.flower.superlink import Superlink
 from fallow.transport.flower.supernode import Supernode
-from fallow.transport.kinds import FLOWER
 from fallow.transport.tls import new_tls
 from tests.deployment.agreed import table
 from tests.deployment.children import free_port, wait_until

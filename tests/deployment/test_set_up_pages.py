@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fallow.cli.app import app
+from fallow.core.names import OWN
 from fallow.deployment.coordinator.folder import CoordinatorFolder
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.study_file import read_agreement
@@ -82,11 +83,8 @@ def test_the_page_sets_up_a_federation_of_three_sites(
     run(["site", "status", "basel-site"])
 
 
-@pytest.mark.parametrize("transport", ["https", "flower"])
-def test_each_transport_is_set_up_by_its_commands(
-    transport: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def set_up(transport: str) -> SiteFolder:
+    """The site of basel, set up in the current folder by the commands of a transport."""
     write_files()
     pages = commands("transports.md")
     inits = [n for n, words in enumerate(pages) if words[:2] == ["coordinate", "init"]]
@@ -94,6 +92,16 @@ def test_each_transport_is_set_up_by_its_commands(
     init, join = pages[at : at + 2]
     run(init)
     shutil.copy("heart/study.toml", "study.toml")
-    digest = read_agreement("study.toml").digest
-    run(join, typed=f"{digest}\n\n")
-    assert SiteFolder.open("basel-site").agreement.transport == transport
+    agreement = read_agreement("study.toml", OWN)
+    digests = [described.digest for described in agreement.distributions.values()]
+    join = [word.replace("DIGEST", "".join(digests)) for word in join]
+    run(join, typed=f"{agreement.digest}\n\n")
+    return SiteFolder.open("basel-site")
+
+
+@pytest.mark.parametrize("transport", ["https", "flower"])
+def test_each_transport_is_set_up_by_its_commands(
+    transport: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert set_up(transport).agreement.transport == transport

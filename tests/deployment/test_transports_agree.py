@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from fallow.storage.files import load_tree
-from fallow.transport.kinds import FLOWER, HTTPS
+from fallow.transport.flower.factory import FLOWER
+from fallow.transport.kinds import HTTPS
 from tests.deployment.real import (
     LEADER,
     Carry,

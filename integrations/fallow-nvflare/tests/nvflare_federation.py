@@ -21,8 +21,10 @@ from typing import Any
 
 import pytest
 
-from fallow_nvflare.job import JOB, KEEP
+from fallow_nvflare import JOB, KEEP, write_job
 from tests.deployment.children import free_port, processes, wait_until
+from tests.transport.https.processes import running_sites
+from tests.transport.https.served import STUDY, Served, served
 
 PYTHON = "FALLOW_NVFLARE"
 SERVER = "localhost"
@@ -240,3 +242,16 @@ def flare(root: Path, sites: Sequence[str]) -> Iterator[Flare]:
         yield found
     finally:
         found.close()
+
+
+@contextmanager
+def processes_over_nvflare(
+    root: Path, sites: Sequence[str]
+) -> Iterator[tuple[Served, dict[str, subprocess.Popen[bytes]]]]:
+    """Echo sites as processes over HTTPS, with a job of NVFlare between them, for the bench."""
+    with served(root, sites) as world, flare(root / "flare", sites) as parties:
+        write_job(root / "job", STUDY, sites, world.address)
+        parties.keep(root / "job")
+        addresses = {name: f"127.0.0.1:{port}" for name, port in parties.ports.items()}
+        with running_sites(root, world, addresses) as running:
+            yield world, running

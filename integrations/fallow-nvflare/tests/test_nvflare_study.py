@@ -23,6 +23,7 @@ from fallow_nvflare import FOLDER
 from tests.deployment.real import LEADER, LONGER, assert_as_undisturbed, real
 from tests.deployment.test_https_folders import init, join, refuse, run
 from tests.deployment.test_killed import LONG, PHASES, SITE, restart
+from tests.deployment.test_set_up_pages import set_up
 from tests.deployment.test_transports_agree import run as run_study
 from tests.packages import install_integration
 
@@ -91,6 +92,14 @@ def test_a_job_is_written_and_no_address_need_be_known(tmp_path: Path) -> None:
     assert site.settings.address == "127.0.0.1:9093"
     assert "proxy" not in (site.path / "site.toml").read_text()
     assert "transport: nvflare; all connections start at this site" in describe_study(site)
+
+
+def test_it_is_set_up_by_the_commands_of_the_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert set_up(NVFLARE).agreement.transport == NVFLARE
+    assert Path("heart/nvflare/keep.py").exists()
 
 
 def test_a_site_without_an_address_is_told_which_one_is_usual(tmp_path: Path) -> None:

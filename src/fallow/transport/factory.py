@@ -9,11 +9,10 @@ from typing import ClassVar, Protocol
 
 from fallow.core.events import Say
 from fallow.core.types import SiteId
+from fallow.transport.address import EVERYWHERE
 from fallow.transport.envelope import Transport
 from fallow.transport.tls import Pair, Tls
 
-EVERYWHERE = "0.0.0.0:9092"
-LOCALLY = "127.0.0.1:9092"
 Handle = Callable[[bytes], bytes]
 """Function that replies to an instruction."""
 

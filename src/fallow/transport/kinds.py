@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.util import find_spec
-from ipaddress import ip_address
 from typing import ClassVar
 
 from fallow.core.events import Say
@@ -62,8 +61,8 @@ class Https(TransportFactory):
 FACTORIES: Mapping[str, type[TransportFactory]] = {HTTPS: Https, FLOWER: Flower}
 """Transports of Fallow by name."""
 
-TRANSPORT = ClassKind("transport", members=("open", "connect"), group="fallow.transports")
-"""Required kind of an extension: `fallow.deployment.transports.base.TransportFactory`."""
+TRANSPORT = ClassKind("transport", base=TransportFactory, group="fallow.transports")
+"""Required kind of an extension."""
 
 
 def check_transport(name: str, policy: NamePolicy, setting: str) -> None:
@@ -113,17 +112,3 @@ def check_packages(factory: type[TransportFactory]) -> None:
                 f"connections to sites need the package {package}, which is not "
                 f"installed; install it with: pip install 'fallow[{factory.extra}]'"
             )
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach an address.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0")
-    (True, True, False)
-    """
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

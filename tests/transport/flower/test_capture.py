@@ -12,7 +12,6 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
 
 import pytest
 
@@ -24,7 +23,8 @@ from fallow.deployment.site.folder import SiteFolder
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.transport.envelope import Reply, open_reply
-from fallow.transport.kinds import FLOWER, HTTPS, TRANSPORTS
+from fallow.transport.flower.factory import FLOWER
+from fallow.transport.kinds import HTTPS
 from tests.deployment.children import free_port, wait_until
 from tests.deployment.planted import (
     FOLDER,
@@ -173,9 +173,6 @@ def joined(study: Real, name: str, address: str) -> SiteFolder:
     data, test = (
         str(same.path / str(file)) for file in (same.settings.data, same.settings.test)
     )
-    calling: dict[str, Any] = {
-        TRANSPORTS[study.office.agreement.transport].setting: address
-    }
     site = SiteFolder.create(
         study.folder / name,
         study.office.path / "study.toml",
@@ -183,7 +180,7 @@ def joined(study: Real, name: str, address: str) -> SiteFolder:
         data=data,
         test=test,
         allow=study.office.names.allowed,
-        **calling,
+        address=address,
     )
     study.office.admit(site.path / "join.json")
     return site

@@ -8,9 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from fallow.transport.nvflare import write_job
-from tests.transport.nvflare.federation import flare
-
 from tests.deployment.children import REPOSITORY
 from tests.transport.https.served import STUDY, Served, served
 
@@ -22,19 +19,6 @@ def processes_of(
     """The transport, and the process of each site, which has just been started."""
     with served(root, sites) as world:
         addresses = dict.fromkeys(sites, world.address)
-        with running_sites(root, world, addresses) as running:
-            yield world, running
-
-
-@contextmanager
-def processes_over_nvflare(
-    root: Path, sites: Sequence[str]
-) -> Iterator[tuple[Served, dict[str, subprocess.Popen[bytes]]]]:
-    """The same, with a job of NVFlare between them."""
-    with served(root, sites) as world, flare(root / "flare", sites) as parties:
-        write_job(root / "job", STUDY, sites, world.address)
-        parties.keep(root / "job")
-        addresses = {name: f"127.0.0.1:{port}" for name, port in parties.ports.items()}
         with running_sites(root, world, addresses) as running:
             yield world, running
 

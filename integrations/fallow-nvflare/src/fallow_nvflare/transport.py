@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from fallow.core.events import Say
+from fallow.transport.address import LOCALLY
 from fallow.transport.factory import (
-    LOCALLY,
     CoordinatorEnd,
     Handle,
     ServedTransport,

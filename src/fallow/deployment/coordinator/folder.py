@@ -25,15 +25,10 @@ from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.storage.errors import Failed
 from fallow.storage.files import only_one, unwritable, write_json, write_whole
+from fallow.transport.address import is_loopback
 from fallow.transport.factory import CoordinatorEnd
 from fallow.transport.gathering import Keys, SealKey
-from fallow.transport.kinds import (
-    FACTORIES,
-    TRANSPORT,
-    USUAL,
-    check_transport,
-    is_loopback,
-)
+from fallow.transport.kinds import FACTORIES, TRANSPORT, USUAL, check_transport
 from fallow.transport.tls import Tls, make_server_context, new_tls
 
 ABOUT = "coordinator.json"

@@ -27,9 +27,9 @@ from fallow.storage.errors import Failed
 from fallow.storage.files import alone, is_held, write_json
 from fallow.storage.received import parse_json, read_regular
 from fallow.storage.validation import STRICT, Count, find_error
+from fallow.transport.address import is_loopback
 from fallow.transport.envelope import open_reply
 from fallow.transport.factory import SiteNode
-from fallow.transport.kinds import is_loopback
 
 LOOK = 10.0  # seconds between connection checks
 COPIES = 3600.0  # seconds between backups of the ledger

@@ -30,7 +30,7 @@ from fallow.deployment.declared import (
 )
 from fallow.deployment.meanings import RUNS, SITE
 from fallow.storage.validation import JsonSchema, Rule
-from fallow.transport.kinds import is_loopback
+from fallow.transport.address import is_loopback
 
 ALLOW = "allow"
 """Section of distributions whose classes an agreement may name, with their hashes."""

@@ -10,7 +10,7 @@ from threading import Thread
 
 from fallow.deployment.site.settings import Settings
 from fallow.storage.files import write_whole
-from fallow.transport.kinds import is_loopback
+from fallow.transport.address import is_loopback
 
 DROP_IN = "systemd.conf"
 """File in a site's folder, to be copied to ``fallow-site@NAME.service.d/``."""

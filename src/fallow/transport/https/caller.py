@@ -13,6 +13,7 @@ from typing import Any, final
 import httpx
 
 from fallow.core.types import SiteId
+from fallow.transport.address import is_loopback
 from fallow.transport.https.signed import (
     ANSWER,
     CHALLENGE,
@@ -24,7 +25,6 @@ from fallow.transport.https.signed import (
     find_header,
     sum_of,
 )
-from fallow.transport.kinds import is_loopback
 from fallow.transport.tls import Pair, make_site_context
 
 LARGEST = 2**31  # largest message in bytes

@@ -14,10 +14,10 @@ from typing import cast
 from fallow.core.events import Event as Happening
 from fallow.core.events import Say, stay_silent
 from fallow.core.types import SiteId
+from fallow.transport.address import is_loopback
 from fallow.transport.https.app import Application
 from fallow.transport.https.connections import Connections, make_config
 from fallow.transport.https.mailbox import Mailbox
-from fallow.transport.kinds import is_loopback
 from fallow.transport.tls import Tls, make_server_context
 
 LARGEST = 2**31  # largest reply in bytes before the study's own limit is known
