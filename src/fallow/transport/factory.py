@@ -40,7 +40,7 @@ class SiteNode(Protocol):
 
 @dataclass(frozen=True)
 class CoordinatorEnd:
-    """What a transport gets from a coordinator.
+    """Input of a transport from a coordinator.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class CoordinatorEnd:
 
 @dataclass(frozen=True)
 class SiteEnd:
-    """What a transport gets from a site.
+    """Input of a transport from a site.
 
     Parameters
     ----------
