@@ -12,7 +12,7 @@ from fallow.core.ask import Ask
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.exchange_key import ExchangeKey
-from fallow.core.methods import Methods, Training
+from fallow.core.methods import Methods, TrainingAlgorithm
 from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State
@@ -50,7 +50,7 @@ class Phase:
     """All labels are bought; a phase trains by ``method`` for ``rounds`` rounds."""
 
     ask: Ask
-    method: Training
+    method: TrainingAlgorithm
     fresh: State
     rounds: int
 
@@ -63,7 +63,7 @@ class Phase:
 
 
 def phase(
-    rows: Rows, model: str, method: Training, rounds: int, sites: int = SITES
+    rows: Rows, model: str, method: TrainingAlgorithm, rounds: int, sites: int = SITES
 ) -> Phase:
     """Sites of equal size that train one model."""
     shape = tuple(rows.x.shape[1:])

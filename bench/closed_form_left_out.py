@@ -10,7 +10,7 @@ from bench.closed_form import CLASSES, features
 from bench.timing import Entry, Race
 from fallow.training.parts.ridge import (
     PENALTIES,
-    Head,
+    LinearHead,
     add_up,
     centered,
     decompose,
@@ -31,7 +31,7 @@ def prepare(is_quick: bool) -> Race:
     size = len(path.z)
     grid = PENALTIES
 
-    def solve() -> Head:
+    def solve() -> LinearHead:
         return head_of(decompose(centered(add_up(rows.x, y, s))), grid[0])
 
     def leave_out() -> dict[str, Tensor]:

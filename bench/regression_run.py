@@ -26,7 +26,7 @@ from bench.timing import CPU, describe_machine
 from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import build_world
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -66,7 +66,7 @@ def seconds(
     chosen = replace(recipe, data=str(table), strategy=Spec(strategy), executor=executor)
     started = CPU()
     journal = Journal()
-    records = Run(build_world(chosen, 0, journal), journal).go()
+    records = ExperimentRun(build_world(chosen, 0, journal), journal).go()
     mse = records[-1]["mse"]
     assert mse is not None  # the table has numbers to predict
     return CPU() - started, mse

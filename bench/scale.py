@@ -40,7 +40,7 @@ from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data.dataset import Dataset
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import world_of
 from fallow.models import build_model
 from fallow.report.figures.style import STYLE, new_figure, plain_logarithm
@@ -139,7 +139,7 @@ def measure_sites(method: str, sites: int) -> Line:
     began = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         journal = Journal(Path(folder) / "journal.sqlite")
-        records = Run(world_of(recipe, 0, rows, journal), journal).go()
+        records = ExperimentRun(world_of(recipe, 0, rows, journal), journal).go()
         journal.close()
     seconds = time.process_time() - began
     return {
@@ -192,7 +192,7 @@ def grow_rounds(console: Console, method: str, sites: int, rounds: int) -> None:
             began = now
 
         world = world_of(recipe, 0, small_rows(sites), journal)
-        records = Run(world, journal, say=tell).go()
+        records = ExperimentRun(world, journal, say=tell).go()
         journal.close()
     console.print(f"accuracy {records[-1]['accuracy']}")
 
@@ -228,7 +228,7 @@ def grow_cycles(console: Console, method: str, sites: int, cycles: int) -> None:
             console.print(line)
             began = now
 
-        records = Run(world_of(recipe, 0, rows, journal), journal, say=tell).go()
+        records = ExperimentRun(world_of(recipe, 0, rows, journal), journal, say=tell).go()
         journal.close()
     console.print(f"accuracy {records[-1]['accuracy']}")
 

@@ -11,7 +11,13 @@ from torch import Tensor
 
 from bench.timing import Race
 from fallow.core.streams import stream
-from fallow.strategies.parts import Features, Gradients, k_center, k_means_pp, residuals
+from fallow.strategies.parts import (
+    FeatureVectors,
+    Gradients,
+    k_center,
+    k_means_pp,
+    residuals,
+)
 from fallow.strategies.parts.kmeanspp import draw_row
 
 
@@ -54,7 +60,7 @@ def core_set_race(pool: Pool) -> Race:
     x = pool.z().double()
     return race_of(
         lambda: plain_k_center(x, pool.picks),
-        lambda: k_center(Features.of(x), pool.picks, first=0),
+        lambda: k_center(FeatureVectors.of(x), pool.picks, first=0),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import build_world
 from fallow.recipes.find import find_recipe
 from fallow.settings.recipe import with_settings
@@ -20,7 +20,7 @@ def final_score(strategy: str, seed: int) -> float:
         find_recipe("demo"), {"strategy": strategy, "cycles": "2", "rounds": "8"}
     )
     journal = Journal()  # in memory; give it a path and the run survives a crash
-    records = Run(build_world(recipe, seed, journal), journal).go()
+    records = ExperimentRun(build_world(recipe, seed, journal), journal).go()
     last = [record for record in records if record["cycle"] == recipe.cycles]
     return fmean(record["accuracy"] for record in last)
 

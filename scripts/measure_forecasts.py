@@ -27,7 +27,7 @@ from typing import Any
 from scipy.stats import t
 
 from fallow.experiment.audit import deviation_of
-from fallow.experiment.curve import FEWEST, Point, fit_curve
+from fallow.experiment.curve import FEWEST, CurvePoint, fit_curve
 
 DATA = ("mnist", "fashion_mnist")
 AUDITS = (0.1, 0.0)
@@ -138,18 +138,18 @@ class Found:
         )
 
 
-def points_of(cycles: list[dict[str, Any]], source: str) -> list[Point]:
+def points_of(cycles: list[dict[str, Any]], source: str) -> list[CurvePoint]:
     """The scores of cycles that a forecast sees."""
     points = []
     for cycle in cycles:
         if source != "audit":
-            points.append(Point(cycle["labels"], 1 - cycle[source]))
+            points.append(CurvePoint(cycle["labels"], 1 - cycle[source]))
             continue
         audit = cycle.get("audit")
         if audit is None or audit["score"] is None:
             continue
         deviation = deviation_of(audit, is_share=True)
-        points.append(Point(cycle["labels"], 1 - audit["score"], deviation))
+        points.append(CurvePoint(cycle["labels"], 1 - audit["score"], deviation))
     return points
 
 

@@ -23,7 +23,7 @@ from fallow.core.types import Answer, State
 from fallow.core.view import Picks, View
 from fallow.engine import Fitted, Job, Loop
 from fallow.recipes.papers import Paper
-from fallow.report.blocks import Blocks, Text
+from fallow.report.blocks import Blocks, Paragraph
 from fallow.report.section import Place, Section, Sections
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -160,7 +160,7 @@ class Backwards:
 
 def count_runs(study: StudyRecords, key: str) -> Blocks:
     """A report section: how many runs there are."""
-    return [Text(f"{len(study.cells)} runs of the toy.")]
+    return [Paragraph(f"{len(study.cells)} runs of the toy.")]
 
 
 RUNS = Section("Runs", Place.FINDINGS, count_runs)

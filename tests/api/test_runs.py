@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import fallow as fl
-from fallow.api.progress import Progress
+from fallow.api.progress import ProgressLine
 from fallow.recipes.papers import load_recipes
 from fallow.settings.recipe import with_settings
 from fallow.study.cell import Setup, StudyRun
@@ -302,7 +302,7 @@ def shown(seconds: float, isatty: bool, shown: bool | None = None) -> str:
     screen = io.StringIO()
     screen.isatty = lambda: isatty  # type: ignore[method-assign]
     recipe = fl.Recipe("a", rounds=2, cycles=1)
-    with Progress(recipe, [StudyRun("ahfal", 0)], shown, screen) as watch:
+    with ProgressLine(recipe, [StudyRun("ahfal", 0)], shown, screen) as watch:
         watch.progress.started -= seconds
         watch({"event": "round", "strategy": "ahfal", "seed": 0, "cycle": 0, "round": 1})
     return screen.getvalue()
@@ -318,7 +318,7 @@ def test_a_strategy_of_one_round_is_as_far_as_one_of_many() -> None:
     screen = io.StringIO()
     recipe = fl.Recipe("a", rounds=4, cycles=1)
     names = ("random", "random@training=closed-form", "bound:all-labels")
-    with Progress(recipe, [StudyRun(name, 0) for name in names], True, screen) as watch:
+    with ProgressLine(recipe, [StudyRun(name, 0) for name in names], True, screen) as watch:
         watch.progress.started -= 10
         assert watch.progress.total == 2 + 2 + 1
         watch({"event": "round", "strategy": names[1], "seed": 0, "cycle": 0, "round": 0})

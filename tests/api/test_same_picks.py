@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import fallow as fl
 from fallow.core.banks import Layout
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import World, world_of
 from fallow.settings.spec import Spec
 from tests.contracts.strategies import FOR_NUMBERS, STRATEGIES, every
@@ -48,7 +48,7 @@ def numbers() -> fl.Dataset:
 class Begun:
     """A run of three sites after its first phase, and what its sites hold, as arrays."""
 
-    run: Run
+    run: ExperimentRun
     journal: Journal
     state: dict[str, Tensor]
     sites: dict[str, fl.Site]
@@ -89,7 +89,7 @@ def begun(data: fl.Dataset, strategy: Any, **settings: Any) -> Begun:
         **settings,
     )
     journal = Journal()
-    run = Run(world_of(recipe, 3, data, journal), journal)
+    run = ExperimentRun(world_of(recipe, 3, data, journal), journal)
     run.initial()
     state = run._load_state(run._phase(0, None))
     world = run.world

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from fallow.cli import main
 from fallow.cli.tables import show_table
-from fallow.cli.waiting import Waiting
+from fallow.cli.waiting import Spinner
 from fallow.report.blocks import harmless
 from fallow.report.final_table import final_table
 from fallow.report.tables import to_rich
@@ -210,7 +210,7 @@ def test_tables_of_a_terminal_obey_no_name(study: Path) -> None:
     screen = Console(force_terminal=True, file=io.StringIO(), width=200)
     screen.print(to_rich(table))
     show_table(screen, f"a{EVIL}", [f"b{EVIL}"], [[EVIL]])
-    with Waiting(screen, f"reading {EVIL}"):
+    with Spinner(screen, f"reading {EVIL}"):
         pass
     shown = screen.file.getvalue()  # type: ignore[attr-defined]
     for steering in ("\x1b]", "\x9b", "\u202e", "\u2066"):

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from fallow.cli import waiting
-from fallow.cli.waiting import Waiting
+from fallow.cli.waiting import Spinner
 from tests.cli.conftest import Command
 
 
@@ -20,7 +20,7 @@ def to_text() -> tuple[Console, io.StringIO]:
 
 def test_nothing_is_said_of_what_is_quick() -> None:
     console, screen = to_text()
-    with Waiting(console, "reading a.csv") as words:
+    with Spinner(console, "reading a.csv") as words:
         words.tell_bytes(5, 10)
     assert screen.getvalue() == ""
 
@@ -28,14 +28,14 @@ def test_nothing_is_said_of_what_is_quick() -> None:
 def test_what_takes_longer_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "PATIENCE", 0.01)
     console, screen = to_text()
-    with Waiting(console, "reading a.csv"):
+    with Spinner(console, "reading a.csv"):
         time.sleep(0.2)
     assert screen.getvalue() == "reading a.csv ...\n"
 
 
 def test_bytes_are_said_now_and_then_but_not_at_the_end() -> None:
     console, screen = to_text()
-    with Waiting(console, "reading a.csv") as words:
+    with Spinner(console, "reading a.csv") as words:
         words._shown = -100.0  # a line is due
         words.tell_bytes(60_000_000, 150_000_000)
         words.tell_bytes(90_000_000, 150_000_000)
@@ -47,7 +47,7 @@ def test_bytes_are_said_now_and_then_but_not_at_the_end() -> None:
 def test_a_terminal_shows_the_bytes_in_one_line() -> None:
     screen = io.StringIO()
     console = Console(file=screen, width=80, force_terminal=True)
-    with Waiting(console, "reading a.csv") as words:
+    with Spinner(console, "reading a.csv") as words:
         words.tell_bytes(3_000_000, 9_000_000)
         time.sleep(0.3)
     assert "reading a.csv: 3.0 MB of 9.0 MB" in screen.getvalue()
@@ -56,7 +56,7 @@ def test_a_terminal_shows_the_bytes_in_one_line() -> None:
 def test_the_line_goes_when_the_work_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "PATIENCE", 0.05)
     console, screen = to_text()
-    with pytest.raises(ValueError, match="bad"), Waiting(console, "reading a.csv"):
+    with pytest.raises(ValueError, match="bad"), Spinner(console, "reading a.csv"):
         raise ValueError("bad")
     time.sleep(0.1)
     assert screen.getvalue() == ""

@@ -17,7 +17,7 @@ from fallow.core.methods import declared_state
 from fallow.core.training_config import TrainingConfig
 from fallow.data import Dataset
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import World, world_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -75,7 +75,7 @@ def test_local_training_is_what_the_algorithm_declares(
     monkeypatch.setattr(LocalSite, "remember_fit", remember_fit)
     changes = {"validation": 0.0, "head": head} if head == "exact" else {}
     world, journal = world_for(name, **changes)
-    Run(world, journal, folder=tmp_path).go()
+    ExperimentRun(world, journal, folder=tmp_path).go()
 
     methods: dict[str, Any] = {"training": world.methods["training"]}
     if "head" in world.methods:

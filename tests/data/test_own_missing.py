@@ -15,7 +15,7 @@ import fallow as fl
 from fallow.data import Dataset, open_dataset
 from fallow.encoders.base import EMPTY_CELLS
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import World, world_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -52,7 +52,7 @@ def begun(found: Dataset, **settings: Any) -> World:
         initial=5,
         **settings,
     )
-    run = Run(world_of(recipe, 0, found, MemoryStore()), Journal())
+    run = ExperimentRun(world_of(recipe, 0, found, MemoryStore()), Journal())
     run.initial()
     assert isinstance(run.world, World)
     return run.world

@@ -10,7 +10,7 @@ from fallow.data import Dataset
 from fallow.data.partition.longtail import longtail_counts
 from fallow.data.partition.partitions import ExactDirichlet, LongTail
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import World, world_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -76,7 +76,7 @@ def test_rows_that_a_query_scores_are_those_that_are_labeled_and_trained_on(
     """Some public code draws the long tail twice, so that a number means two different images."""
     journal = Journal()
     made, result = long_tailed(seed, journal)
-    Run(made, journal).go()
+    ExperimentRun(made, journal).go()
     journal.close()
     for name, site in made.members.items():
         number = site.x[:, 0].long()

@@ -15,7 +15,7 @@ from fallow.deployment.card import CARD
 from fallow.experiment.journal import Journal
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.record import Record
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import world_of
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
@@ -257,11 +257,11 @@ def recipe_of(name: str) -> Recipe:
     return Recipe("hospitals", **{**COMMON, **STUDIES[name]})
 
 
-def simulate(world: Federation, folder: Path) -> tuple[Run, list[Record]]:
+def simulate(world: Federation, folder: Path) -> tuple[ExperimentRun, list[Record]]:
     """The study of the agreement as `fallow run` would run it."""
     agreed = world.agreement
     journal = Journal()
-    run = Run(
+    run = ExperimentRun(
         world_of(agreed.recipe, agreed.seed, world.data, journal), journal, folder=folder
     )
     one = is_one_pass(agreed.recipe)

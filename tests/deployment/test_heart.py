@@ -23,7 +23,7 @@ from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.rows import read_rows, read_tests
 from fallow.deployment.study_file import write_agreement
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import world_of
 from fallow.privacy import Privacy
 from fallow.privacy.signing import new_signing_key, verify_key
@@ -219,7 +219,7 @@ def test_all_920_rows_with_their_empty_cells_give_what_the_simulation_gives(
 
     journal = Journal()
     simulated = world_of(agreed.recipe, agreed.seed, table, journal)
-    run = Run(simulated, journal, folder=tmp_path / "simulated")
+    run = ExperimentRun(simulated, journal, folder=tmp_path / "simulated")
     records = run.go()
     labeled = {
         site: sorted(label.row for label in labels)

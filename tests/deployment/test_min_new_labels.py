@@ -16,7 +16,7 @@ from fallow.deployment.site.terms import (
     list_disclosures,
 )
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import world_of
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
@@ -107,7 +107,7 @@ def test_with_secure_aggregation_labels_of_all_sites_are_counted(
     assert round(float(counted["labels"])) == 3 * budget
 
     simulated = world_of(world.agreement.recipe, 0, world.data, Journal())
-    theirs = Run(simulated, Journal()).go()
+    theirs = ExperimentRun(simulated, Journal()).go()
     scores = [record["accuracy"] for record in world.records()]
     # of all test examples together, and there the mean over sites
     assert [record["accuracy"] for record in theirs] == pytest.approx(scores, abs=0.01)

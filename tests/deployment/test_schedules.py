@@ -28,7 +28,7 @@ from fallow.deployment.coordinator.live import Control
 from fallow.deployment.coordinator.sites import RealSites, greet_sites
 from fallow.deployment.coordinator.weights import SiteWeights
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.transport.checks import ResponseCheck
@@ -154,7 +154,7 @@ class Coordinator:
         clock, control = self.transport.clock, Control(self.path.parent / "control")
         label_wait = LabelWait(remote, journal, control, 1e9, self.tell, clock, 0.0)
         sites = RealSites(agreed, self.parts, remote, journal, label_wait, greeted, weights)
-        run = Run(sites, journal)
+        run = ExperimentRun(sites, journal)
         run.go()
         return journal.load_step(f"{agreed.recipe.cycles}/train")
 

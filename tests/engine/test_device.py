@@ -25,7 +25,7 @@ from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.engine import Fitted, Job, row_loss
 from fallow.engine.device import (
     Device,
-    HeldRows,
+    DeviceCopies,
     Passes,
     SitesInFlight,
     describe_failure,
@@ -273,7 +273,7 @@ def test_a_gradient_reaches_rows_from_which_a_pass_was_made() -> None:
 
 
 def test_rows_are_copied_again_only_where_they_are_others_or_were_changed() -> None:
-    held = HeldRows(torch.device("meta"))
+    held = DeviceCopies(torch.device("meta"))
     x = torch.ones(3, 2)
     first = held.copy_of("a", "x", x)
     assert held.copy_of("a", "x", x) is first
@@ -285,7 +285,7 @@ def test_rows_are_copied_again_only_where_they_are_others_or_were_changed() -> N
 
 
 def test_rows_to_test_on_are_dropped_with_the_last_who_looks_at_them() -> None:
-    held = HeldRows(torch.device("meta"))
+    held = DeviceCopies(torch.device("meta"))
     x = torch.ones(3, 2)
     assert held.copy_of_tests(x) is held.copy_of_tests(x)
     seen = weakref.ref(x)

@@ -18,7 +18,7 @@ from fallow.engine.placement import DeviceFailed, Placement
 from fallow.strategies.acs_fw import frank_wolfe
 from fallow.strategies.lcmd import nearest
 from fallow.strategies.parts import (
-    Features,
+    FeatureVectors,
     Gradients,
     cluster_rows,
     k_center,
@@ -47,12 +47,16 @@ def draw() -> torch.Generator:
 
 
 PRODUCTS: dict[str, Callable[[], Tensor]] = {
-    "core-set": lambda: k_center(Features.of(rows()), 5, first=0),
-    "core-set, labeled": lambda: Features.of(rows()).nearest(Features.of(rows(7, seed=2))),
+    "core-set": lambda: k_center(FeatureVectors.of(rows()), 5, first=0),
+    "core-set, labeled": lambda: FeatureVectors.of(rows()).nearest(
+        FeatureVectors.of(rows(7, seed=2))
+    ),
     "gradients, labeled": lambda: gradients().nearest(gradients().at(torch.arange(6))),
     "gradients": lambda: k_center(gradients(), 5, first=0),
     "badge": lambda: k_means_pp(gradients().at(torch.arange(39, -1, -1)), 5, draw()),
-    "lcmd": lambda: nearest(Features.of(rows()), Features.of(rows(7, seed=2)))[1],
+    "lcmd": lambda: nearest(FeatureVectors.of(rows()), FeatureVectors.of(rows(7, seed=2)))[
+        1
+    ],
     "frank-wolfe": lambda: frank_wolfe(rows(), rows(seed=3), 5),
     "typicality": lambda: typicality(rows(), 3),
     "neighbors": lambda: most_similar(rows(), 4, rows(7, seed=2))[1],

@@ -13,11 +13,11 @@ from scipy.stats import t
 from fallow.core.streams import stream
 from fallow.core.types import Answer
 from fallow.data import Dataset
-from fallow.experiment.audit import Audit, Tally, describe_tallies, describe_tally
+from fallow.experiment.audit import Audit, ErrorCounts, describe_tallies, describe_tally
 from fallow.experiment.journal import Journal
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.record import Audited, Record
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import world_of
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe, recipe_from, with_settings
@@ -248,7 +248,7 @@ def test_each_site_draws_its_share_on_average_and_all_together_always() -> None:
 def test_an_estimate_and_its_interval_by_hand() -> None:
     # 10 of 80 rows drawn: each stands for 8.  Two were wrong; the model's doubt was 0.1 in each.
     beyond = [8 * 0.9] * 2 + [8 * -0.1] * 8
-    tally = Tally(
+    tally = ErrorCounts(
         chosen=20,
         wrong=6,
         left=80,
@@ -267,21 +267,21 @@ def test_an_estimate_and_its_interval_by_hand() -> None:
 
 
 def test_numbers_have_an_interval_from_two_rows_on() -> None:
-    two = Tally(left=10, drawn=2, beyond=5.0 * (1 + 3), squares=25.0 * (1 + 9))
+    two = ErrorCounts(left=10, drawn=2, beyond=5.0 * (1 + 3), squares=25.0 * (1 + 9))
     tally = describe_tally(two, 0.5)
     assert tally["score"] == pytest.approx(0.5 * 2)
     half = float(t.ppf(0.975, 1)) * 0.5 * 2 * math.sqrt(50 / 2) / 10
     assert tally["low"] == 0.0  # an error is never below that
     assert tally["high"] == pytest.approx(1 + half)
-    one = describe_tally(Tally(left=10, drawn=1, beyond=10.0, squares=100.0), 1.0)
+    one = describe_tally(ErrorCounts(left=10, drawn=1, beyond=10.0, squares=100.0), 1.0)
     assert (one["score"], one["low"]) == (1.0, None)
 
 
 def test_where_every_row_has_a_label_nothing_is_estimated() -> None:
-    tally = describe_tally(Tally(chosen=4, wrong=1), None)
+    tally = describe_tally(ErrorCounts(chosen=4, wrong=1), None)
     assert (tally["low"], tally["score"], tally["high"]) == (0.75, 0.75, 0.75)
-    assert describe_tally(Tally(), None)["score"] is None
-    assert describe_tally(Tally(chosen=4, wrong=1, left=9), None)["score"] is None
+    assert describe_tally(ErrorCounts(), None)["score"] is None
+    assert describe_tally(ErrorCounts(chosen=4, wrong=1, left=9), None)["score"] is None
 
 
 def test_sites_add_up() -> None:
@@ -317,7 +317,9 @@ def places(rows: int = 150, is_number: bool = False) -> Dataset:
 
 def records_of(recipe: Recipe, seed: int = 0, is_number: bool = False) -> list[Record]:
     journal = Journal()
-    return Run(world_of(recipe, seed, places(is_number=is_number), journal), journal).go()
+    return ExperimentRun(
+        world_of(recipe, seed, places(is_number=is_number), journal), journal
+    ).go()
 
 
 def test_every_cycle_with_a_query_has_an_audit_and_buys_no_more_labels() -> None:

@@ -13,7 +13,7 @@ from fallow.core.events import Event
 from fallow.experiment.curve import (
     FEWEST,
     Curve,
-    Point,
+    CurvePoint,
     choose_source,
     decide_stop,
     fit_curve,
@@ -23,7 +23,7 @@ from fallow.experiment.curve import (
 from fallow.experiment.journal import Journal
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.record import Record
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import world_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -37,11 +37,11 @@ def true_error(labels: float) -> float:
     return float(0.05 + 0.4 * (labels / 60) ** -0.8)
 
 
-def scores(noise: float, seed: int = 0, deviation: float | None = None) -> list[Point]:
+def scores(noise: float, seed: int = 0, deviation: float | None = None) -> list[CurvePoint]:
     """Scores that scatter about a known curve."""
     draw = np.random.default_rng(seed)
     return [
-        Point(n, true_error(n) + noise * float(draw.standard_normal()), deviation)
+        CurvePoint(n, true_error(n) + noise * float(draw.standard_normal()), deviation)
         for n in LABELS
     ]
 
@@ -101,27 +101,27 @@ def test_fewer_scores_than_a_curve_needs_are_refused() -> None:
     with pytest.raises(ValueError, match=f"3 scores .* at least {FEWEST} are needed"):
         fit_curve(scores(0.0)[:3])
     with pytest.raises(ValueError, match="1 scores after different numbers"):
-        fit_curve([Point(60, 0.2)] * 9)
+        fit_curve([CurvePoint(60, 0.2)] * 9)
     with pytest.raises(ValueError, match="above 0"):
-        fit_curve([Point(n, 0.2) for n in (0.0, 1.0, 2.0, 3.0)])
+        fit_curve([CurvePoint(n, 0.2) for n in (0.0, 1.0, 2.0, 3.0)])
 
 
 def test_a_flat_curve_is_sure_of_little_gain_and_a_steep_one_of_much() -> None:
-    flat = fit_curve([Point(n, 0.1 + 0.0005 * (k % 2)) for k, n in enumerate(LABELS)])
-    steep = fit_curve([Point(n, 30 / n) for n in LABELS])
+    flat = fit_curve([CurvePoint(n, 0.1 + 0.0005 * (k % 2)) for k, n in enumerate(LABELS)])
+    steep = fit_curve([CurvePoint(n, 30 / n) for n in LABELS])
     assert flat.chance_of_less(100, 0.003) > 0.95
     assert steep.chance_of_less(100, 0.003) < 0.5
 
 
 def test_errors_of_0_and_of_any_unit_make_a_curve() -> None:
-    assert math.isfinite(fit_curve([Point(n, 0.0) for n in LABELS]).gain(100).high)
+    assert math.isfinite(fit_curve([CurvePoint(n, 0.0) for n in LABELS]).gain(100).high)
     small = fit_curve(scores(0.005))
-    large = fit_curve([Point(p.labels, 1000 * p.error) for p in scores(0.005)])
+    large = fit_curve([CurvePoint(p.labels, 1000 * p.error) for p in scores(0.005)])
     assert large.gain(100).middle == pytest.approx(1000 * small.gain(100).middle, rel=0.02)
 
 
 def test_a_curve_of_one_draw_is_as_its_formula_says() -> None:
-    points = (Point(100, 0.5), Point(200, 0.4))
+    points = (CurvePoint(100, 0.5), CurvePoint(200, 0.4))
     one = np.ones(1)
     curve = Curve(points, floor=0.1 * one, scale=0.4 * one, exponent=one, scatter=0.0 * one)
     assert curve.error_at(400)[0] == pytest.approx(0.1 + 0.4 / 4)
@@ -159,9 +159,9 @@ def record(cycle: int, **more: object) -> Record:
     return result
 
 
-def run_of(recipe: Recipe, journal: Journal | None = None) -> Run:
+def run_of(recipe: Recipe, journal: Journal | None = None) -> ExperimentRun:
     journal = journal or Journal()
-    return Run(world_of(recipe, 0, places(), journal), journal)
+    return ExperimentRun(world_of(recipe, 0, places(), journal), journal)
 
 
 def test_a_run_stops_after_the_first_scores_that_make_a_curve_and_says_why() -> None:

@@ -14,7 +14,7 @@ from fallow.data import Dataset
 from fallow.encoders.base import encode_rows
 from fallow.experiment.finished import Phases
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import World, world_of
 from fallow.settings.recipe import Recipe, recipe_from, with_settings
 from fallow.settings.spec import Spec
@@ -51,15 +51,17 @@ def photos(rows: int = 80) -> Dataset:
     return Dataset("photos", x[:cut], y[:cut], x[cut:], y[cut:], classes=("dark", "light"))
 
 
-def begin_run(recipe: Recipe, found: Dataset, kept: FeatureStore | None = None) -> Run:
+def begin_run(
+    recipe: Recipe, found: Dataset, kept: FeatureStore | None = None
+) -> ExperimentRun:
     """A run whose sites see features."""
     journal = Journal()
-    run = Run(world_of(recipe, 0, found, journal, kept=kept), journal)
+    run = ExperimentRun(world_of(recipe, 0, found, journal, kept=kept), journal)
     run.initial()
     return run
 
 
-def seen_by_row(run: Run, found: Dataset) -> torch.Tensor:
+def seen_by_row(run: ExperimentRun, found: Dataset) -> torch.Tensor:
     """What sites see of each row of a data set, in its order."""
     world = run.world
     assert isinstance(world, World)
@@ -151,10 +153,12 @@ def test_a_study_keeps_many_features_in_its_folder_and_few_in_memory(
     tmp_path: Path,
 ) -> None:
     result = photos()
-    small = Run(world_of(TINY, 0, result, journal := Journal()), journal)
+    small = ExperimentRun(world_of(TINY, 0, result, journal := Journal()), journal)
     records = small.go()
     kept = FeatureStore(tmp_path / "features", memory=0)
-    large = Run(world_of(TINY, 0, result, journal := Journal(), kept=kept), journal)
+    large = ExperimentRun(
+        world_of(TINY, 0, result, journal := Journal(), kept=kept), journal
+    )
     again = large.go()
     assert isinstance(large.world, World)
     some = next(iter(large.world.members.values()))
@@ -194,12 +198,12 @@ def test_more_features_than_can_be_solved_for_are_refused_with_a_way_out() -> No
 
 def test_a_run_goes_on_from_its_journal_with_the_same_features(tmp_path: Path) -> None:
     result = photos()
-    whole = Run(world_of(TINY, 0, result, journal := Journal()), journal).go()
+    whole = ExperimentRun(world_of(TINY, 0, result, journal := Journal()), journal).go()
     journal = Journal(tmp_path / "journal.sqlite")
-    Run(world_of(TINY, 0, result, journal), journal).first_phase()
+    ExperimentRun(world_of(TINY, 0, result, journal), journal).first_phase()
     journal.close()
     journal = Journal(tmp_path / "journal.sqlite")
-    again = Run(world_of(TINY, 0, result, journal), journal).go()
+    again = ExperimentRun(world_of(TINY, 0, result, journal), journal).go()
     assert [r["accuracy"] for r in again] == [r["accuracy"] for r in whole]
     journal.close()
 
@@ -209,10 +213,10 @@ def test_an_encoder_without_fitted_numbers_is_remembered_too(tmp_path: Path) -> 
     recipe = replace(TINY, encoder=Spec("identity"))
     path = tmp_path / "journal.sqlite"
     journal = Journal(path)
-    Run(world_of(recipe, 0, result, journal), journal).initial()
+    ExperimentRun(world_of(recipe, 0, result, journal), journal).initial()
     journal.close()
     journal = Journal(path)
-    run = Run(world_of(recipe, 0, result, journal), journal)
+    run = ExperimentRun(world_of(recipe, 0, result, journal), journal)
     run.initial()
     assert isinstance(run.world, World)
     assert next(iter(run.world.members.values())).seen[:].shape[1] == 3 * 9 * 9
@@ -225,21 +229,23 @@ def test_strategies_share_the_first_phase_and_its_features(tmp_path: Path) -> No
     records = []
     for strategy in ("entropy", "random", "entropy"):
         recipe = replace(TINY, strategy=Spec(strategy))
-        run = Run(world_of(recipe, 0, result, journal := Journal()), journal, phases)
+        run = ExperimentRun(
+            world_of(recipe, 0, result, journal := Journal()), journal, phases
+        )
         records.append([r["accuracy"] for r in run.go()])
     assert records[0] == records[2]
     assert len(list(tmp_path.glob("*.safetensors"))) == 1
     other = replace(TINY, encoder=Spec("fourier", {"features": 12}))
-    Run(world_of(other, 0, result, journal := Journal()), journal, phases).go()
+    ExperimentRun(world_of(other, 0, result, journal := Journal()), journal, phases).go()
     assert len(list(tmp_path.glob("*.safetensors"))) == 2
 
 
 # -- the saved model ----------------------------------------------------------------------------
 
 
-def finish_study(recipe: Recipe, folder: Path) -> tuple[Run, Path]:
+def finish_study(recipe: Recipe, folder: Path) -> tuple[ExperimentRun, Path]:
     journal = Journal(folder / "journal.sqlite")
-    run = Run(world_of(recipe, 0, photos(), journal), journal, folder=folder)
+    run = ExperimentRun(world_of(recipe, 0, photos(), journal), journal, folder=folder)
     run.go()
     journal.close()
     return run, folder / "model.safetensors"

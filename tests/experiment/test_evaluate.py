@@ -15,7 +15,7 @@ from fallow.engine import predict
 from fallow.experiment.evaluate import collaborators, pseudo_labels, redundancy
 from fallow.experiment.journal import Journal
 from fallow.experiment.record import Record
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import World, build_world
 from fallow.settings.recipe import recipe_from
 from fallow.sites.view import SiteView
@@ -36,7 +36,7 @@ TINY = {
 def records(**changes: object) -> list[Record]:
     recipe = recipe_from({**TINY, **changes})
     journal = Journal()
-    return Run(build_world(recipe, 0, journal), journal).go()
+    return ExperimentRun(build_world(recipe, 0, journal), journal).go()
 
 
 def test_one_model_for_all_has_no_scores_by_site() -> None:
@@ -58,7 +58,7 @@ def test_pseudo_labels_are_judged_by_the_hidden_ones() -> None:
     journal = Journal()
     recipe = recipe_from({**TINY, "model": "linear", "cycles": 1})
     world = build_world(recipe, 0, journal)
-    run = Run(world, journal)
+    run = ExperimentRun(world, journal)
     run.first_phase()
     hits = 0
     rows = 0
@@ -88,7 +88,7 @@ def test_where_nothing_is_trained_before_rows_are_chosen_there_are_no_pseudo_lab
     journal = Journal()
     recipe = recipe_from({**TINY, "model": "linear", "cycles": 1, "strategy": "typical"})
     world = build_world(recipe, 0, journal)
-    row = Run(world, journal).one_pass(1)[0]
+    row = ExperimentRun(world, journal).one_pass(1)[0]
     assert row["labeled"] > 0
     assert row["pseudo_labels"] is None
 

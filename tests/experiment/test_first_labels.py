@@ -9,7 +9,7 @@ import torch
 
 from fallow.data import Dataset
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import world_of
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
@@ -42,14 +42,14 @@ def places(rows: int = 180) -> Dataset:
     return Dataset("places", x[:cut], y[:cut], x[cut:], y[cut:], classes=names)
 
 
-def begin_run(recipe: Recipe, seed: int = 0) -> Run:
+def begin_run(recipe: Recipe, seed: int = 0) -> ExperimentRun:
     journal = Journal()
-    run = Run(world_of(recipe, seed, places(), journal), journal)
+    run = ExperimentRun(world_of(recipe, seed, places(), journal), journal)
     run.initial()
     return run
 
 
-def classes_of(run: Run) -> set[int]:
+def classes_of(run: ExperimentRun) -> set[int]:
     world = run.world
     return {int(y) for site in world.members.values() for y in site.labels}  # type: ignore[attr-defined]
 

@@ -16,7 +16,7 @@ from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import build_world
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -71,7 +71,7 @@ def count_labels(recipe: Recipe) -> list[tuple[int, int]]:
     for site in world.members.values():
         site.parts = replace(site.parts, methods={**world.methods, "training": method})
     world = replace(world, methods={**world.methods, "training": method})
-    Run(world, journal).go()
+    ExperimentRun(world, journal).go()
     return method.seen
 
 
@@ -104,5 +104,5 @@ def test_dpfl_searches_with_fresh_labels_and_no_label_is_lost(restart: Any) -> N
     recipe = replace(
         FRESH, training=training, restart=restart, initial=16, cycles=1, rounds=4
     )
-    found = Run(build_world(recipe, 0, Journal()), Journal()).go()
+    found = ExperimentRun(build_world(recipe, 0, Journal()), Journal()).go()
     assert found[-1]["labeled"] == 3 * 20 and found[-1]["labels_validation"] == 3 * 10

@@ -18,7 +18,7 @@ from fallow.experiment.journal import Journal
 from fallow.experiment.metrics import of_accuracy
 from fallow.experiment.record import Record
 from fallow.experiment.rows import split_rows, split_tests
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import World, build_world, partition_of
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.spec import Spec
@@ -46,7 +46,7 @@ TINY = {
 def run_recipe(seed: int = 0, **changes: Any) -> tuple[World, list[Record]]:
     journal = Journal()
     world = build_world(recipe_from({**TINY, **changes}), seed, journal)
-    return world, Run(world, journal).go()
+    return world, ExperimentRun(world, journal).go()
 
 
 def scores_of_sites(row: Record) -> dict[str, float]:

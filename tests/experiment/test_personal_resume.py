@@ -15,7 +15,7 @@ import pytest
 import fallow.training.personal
 from fallow.core.build import names
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import World, build_world
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -55,7 +55,7 @@ def run_to_the_end(recipe: Recipe, seed: int = 0, **more: Any) -> tuple[str, Any
     """The hash of what is retained at the end, and the last record."""
     journal = Journal()
     world = build_world(recipe, seed, journal, **more)
-    rows = Run(world, journal).go()
+    rows = ExperimentRun(world, journal).go()
     return hash_retained_models(world), {
         k: v for k, v in rows[-1].items() if k != "seconds"
     }

@@ -12,7 +12,7 @@ from fallow.core.events import Event
 from fallow.core.training_config import TrainingConfig, TrainingStage
 from fallow.experiment.first_phase import phase_key
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import build_world
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
@@ -95,7 +95,7 @@ def recipe(tmp_path: Path) -> Recipe:
 def key(recipe: Recipe, seed: int = 0, **more: Any) -> str:
     journal = Journal()
     world = build_world(recipe, seed, journal, **more)
-    Run(world, journal).initial()
+    ExperimentRun(world, journal).initial()
     journal.close()
     return phase_key(world)
 

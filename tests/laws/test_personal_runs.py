@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from fallow.core.types import State
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import build_world
 from fallow.settings.spec import Spec
 from tests.sites.test_agree import TINY
@@ -65,7 +65,7 @@ def ran(training: str, fields: Mapping[str, Any] | None = None, **changes: Any) 
     journal = Journal()
     recipe = replace(OWN, training=Spec(training, fields or {}), **changes)
     world = build_world(recipe, 0, journal)
-    rows = Run(world, journal).go()
+    rows = ExperimentRun(world, journal).go()
     done = journal.load_step(f"{recipe.cycles}/train")
     assert done is not None
     return Ended(done["state"], {n: s.memory for n, s in world.members.items()}, rows[-1])

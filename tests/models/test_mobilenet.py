@@ -14,7 +14,7 @@ from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig
 from fallow.engine import Job, Loop, row_loss
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import build_world
 from fallow.models import build_model
 from fallow.settings.recipe import Recipe
@@ -112,7 +112,7 @@ def test_batch_statistics_of_the_sites_are_averaged_as_the_weights_are() -> None
     )
     journal = Journal()
     made = build_world(recipe, 0, journal)
-    run = Run(made, journal)
+    run = ExperimentRun(made, journal)
     run.initial()
     state = run.train(0, None)["state"]
     journal.close()

@@ -14,7 +14,7 @@ import torch
 
 from fallow.experiment.journal import Journal
 from fallow.experiment.record import Record
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import World, build_world
 from fallow.privacy import Privacy
 from fallow.report.costs import MASKED, MASKS, NOISE, disclosure
@@ -43,21 +43,23 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
     return made
 
 
-def run_all(recipe: Recipe, **change: Any) -> tuple[Run, list[Record]]:
+def run_all(recipe: Recipe, **change: Any) -> tuple[ExperimentRun, list[Record]]:
     """A run in memory and its records."""
     journal = Journal()
     runtime = change.pop("runtime", "inprocess")
-    run = Run(build_world(replace(recipe, **change), 0, journal, runtime=runtime), journal)
+    run = ExperimentRun(
+        build_world(replace(recipe, **change), 0, journal, runtime=runtime), journal
+    )
     return run, run.go()
 
 
-def members(run: Run) -> dict[str, LocalSite]:
+def members(run: ExperimentRun) -> dict[str, LocalSite]:
     """The simulated sites of a run."""
     assert isinstance(run.world, World)
     return run.world.members
 
 
-def list_bought(run: Run) -> dict[str, list[int]]:
+def list_bought(run: ExperimentRun) -> dict[str, list[int]]:
     rows: dict[str, list[int]] = {}
     for site in run.world.carrier.sites:
         rows[site] = [label.row for label in run.journal.load_labels(site)]

@@ -13,7 +13,7 @@ from fallow.core.banks import Layout
 from fallow.core.view import Release
 from fallow.experiment.journal import Journal
 from fallow.experiment.record import Record
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import World, build_world
 from fallow.models.dense import Linear
 from fallow.privacy import Privacy, ReleaseGuard
@@ -70,7 +70,7 @@ def simulate(**more: object) -> tuple[World, list[Record]]:
     }
     journal = Journal()
     world = build_world(recipe_from(tiny), 0, journal)
-    return world, Run(world, journal).go()
+    return world, ExperimentRun(world, journal).go()
 
 
 def test_a_simulation_asks_for_seeded_noise_and_can_be_repeated() -> None:

@@ -15,7 +15,7 @@ from fallow.core.streams import stream
 from fallow.data import Dataset
 from fallow.experiment.journal import Journal
 from fallow.experiment.rows import split_rows
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import world_of
 from fallow.recipes.find import find_recipe
 from fallow.settings.recipe import Recipe
@@ -147,7 +147,7 @@ def test_a_run_with_a_hundred_classes_mixes_both_models_for_all_of_them() -> Non
         budget=0.1,
     )
     journal = Journal()
-    records = Run(world_of(recipe, 0, dataset, journal), journal).go()
+    records = ExperimentRun(world_of(recipe, 0, dataset, journal), journal).go()
     journal.close()
     assert [row["labeled"] for row in records] == [50, 100]
     assert sum(low for row in records for low in row["notes"].get("low", ())) == 100

@@ -34,7 +34,7 @@ from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data.dataset import Dataset
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import world_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -111,7 +111,7 @@ class Ended(NamedTuple):
 def ran(training: Spec, seed: int, flip: int) -> Ended:
     journal, recipe = Journal(), replace(RECIPE, training=training, flip=flip)
     world = world_of(recipe, seed, ground(seed), journal)
-    row = Run(world, journal).go()[-1]
+    row = ExperimentRun(world, journal).go()[-1]
     done = journal.load_step("0/train")
     assert done is not None
     assert row["per_site"] is not None and row["accuracy"] is not None

@@ -16,7 +16,7 @@ from fallow.core.training_config import TrainingConfig
 from fallow.data import load
 from fallow.experiment.journal import Journal
 from fallow.experiment.record import Record
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import World, build_world
 from fallow.settings.recipe import Recipe, with_settings
 from fallow.settings.spec import Spec
@@ -141,7 +141,7 @@ LINE = Recipe(
 def ran(recipe: Recipe, **more: Any) -> tuple[list[Record], World, Journal]:
     journal = Journal()
     world = build_world(recipe, 0, journal, **more)
-    return Run(world, journal).go(), world, journal
+    return ExperimentRun(world, journal).go(), world, journal
 
 
 def test_a_run_buys_its_budget_and_keeps_weights_and_chances_in_the_ledger() -> None:

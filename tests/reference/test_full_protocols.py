@@ -14,7 +14,7 @@ from fallow.core.training_config import TrainingStage
 from fallow.data import Dataset
 from fallow.experiment.journal import Journal
 from fallow.experiment.record import Record
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import world_of
 from fallow.recipes.find import find_recipe
 
@@ -43,7 +43,7 @@ def records(name: str) -> tuple[Record, ...]:
         local_training_config=replace(full.local_training_config, stages=once),
     )
     journal = Journal()
-    found = Run(world_of(recipe, 0, images(), journal), journal).go()
+    found = ExperimentRun(world_of(recipe, 0, images(), journal), journal).go()
     journal.close()
     return tuple(found)
 

@@ -17,7 +17,7 @@ from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State
 from fallow.experiment.journal import Journal
 from fallow.experiment.record import Record
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import build_world
 from fallow.settings.classes import classes_of
 from fallow.settings.recipe import Recipe
@@ -57,7 +57,7 @@ class Ending(NamedTuple):
 def ending(recipe: Recipe, runtime: Any = "inprocess", executor: Any = "loop") -> Ending:
     journal = Journal()
     world = build_world(replace(recipe, executor=executor), 0, journal, runtime=runtime)
-    records = Run(world, journal).go()
+    records = ExperimentRun(world, journal).go()
     last = journal.load_step(f"{recipe.cycles}/train")
     assert last is not None
     return Ending(

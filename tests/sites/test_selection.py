@@ -13,7 +13,7 @@ from fallow.core.training_config import TrainingConfig, TrainingStage
 from fallow.engine.device import SelectionDevice, say_nothing
 from fallow.engine.placement import Placement
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import build_world
 from fallow.settings.spec import Spec
 from tests.engine.jobs import DEVICE
@@ -61,7 +61,7 @@ def test_a_run_on_a_device_takes_the_products_of_its_query_there(strategy: str) 
         selection = SelectionDevice(there, say_nothing, free=lambda: None)
         site.parts = replace(site.parts, selection=selection)
     with pytest.raises(RuntimeError, match="Cannot copy out of meta tensor"):
-        Run(world, journal).go()
+        ExperimentRun(world, journal).go()
 
 
 @pytest.mark.parametrize("strategy", CLUSTERS)

@@ -12,7 +12,7 @@ from torch import Tensor
 from fallow.core.ask import Carrier
 from fallow.core.banks import Layout
 from fallow.core.messages import Delivered, Request
-from fallow.core.methods import Methods, Query, Training
+from fallow.core.methods import Methods, Query, TrainingAlgorithm
 from fallow.core.streams import stream
 from fallow.core.types import Answer, SiteId
 from fallow.engine import Loop, row_loss
@@ -54,7 +54,7 @@ def federation(
     seed: int = 0,
     runtime: type[InProcess | Bytes] = InProcess,
     privacy: Privacy | None = None,
-    solver: Training | None = None,
+    solver: TrainingAlgorithm | None = None,
     bias: bool = True,
 ) -> World:
     """Sites of which no row is labeled yet, and a linear model that is 0."""
@@ -101,7 +101,7 @@ def labeled(world: World, targets: Rows) -> World:
     return world
 
 
-def solve(world: World, solver: Training | None = None) -> Tensor:
+def solve(world: World, solver: TrainingAlgorithm | None = None) -> Tensor:
     """(d + 1,) slopes and bias, by the federation's training method."""
     site = next(iter(world.members.values()))
     method = solver or site.parts.methods["training"]

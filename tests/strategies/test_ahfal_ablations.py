@@ -12,7 +12,7 @@ from fallow.data import open_dataset
 from fallow.data.partition.cuts import Partition
 from fallow.data.partition.partitions import ExactDirichlet
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import build_world
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -150,7 +150,7 @@ def test_a_run_queries_once_per_cycle_however_many_rounds_it_trains() -> None:
         strategy=Spec("ahfal"),
     )
     journal = Journal()
-    records = Run(build_world(recipe, 0, journal), journal).go()
+    records = ExperimentRun(build_world(recipe, 0, journal), journal).go()
     journal.close()
     exchanges = {row["verb"]: row["exchanges"] for row in records[-1]["revealed"]}
     first = 1  # the random first labels are picked through the same door

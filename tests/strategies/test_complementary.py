@@ -24,7 +24,7 @@ from fallow.strategies.complementary import (
     supply,
 )
 from fallow.strategies.parts import gather_committee, k_center, rank_rows
-from fallow.strategies.parts.kcenter import Features
+from fallow.strategies.parts.kcenter import FeatureVectors
 from tests.sites.test_agree import TINY, check, ending
 from tests.worlds import Table, World, tables, world
 
@@ -132,7 +132,7 @@ def test_scores_are_those_of_the_formulas(gamma: float) -> None:
     assert_close(Complementary(gamma=gamma).scores(view), score)
     z = view.look(view.memory["average"], view.rows())[0]
     best = rank_rows(score, stream(0))[:4]
-    expected = best[k_center(Features.of(z[best]), 1, first=0)]
+    expected = best[k_center(FeatureVectors.of(z[best]), 1, first=0)]
     assert (
         made.picks({"a": 1, "b": 0, "c": 0})["a"] == (6 + expected).tolist()
     )  # after those held

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import build_world
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -32,7 +32,7 @@ def bought(strategy: str) -> dict[str, list[int]]:
     """The rows that each site has labels for at the end of a run of ``strategy``."""
     journal = Journal()
     world = build_world(variant(TINY, strategy), seed=0, store=journal)
-    list(Run(world, journal).go())
+    list(ExperimentRun(world, journal).go())
     return {name: site.labeled.tolist() for name, site in world.members.items()}
 
 

@@ -18,7 +18,7 @@ from fallow.core.streams import stream
 from fallow.core.training_config import TrainingStage
 from fallow.core.view import View
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import build_world
 from fallow.models import build_model
 from fallow.settings.recipe import with_settings
@@ -284,7 +284,7 @@ def made(folder: Path, strategy: str, executor: str) -> dict[str, LocalSite]:
     )
     journal = Journal()
     federation = build_world(recipe, 0, journal)
-    run = Run(federation, journal)
+    run = ExperimentRun(federation, journal)
     run.initial()
     state = run.train(0, None)["state"]
     ask = run._ask(ExchangeKey("query", "query"), "query", 0, Disclosure())

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fallow.strategies import LCMD
 from fallow.strategies.lcmd import nearest
-from fallow.strategies.parts import Features
+from fallow.strategies.parts import FeatureVectors
 from tests.contracts.numbers import with_numbers
 from tests.strategies.regression import draws
 from tests.worlds import Table, tables, world
@@ -89,17 +89,17 @@ def test_a_row_between_two_centers_stays_with_the_older_one() -> None:
 
 def test_of_two_centers_that_are_equally_near_the_older_one_keeps_the_row() -> None:
     pool, centers = (
-        Features.of(torch.zeros(1, 2)),
+        FeatureVectors.of(torch.zeros(1, 2)),
         torch.tensor([[3.0, 0], [0, 1], [0, -1]]),
     )
-    left, at = nearest(pool, Features.of(centers))
+    left, at = nearest(pool, FeatureVectors.of(centers))
     assert left.tolist() == [0.5] and at.tolist() == [1]
 
 
 def test_blocks_of_rows_are_put_together_in_order() -> None:
     pool, centers = draws(2500, 2), draws(7, 2, name="centers")
     squares, at = torch.cdist(pool, centers).square().min(1)
-    left, ours = nearest(Features.of(pool), Features.of(centers))
+    left, ours = nearest(FeatureVectors.of(pool), FeatureVectors.of(centers))
     assert torch.equal(ours, at)
     torch.testing.assert_close(left, squares / 2, rtol=0, atol=1e-12)
 

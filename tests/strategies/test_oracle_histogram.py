@@ -16,7 +16,7 @@ from fallow.core.contract import Contract
 from fallow.core.methods import Budget, Memo
 from fallow.core.view import Picks, View
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import build_world
 from fallow.models.scores import entropy
 from fallow.settings.recipe import with_settings
@@ -169,7 +169,7 @@ def test_a_run_says_that_it_is_a_simulation_and_buys_from_the_oracle_as_any_othe
     recipe = with_settings(tiny(tmp_path), {"strategy": "oracle-histogram", "cycles": "1"})
     journal = Journal()
     made = build_world(recipe, 0, journal)
-    records = Run(made, journal).go()
+    records = ExperimentRun(made, journal).go()
     shown = {row["verb"]: row["what"] for row in records[-1]["revealed"]}
     assert shown["histogram"].startswith("simulation only")
     for name, site in made.members.items():

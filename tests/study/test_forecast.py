@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from fallow.experiment.curve import Curve, Point
+from fallow.experiment.curve import Curve, CurvePoint
 from fallow.experiment.record import Record
 from fallow.report.figures.forecast import draw_forecast
 from fallow.study.forecast import Forecast, Gain, forecast_runs
@@ -25,7 +25,7 @@ def run_of(scores: list[float], name: str = "accuracy", **more: object) -> list[
 
 def certain(higher_is_better: bool = True) -> Forecast:
     """A forecast by the one curve 0.1 + 0.4 (n / 100)^-1 at 200 labels."""
-    points = (Point(100, 0.5), Point(200, 0.3))
+    points = (CurvePoint(100, 0.5), CurvePoint(200, 0.3))
     one = np.ones(1)
     curve = Curve(points, 0.1 * one, 0.4 * one, one, 0 * one)
     return Forecast("random", "test", points, curve, higher_is_better)

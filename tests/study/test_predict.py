@@ -17,7 +17,7 @@ import torch
 
 from fallow.core.names import OWN
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.scale import Scale
 from fallow.experiment.world import build_world
 from fallow.settings.recipe import Recipe, recipe_from
@@ -311,7 +311,7 @@ def test_a_site_predicts_with_the_model_that_it_was_tested_with(tmp_path: Path) 
     journal = Journal()
     recipe = replace(recipe_from(read_study(done).study.recipe), strategy=Spec("random"))
     world = build_world(recipe, 0, journal)
-    Run(world, journal).go()
+    ExperimentRun(world, journal).go()
     for name, site in world.members.items():
         assert torch.equal(saved["sites"][name]["w"], site.memory["best"]["w"])
 

@@ -11,14 +11,14 @@ from torch.testing import assert_close
 
 from fallow.core.streams import stream
 from fallow.training.parts.adassp import sum_products
-from fallow.training.parts.ridge import BLOCK, Head, add_up, predict, sum_features
+from fallow.training.parts.ridge import BLOCK, LinearHead, add_up, predict, sum_features
 from tests.experiment.crash import start_child, wait_for_child
 
 ROWS, FEATURES, CLASSES = 400_000, 64, 3
 SPARE = 80 * 2**20  # bytes; all rows in float64 are 205 MB
 
 Work = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], object]
-HEAD = Head(
+HEAD = LinearHead(
     torch.ones(FEATURES, CLASSES, dtype=torch.float64),
     torch.zeros(CLASSES, dtype=torch.float64),
 )
@@ -57,7 +57,7 @@ def test_blocks_say_what_all_rows_at_once_say() -> None:
     draw = stream(0, "blocks")
     z = torch.randn(2 * BLOCK + 5, 3, generator=draw)
     s = torch.rand(len(z), generator=draw, dtype=torch.float64)
-    head = Head(torch.randn(3, 2, generator=draw, dtype=torch.float64), torch.ones(2))
+    head = LinearHead(torch.randn(3, 2, generator=draw, dtype=torch.float64), torch.ones(2))
     assert_close(sum_features(z, s), s @ z.double())
     assert_close(predict(z, head), z.double() @ head.weight + head.bias)
     few = slice(0, BLOCK)  # one block is bit for bit what it was before there were blocks

@@ -19,7 +19,7 @@ from fallow.data import Dataset
 from fallow.encoders import Fourier
 from fallow.encoders.fourier import GAMMAS
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import World, world_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -61,14 +61,16 @@ def draw_waves(turns: float, *, is_class: bool = False, rows: int = 120) -> Data
     )
 
 
-def begin_run(recipe: Recipe, found: Dataset, journal: Journal | None = None) -> Run:
+def begin_run(
+    recipe: Recipe, found: Dataset, journal: Journal | None = None
+) -> ExperimentRun:
     journal = journal or Journal()
-    run = Run(world_of(recipe, 0, found, journal), journal)
+    run = ExperimentRun(world_of(recipe, 0, found, journal), journal)
     run.initial()
     return run
 
 
-def fit_state(run: Run) -> State:
+def fit_state(run: ExperimentRun) -> State:
     """What the run's encoder was fitted to, before gamma was chosen."""
     state = run.world.encoded_by
     assert state is not None
@@ -76,14 +78,14 @@ def fit_state(run: Run) -> State:
     return {"distance": squared, "center": state["center"], "spread": state["spread"]}
 
 
-def chosen_gamma(run: Run) -> float:
+def chosen_gamma(run: ExperimentRun) -> float:
     state = run.world.encoded_by
     assert state is not None
     return float(state["gamma"])
 
 
 def lose_by_refitting(
-    run: Run, encoder: Tunable, candidate: State, penalties: Sequence[float]
+    run: ExperimentRun, encoder: Tunable, candidate: State, penalties: Sequence[float]
 ) -> float:
     """The least squared loss over penalties, every row left out by solving without it."""
     assert isinstance(run.world, World)
@@ -170,10 +172,10 @@ def test_a_resumed_run_takes_the_choice_from_its_journal() -> None:
     waves = draw_waves(3.0)
     journal = Journal()
     begun = begin_run(RECIPE, waves, journal)
-    again = Run(world_of(RECIPE, 0, waves, journal), journal)
+    again = ExperimentRun(world_of(RECIPE, 0, waves, journal), journal)
     again.initial()
     assert chosen_gamma(again) == chosen_gamma(begun)
-    assert again.go()[-1]["mse"] == Run(begun.world, journal).go()[-1]["mse"]
+    assert again.go()[-1]["mse"] == ExperimentRun(begun.world, journal).go()[-1]["mse"]
 
 
 def test_noise_and_a_choice_by_labels_do_not_go_together() -> None:
@@ -230,7 +232,7 @@ def test_empty_cells_are_filled_in_before_candidates_are_compared() -> None:
 # -- what a site refuses --------------------------------------------------------------------------
 
 
-def build_view(run: Run) -> SiteView:
+def build_view(run: ExperimentRun) -> SiteView:
     """A site whose rows are not encoded yet."""
     assert isinstance(run.world, World)
     site = next(iter(run.world.members.values()))

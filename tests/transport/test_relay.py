@@ -23,7 +23,7 @@ from fallow.engine import Loop, row_loss
 from fallow.experiment.finished import Phases
 from fallow.experiment.first_phase import restore
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import build_world
 from fallow.settings.spec import Spec
 from fallow.sites import LocalSite, Parts
@@ -217,7 +217,7 @@ def dpfl(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_a_record_says_how_many_models_each_site_sent_and_received(dpfl: Any) -> None:
     journal = Journal()
-    (*_, last) = Run(build_world(dpfl, 0, journal), journal).go()
+    (*_, last) = ExperimentRun(build_world(dpfl, 0, journal), journal).go()
     sent = last["relayed"]["sent"]
     received = last["relayed"]["received"]
     assert sum(sent.values()) == sum(received.values()) > 0
@@ -225,7 +225,7 @@ def test_a_record_says_how_many_models_each_site_sent_and_received(dpfl: Any) ->
     assert row["sent"] == sent
     plain = replace(dpfl, training=Spec("fedavg"))
     journal = Journal()
-    assert "relayed" not in Run(build_world(plain, 0, journal), journal).go()[-1]
+    assert "relayed" not in ExperimentRun(build_world(plain, 0, journal), journal).go()[-1]
 
 
 def test_a_shared_phase_holds_each_model_once_and_brings_all_back(
@@ -233,7 +233,7 @@ def test_a_shared_phase_holds_each_model_once_and_brings_all_back(
 ) -> None:
     journal = Journal()
     world = build_world(dpfl, 0, journal)
-    Run(world, journal).go()
+    ExperimentRun(world, journal).go()
     memory = {name: site.memory for name, site in world.members.items()}
     assert any(name.startswith("model/") for kept in memory.values() for name in kept)
     phases = Phases(tmp_path)

@@ -7,7 +7,7 @@ from typing import Literal, TypedDict
 
 from torch import nn
 
-from fallow.core.methods import Query, Training
+from fallow.core.methods import Query, TrainingAlgorithm
 from fallow.core.training_config import Optimizer, TrainingConfig
 from fallow.models.architectures import Architecture
 from fallow.privacy import Privacy
@@ -24,7 +24,7 @@ StrategyLike = Written | Query | Callable[..., object]
 Strategies = Sequence[object] | StrategyLike
 """Query strategies. Type checkers treat a list of several classes as a list of objects."""
 
-TrainingLike = Written | Training | Callable[..., Training]
+TrainingLike = Written | TrainingAlgorithm | Callable[..., TrainingAlgorithm]
 """A training algorithm, its class or its name."""
 
 ModelLike = Written | Architecture | nn.Module | Callable[..., Architecture | nn.Module]

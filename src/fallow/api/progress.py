@@ -26,7 +26,7 @@ def is_notebook() -> bool:
 
 
 @dataclass
-class Progress:
+class ProgressLine:
     """Progress display that rewrites a single line as a study proceeds.
 
     Parameters
@@ -59,7 +59,7 @@ class Progress:
             self.to.write(f"{line}\n")
             self.to.flush()
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressLine:
         return self
 
     def __exit__(self, *error: object) -> None:

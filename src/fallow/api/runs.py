@@ -20,7 +20,7 @@ from fallow.api.argument_order import check_order
 from fallow.api.federation import Federation
 from fallow.api.keywords import ModelLike, RunSettings, StrategyLike, TrainingLike
 from fallow.api.objects import read_seed
-from fallow.api.progress import Progress
+from fallow.api.progress import ProgressLine
 from fallow.api.remembered import open_kept
 from fallow.api.saved_model import read_rows_for, save_run
 from fallow.api.settings import read_request
@@ -190,7 +190,7 @@ def run(
             open_kept(setup, [cell], "fallow.run", classes)
             keep_facts(setup.out, first.dataset)
             with (
-                Progress(setup.recipe, [cell], progress) as watch,
+                ProgressLine(setup.recipe, [cell], progress) as watch,
                 CallbackList(callbacks, setup.recipe, [cell], warn_of_callback) as output,
             ):
                 watch.tell(describe_prepared(setup, first, [cell]))

@@ -14,7 +14,7 @@ from fallow.api.argument_order import check_order
 from fallow.api.federation import Federation
 from fallow.api.keywords import CompareSettings, Strategies, StrategyLike
 from fallow.api.objects import plain, read_seed
-from fallow.api.progress import Progress
+from fallow.api.progress import ProgressLine
 from fallow.api.remembered import open_kept
 from fallow.api.runs import (
     Run,
@@ -169,7 +169,7 @@ def compare(
             open_kept(setup, cells, "fallow.compare", collected.classes)
             keep_facts(setup.out, first.dataset)
             with (
-                Progress(setup.recipe, cells, progress) as watch,
+                ProgressLine(setup.recipe, cells, progress) as watch,
                 CallbackList(callbacks, setup.recipe, cells, warn_of_callback) as output,
             ):
                 watch.tell(describe_prepared(setup, first, cells))

@@ -203,14 +203,14 @@ def revoke(
     as_json: opt.AsObject = False,
 ) -> None:
     """Revoke the keys of a site; the study proceeds without it."""
-    from fallow.cli.objects import Revocation
+    from fallow.cli.objects import RevokedSite
     from fallow.deployment.coordinator.absences import explain_too_few
     from fallow.deployment.coordinator.folder import CoordinatorFolder
     from fallow.deployment.coordinator.program import is_running
 
     office = CoordinatorFolder.open(folder)
     is_new = office.revoke(site)
-    result = Revocation(
+    result = RevokedSite(
         site=site,
         again=not is_new,
         why=explain_too_few(office.agreement, office.revoked),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fallow.cli import options as opt
-from fallow.cli.waiting import Waiting
+from fallow.cli.waiting import Spinner
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -111,7 +111,7 @@ def _write_study(
     from fallow.study.statistics import seeds_needed
 
     recipe = Recipe("", data=source, label=label, site=site)
-    with Waiting(console, f"reading {source}") as waiting:
+    with Spinner(console, f"reading {source}") as waiting:
         dataset = open_data(recipe, 0, data_dir, outline=1, say=waiting.tell_bytes)
     strategies = _strategies(dataset.task)
     sites: tuple[str, ...] = ()

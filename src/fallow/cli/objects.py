@@ -159,7 +159,7 @@ class Admission:
 
 @with_config(STRICT)
 @dataclass(frozen=True)
-class Revocation:
+class RevokedSite:
     """Site whose keys were revoked."""
 
     site: Annotated[str, Field(description="name of the site")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from fallow.cli import options as opt
-from fallow.cli.waiting import Waiting
+from fallow.cli.waiting import Spinner
 
 if TYPE_CHECKING:
     from fallow.core.names import NamePolicy
@@ -41,7 +41,7 @@ def report(
     from fallow.report.page import write_report
 
     keep_private(*studies)
-    with Waiting(opt.console(quiet=quiet or as_json), "writing the report page"):
+    with Spinner(opt.console(quiet=quiet or as_json), "writing the report page"):
         if notebook is not None:  # first, since its name may be rejected
             write_notebook(studies, notebook, papers=load_papers())
         page = write_report(studies, out, papers=load_papers())
@@ -71,7 +71,7 @@ def export(
     from fallow.report.export import export_study
 
     keep_private(study)
-    with Waiting(opt.console(quiet=quiet or as_json), "reading the records"):
+    with Spinner(opt.console(quiet=quiet or as_json), "reading the records"):
         path = export_study(study, to, out, papers=load_papers())
     result = WrittenFile(str(path))
     opt.tell([f"Wrote {result.file}"], result, quiet=quiet, as_json=as_json)
@@ -186,7 +186,7 @@ def predict(
     from fallow.study.predict import predict_file
 
     keep_private(study)
-    with Waiting(opt.console(quiet=quiet or as_json), f"predicting the examples of {data}"):
+    with Spinner(opt.console(quiet=quiet or as_json), f"predicting the examples of {data}"):
         if (study / SETTINGS).exists() and not (strategy or seed or site):
             file = predict_at(study, data, out)
         else:

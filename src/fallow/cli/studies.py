@@ -218,7 +218,7 @@ def _study(
     configuration, or others that support the data.  ``at_sites`` as in `prepare_study`.
     """
     from fallow.cli.progress import Watch
-    from fallow.cli.waiting import Waiting
+    from fallow.cli.waiting import Spinner
     from fallow.data.facts import describe_data, format_facts, notes_beside_facts
     from fallow.recipes.suited import describe_change, suit_strategies
     from fallow.study.callbacks import CallbackList, load_tracker
@@ -242,7 +242,7 @@ def _study(
     if named is not None:  # requested strategies run or raise an error
         strategies = named
         suited = None
-    with Waiting(console, f"reading {setup.recipe.data}") as waiting:
+    with Spinner(console, f"reading {setup.recipe.data}") as waiting:
         setup, world = prepare_study(
             setup,
             strategies,
@@ -270,7 +270,7 @@ def _study(
         if facts is not None:
             print_lines(console, format_facts(facts))
         _print_notes(console, setup.recipe.data, notes_beside_facts(world.dataset))
-        with Waiting(console, "timing two short rounds per configuration"):
+        with Spinner(console, "timing two short rounds per configuration"):
             expected = estimate(setup, cells, jobs, world.dataset)
         opt.tell(
             [expected.sentence()], expected, quiet=options.quiet, as_json=options.as_json

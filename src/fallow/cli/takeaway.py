@@ -9,7 +9,7 @@ import typer
 
 from fallow.cli import options as opt
 from fallow.cli.results import Output, Query, find_policy, keep_private
-from fallow.cli.waiting import Waiting
+from fallow.cli.waiting import Spinner
 
 if TYPE_CHECKING:
     from fallow.core.names import NamePolicy
@@ -59,7 +59,7 @@ def export_model(
     files: dict[Format, Path | None] = {"onnx": onnx, "torch": torch}
     keep_private(study)
     written: dict[str, str] = {}
-    with Waiting(opt.console(quiet=quiet or as_json), "exporting the model"):
+    with Spinner(opt.console(quiet=quiet or as_json), "exporting the model"):
         model = read_model(study, strategy, seed, site, own_code=own_code)
         for format, path in files.items():
             if path is not None:

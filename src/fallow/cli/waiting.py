@@ -18,13 +18,13 @@ QUIET = 10.0
 """Seconds between plain lines."""
 
 
-class Waiting:
+class Spinner:
     """Show a message while a block of code runs, if it takes more than two seconds.
 
     In a terminal, the line disappears at the end of the block.  Elsewhere, a plain line is printed
     after two seconds, and every ten seconds if the number of bytes is known.
 
-    >>> with Waiting(Console(), "reading a.csv"):
+    >>> with Spinner(Console(), "reading a.csv"):
     ...     pass
     """
 
@@ -35,7 +35,7 @@ class Waiting:
         self._timer: threading.Timer | None = None
         self._shown = time.monotonic()
 
-    def __enter__(self) -> Waiting:
+    def __enter__(self) -> Spinner:
         self._shown = time.monotonic()
         if self.console.is_terminal:
             self._status = self.console.status(_as_text(self.words))

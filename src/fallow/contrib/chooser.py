@@ -408,14 +408,14 @@ def fold(triangle: Tensor) -> Tensor:
     return upper + upper.triu(1).T
 
 
-class Head(NamedTuple):
+class RidgeFit(NamedTuple):
     """Ridge regression: A = (Z'Z + λ n I)⁻¹, (k, k), and A Z'y, (k, C)."""
 
     inverse: Tensor
     weight: Tensor
 
 
-def solve(products: Tensor, cross: Tensor, squares: float, rows: int) -> Head:
+def solve(products: Tensor, cross: Tensor, squares: float, rows: int) -> RidgeFit:
     """Solve a ridge regression, with the penalty of least generalized cross-validation.
 
     products: (k, k) Z'Z, with the unpenalized intercept last; cross: (k, C) Z'y; squares: Σ y²;
@@ -424,7 +424,7 @@ def solve(products: Tensor, cross: Tensor, squares: float, rows: int) -> Head:
     usual = float(products.diagonal()[:-1].mean()) / rows
     penalized = torch.ones(len(products), dtype=products.dtype)
     penalized[-1] = 0
-    best: Head | None = None
+    best: RidgeFit | None = None
     least = math.inf
     for penalty in PENALTIES:
         ridge = penalty * rows * max(usual, 1e-12) * penalized
@@ -434,7 +434,7 @@ def solve(products: Tensor, cross: Tensor, squares: float, rows: int) -> Head:
         freedom = min(float((inverse * products).sum()) / rows, 1 - 1e-6)
         score = max(squares - float(explained), 0.0) / (1 - freedom) ** 2
         if best is None or score < least:
-            best = Head(inverse, weight)
+            best = RidgeFit(inverse, weight)
             least = score
     assert best is not None  # noqa: S101 - there are penalties
     return best

@@ -55,7 +55,7 @@ class Masking(Protocol):
     ) -> Answer: ...  # raises unless all masks cancel, with `Implausible` for a retry
 
 
-class Journal(Protocol):
+class ExchangeLog(Protocol):
     """Event log of exchanges, one transaction each."""
 
     def transaction(self) -> AbstractContextManager[None]: ...
@@ -77,7 +77,7 @@ class Ask:
     """
 
     carrier: Carrier
-    journal: Journal
+    journal: ExchangeLog
     disclosure: Disclosure
     key: ExchangeKey
     owner: str = "query"

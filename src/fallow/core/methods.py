@@ -2,8 +2,8 @@
 
 An algorithm is one frozen class with server side and client side.  Its contract lists the client
 functions that the server side may call by name (`site_function` looks them up); all other functions
-are declared here.  `Query` and `Training` are required.  The others are optional, and most of them
-are for personalized algorithms:
+are declared here.  `Query` and `TrainingAlgorithm` are required.  The others are optional, and
+most of them are for personalized algorithms:
 
 * `LocalTraining`: sites train with its step, if its server side sends training configurations.
 * `Predicting`: a site predicts by more than a forward pass of the deployed model.
@@ -67,7 +67,7 @@ class Query(Method, Protocol):
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo: ...
 
 
-class Training(Method, Protocol):
+class TrainingAlgorithm(Method, Protocol):
     """One round of federated training: `round` is the server side.
 
     An algorithm that sends training configurations is also a `LocalTraining`, whose step the engine
@@ -211,7 +211,7 @@ class Tunes(Method, Protocol):
     def tune(self, ask: Ask, state: State) -> State: ...
 
 
-class Filling(Method, Protocol):
+class Imputing(Method, Protocol):
     """Imputation of empty cells across sites, before encoding."""
 
     def agree(self, ask: Ask) -> Tensor: ...
@@ -274,14 +274,14 @@ class Methods(TypedDict):
     """Algorithms of a run by role, which is the ``owner`` of a request."""
 
     query: Query
-    training: Training
+    training: TrainingAlgorithm
     plain: LocalTraining
     """Trains the models that only a query strategy uses; it has no client functions."""
     initial: NotRequired[Query]
     """Selects the initial labeled set."""
     encoder: NotRequired[Encoder]
     """Encodes examples, from aggregates over them."""
-    filling: NotRequired[Filling]
+    filling: NotRequired[Imputing]
     """Imputes empty cells for an encoder, from aggregates over them."""
     encoding: NotRequired[Handing]
     """Sends the fitted state of the encoder to the sites."""

@@ -1,7 +1,13 @@
 """Datasets, named or from the user, and partitions over sites."""
 
 from fallow.data.catalog.fetch import fetch
-from fallow.data.catalog.named import CATALOG, Entry, load, load_outline, source_files
+from fallow.data.catalog.named import (
+    CATALOG,
+    CatalogEntry,
+    load,
+    load_outline,
+    source_files,
+)
 from fallow.data.dataset import Dataset, Task, check_leak, drop_leaks, row_hashes, take_rows
 from fallow.data.embedded import embed_rows
 from fallow.data.own.features import read_rows
@@ -24,8 +30,8 @@ from fallow.data.tables import standardize
 
 __all__ = [
     "CATALOG",
+    "CatalogEntry",
     "Dataset",
-    "Entry",
     "Task",
     "check_leak",
     "class_counts",

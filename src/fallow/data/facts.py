@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 from fallow.core.words import join_some
 from fallow.data.dataset import Dataset, row_sums
 from fallow.data.own.columns import describe_columns
-from fallow.data.reading import ALL, ColumnRead, LeftOut, Reading
+from fallow.data.reading import ALL, ColumnRead, OmittedExamples, Reading
 
 
 class SiteFacts(TypedDict):
@@ -100,7 +100,7 @@ def describe_data(dataset: Dataset, *, comes_labeled: bool = True) -> DataFacts 
     )
 
 
-def _describe_left_out(left_out: LeftOut) -> LeftOutFacts:
+def _describe_left_out(left_out: OmittedExamples) -> LeftOutFacts:
     """Return the reason for omitting examples, and their number by site."""
     rows = {site: n for site, n in left_out.rows.items() if n}
     return LeftOutFacts(why=left_out.why, rows=rows)

@@ -16,7 +16,7 @@ ALL = ""
 
 @final
 @dataclass(frozen=True)
-class LeftOut:
+class OmittedExamples:
     """Omitted examples: the reason, and their number at each site."""
 
     why: str
@@ -54,7 +54,7 @@ class Reading:
 
     source: str
     rows: Mapping[str, int]
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[OmittedExamples, ...] = ()
     columns: tuple[ColumnRead, ...] = ()
 
     @property
@@ -73,7 +73,7 @@ class Reading:
         """Return the summary after further examples are omitted."""
         if not any(rows.values()):
             return self
-        left_out = (*self.left_out, LeftOut(why, dict(rows)))
+        left_out = (*self.left_out, OmittedExamples(why, dict(rows)))
         return Reading(self.source, self.rows, left_out, self.columns)
 
 

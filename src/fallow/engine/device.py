@@ -30,7 +30,7 @@ Key = tuple[SiteId, str]
 
 
 @final
-class HeldRows:
+class DeviceCopies:
     """Examples that stay on a device until others replace them.
 
     Examples are identified by the tensor object and its version, because comparing numbers
@@ -197,9 +197,9 @@ class Device:
         return True
 
     @cached_property
-    def cache(self) -> HeldRows:
+    def cache(self) -> DeviceCopies:
         """Examples on the device."""
-        return HeldRows(self.placement.device)
+        return DeviceCopies(self.placement.device)
 
     @cached_property
     def loop(self) -> Loop:
@@ -340,9 +340,9 @@ class Passes:
         return draw_on_processor(self.model).to(self.placement.device)
 
     @cached_property
-    def cache(self) -> HeldRows:
+    def cache(self) -> DeviceCopies:
         """Test examples on the device."""
-        return HeldRows(self.placement.device)
+        return DeviceCopies(self.placement.device)
 
     def predict(self, state: State, x: Tensor) -> Tensor:
         """Return outputs (n, c) for examples x (n, *shape) that are used repeatedly."""

@@ -283,7 +283,7 @@ def mean_of(values: Tensor) -> float:
 
 
 @dataclass(frozen=True)
-class Tally:
+class ErrorCounts:
     """Error counts, aggregated over sites.
 
     Attributes
@@ -309,14 +309,14 @@ class Tally:
     unit: float = field(default=1.0)
 
     @classmethod
-    def of(cls, answer: Mapping[str, Value], unit: float) -> Tally:
+    def of(cls, answer: Mapping[str, Value], unit: float) -> ErrorCounts:
         """Create error counts from one site or an aggregate."""
         values = {name: float(answer[name]) for name in nothing_to_tell()}  # type: ignore[arg-type]
         return cls(**values, unit=unit)
 
-    def plus(self, other: Tally) -> Tally:
+    def plus(self, other: ErrorCounts) -> ErrorCounts:
         """Return the sum of two error counts."""
-        return Tally(
+        return ErrorCounts(
             chosen=self.chosen + other.chosen,
             wrong=self.wrong + other.wrong,
             left=self.left + other.left,
@@ -366,7 +366,7 @@ class Tally:
         return quantile * deviation
 
 
-def describe_tally(tally: Tally, scale: float | None) -> Audited:
+def describe_tally(tally: ErrorCounts, scale: float | None) -> Audited:
     """Return the estimated score of a model.
 
     ``scale`` is None for classification, where the score is the accuracy.  For regression, it is the
@@ -407,8 +407,8 @@ def describe_tallies(
     answers: Mapping[SiteId, Answer], unit: float, scale: float | None
 ) -> Audited:
     """Return the estimated score over all sites, and of each site if known."""
-    tallies = {site: Tally.of(answers[site], unit) for site in sorted(answers)}
-    total = Tally(unit=unit)
+    tallies = {site: ErrorCounts.of(answers[site], unit) for site in sorted(answers)}
+    total = ErrorCounts(unit=unit)
     for tally in tallies.values():
         total = total.plus(tally)
     result = describe_tally(total, scale)

@@ -52,7 +52,7 @@ SCATTER = 0.03  # of an error: how far a model lies off its curve, where scores 
 
 
 @dataclass(frozen=True)
-class Point:
+class CurvePoint:
     """Error (above 0) after a number of labels, with its standard deviation if known."""
 
     labels: float
@@ -61,7 +61,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Interval:
+class ExpectedValue:
     """Expected value with its interval; for errors, negative changes are improvements."""
 
     middle: float
@@ -81,13 +81,13 @@ class Curve:
     scatter : ndarray of shape (draws,)
         Standard deviation of a model around its curve.
 
-    >>> points = [Point(100.0 * k, 0.1 + 0.2 * k**-1.0) for k in range(1, 9)]
+    >>> points = [CurvePoint(100.0 * k, 0.1 + 0.2 * k**-1.0) for k in range(1, 9)]
     >>> curve = fit_curve(points)
     >>> 0.01 < curve.gain(800).middle < 0.015
     True
     """
 
-    points: tuple[Point, ...]
+    points: tuple[CurvePoint, ...]
     floor: Array
     scale: Array
     exponent: Array
@@ -116,11 +116,11 @@ class Curve:
         result: Array = self.error_at(self.labels) - self.error_at(self.labels + more)
         return result
 
-    def gain(self, more: float, level: float = 0.95) -> Interval:
+    def gain(self, more: float, level: float = 0.95) -> ExpectedValue:
         """Return the reduction of the error of this model by ``more`` labels, noise included."""
         return _interval(self.gain_on_curve(more) + self._off, level)
 
-    def error(self, labels: float, level: float = 0.95) -> Interval:
+    def error(self, labels: float, level: float = 0.95) -> ExpectedValue:
         """Return the error after a number of labels."""
         return _interval(self.error_at(labels) + self._off, level)
 
@@ -128,7 +128,7 @@ class Curve:
         """Return the probability that ``more`` labels reduce the error by less than ``gain``."""
         return float((self.gain_on_curve(more) < gain).mean())
 
-    def labels_to(self, error: float, level: float = 0.95) -> Interval:
+    def labels_to(self, error: float, level: float = 0.95) -> ExpectedValue:
         """Return the number of additional labels to reach ``error``.
 
         It is infinite if the error is never reached, and 0 if it has been reached.
@@ -142,7 +142,7 @@ class Curve:
         return _interval(np.maximum(needed, 0.0), level)
 
 
-def fit_curve(points: Sequence[Point]) -> Curve:
+def fit_curve(points: Sequence[CurvePoint]) -> Curve:
     """Fit learning curves to scores.
 
     ``points`` are sorted by labels, at least `FEWEST` with different numbers of labels.  Raises
@@ -217,12 +217,12 @@ def _draw_above_0(mean: Array, spread: Array, draw: np.random.Generator) -> Arra
     return np.maximum(above_0, 0.0)
 
 
-def _interval(values: Array, level: float) -> Interval:
+def _interval(values: Array, level: float) -> ExpectedValue:
     """Return the median and the central interval with probability ``level``."""
     ends = [0.5, (1 - level) / 2, (1 + level) / 2]
     # infinite values are not averaged: one of them is used
     middle, low, high = np.quantile(values, ends, method="closest_observation")
-    return Interval(middle=float(middle), low=float(low), high=float(high))
+    return ExpectedValue(middle=float(middle), low=float(low), high=float(high))
 
 
 Source = Literal["test", "audit", "left-out"]
@@ -235,7 +235,7 @@ WORDS: dict[Source, str] = {
 }
 
 
-def scores_of(records: Sequence[Record], source: Source) -> list[Point]:
+def scores_of(records: Sequence[Record], source: Source) -> list[CurvePoint]:
     """Return the points of one run, one for each cycle with a score.
 
     If several rounds of a cycle count, their mean is used.
@@ -252,7 +252,7 @@ def scores_of(records: Sequence[Record], source: Source) -> list[Point]:
     return points
 
 
-def mean_scores(runs: Iterable[Sequence[Record]], source: Source) -> list[Point]:
+def mean_scores(runs: Iterable[Sequence[Record]], source: Source) -> list[CurvePoint]:
     """Return the mean points of several runs of one strategy, for cycles that all runs reached."""
     all_points = [scores_of(records, source) for records in runs]
     all_points = [points for points in all_points if points]
@@ -268,7 +268,7 @@ def mean_scores(runs: Iterable[Sequence[Record]], source: Source) -> list[Point]
         if len(known) == len(points):
             deviation = math.sqrt(sum(sd**2 for sd in known)) / len(points)
         means.append(
-            Point(
+            CurvePoint(
                 labels=fmean(point.labels for point in points),
                 error=fmean(point.error for point in points),
                 deviation=deviation,
@@ -277,7 +277,7 @@ def mean_scores(runs: Iterable[Sequence[Record]], source: Source) -> list[Point]
     return means
 
 
-def choose_source(points: Mapping[Source, Sequence[Point]]) -> Source:
+def choose_source(points: Mapping[Source, Sequence[CurvePoint]]) -> Source:
     """Return the default source of scores: the first in `SOURCES` with enough points."""
     for source in SOURCES:
         if len(points[source]) >= FEWEST:
@@ -288,7 +288,7 @@ def choose_source(points: Mapping[Source, Sequence[Point]]) -> Source:
     return SOURCES[0]
 
 
-def _score_of(records: Sequence[Record], source: Source) -> Point | None:
+def _score_of(records: Sequence[Record], source: Source) -> CurvePoint | None:
     """Return the score of a cycle from the records that count, or None.
 
     A model without any label is no point of a learning curve.
@@ -307,7 +307,7 @@ def _score_of(records: Sequence[Record], source: Source) -> Point | None:
         if last.get("mse") is None:
             error = 1 - error
         deviation = deviation_of(audit, is_share=last.get("mse") is None)
-        return Point(labels, error, deviation)
+        return CurvePoint(labels, error, deviation)
     if source == "left-out":
         left_out = last.get("left_out")
         if left_out is None:
@@ -315,7 +315,7 @@ def _score_of(records: Sequence[Record], source: Source) -> Point | None:
         error = left_out
         if last.get("mse") is None:
             error = 1 - left_out
-        return Point(labels, error)
+        return CurvePoint(labels, error)
     name: Literal["accuracy", "mse"] = "mse"
     if is_classes:
         name = "accuracy"
@@ -326,7 +326,7 @@ def _score_of(records: Sequence[Record], source: Source) -> Point | None:
     error = fmean(known)
     if is_classes:
         error = 1 - error
-    return Point(labels, error)
+    return CurvePoint(labels, error)
 
 
 def decide_stop(rule: StopRule, records: Sequence[Record]) -> FinishedStop:

@@ -14,7 +14,7 @@ from fallow.core.types import SiteId, State
 from fallow.privacy import Released
 from fallow.privacy.ledger import SumKey
 from fallow.sites.store import Contribution, Label, RelayedMessages
-from fallow.storage.database import Database, Durability, Words
+from fallow.storage.database import Database, DatabaseErrors, Durability
 from fallow.storage.errors import Failed
 from fallow.storage.files import MARK, checksum
 from fallow.storage.packing import pack, unpack
@@ -67,7 +67,7 @@ class Journal:
     def __init__(self, path: Path | None = None, is_durable: bool = False) -> None:
         self.path = path
         self._letters: dict[bytes, State] = {}  # those that were read, by their checksum
-        words = Words(self._damaged, self._unwritable)
+        words = DatabaseErrors(self._damaged, self._unwritable)
         durability: Durability = "NORMAL"
         if is_durable:
             durability = DURABLE

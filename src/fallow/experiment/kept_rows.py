@@ -20,7 +20,7 @@ from fallow import data
 from fallow.core.missing import Missing
 from fallow.data.dataset import Dataset
 from fallow.data.own.cells import TABLES
-from fallow.data.reading import ColumnRead, LeftOut, Reading
+from fallow.data.reading import ColumnRead, OmittedExamples, Reading
 from fallow.experiment.methods import versions
 from fallow.settings.recipe import Recipe
 from fallow.storage.arrays import is_own_file, map_array, save_array
@@ -238,7 +238,7 @@ def _read_reading(text: str) -> Reading:
     """Return the `Reading` of a JSON text."""
     plain = json.loads(text)
     left_out = [
-        LeftOut(why=entry["why"], rows=entry["rows"]) for entry in plain["left_out"]
+        OmittedExamples(why=entry["why"], rows=entry["rows"]) for entry in plain["left_out"]
     ]
     columns = []
     for entry in plain["columns"]:

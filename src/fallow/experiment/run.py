@@ -72,7 +72,7 @@ TUNED = ExchangeKey("tuned", "tune")
 
 
 @dataclass
-class Run:
+class ExperimentRun:
     """Experiment with one seed.
 
     The steps are ``0/initial``, and ``train`` and ``query`` in each cycle.  A finished step is one

@@ -11,7 +11,7 @@ from fallow.models.architectures import (
     MobileNetV2,
     ResNet8,
 )
-from fallow.models.base import Model
+from fallow.models.base import EmbeddingModel
 from fallow.models.build import build_model, outline_model
 from fallow.models.check import check_model
 
@@ -19,11 +19,11 @@ __all__ = [
     "CNN4",
     "MLP",
     "DigitsCNN",
+    "EmbeddingModel",
     "LeNet",
     "LeNetFEMNIST",
     "Linear",
     "MobileNetV2",
-    "Model",
     "ResNet8",
     "build_model",
     "check_model",

@@ -11,7 +11,7 @@ Shape = tuple[int, ...]
 """Shape of one example, without the batch dimension: ``(1, 28, 28)`` or ``(64,)``."""
 
 
-class Model(Protocol):
+class EmbeddingModel(Protocol):
     """Interface of every model, built-in or custom.
 
     ``forward(x) == head(embed(x))``; both parts take batches ``(n, *shape)``.

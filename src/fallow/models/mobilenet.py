@@ -57,7 +57,7 @@ class MobileNetV2(nn.Module):
         narrow = 32
         for times, wide, repeats, stride in BLOCKS:
             for step in (stride, *[1] * (repeats - 1)):
-                self.body.append(_InvertedResidual(narrow, wide, times, step))
+                self.body.append(_InvertedResidual3x3(narrow, wide, times, step))
                 narrow = wide
         self.body.extend(_conv(narrow, 1280, KERNELS[head]))
         self.body.extend([nn.AdaptiveAvgPool2d(1), nn.Flatten()])
@@ -81,7 +81,7 @@ class MobileNetV2(nn.Module):
 
 
 @final
-class _InvertedResidual(nn.Module):
+class _InvertedResidual3x3(nn.Module):
     """Expand (1x1), filter each channel (3x3) and project (1x1, no ReLU).
 
     The input is added if it has the same shape.

@@ -16,7 +16,7 @@ from typing import Any
 
 from fallow.recipes import all_strategies, demo, few_labels
 from fallow.settings.recipe import Recipe
-from fallow.study.known import Code, Known, Labels
+from fallow.study.known import Code, Labels, PaperResults
 from fallow.study.published import PublishedTables
 
 GROUP = "fallow.papers"
@@ -67,7 +67,7 @@ def load_papers() -> tuple[Paper, ...]:
 
 
 @cache
-def load_known() -> Known:
+def load_known() -> PaperResults:
     """Return what all papers state about strategies."""
     return known_of(load_papers())
 
@@ -95,7 +95,7 @@ def find_named_recipe(name: str) -> Recipe | None:
     return None
 
 
-def known_of(papers: Iterable[Paper]) -> Known:
+def known_of(papers: Iterable[Paper]) -> PaperResults:
     """Return what papers state about strategies."""
     labels = []
     codes: dict[str, Code] = {}
@@ -106,7 +106,7 @@ def known_of(papers: Iterable[Paper]) -> Known:
             codes[code.word] = code
         if paper.published is not None:
             folders.append(paper.published)
-    return Known(
+    return PaperResults(
         labels=tuple(labels),
         codes=codes,
         published=PublishedTables(tuple(folders)),

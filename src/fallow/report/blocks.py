@@ -73,7 +73,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Text:
+class Paragraph:
     """A paragraph."""
 
     text: str
@@ -113,7 +113,7 @@ class Fold:
     kind: ClassVar[str] = "fold"
 
 
-Block = Table | Figure | Text | Note | Notes | Command | Fold
+Block = Table | Figure | Paragraph | Note | Notes | Command | Fold
 Blocks = Sequence[Block]
 
 

@@ -18,7 +18,7 @@ from fallow.report.noted import read_number
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import Comparison
 
-Tested = list[tuple[find.Pair, Comparison]]
+Tested = list[tuple[find.StrategyPair, Comparison]]
 
 
 def unit_of(study: StudyRecords) -> str:
@@ -55,7 +55,7 @@ def few(tests: Tested) -> list[Block]:
 
 
 def tested_pairs(
-    study: StudyRecords, rule: Callable[[Sequence[str]], list[find.Pair]]
+    study: StudyRecords, rule: Callable[[Sequence[str]], list[find.StrategyPair]]
 ) -> Tested:
     """Return the tested pairs that a rule finds among the strategies."""
     return find.compare_final_scores(study, rule(study.strategies))

@@ -23,7 +23,7 @@ Excesses = Mapping[tuple[int, int], Mapping[int, float]]
 
 
 @dataclass(frozen=True)
-class Tally:
+class CheckpointCounts:
     """Number of checkpoints at which a strategy is better than the reference, not
     different, or worse.
     """
@@ -44,7 +44,7 @@ def excess(study: StudyRecords, key: str) -> Blocks:
         return []
 
     reference = study.study.reference
-    tallies: Mapping[str, Tally] = {}
+    tallies: Mapping[str, CheckpointCounts] = {}
     header = [heading(study.study), *(f"Cycle {cycle}" for cycle in cycles)]
     if is_even(study):
         bought = study.labels(shown[0])
@@ -90,7 +90,7 @@ def percent(excesses: Mapping[int, float]) -> str:
     return f"{100 * median(excesses.values()):.2f} %"
 
 
-def tally(excesses: Mapping[str, Excesses], reference: str) -> dict[str, Tally]:
+def tally(excesses: Mapping[str, Excesses], reference: str) -> dict[str, CheckpointCounts]:
     """Compare each strategy with the reference at every common checkpoint, with Holm over
     all tests.
 
@@ -112,15 +112,21 @@ def tally(excesses: Mapping[str, Excesses], reference: str) -> dict[str, Tally]:
                 strategies.append(strategy)
                 pairs.append(d)
     adjusted = holm([wilcoxon_exact(d) for d in pairs])
-    result: dict[str, Tally] = {}
+    result: dict[str, CheckpointCounts] = {}
     for strategy, d, p in zip(strategies, pairs, adjusted, strict=True):
-        before = result.get(strategy, Tally())
+        before = result.get(strategy, CheckpointCounts())
         if p > LEVEL:
-            result[strategy] = Tally(before.better, before.same + 1, before.worse)
+            result[strategy] = CheckpointCounts(
+                before.better, before.same + 1, before.worse
+            )
         elif median(d) < 0:
-            result[strategy] = Tally(before.better + 1, before.same, before.worse)
+            result[strategy] = CheckpointCounts(
+                before.better + 1, before.same, before.worse
+            )
         else:
-            result[strategy] = Tally(before.better, before.same, before.worse + 1)
+            result[strategy] = CheckpointCounts(
+                before.better, before.same, before.worse + 1
+            )
     return result
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from fallow.report.blocks import Block, Blocks, Note, Table, Text, show_figure
+from fallow.report.blocks import Block, Blocks, Note, Paragraph, Table, show_figure
 from fallow.report.columns import NOTHING
 from fallow.report.figures.forecast import draw_forecast
 from fallow.report.final_table import label_of, rank_strategies
@@ -56,7 +56,7 @@ def forecast(study: StudyRecords, key: str) -> Blocks:
     if audits is not None:
         blocks += [audits, Note(AUDITED)]
     for line in list_stops(study):
-        blocks.append(Text(line))
+        blocks.append(Paragraph(line))
     return blocks
 
 

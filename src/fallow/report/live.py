@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from fallow.core.words import count_noun, was_or_were
-from fallow.report.blocks import Block, Blocks, Note, Table, Text
+from fallow.report.blocks import Block, Blocks, Note, Paragraph, Table
 from fallow.report.live_state import LiveState
 from fallow.storage.received import parse_json, read_regular
 from fallow.storage.validation import find_error
@@ -70,8 +70,8 @@ def live(study: StudyRecords, key: str) -> Blocks:
     outcome = read_live(study.path)
     if outcome is None:
         return []
-    blocks: list[Block] = [Text(describe_standing(outcome))]
-    blocks += [Text(line) for line in without(outcome)]
+    blocks: list[Block] = [Paragraph(describe_standing(outcome))]
+    blocks += [Paragraph(line) for line in without(outcome)]
     if outcome["sites"]:
         scores = _scores(study)
         columns = site_columns(outcome, scores)

@@ -62,7 +62,7 @@ class SiteState(TypedDict, total=False):
 
 
 @with_config(STRICT)
-class Refusal(TypedDict):
+class RejectedReply(TypedDict):
     """Rejected reply."""
 
     site: Annotated[str, Field(description="name of the site")]
@@ -162,7 +162,7 @@ class LiveState(TypedDict):
     ]
     sites: Annotated[dict[str, SiteState], Field(description="state of each site")]
     refusals: NotRequired[
-        Annotated[list[Refusal] | None, Field(description="latest rejected replies")]
+        Annotated[list[RejectedReply] | None, Field(description="latest rejected replies")]
     ]
 
 

@@ -6,7 +6,7 @@ from typing import cast
 
 from fallow.core.words import join_some
 from fallow.data.facts import DataFacts
-from fallow.report.blocks import Block, Blocks, Fold, Notes, Table, Text
+from fallow.report.blocks import Block, Blocks, Fold, Notes, Paragraph, Table
 from fallow.storage.received import parse_json, read_regular
 from fallow.study.opening import FACTS
 from fallow.study.records import StudyRecords
@@ -35,7 +35,7 @@ def own_data(study: StudyRecords, key: str) -> Blocks:
     facts = read_facts(study)
     if facts is None:
         return ()
-    blocks: list[Block] = [Text(summarize_data(facts))]
+    blocks: list[Block] = [Paragraph(summarize_data(facts))]
     if facts["warnings"]:
         blocks.append(
             Notes([f"{warning[0].upper()}{warning[1:]}." for warning in facts["warnings"]])

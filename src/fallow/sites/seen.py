@@ -12,14 +12,14 @@ from fallow.core.missing import filled
 from fallow.core.types import State
 
 
-class Features(Protocol):
+class StoredFeatures(Protocol):
     """Features of examples that are not all in memory."""
 
     def __len__(self) -> int: ...
     def take(self, at: Tensor) -> Tensor: ...  # (k,) positions -> (k, d) float32
 
 
-Source = Tensor | Features
+Source = Tensor | StoredFeatures
 """Features of examples from an encoder, (n, d)."""
 
 
@@ -31,7 +31,7 @@ class SeenRows:
     at: (n,) positions of the examples in the file. unit: mean (d,) and std (d,), or None.
     """
 
-    source: Features
+    source: StoredFeatures
     at: Tensor
     unit: State | None
     dtype: torch.dtype

@@ -26,7 +26,7 @@ Durability = Literal["FULL", "NORMAL", "OFF"]
 
 
 @dataclass(frozen=True)
-class Words:
+class DatabaseErrors:
     """Exceptions for SQLite's errors, with messages of the application.
 
     ``damaged`` is raised for a damaged file, ``unwritable`` for one that cannot be read or written.
@@ -48,7 +48,7 @@ class Database:
     def __init__(
         self,
         path: Path | None,
-        words: Words,
+        words: DatabaseErrors,
         durability: Durability,
         is_private: bool = False,
     ) -> None:

@@ -20,7 +20,7 @@ from fallow.strategies.base import (
 )
 from fallow.strategies.parts import (
     SIGMA,
-    Features,
+    FeatureVectors,
     LastLayer,
     check_sigma,
     k_means_pp,
@@ -106,4 +106,4 @@ class BADGE:
         rows = LastLayer.of(view, self.model).posterior(self.sigma)
         draw = view.stream("select")
         first = int(torch.randint(len(rows.pool), (1,), generator=view.stream("first")))
-        return rows.picks(k_means_pp(Features.of(rows.pool), n, draw, first), n)
+        return rows.picks(k_means_pp(FeatureVectors.of(rows.pool), n, draw, first), n)

@@ -24,7 +24,7 @@ from fallow.strategies.base import (
     selects,
 )
 from fallow.strategies.parts import (
-    Features,
+    FeatureVectors,
     gather_committee,
     k_center,
     logits,
@@ -124,7 +124,7 @@ class Complementary:
         order = rank_rows(score, view.stream("ties"))
         best = order[score[order].isfinite()][: CANDIDATES * n]
         z, _ = view.look(personal_model(view), view.rows()[best])
-        picks = best[k_center(Features.of(z), n, first=0)]
+        picks = best[k_center(FeatureVectors.of(z), n, first=0)]
         return Picks(torch.cat([picks, order[len(best) :]])[:n])
 
     def scores(self, view: View) -> Tensor:

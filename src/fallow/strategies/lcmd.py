@@ -20,7 +20,7 @@ from fallow.strategies.base import (
     orders,
     selects,
 )
-from fallow.strategies.parts import TIED, Features, LastLayer, first_best, order_ties
+from fallow.strategies.parts import TIED, FeatureVectors, LastLayer, first_best, order_ties
 from fallow.strategies.parts.kcenter import CHUNK
 
 
@@ -83,7 +83,11 @@ class LCMD:
 
 
 def pick_by_cluster(
-    pool: Features, labeled: Features, start: int | None, n: int, ties: torch.Generator
+    pool: FeatureVectors,
+    labeled: FeatureVectors,
+    start: int | None,
+    n: int,
+    ties: torch.Generator,
 ) -> Tensor:
     """Return ``min(n, m)`` examples of the pool (m), the first of them ``start`` if it is given."""
     left, center = nearest(pool, labeled)
@@ -107,7 +111,7 @@ def pick_by_cluster(
     return torch.tensor(picks, dtype=torch.int64)
 
 
-def nearest(pool: Features, centers: Features) -> tuple[Tensor, Tensor]:
+def nearest(pool: FeatureVectors, centers: FeatureVectors) -> tuple[Tensor, Tensor]:
     """Return half the squared distance to the nearest center, and its position: (m,) each.
 
     Without centers, all examples are infinitely far from center 0.

@@ -20,7 +20,7 @@ from fallow.strategies.base import (
     orders,
     selects,
 )
-from fallow.strategies.parts import Features, k_center, rank_rows
+from fallow.strategies.parts import FeatureVectors, k_center, rank_rows
 
 
 @explain_constructor
@@ -91,7 +91,7 @@ class NoiseStability:
         changes = self.measure_changes(view)
         level = 0 * changes.sum(1)  # 0 · NaN is NaN: such examples are ranked last
         mixed = rank_rows(level, view.stream("ties"))
-        points = Features.of(changes).at(mixed)
+        points = FeatureVectors.of(changes).at(mixed)
         return Picks(mixed[k_center(points, n, points.half_norms())])
 
     def measure_changes(self, view: View) -> Tensor:
@@ -100,7 +100,7 @@ class NoiseStability:
         rows = view.rows()
         noise = view.stream("noise")
         out = view.forward(state, rows).softmax(1)  # (m, C)
-        # Columns are examples of the pool, as `Features` stores them.
+        # Columns are examples of the pool, as `FeatureVectors` stores them.
         changes = out.new_empty(self.draws, view.classes, view.pool)
         for change in changes:  # (C, m) of one draw, written in place
             w = add_noise(view.layout, state["w"], self.epsilon, noise)

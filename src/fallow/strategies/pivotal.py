@@ -48,7 +48,7 @@ ROOM = 1 + 1e-6  # margin for rounding, if one site reaches the bound
 HUGE = 1e100  # bound on the sum of a column, so that its square is finite
 
 
-class Scale(TypedDict):
+class ScoreScale(TypedDict):
     """Normalization of the scores: sum of the scores of all examples and their number."""
 
     mass: float
@@ -67,7 +67,7 @@ class Round(NamedTuple):
 
 
 SCALE = {"mass": NonNegative(), "rows": Whole()}
-"""Arguments with a `Scale`."""
+"""Arguments with a `ScoreScale`."""
 
 
 def is_of_federation(strategy: Pivotal) -> bool:
@@ -158,7 +158,7 @@ class Pivotal:
         ask.keep(self.score, mean=columns.mean, unit=columns.unit, basis=basis)
         k = len(columns.unit)
         mass = float(sum_of_all(ask, self.mass, k * ROOM)["mass"])
-        scale: Scale = {"mass": mass, "rows": columns.rows}
+        scale: ScoreScale = {"mass": mass, "rows": columns.rows}
         notes: Memo = {"mass": mass}
         n = min(sum(budget.values()), columns.rows)
         if self.allot == "site":
@@ -191,7 +191,7 @@ class Pivotal:
         gram = leverage.matrix(total["products"], k)
         return leverage.first_pass(gram, columns.rows, RIDGE, error)
 
-    def take_anywhere(self, ask: Ask, n: int, scale: Scale) -> float:
+    def take_anywhere(self, ask: Ask, n: int, scale: ScoreScale) -> float:
         """Select ``n`` examples at any sites (steps 2 to 4).  Returns c."""
         rows = scale["rows"]
 

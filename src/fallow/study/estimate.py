@@ -27,7 +27,7 @@ from fallow.experiment.journal import Journal
 from fallow.experiment.methods import local_training_config, methods_of
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.rows import open_data
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import World, world_of
 from fallow.settings.budgets import LabelBudget
 from fallow.settings.recipe import Recipe
@@ -434,7 +434,7 @@ def _time_round(recipe: Recipe, seed: int, dataset: Dataset) -> _TimedRound:
     """Time one round of a short configuration, and the other parts of the run."""
     journal = Journal()
     started = time.perf_counter()
-    run = Run(world_of(recipe, seed, dataset, journal), journal)
+    run = ExperimentRun(world_of(recipe, seed, dataset, journal), journal)
     run.initial()
     # The dataset changes when examples are encoded and scaled, and is still a simulation.
     world = cast(World, run.world)
@@ -498,6 +498,6 @@ def _count_bytes(recipe: Recipe, world: World, rounds: int) -> int:
     for site in world.members.values():
         site.parts = replace(site.parts, methods=methods)
         site.forget()
-    run = Run(replace(world, recipe=short, methods=methods), Journal())
+    run = ExperimentRun(replace(world, recipe=short, methods=methods), Journal())
     shown = Disclosure.of(run.train(0, None)["revealed"])
     return shown.bytes_up + shown.bytes_down

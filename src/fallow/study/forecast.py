@@ -13,7 +13,7 @@ from fallow.experiment.curve import (
     SOURCES,
     WORDS,
     Curve,
-    Point,
+    CurvePoint,
     Source,
     choose_source,
     fit_curve,
@@ -87,7 +87,7 @@ class Forecast:
 
     strategy: str
     by: Source
-    points: tuple[Point, ...]
+    points: tuple[CurvePoint, ...]
     curve: Curve | None
     higher_is_better: bool = True
 

@@ -71,7 +71,7 @@ class Code:
 
 
 @dataclass(frozen=True)
-class Known:
+class PaperResults:
     """Names and published results of several papers."""
 
     labels: tuple[Labels, ...] = ()

@@ -14,7 +14,7 @@ from fallow.core.build import find
 from fallow.core.contract import Contract, Tag
 from fallow.core.words import count_noun
 from fallow.settings.spec import Spec
-from fallow.study.known import Known
+from fallow.study.known import PaperResults
 from fallow.study.records import BOUND, StudyManifest, is_bound
 from fallow.study.strategy import ParsedStrategy, fold_name
 from fallow.training import personal
@@ -34,7 +34,7 @@ __all__ = [
     "usual_training",
 ]
 
-NOTHING = Known()
+NOTHING = PaperResults()
 """No paper says anything."""
 
 
@@ -67,7 +67,7 @@ def label(
     names: Mapping[str, str],
     training: str = "fedavg",
     *,
-    known: Known = NOTHING,
+    known: PaperResults = NOTHING,
     brief: bool = True,
 ) -> str:
     """Return the display name of a strategy.
@@ -118,7 +118,7 @@ def trainer_label(
     names: Mapping[str, str],
     training: str = "fedavg",
     *,
-    known: Known = NOTHING,
+    known: PaperResults = NOTHING,
 ) -> str:
     """Return the display name of a strategy by its training algorithm, for studies without selection.
 
@@ -136,7 +136,7 @@ def trainer_label(
     return " + ".join([_describe_trainer(training, known), *others])
 
 
-def _describe_trainer(text: str, known: Known) -> str:
+def _describe_trainer(text: str, known: PaperResults) -> str:
     """Describe a training algorithm and its parameters.
 
     A report runs no custom code, so a custom algorithm is shown as written.
@@ -249,7 +249,9 @@ def setting_words(setting: str) -> str:
     return WORDS.get(setting, setting)
 
 
-def _is_bare(strategy: str, names: Mapping[str, str], training: str, known: Known) -> bool:
+def _is_bare(
+    strategy: str, names: Mapping[str, str], training: str, known: PaperResults
+) -> bool:
     """Return whether neither a paper nor the strategy itself names its training algorithm."""
     parsed = ParsedStrategy.parse(strategy)
     if is_bound(strategy) or parsed.training:
@@ -264,7 +266,7 @@ def labels(
     names: Mapping[str, str],
     training: str = "fedavg",
     *,
-    known: Known = NOTHING,
+    known: PaperResults = NOTHING,
     by_training: bool = False,
 ) -> dict[str, str]:
     """Return the display name of each strategy, in full if it would be ambiguous.

@@ -41,7 +41,7 @@ class PublishedResult:
 
 
 @dataclass(frozen=True)
-class Tally:
+class PublishedCounts:
     """Number of checkpoints at which ``method`` wins, ties and loses against ``rival`` on a dataset."""
 
     table: str
@@ -119,10 +119,10 @@ class PublishedTables:
             for row in self._rows_of(table, "cells")
         ]
 
-    def tallies(self, table: str) -> list[Tally]:
+    def tallies(self, table: str) -> list[PublishedCounts]:
         """Return wins, ties and losses of one table, without its totals."""
         return [
-            Tally(
+            PublishedCounts(
                 table=table,
                 method=row["method"],
                 rival=row["rival"],

@@ -18,7 +18,7 @@ from typing import Any
 from fallow.experiment.record import CompleteRecord, Record
 from fallow.storage.received import check_no_links_below, parse_json, read_regular
 from fallow.storage.validation import find_error, find_error_in_json
-from fallow.study.known import Known
+from fallow.study.known import PaperResults
 from fallow.study.records import (
     BOUND,
     ClassCounts,
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 
-NOTHING = Known()
+NOTHING = PaperResults()
 """No paper says anything."""
 
 
@@ -164,7 +164,7 @@ def _folder(root: Path, strategy: str, seed: int) -> Path:
     return root / "cells" / strategy.replace("/", "_") / f"seed-{seed}"
 
 
-def _study(path: Path, known: Known) -> StudyManifest:
+def _study(path: Path, known: PaperResults) -> StudyManifest:
     file = path / "study.json"
     if not file.is_file():
         raise ValueError(
@@ -204,7 +204,7 @@ def _study(path: Path, known: Known) -> StudyManifest:
     )
 
 
-def read_study(path: Path | str, known: Known = NOTHING) -> StudyRecords:
+def read_study(path: Path | str, known: PaperResults = NOTHING) -> StudyRecords:
     """Read all records in the folder of a study; ``known`` contains names of strategies in papers.
 
     Raises ValueError if the folder is not a study, contains links, or has an invalid record.  Missing

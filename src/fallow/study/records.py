@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fallow.experiment.metrics import aulc
 from fallow.experiment.metrics_counts import class_spread, kl_to_global, total_variation
-from fallow.study.known import Known
+from fallow.study.known import PaperResults
 from fallow.study.strategy import ParsedStrategy
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class StudyManifest:
     versions: Mapping[str, str]
     classes: tuple[str, ...] = ()
     # names and results in papers
-    known: Known = field(default=Known(), repr=False, compare=False)
+    known: PaperResults = field(default=PaperResults(), repr=False, compare=False)
 
 
 @dataclass(frozen=True)

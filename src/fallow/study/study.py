@@ -31,7 +31,7 @@ from fallow.experiment.journal import Journal
 from fallow.experiment.kept_rows import HeldRows
 from fallow.experiment.one_pass import each_budget, is_one_pass
 from fallow.experiment.rows import open_data
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import partition_of, world_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import bounds_of, variant
@@ -342,7 +342,7 @@ def _open_run(
     folder: Path,
     say: Say,
     kept: FeatureStore,
-) -> Iterator[Run]:
+) -> Iterator[ExperimentRun]:
     """Open a run with its event log in ``folder``, and check that both match."""
     journal = Journal(folder / "journal.sqlite")
     try:
@@ -360,6 +360,6 @@ def _open_run(
                 "another folder with --out"
             )
         write_json(cell.folder(setup.out) / "partition.json", partition_of(world))
-        yield Run(world, journal, Phases(setup.out / "phases"), folder, say)
+        yield ExperimentRun(world, journal, Phases(setup.out / "phases"), folder, say)
     finally:
         journal.close()

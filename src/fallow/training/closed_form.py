@@ -39,8 +39,8 @@ from fallow.training.parts.heads import (
     PARTS_SHOW,
     SETTINGS,
     TOTALS,
-    Choice,
     LabeledBlocks,
+    SelectedPenalty,
     Summed,
     check_linear_model,
     choose_best,
@@ -60,7 +60,7 @@ from fallow.training.parts.heads import (
 from fallow.training.parts.ridge import (
     MOST_AWAY,
     TEMPERATURES,
-    Head,
+    LinearHead,
     Path,
     Totals,
     add_up,
@@ -126,8 +126,8 @@ class SelfTrained(NamedTuple):
     """Result of self-training: the model, its λ, T and held-out score, its position in `FORMS`, and
     its gain in held-out accuracy (None without cross-validation)."""
 
-    head: Head
-    choice: Choice
+    head: LinearHead
+    choice: SelectedPenalty
     form: int = 0
     gain: float | None = None
 
@@ -377,7 +377,7 @@ class ClosedForm:
             state = {
                 **state,
                 "w": w,
-                **note_choice(Choice(choice.penalty, choice.temperature, None)),
+                **note_choice(SelectedPenalty(choice.penalty, choice.temperature, None)),
             }
         ask.fit(None, "local", None, w=state["w"], stats=state["stats"])
         return state
@@ -389,7 +389,9 @@ class ClosedForm:
         result = sum_of_all(ask, self.center, weights=weights)
         return result["features"] / result["n"].clamp_min(TINY)
 
-    def choose(self, ask: Ask, path: Path, total: Summed, weights: Tensor | None) -> Choice:
+    def choose(
+        self, ask: Ask, path: Path, total: Summed, weights: Tensor | None
+    ) -> SelectedPenalty:
         """Select λ and T by leave-one-out predictions."""
         if self.reveal == "head":
             return self.choose_by_totals(ask, path, total, weights)
@@ -403,7 +405,7 @@ class ClosedForm:
         path: Path,
         total: Summed,
         weights: Tensor | None,
-    ) -> Choice:
+    ) -> SelectedPenalty:
         """Select λ by generalized cross-validation.
 
         Sites then receive that single solution, and leave examples out with the mean leverage.
@@ -503,7 +505,7 @@ class ClosedForm:
         if best == 0:
             return supervised._replace(gain=gain)
         temperature = TEMPERATURES[int(found.log[best].argmin())]
-        choice = Choice(penalty, temperature, float(found.right[best]) / mass)
+        choice = SelectedPenalty(penalty, temperature, float(found.right[best]) / mass)
         return SelfTrained(models[best - 1][0], choice, best, gain)
 
     # -- client side --------------------------------------------------------------------------
@@ -697,7 +699,7 @@ class ClosedForm:
         if not 0 <= float(leverage) < 1:
             raise Refusal(f"the mean leverage is {float(leverage):.6g}, outside 0 to 1")
         rows = self.labeled(view, weights)
-        head = Head(weight, bias)
+        head = LinearHead(weight, bias)
         squares = []  # by example, in blocks
         are_right = []
         log = torch.zeros(len(TEMPERATURES), dtype=torch.float64)

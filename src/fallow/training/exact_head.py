@@ -42,7 +42,7 @@ from fallow.training.parts.heads import (
     read_totals,
     totals_of,
 )
-from fallow.training.parts.ridge import BLOCK, Head, Path, decompose, head_of
+from fallow.training.parts.ridge import BLOCK, LinearHead, Path, decompose, head_of
 
 MOST = 8192  # maximum number of features: their products take 0.5 GB
 TINY = 1e-12  # a feature with a smaller relative variation is constant
@@ -191,10 +191,10 @@ class ExactHead:
         return labeled_rows(view, z, None, is_weighted=True)
 
 
-def in_features(head: Head, mean: Tensor, unit: Tensor) -> Head:
+def in_features(head: LinearHead, mean: Tensor, unit: Tensor) -> LinearHead:
     """Convert a solution for scaled features to one for the outputs of the body."""
     weight = unit[:, None] * head.weight
-    return Head(weight, head.bias - mean @ weight)
+    return LinearHead(weight, head.bias - mean @ weight)
 
 
 def check_units(view: View, **parts: Tensor) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fallow.core import client
 from fallow.core.contract import Contract
-from fallow.core.methods import Training
+from fallow.core.methods import TrainingAlgorithm
 from fallow.core.types import Answer
 from fallow.core.values import Model, Statistics, Whole
 from fallow.core.view import View
@@ -40,7 +40,7 @@ class Retention:
     True
     """
 
-    training: Training
+    training: TrainingAlgorithm
 
     contract: ClassVar[Contract] = Contract(
         title="Retention of the best model",

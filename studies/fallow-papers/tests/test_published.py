@@ -7,7 +7,7 @@ import re
 import pytest
 
 from fallow.recipes.papers import load_known, load_papers
-from fallow.study.published import Tally
+from fallow.study.published import PublishedCounts
 
 TABLES = load_known().published
 published = TABLES.cells
@@ -21,7 +21,7 @@ def cells(table: str) -> dict[tuple[str, str], tuple[float | None, float | None]
     return {(cell.method, cell.setting): (cell.mean, cell.sd) for cell in published(table)}
 
 
-def totals(rows: list[Tally]) -> tuple[int, int, int]:
+def totals(rows: list[PublishedCounts]) -> tuple[int, int, int]:
     return sum(t.win for t in rows), sum(t.tie for t in rows), sum(t.loss for t in rows)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from fallow.recipes.papers import load_known
 from fallow.report.findings.pairs import (
-    Pair,
+    StrategyPair,
     code_pairs,
     compare_final_scores,
     setting_pairs,
@@ -28,8 +28,8 @@ def test_an_oracle_stands_beside_the_same_heuristic_under_the_same_settings() ->
         "oracle-histogram:score=margin",
     ]
     assert oracle_pairs(names) == [
-        Pair("OracleHistogram", "entropy", "entropy"),
-        Pair("oracle-histogram:score=typicality", "typicality", "typicality"),
+        StrategyPair("OracleHistogram", "entropy", "entropy"),
+        StrategyPair("oracle-histogram:score=typicality", "typicality", "typicality"),
     ]
 
 
@@ -50,7 +50,9 @@ def test_the_global_model_stands_beside_the_local_one_with_equal_other_fields() 
 
 def test_a_setting_stands_beside_the_strategy_without_it() -> None:
     names = ["ksas", "ksas@training=kcfu", "ahfal@training=kcfu"]
-    assert setting_pairs(names) == [Pair("ksas@training=kcfu", "ksas", "training=kcfu")]
+    assert setting_pairs(names) == [
+        StrategyPair("ksas@training=kcfu", "ksas", "training=kcfu")
+    ]
 
 
 def test_a_strategy_that_has_a_setting_already_stands_beside_it_with_one_more() -> None:
@@ -59,7 +61,7 @@ def test_a_strategy_that_has_a_setting_already_stands_beside_it_with_one_more() 
         "logo@local_source=last_round@trainer=10x25",
         "logo2",
     ]
-    assert setting_pairs(names) == [Pair(names[1], names[0], "trainer=10x25")]
+    assert setting_pairs(names) == [StrategyPair(names[1], names[0], "trainer=10x25")]
 
 
 def test_code_stands_beside_the_paper_and_never_beside_an_ablation() -> None:
@@ -69,13 +71,13 @@ def test_code_stands_beside_the_paper_and_never_beside_an_ablation() -> None:
         "fallow_papers.ahfal.codes:RatioAHFAL",
         "fallow_papers.ahfal.codes:PixelBADGE",
     ]
-    expected = [Pair("fallow_papers.ahfal.codes:RatioAHFAL", "ahfal", "RatioAHFAL")]
+    expected = [StrategyPair("fallow_papers.ahfal.codes:RatioAHFAL", "ahfal", "RatioAHFAL")]
     assert code_pairs(names, load_known()) == expected
 
 
 def test_a_code_by_its_new_word_is_the_same_code() -> None:
     names = ["ksas", "fallow_papers.ahfal.codes:NaNKSAS"]
-    assert code_pairs(names, load_known()) == [Pair(names[1], "ksas", "NaNKSAS")]
+    assert code_pairs(names, load_known()) == [StrategyPair(names[1], "ksas", "NaNKSAS")]
 
 
 def test_the_code_of_a_strategy_with_fields_stands_beside_the_same_fields() -> None:
@@ -106,7 +108,7 @@ def test_fale_stands_beside_uniform_rows_and_missing_weights_with_the_same_train
 
 def test_pairs_are_compared_in_points_and_holm_counts_them_all(study_dir: Path) -> None:
     study = read_study(study_dir)
-    pairs = [Pair("ahfal", "random", ""), Pair("entropy", "random", "")]
+    pairs = [StrategyPair("ahfal", "random", ""), StrategyPair("entropy", "random", "")]
     (pair, first), (_, second) = compare_final_scores(study, pairs)
     gaps = [100 * (study.final("ahfal")[k] - study.final("random")[k]) for k in range(6)]
     assert pair.strategy == first.strategy == "ahfal"
@@ -116,4 +118,4 @@ def test_pairs_are_compared_in_points_and_holm_counts_them_all(study_dir: Path) 
 
 def test_a_pair_with_one_common_seed_is_left_out(make_study: Callable[..., Path]) -> None:
     study = read_study(make_study(seeds=1))
-    assert compare_final_scores(study, [Pair("ahfal", "random", "")]) == []
+    assert compare_final_scores(study, [StrategyPair("ahfal", "random", "")]) == []

@@ -4,7 +4,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from fallow.core.streams import stream
-from fallow.strategies.parts import Features, Gradients, k_center, residuals
+from fallow.strategies.parts import FeatureVectors, Gradients, k_center, residuals
 
 DRAW = stream(0, "k-center")
 X = torch.randn(60, 7, generator=DRAW, dtype=torch.float64)
@@ -25,16 +25,18 @@ def plain(x: Tensor, n: int, left: Tensor) -> list[int]:
 def test_picks_are_those_of_the_definition() -> None:
     anchors = X[:5]
     left = torch.cdist(X[5:], anchors).amin(1).square() / 2
-    pool = Features.of(X[5:])
-    assert k_center(pool, 20, pool.nearest(Features.of(anchors))).tolist() == plain(
+    pool = FeatureVectors.of(X[5:])
+    assert k_center(pool, 20, pool.nearest(FeatureVectors.of(anchors))).tolist() == plain(
         X[5:], 20, left
     )
 
 
 def test_the_covering_radius_never_grows() -> None:
-    pool = Features.of(X)
+    pool = FeatureVectors.of(X)
     picks = k_center(pool, 30, first=0)
-    radius = [float(pool.nearest(Features.of(X[picks[: k + 1]])).max()) for k in range(30)]
+    radius = [
+        float(pool.nearest(FeatureVectors.of(X[picks[: k + 1]])).max()) for k in range(30)
+    ]
     assert radius == sorted(radius, reverse=True)
 
 
@@ -60,18 +62,18 @@ def test_the_norm_of_a_gradient_is_the_product_of_its_factors() -> None:
 
 
 def test_equal_rows_are_picked_once_each() -> None:
-    picks = k_center(Features.of(torch.ones(5, 2)), 5, first=3)
+    picks = k_center(FeatureVectors.of(torch.ones(5, 2)), 5, first=3)
     assert sorted(picks.tolist()) == [0, 1, 2, 3, 4] and picks[0] == 3
 
 
 def test_no_more_picks_than_rows() -> None:
-    assert len(k_center(Features.of(X[:4]), 9, first=0)) == 4
+    assert len(k_center(FeatureVectors.of(X[:4]), 9, first=0)) == 4
 
 
 def test_blocks_do_not_change_the_nearest_anchor(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Features.of(X).nearest(Features.of(X[:3]))
+    whole = FeatureVectors.of(X).nearest(FeatureVectors.of(X[:3]))
     monkeypatch.setattr("fallow.strategies.parts.kcenter.CHUNK", 7)
-    assert_close(Features.of(X).nearest(Features.of(X[:3])), whole)
+    assert_close(FeatureVectors.of(X).nearest(FeatureVectors.of(X[:3])), whole)
 
 
 def test_picks_on_gradients_are_those_of_the_definition_on_full_gradients() -> None:
@@ -88,7 +90,7 @@ def test_picks_on_gradients_are_those_of_the_definition_on_full_gradients() -> N
 def test_single_precision_rows_are_picked_as_in_double_precision() -> None:
     x = (X + 1000).float()  # in single precision half the squared norm leaves no digits
     exact = plain(x.double(), 30, torch.full((60,), torch.inf, dtype=torch.float64))
-    assert k_center(Features.of(x), 30).tolist() == exact
+    assert k_center(FeatureVectors.of(x), 30).tolist() == exact
     q = residuals(P).float()
     full = torch.einsum("nc,nd->ncd", q.double(), x.double()).flatten(1)
     exact = plain(full, 30, torch.full((60,), torch.inf, dtype=torch.float64))
@@ -99,7 +101,7 @@ def test_single_precision_rows_are_picked_as_in_double_precision() -> None:
 def test_distances_are_never_negative(monkeypatch: pytest.MonkeyPatch, exact: int) -> None:
     monkeypatch.setattr("fallow.strategies.parts.kcenter.EXACT", exact)
     x, q = (X + 1000).float(), residuals(P).float()
-    for points in (Features.of(x), Gradients.of(q, x)):
+    for points in (FeatureVectors.of(x), Gradients.of(q, x)):
         assert all(float(points.to(j).min()) >= 0 for j in range(60))
         assert float(points.nearest(points).min()) >= 0
 
@@ -108,7 +110,7 @@ def test_large_pools_stay_in_single_precision(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("fallow.strategies.parts.kcenter.EXACT", 20)
     x, q = X.float(), residuals(P).float()
     for pool, few in (
-        (Features.of(x), Features.of(x[:9])),
+        (FeatureVectors.of(x), FeatureVectors.of(x[:9])),
         (Gradients.of(q, x), Gradients.of(q[:9], x[:9])),
     ):
         assert pool.half_norms().dtype == torch.float32
@@ -120,7 +122,7 @@ def test_rows_that_are_not_finite_are_picked_last_and_are_no_anchors() -> None:
     x, q = X[:12].clone(), residuals(P[:12])
     x[3, 0], x[7, 1], x[8, 2] = torch.nan, torch.inf, -torch.inf
     finite = torch.tensor([0, 1, 2, 4, 5, 6, 9, 10, 11])
-    for points in (Features.of(x), Gradients.of(q, x)):
+    for points in (FeatureVectors.of(x), Gradients.of(q, x)):
         some = points.at(finite)
         picks = k_center(points, 12)
         assert finite[k_center(some, 9)].tolist() == picks[:9].tolist()
@@ -130,5 +132,5 @@ def test_rows_that_are_not_finite_are_picked_last_and_are_no_anchors() -> None:
 
 def test_without_an_anchor_everything_is_infinitely_far() -> None:
     nothing = torch.empty(0, dtype=torch.int64)
-    for points in (Features.of(X), Gradients.of(residuals(P), X)):
+    for points in (FeatureVectors.of(X), Gradients.of(residuals(P), X)):
         assert bool((points.nearest(points.at(nothing)) == torch.inf).all())

@@ -11,7 +11,13 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fallow.core.streams import stream
-from fallow.strategies.parts import Features, Gradients, k_center, k_means_pp, residuals
+from fallow.strategies.parts import (
+    FeatureVectors,
+    Gradients,
+    k_center,
+    k_means_pp,
+    residuals,
+)
 
 M, C, D, N = 3000, 10, 64, 40
 Z = torch.randn(M, D, generator=stream(0, "sizes"))
@@ -47,7 +53,7 @@ def largest(run: Callable[[], Tensor]) -> int:
     [
         lambda: k_means_pp(Gradients.of(Q, Z), N, stream(0, "draws")),
         lambda: k_center(Gradients.of(Q, Z), N, first=0),
-        lambda: k_center(Features.of(Z), N, first=0),
+        lambda: k_center(FeatureVectors.of(Z), N, first=0),
     ],
     ids=["badge", "k-center on gradients", "core-set"],
 )

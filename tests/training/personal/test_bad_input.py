@@ -18,7 +18,7 @@ from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data.dataset import Dataset
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import methods_of
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import World, world_of
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
@@ -96,7 +96,7 @@ def run_recipe(
     journal = Journal()
     recipe = replace(RECIPE, training=Spec(training, fields or {}), **changes)
     world = world_of(recipe, 0, found, journal)
-    return world, journal, Run(world, journal).go()[-1]
+    return world, journal, ExperimentRun(world, journal).go()[-1]
 
 
 @pytest.mark.parametrize("training", TRAINERS)
@@ -291,7 +291,7 @@ def test_nothing_that_the_server_remembers_is_handed_to_sites_before_a_query(
     if training not in TRAINING_ANY_MODEL:
         recipe = replace(recipe, model=Spec("linear"))
     world = world_of(recipe, 0, odd(), journal)
-    Run(world, journal, folder=tmp_path).go()
+    ExperimentRun(world, journal, folder=tmp_path).go()
     state = load_tree(tmp_path / "checkpoints" / "cycle-1.safetensors", tmp_path)["state"]
     contract: Contract = world.methods["training"].contract
     assert state.keys() - set(contract.fit.server) <= {"w", "stats", "body"}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import build_world
 from fallow.settings.spec import Spec
 from tests.sites.test_agree import TINY
@@ -31,7 +31,7 @@ OWN = replace(
 def test_every_site_has_a_score_of_its_own_and_remembers_its_best_model(name: str) -> None:
     journal = Journal()
     world = build_world(replace(OWN, training=Spec(name)), 0, journal)
-    last = Run(world, journal).go()[-1]
+    last = ExperimentRun(world, journal).go()[-1]
     per_site = last["per_site"]
     assert per_site is not None and set(per_site) == set(world.members)
     scores = [score for score in per_site.values() if score is not None]

@@ -27,7 +27,7 @@ fast.
 
 @final
 @dataclass(frozen=True)
-class Entry:
+class CatalogEntry:
     """Metadata of a named dataset, available before it is read."""
 
     name: str
@@ -44,12 +44,14 @@ class Entry:
     outline: Outline | None = field(default=None, kw_only=True, repr=False)
 
 
-def _bundled_entry(name: str, *, rows: int, shape: tuple[int, ...], classes: int) -> Entry:
+def _bundled_entry(
+    name: str, *, rows: int, shape: tuple[int, ...], classes: int
+) -> CatalogEntry:
     """Return a dataset of scikit-learn; ``classes`` is 0 for regression."""
     task: Task = "regression"
     if classes:
         task = "classification"
-    return Entry(
+    return CatalogEntry(
         name,
         task=task,
         rows=rows,
@@ -72,9 +74,9 @@ def _class_entry(
     needed: tuple[str, ...],
     optional: tuple[str, ...] = (),
     outline: Outline | None = None,
-) -> Entry:
+) -> CatalogEntry:
     """Return an entry for files with classes."""
-    return Entry(
+    return CatalogEntry(
         name,
         task="classification",
         rows=rows,
@@ -97,9 +99,9 @@ def _table_entry(
     columns: int,
     group: str = "",
     read: Reader | None = None,
-) -> Entry:
+) -> CatalogEntry:
     """Return an entry for a regression table in one file."""
-    return Entry(
+    return CatalogEntry(
         name,
         task="regression",
         rows=rows,
@@ -112,7 +114,9 @@ def _table_entry(
     )
 
 
-def _published_entry(name: str, *, rows: int, columns: int, group: str = "") -> Entry:
+def _published_entry(
+    name: str, *, rows: int, columns: int, group: str = ""
+) -> CatalogEntry:
     """Return an entry for a published table, with the number of rows and columns in FALE's
     Table 1.
     """
@@ -134,7 +138,7 @@ ENTRIES = (
     _bundled_entry("wine", rows=178, shape=(13,), classes=3),
     _bundled_entry("iris", rows=150, shape=(4,), classes=3),
     _bundled_entry("diabetes", rows=442, shape=(10,), classes=0),
-    Entry(
+    CatalogEntry(
         "digit_angle",
         task="regression",
         rows=1797,
@@ -281,7 +285,7 @@ ENTRIES = (
     _published_entry("stock", rows=59_049, columns=9),
     _published_entry("mlr_knn_rng", rows=111_753, columns=132),
 )
-CATALOG: dict[str, Entry] = {entry.name: entry for entry in ENTRIES}
+CATALOG: dict[str, CatalogEntry] = {entry.name: entry for entry in ENTRIES}
 
 
 def load(name: str, data_dir: str | Path | None = None) -> Dataset:
@@ -362,7 +366,7 @@ def missing_files(name: str, data_dir: str | Path | None = None) -> list[str]:
     return [file for file in wanted if not (folder / file).exists()]
 
 
-def _entry(name: str) -> Entry:
+def _entry(name: str) -> CatalogEntry:
     if name not in CATALOG:
         raise ValueError(f"{name!r} is not a known dataset{nearest(name, list(CATALOG))}")
     return CATALOG[name]

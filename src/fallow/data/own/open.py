@@ -21,7 +21,7 @@ from fallow.data.own.cells import TABLES, Say, say_nothing
 from fallow.data.own.images import read_folder
 from fallow.data.own.labels import TaskChoice, encode_labels, encode_test_labels
 from fallow.data.own.pixels import Channels, as_features, describe_move, has_channels_last
-from fallow.data.own.table import Table, Wanted, read_table
+from fallow.data.own.table import TableArrays, Wanted, read_table
 from fallow.data.partition.holdout import hold_out
 from fallow.data.reading import Reading, count_at
 
@@ -272,7 +272,7 @@ def from_table(
 
 
 def from_assembled(
-    table: Table,
+    table: TableArrays,
     y: npt.NDArray[Any],
     groups: npt.NDArray[Any] | None,
     *,
@@ -351,7 +351,7 @@ def from_folder(
 
 @final
 @dataclass(frozen=True)
-class Choice:
+class ColumnRoles:
     """Roles of the columns of a table; see `from_table`.  Other data has none."""
 
     label: str | None = None
@@ -400,7 +400,7 @@ def open_dataset(
     of images.
     """
     file = Path(spec)
-    choice = Choice(label, site, id, tuple(drop), tuple(columns))
+    choice = ColumnRoles(label, site, id, tuple(drop), tuple(columns))
     if file.suffix.lower() in TABLES:
         _existing(file)
         if label is None:

@@ -44,7 +44,7 @@ __all__ = [
     "MOST_LEVELS",
     "TABLES",
     "Columns",
-    "Table",
+    "TableArrays",
     "Wanted",
     "assemble",
     "read_all_cells",
@@ -81,7 +81,7 @@ class Wanted:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Table:
+class TableArrays:
     """A table as arrays. ``rows`` of the first file come first, then those of the test
     file.
 
@@ -100,7 +100,7 @@ class Table:
 
 def read_table(
     path: Path, test: Path | None, wanted: Wanted, say: Say = say_nothing
-) -> tuple[Table, Sequence[str], Sequence[str] | None]:
+) -> tuple[TableArrays, Sequence[str], Sequence[str] | None]:
     """Return both files as one table, with labels ("" for none) and sites as texts.
 
     Texts become the same columns in both files. Raises ValueError with the file, the
@@ -255,7 +255,7 @@ def assemble(
     rows: int,
     sites: npt.NDArray[np.str_] | None,
     dialect: Dialect | None = None,
-) -> Table:
+) -> TableArrays:
     """Return the features among the recognized columns; ``cells`` is emptied in the
     process.
 
@@ -311,7 +311,7 @@ def assemble(
             f"{len(features.marks)} indicator columns were added (drop_rows=true omits "
             "such rows instead)"
         )
-    return Table(
+    return TableArrays(
         x=features.x,
         columns=features.names,
         kept=keep,

@@ -47,7 +47,7 @@ from fallow.deployment.folders import private_folder, tighten
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import versions
 from fallow.experiment.one_pass import is_one_pass
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.scale import is_standardized
 from fallow.storage import files
 from fallow.storage.errors import Failed, sentence
@@ -341,9 +341,11 @@ class Program:
             greeted=greeted,
             weights=weights,
         )
-        self._run(Run(sites, journal, folder=self.run_folder, say=tell), parts, sites)
+        self._run(
+            ExperimentRun(sites, journal, folder=self.run_folder, say=tell), parts, sites
+        )
 
-    def _run(self, run: Run, parts: BuiltStudy, sites: RealSites) -> None:
+    def _run(self, run: ExperimentRun, parts: BuiltStudy, sites: RealSites) -> None:
         """Run all cycles. A strategy that selects without a model uses the whole budget in one
         cycle.
         """

@@ -10,7 +10,7 @@ from typing import Any, final
 
 from fallow.core.types import SiteId
 from fallow.deployment.ledger.questions import now
-from fallow.storage.database import BUSY, Database, Durability, Words, make_private
+from fallow.storage.database import BUSY, Database, DatabaseErrors, Durability, make_private
 from fallow.storage.errors import Damaged, Failed, Replaced, Unwritable
 from fallow.storage.files import checksum
 
@@ -203,7 +203,7 @@ class Tables:
         self.path = path
         self.site = site
         self._copying = Lock()  # one backup at a time
-        words = Words(self.damage_error, self._write_error)
+        words = DatabaseErrors(self.damage_error, self._write_error)
         self._file = Database(path, words, SYNCHRONOUS, is_private=True)
         self._file.teach(MARK_OF, mark_of)
         with self.transaction():
@@ -286,7 +286,7 @@ class Tables:
         The backup is marked as such, because a site that works with it lacks later events.
         """
         draft = self.copy.with_name(f"{self.copy.name}.part")
-        words = Words(self.damage_error, self._write_error)
+        words = DatabaseErrors(self.damage_error, self._write_error)
         with self._copying:
             draft.unlink(missing_ok=True)
             make_private(draft)

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fallow.settings.spec import Spec
-from fallow.study.known import Known
+from fallow.study.known import PaperResults
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import Comparison, compare_pairs, differences
 from fallow.study.strategy import ParsedStrategy, fold_name
 
 
 @dataclass(frozen=True)
-class Pair:
+class StrategyPair:
     """``strategy`` compared with ``against``; ``what`` names the difference in a word."""
 
     strategy: str
@@ -21,7 +21,7 @@ class Pair:
     what: str
 
 
-def setting_pairs(strategies: Sequence[str]) -> list[Pair]:
+def setting_pairs(strategies: Sequence[str]) -> list[StrategyPair]:
     """Return the pairs of ``X@setting=value`` and X.
 
     They show the effect of training, privacy or the local model on X, which may have own
@@ -36,11 +36,11 @@ def setting_pairs(strategies: Sequence[str]) -> list[Pair]:
         if shorter:
             plain = max(shorter, key=len)
             changed = strategy.removeprefix(plain).split("@")[1:]
-            values.append(Pair(strategy, plain, ", ".join(changed)))
+            values.append(StrategyPair(strategy, plain, ", ".join(changed)))
     return values
 
 
-def code_pairs(strategies: Sequence[str], known: Known) -> list[Pair]:
+def code_pairs(strategies: Sequence[str], known: PaperResults) -> list[StrategyPair]:
     """Return the pairs of a published code and the algorithm as its paper describes it.
 
     The paper's form has no ``@`` settings, and the fields of the code or none.
@@ -52,12 +52,12 @@ def code_pairs(strategies: Sequence[str], known: Known) -> list[Pair]:
             continue
         plain = _find_plain_form(code.of, strategy.spec, strategies, known)
         if plain is not None:
-            pairs.append(Pair(strategy.strategy, plain, code.name))
+            pairs.append(StrategyPair(strategy.strategy, plain, code.name))
     return pairs
 
 
 def _find_plain_form(
-    name: str, of_code: Spec, strategies: Sequence[str], known: Known
+    name: str, of_code: Spec, strategies: Sequence[str], known: PaperResults
 ) -> str | None:
     """Return the strategy of that name without settings, and with the fields ``of_code`` or
     none.
@@ -75,8 +75,8 @@ def _find_plain_form(
 
 
 def compare_final_scores(
-    study: StudyRecords, pairs: Sequence[Pair]
-) -> list[tuple[Pair, Comparison]]:
+    study: StudyRecords, pairs: Sequence[StrategyPair]
+) -> list[tuple[StrategyPair, Comparison]]:
     """Compare final scores of the pairs with two or more common seeds, with Holm over these
     pairs.
 

@@ -36,7 +36,7 @@ from fallow.strategies.parts.density import typicality
 from fallow.strategies.parts.diverse import pick_by_cover, pick_by_gradient
 from fallow.strategies.parts.gradients import residuals
 from fallow.strategies.parts.herding import check_width, herd
-from fallow.strategies.parts.kcenter import Features, Gradients, k_center
+from fallow.strategies.parts.kcenter import FeatureVectors, Gradients, k_center
 from fallow.strategies.parts.kmeans import cluster_rows
 from fallow.strategies.parts.kmeanspp import k_means_pp
 from fallow.strategies.parts.max_coverage import (
@@ -75,7 +75,7 @@ __all__ = [
     "SIGMA",
     "TIED",
     "Committee",
-    "Features",
+    "FeatureVectors",
     "Gradients",
     "LastLayer",
     "Reduction",

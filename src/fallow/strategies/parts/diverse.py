@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Generator, Tensor
 
 from fallow.strategies.parts.gradients import residuals
-from fallow.strategies.parts.kcenter import Features, Gradients, k_center
+from fallow.strategies.parts.kcenter import FeatureVectors, Gradients, k_center
 from fallow.strategies.parts.kmeanspp import k_means_pp
 from fallow.strategies.parts.top import rank_rows
 
@@ -31,7 +31,7 @@ def pick_by_cover(x: Tensor, anchors: Tensor | None, n: int, ties: Generator) ->
     """
     mixed = rank_rows(0 * x.sum(1), ties)  # 0 · NaN is NaN: ranked last
     middle = x[x.isfinite().all(1)].mean(0)
-    pool = Features.of(x[mixed] - middle)  # the same distances with less rounding
+    pool = FeatureVectors.of(x[mixed] - middle)  # the same distances with less rounding
     if anchors is not None:
-        return mixed[k_center(pool, n, pool.nearest(Features.of(anchors - middle)))]
+        return mixed[k_center(pool, n, pool.nearest(FeatureVectors.of(anchors - middle)))]
     return mixed[k_center(pool, n, first=int(pool.half_norms().argmin()))]

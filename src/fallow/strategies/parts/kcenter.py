@@ -12,7 +12,7 @@ from fallow.core.products import block_rows, to_device
 from fallow.strategies.parts.top import first_best, order_ties
 
 CHUNK = 1024  # examples per block of distances: no m x n matrix is built
-CELLS = 2**18  # products per block of `Features.nearest`, which fit in the cache
+CELLS = 2**18  # products per block of `FeatureVectors.nearest`, which fit in the cache
 EXACT = 50_000  # number of examples below which double precision is used
 
 
@@ -33,23 +33,23 @@ class Points(Protocol):
 
 @final
 @dataclass(frozen=True)
-class Features:
+class FeatureVectors:
     """Examples as rows of a matrix.  x: (m, d)."""
 
     x: Tensor
     half: Tensor
 
     @staticmethod
-    def of(x: Tensor) -> Features:
+    def of(x: Tensor) -> FeatureVectors:
         if len(x) < EXACT:
             x = x.double()
         half = x.square().sum(1) / 2
         is_far = ~half.isfinite()
         half = half.masked_fill(is_far, torch.inf)
-        return Features(to_device(store_rows(x, is_far)), to_device(half))
+        return FeatureVectors(to_device(store_rows(x, is_far)), to_device(half))
 
-    def at(self, rows: Tensor) -> Features:
-        return Features(by_columns(self.x[rows]), self.half[rows])
+    def at(self, rows: Tensor) -> FeatureVectors:
+        return FeatureVectors(by_columns(self.x[rows]), self.half[rows])
 
     def half_norms(self) -> Tensor:
         return self.half.cpu()
@@ -59,7 +59,7 @@ class Features:
         return to_j.add_(self.half[j]).clamp_min_(0).cpu()
 
     def nearest(self, other: Points) -> Tensor:
-        assert isinstance(other, Features)  # noqa: S101 - points of one kind meet
+        assert isinstance(other, FeatureVectors)  # noqa: S101 - points of one kind meet
         if not len(other.half):
             return torch.full_like(self.half, torch.inf).cpu()
         y = other.x.to(self.x)

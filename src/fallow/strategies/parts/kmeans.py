@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.products import has_device, to_device
-from fallow.strategies.parts.kcenter import CHUNK, Features, by_columns
+from fallow.strategies.parts.kcenter import CHUNK, FeatureVectors, by_columns
 from fallow.strategies.parts.kmeanspp import k_means_pp
 from fallow.strategies.parts.magnitude import within_reach
 
@@ -68,7 +68,7 @@ def _draw_start(x: Tensor, k: int, generator: torch.Generator) -> Tensor:
     """Draw ``k`` distant examples from a sample: (m, d) -> (k, d)."""
     sample = x[torch.randperm(len(x), generator=generator)[: SAMPLE * k]]
     half = sample.square().sum(1) / 2
-    points = Features(to_device(by_columns(sample)), to_device(half))
+    points = FeatureVectors(to_device(by_columns(sample)), to_device(half))
     return sample[k_means_pp(points, k, generator, first=0)]
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.view import Picks, View
-from fallow.strategies.parts.kcenter import Features
+from fallow.strategies.parts.kcenter import FeatureVectors
 from fallow.strategies.parts.top import first_best, order_ties
 
 SIGMA = 1e-3
@@ -86,14 +86,20 @@ class LastLayer:
         """Select ``n`` examples: the ``chosen`` ones of ``pool``, then non-finite ones."""
         return Picks(torch.cat([self.rows[chosen], self.rows[len(self.pool) :]])[:n])
 
-    def points(self, ties: torch.Generator) -> tuple[Features, Features, int | None]:
+    def points(
+        self, ties: torch.Generator
+    ) -> tuple[FeatureVectors, FeatureVectors, int | None]:
         """Return pool, labeled examples and the start: the longest example without labels."""
         start = None
         if not len(self.labeled):
             order = order_ties(len(self.pool), ties)
             start = first_best(self.pool.square().sum(1), order)
         middle = self.pool.mean(0)  # a shift changes no distance and reduces rounding
-        return Features.of(self.pool - middle), Features.of(self.labeled - middle), start
+        return (
+            FeatureVectors.of(self.pool - middle),
+            FeatureVectors.of(self.labeled - middle),
+            start,
+        )
 
     def posterior(self, sigma: float) -> LastLayer:
         """Return M^½φ of scaled examples: inner products are posterior covariances over σ²."""

@@ -24,7 +24,7 @@ from torch import Tensor
 from fallow.training.parts.ridge import (
     PENALTIES,
     TEMPERATURES,
-    Head,
+    LinearHead,
     Rows,
     add_products,
     row_blocks,
@@ -59,7 +59,7 @@ class NoisyProducts(NamedTuple):
 class PrivateHead(NamedTuple):
     """Linear model with the selected λ and T."""
 
-    head: Head
+    head: LinearHead
     penalty: float
     temperature: float
 
@@ -153,7 +153,7 @@ def solve(noisy: NoisyProducts, rows: int, penalty: float | None) -> PrivateHead
     inverse = (e + added).clamp_min(TINY).reciprocal()
     turned = inverse[:, None] * (u.T @ noisy.b)  # U'W, (D + 1, C)
     weight = u @ turned
-    head = Head(
+    head = LinearHead(
         weight=(1 - CONSTANT) ** 0.5 * weight[:-1],
         bias=CONSTANT**0.5 * weight[-1],
     )

@@ -26,7 +26,7 @@ from fallow.training.parts.ridge import (
     MOST_AWAY,
     PENALTIES,
     TEMPERATURES,
-    Head,
+    LinearHead,
     Path,
     Rows,
     Totals,
@@ -137,7 +137,7 @@ class Summed(NamedTuple):
     squares: float
 
 
-class Choice(NamedTuple):
+class SelectedPenalty(NamedTuple):
     """Result of leave-one-out selection: λ, T and the leave-one-out score.
 
     The score is the accuracy, or the mean squared error in the units of the model; None with too
@@ -281,7 +281,7 @@ def choose_left_out(
     total: Summed,
     penalty: float | None,
     **about: Tensor | None,
-) -> Choice:
+) -> SelectedPenalty:
     """Select λ, unless it is ``penalty``, and T, by leave-one-out losses of the sites.
 
     path: of ``total``; about: additional arguments of the client function.
@@ -293,29 +293,31 @@ def choose_left_out(
     return choose_best(lost, penalties, path.mass)
 
 
-def choose_best(lost: Mapping[str, Tensor], penalties: list[float], n: Tensor) -> Choice:
+def choose_best(
+    lost: Mapping[str, Tensor], penalties: list[float], n: Tensor
+) -> SelectedPenalty:
     """Select the λ of the smallest squared loss, and its T of the smallest log loss.
 
     lost: aggregates of `losses_of`; n: total weight of the examples.
     """
     best = int(lost["squared"].argmin())
     if "log" not in lost:
-        return Choice(penalties[best], 1.0, float(lost["squared"][best] / n))
+        return SelectedPenalty(penalties[best], 1.0, float(lost["squared"][best] / n))
     temperature = TEMPERATURES[int(lost["log"][best].argmin())]
-    return Choice(penalties[best], temperature, float(lost["right"][best] / n))
+    return SelectedPenalty(penalties[best], temperature, float(lost["right"][best] / n))
 
 
-def choose_without_rows(penalties: list[float]) -> Choice:
+def choose_without_rows(penalties: list[float]) -> SelectedPenalty:
     """Return the median λ, with too few examples for leave-one-out."""
-    return Choice(penalties[len(penalties) // 2], 1.0, None)
+    return SelectedPenalty(penalties[len(penalties) // 2], 1.0, None)
 
 
-def note_choice(choice: Choice) -> State:
+def note_choice(choice: SelectedPenalty) -> State:
     """Return the selection as fields of a state that stay on the server side."""
     known = {name: value for name, value in choice._asdict().items() if value is not None}
     return {name: torch.tensor(value, dtype=torch.float64) for name, value in known.items()}
 
 
-def flatten_head(head: Head, temperature: float) -> Tensor:
+def flatten_head(head: LinearHead, temperature: float) -> Tensor:
     """Return the parameters of a linear layer with outputs T (W'z + b), (C D + C,)."""
     return temperature * torch.cat([head.weight.T.flatten(), head.bias])

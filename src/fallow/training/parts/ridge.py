@@ -63,7 +63,7 @@ class Path(NamedTuple):
     y: Tensor
 
 
-class Head(NamedTuple):
+class LinearHead(NamedTuple):
     """Weight (D, C) and bias (C,): the output is z @ weight + bias."""
 
     weight: Tensor
@@ -141,7 +141,7 @@ def square_rows(y: Rows) -> Tensor:
     return torch.cat([block.square().sum(1) for (block,) in row_blocks(y)])
 
 
-def predict(z: Tensor, head: Head) -> Tensor:
+def predict(z: Tensor, head: LinearHead) -> Tensor:
     """Return the outputs of a solution in float64.  z: (n, D) -> (n, C)"""
     answers = torch.empty(len(z), head.weight.shape[1], dtype=torch.float64)
     for rows in torch.split(torch.arange(len(z)), BLOCK):
@@ -247,7 +247,7 @@ def decompose(total: Totals) -> Path:
     return Path(e.clamp_min(0), u, u.T @ total.b, total.mass, total.z, total.y)
 
 
-def head_of(path: Path, penalty: float) -> Head:
+def head_of(path: Path, penalty: float) -> LinearHead:
     """Return the solution of one λ = ``penalty`` > 0.
 
     >>> z = torch.tensor([[0.0], [2.0]], dtype=torch.float64)
@@ -259,9 +259,9 @@ def head_of(path: Path, penalty: float) -> Head:
     return head_of_solved(weight, path.z, path.y)
 
 
-def head_of_solved(weight: Tensor, z: Tensor, y: Tensor) -> Head:
+def head_of_solved(weight: Tensor, z: Tensor, y: Tensor) -> LinearHead:
     """Return the solution with these weights and the intercept of the means."""
-    return Head(weight, y - z @ weight)
+    return LinearHead(weight, y - z @ weight)
 
 
 def shrunk(path: Path, penalty: float) -> Tensor:
@@ -296,7 +296,7 @@ def freedom(path: Path, penalty: float) -> Tensor:
 # -- leave-one-out --------------------------------------------------------------------------------
 
 
-class LeftOut(NamedTuple):
+class LeaveOneOut(NamedTuple):
     """Leave-one-out outputs of a block of examples with one penalty.
 
     ``outputs`` (m, C) are predicted without the example itself.  ``rows`` are the positions of the
@@ -312,7 +312,7 @@ class LeftOut(NamedTuple):
 
 def leave_one_out(
     path: Path, z: Rows, y: Rows, s: Tensor, penalties: list[float]
-) -> Iterator[LeftOut]:
+) -> Iterator[LeaveOneOut]:
     """Yield exact leave-one-out outputs for every example and penalty, without refitting.
 
     z: (n, D) examples that are in the aggregates, y: (n, C), s: (n,).  With r = (z - z̄) U, the
@@ -336,7 +336,7 @@ def leave_one_out(
         y_rows = y_block.double()
         for index in range(len(penalties)):
             away = (y_rows - fitted[:, index]) / left[:, index, None]
-            yield LeftOut(index, rows, y_rows - away, y=y_rows, s=s_rows)
+            yield LeaveOneOut(index, rows, y_rows - away, y=y_rows, s=s_rows)
 
 
 # -- one penalty alone -------------------------------------------------------------------------
@@ -354,7 +354,7 @@ class Solved(NamedTuple):
     z: Tensor
     y: Tensor
 
-    def head(self) -> Head:
+    def head(self) -> LinearHead:
         return head_of_solved(self.half @ self.rotated, self.z, self.y)
 
     def leave_one_out(

@@ -26,11 +26,11 @@ from fallow.core.streams import stream
 from fallow.core.totals import are_finite
 from fallow.core.types import Answer
 from fallow.core.view import View
-from fallow.training.parts.heads import Choice, FeatureRows, Labeled, LabeledRows
+from fallow.training.parts.heads import FeatureRows, Labeled, LabeledRows, SelectedPenalty
 from fallow.training.parts.ridge import (
     MOST_AWAY,
     TEMPERATURES,
-    Head,
+    LinearHead,
     Totals,
     add_up,
     centered,
@@ -295,7 +295,7 @@ class Mixture(NamedTuple):
     mean: Tensor
     root: Tensor
 
-    def solve(self, answers: Tensor, cross: Tensor, center: Tensor | None) -> Head:
+    def solve(self, answers: Tensor, cross: Tensor, center: Tensor | None) -> LinearHead:
         """Return the solution, from the sums of soft labels, (C,) and (D, C) about ``center``."""
         away = self.unlabeled.z if center is None else self.unlabeled.z - center
         soft = self.unlabeled._replace(
@@ -333,11 +333,11 @@ def train_candidates(
     ask: Ask,
     soft_labels: ClientCall,
     labeled: Sequence[Totals],
-    start: Sequence[Head],
+    start: Sequence[LinearHead],
     unlabeled: Totals,
-    supervised: Choice,
+    supervised: SelectedPenalty,
     center: Tensor | None,
-) -> list[list[Head]]:
+) -> list[list[LinearHead]]:
     """Return the models of each of `CANDIDATES`, one for each of the aggregates ``labeled``.
 
     They ``start`` from supervised models, with λ and T of ``supervised``.  Candidates that differ in
@@ -379,7 +379,7 @@ def train_candidates(
     ]
 
 
-def form_of(candidate: Candidate, supervised: Choice) -> tuple[float, float]:
+def form_of(candidate: Candidate, supervised: SelectedPenalty) -> tuple[float, float]:
     """Return w and T of a candidate."""
     return candidate.weight, candidate.temperature or supervised.temperature
 
@@ -401,7 +401,7 @@ def choose_candidate(found: Validated) -> int:
     return best
 
 
-def stack_heads(heads: Sequence[Head]) -> dict[str, Tensor]:
+def stack_heads(heads: Sequence[LinearHead]) -> dict[str, Tensor]:
     """Return the models as arguments of a client function."""
     return {
         "weight": torch.stack([head.weight for head in heads]),

@@ -1,7 +1,7 @@
 """Helpers of personalized algorithms: weighted averages, and sites seen before.
 
-A personalized algorithm is a `fallow.core.methods.Training` whose sites deploy different models.
-Optional functions, such as its own prediction, are documented there.  Its contract states the
+A personalized algorithm is a `fallow.core.methods.TrainingAlgorithm` whose sites deploy different
+models.  Optional functions, such as its own prediction, are documented there.  Its contract states the
 number of gradients per batch (``gradients_per_batch``).  For equal numbers of gradients, algorithms
 with two need half the epochs.
 """

@@ -6,7 +6,7 @@ import pytest
 
 from fallow.experiment.journal import Journal
 from fallow.experiment.record import Record
-from fallow.experiment.run import Run
+from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import build_world
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -34,7 +34,7 @@ def records(strategy: str, model: str = "mlp") -> list[Record]:
         strategy=Spec.parse(f"fallow_papers.ahfal.codes:{strategy}"),
     )
     journal = Journal()
-    values = Run(build_world(recipe, 0, journal), journal).go()
+    values = ExperimentRun(build_world(recipe, 0, journal), journal).go()
     journal.close()
     return values
 

@@ -8,10 +8,10 @@ import pytest
 
 from fallow.recipes.papers import load_known
 from fallow.report.findings.checkpoints import at_labels, checkpoints, is_even, marks
-from fallow.study.published import Tally
+from fallow.study.published import PublishedCounts
 from fallow.study.records import StudyRecords
 from fallow_papers.fale.wins import (
-    Count,
+    WinCounts,
     find_matches,
     matches_by_subject,
     outcome,
@@ -28,7 +28,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudyRecords:
     return read_study(write_regression(tmp_path_factory.mktemp("wtl") / "a"))
 
 
-def sums_by(key: Callable[[Tally], str], method: str) -> dict[str, str]:
+def sums_by(key: Callable[[PublishedCounts], str], method: str) -> dict[str, str]:
     """The printed wins, ties and losses of a method, summed by what ``key`` gives."""
     rows = [t for t in load_known().published.tallies("fale-table2") if t.method == method]
     return {name: str(total(group)) for name, group in groupby(sorted(rows, key=key), key)}
@@ -69,20 +69,24 @@ def test_the_printed_rows_of_table_2_sum_to_its_printed_totals() -> None:
     ("ours", "theirs", "expected"),
     [
         # the same difference for every seed
-        ((1.0, 2.0, 3.0), (2.0, 3.0, 4.0), Count(win=1)),
-        ((2.0, 3.0, 4.0), (1.0, 2.0, 3.0), Count(loss=1)),
-        ((1.0, 2.0, 3.0), (1.0, 2.0, 3.0), Count(tie=1)),
+        ((1.0, 2.0, 3.0), (2.0, 3.0, 4.0), WinCounts(win=1)),
+        ((2.0, 3.0, 4.0), (1.0, 2.0, 3.0), WinCounts(loss=1)),
+        ((1.0, 2.0, 3.0), (1.0, 2.0, 3.0), WinCounts(tie=1)),
         # rounding is no difference
-        ((0.3, 0.1 + 0.2, 0.5), (0.1 + 0.2, 0.3, 0.5), Count(tie=1)),
-        ((1.0, 1.1, 1.2), (1.9, 2.1, 2.2), Count(win=1)),
-        ((1.0, 5.0, 1.0), (2.0, 1.0, 2.0), Count(tie=1)),
-        ((1.0, 1.0, 1.0), (2.0, 2.0, 4.0), Count(tie=1)),  # t = 2.5, p = 0.13
-        ((1.0, 1.0, 1.0, 1.0), (2.0, 2.0, 3.0, 4.0), Count(win=1)),  # t = 3.66, p = 0.035
+        ((0.3, 0.1 + 0.2, 0.5), (0.1 + 0.2, 0.3, 0.5), WinCounts(tie=1)),
+        ((1.0, 1.1, 1.2), (1.9, 2.1, 2.2), WinCounts(win=1)),
+        ((1.0, 5.0, 1.0), (2.0, 1.0, 2.0), WinCounts(tie=1)),
+        ((1.0, 1.0, 1.0), (2.0, 2.0, 4.0), WinCounts(tie=1)),  # t = 2.5, p = 0.13
+        (
+            (1.0, 1.0, 1.0, 1.0),
+            (2.0, 2.0, 3.0, 4.0),
+            WinCounts(win=1),
+        ),  # t = 3.66, p = 0.035
         ((1.0,), (2.0,), None),
     ],
 )
 def test_a_checkpoint_is_won_by_the_lower_error(
-    ours: tuple[float, ...], theirs: tuple[float, ...], expected: Count | None
+    ours: tuple[float, ...], theirs: tuple[float, ...], expected: WinCounts | None
 ) -> None:
     assert outcome(dict(enumerate(ours)), dict(enumerate(theirs))) == expected
 
@@ -90,14 +94,14 @@ def test_a_checkpoint_is_won_by_the_lower_error(
 def test_only_seeds_of_both_are_paired() -> None:
     ours = {0: 1.0, 1: 1.0, 2: 9.0}
     theirs = {0: 2.0, 1: 2.0, 3: 0.0}
-    assert outcome(ours, theirs) == Count(win=1)
+    assert outcome(ours, theirs) == WinCounts(win=1)
     assert outcome(ours, {3: 1.0, 2: 1.0}) is None
 
 
 def test_an_accuracy_is_won_by_the_higher_one() -> None:
     ours = {0: 0.5, 1: 0.6}
     theirs = {0: 0.4, 1: 0.5}
-    assert outcome(ours, theirs, higher_is_better=True) == Count(win=1)
+    assert outcome(ours, theirs, higher_is_better=True) == WinCounts(win=1)
 
 
 def test_marks_of_few_cycles_are_all_of_them_and_of_many_every_tenth_part() -> None:

@@ -14,7 +14,7 @@ from typing import Literal
 from fallow import strategies
 from fallow.core.build import build
 from fallow.core.methods import Query
-from fallow.study.known import Known
+from fallow.study.known import PaperResults
 from fallow.study.records import StudyRecords
 from fallow.study.strategy import ParsedStrategy, fold_name
 
@@ -26,11 +26,11 @@ FAMILIES: dict[Family, str] = {
 }
 """Description of each family."""
 
-NOTHING = Known()
+NOTHING = PaperResults()
 """No paper says anything."""
 
 
-def build_strategy(strategy: str, known: Known) -> Query | None:
+def build_strategy(strategy: str, known: PaperResults) -> Query | None:
     """Return the strategy of a query; None for a custom one.
 
     A study is only data: custom code that it names is not run.
@@ -49,7 +49,7 @@ def build_strategy(strategy: str, known: Known) -> Query | None:
         return None
 
 
-def family(strategy: str, known: Known = NOTHING) -> Family | None:
+def family(strategy: str, known: PaperResults = NOTHING) -> Family | None:
     """Return the model whose predictions a strategy uses: "local", "global" or "both".
 
     The result is "both" if the declaration requires both models. Otherwise, it is the value of the
@@ -109,7 +109,7 @@ def _is_tested(strategy: str, studies: Sequence[StudyRecords]) -> bool:
     return False
 
 
-def _is_variant(strategy: str, shared: Sequence[str], known: Known) -> bool:
+def _is_variant(strategy: str, shared: Sequence[str], known: PaperResults) -> bool:
     named = ParsedStrategy.parse(strategy)
     if named.trains_otherwise:
         return True

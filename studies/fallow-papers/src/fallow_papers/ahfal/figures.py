@@ -29,7 +29,7 @@ from fallow.report.figures.style import (
 )
 from fallow.report.final_table import label_of
 from fallow.report.findings.labels import over_cycles
-from fallow.report.findings.pairs import Pair
+from fallow.report.findings.pairs import StrategyPair
 from fallow.report.noted import read_number, read_numbers
 from fallow.study.records import RunRecords, StudyRecords
 from fallow.study.statistics import Comparison
@@ -105,7 +105,7 @@ def slopes(values: Slopes) -> Figure:
 
 
 @mpl.rc_context(STYLE)
-def lifts(pairs: Sequence[tuple[Pair, Comparison]], unit: str) -> Figure:
+def lifts(pairs: Sequence[tuple[StrategyPair, Comparison]], unit: str) -> Figure:
     """Plot one bar per heuristic: with the true class shares minus without, with its
     interval.
     """

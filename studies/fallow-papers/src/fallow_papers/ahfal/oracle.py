@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fallow.report.findings.pairs import Pair
+from fallow.report.findings.pairs import StrategyPair
 from fallow.study.strategy import ParsedStrategy
 
 
-def oracle_pairs(strategies: Sequence[str]) -> list[Pair]:
+def oracle_pairs(strategies: Sequence[str]) -> list[StrategyPair]:
     """Return pairs of ``oracle-histogram:score=X`` and plain X.
 
     >>> oracle_pairs(["random", "oracle-histogram:score=random"])
-    [Pair(strategy='oracle-histogram:score=random', against='random', what='random')]
+    [StrategyPair(strategy='oracle-histogram:score=random', against='random', what='random')]
     """
     parsed = [ParsedStrategy.parse(q) for q in strategies]
     pairs = []
@@ -23,5 +23,5 @@ def oracle_pairs(strategies: Sequence[str]) -> list[Pair]:
         for plain in parsed:
             is_same_rule = plain.key == score and not plain.spec.fields
             if is_same_rule and plain.settings == oracle.settings:
-                pairs.append(Pair(oracle.strategy, plain.strategy, score))
+                pairs.append(StrategyPair(oracle.strategy, plain.strategy, score))
     return pairs

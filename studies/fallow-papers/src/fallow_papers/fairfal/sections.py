@@ -14,7 +14,7 @@ from fallow.report.comparisons import (
     tested_pairs,
 )
 from fallow.report.final_table import digits_of, label_of
-from fallow.report.findings.pairs import Pair, compare_final_scores
+from fallow.report.findings.pairs import StrategyPair, compare_final_scores
 from fallow.report.findings.sweeps import CUT, alike, alpha_of, rho_of
 from fallow.report.needs import chooses
 from fallow.report.section import Across, Place, Section, Sections
@@ -23,7 +23,7 @@ from fallow.study.statistics import LEVEL, Comparison
 from fallow.study.strategy import ParsedStrategy
 
 
-def model_pairs(strategies: Sequence[str]) -> list[Pair]:
+def model_pairs(strategies: Sequence[str]) -> list[StrategyPair]:
     """Return pairs of ``X:model=global`` and X with the local model (FairFAL's Observation
     1).
 
@@ -41,7 +41,9 @@ def model_pairs(strategies: Sequence[str]) -> list[Pair]:
             is_local = rest.pop("model", "local") == "local"
             is_same_rule = other.key == by_global.key and rest == fields
             if is_local and is_same_rule and other.settings == by_global.settings:
-                outcome.append(Pair(by_global.strategy, other.strategy, other.strategy))
+                outcome.append(
+                    StrategyPair(by_global.strategy, other.strategy, other.strategy)
+                )
     return outcome
 
 

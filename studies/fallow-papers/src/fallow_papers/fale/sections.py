@@ -10,19 +10,19 @@ from fallow.report.columns import NOTHING
 from fallow.report.comparisons import few, tested_cells
 from fallow.report.final_table import label_of
 from fallow.report.findings.checkpoints import checkpoints, is_even
-from fallow.report.findings.pairs import Pair, compare_final_scores
+from fallow.report.findings.pairs import StrategyPair, compare_final_scores
 from fallow.report.needs import has_numbers
 from fallow.report.section import Across, Place, Section, Sections
 from fallow.study.names import label, training_of_recipe
-from fallow.study.published import Tally
+from fallow.study.published import PublishedCounts
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import LEVEL
 from fallow.study.strategy import ParsedStrategy, fold_name
 from fallow_papers.fale.wins import (
     CHECKPOINTS,
-    Count,
     Matches,
     Rival,
+    WinCounts,
     find_matches,
     matches_by_subject,
     total,
@@ -79,14 +79,14 @@ def _tallies(study: StudyRecords, block: Matches) -> Table:
     return Table(label_of(block.subject, study.study), header, rows, classes=marks)
 
 
-def _count_text(count: Count) -> str:
+def _count_text(count: WinCounts) -> str:
     """Return wins, ties and losses as text; a dash if nothing was counted."""
     if count.total == 0:
         return NOTHING
     return str(count)
 
 
-def printed_tallies(study: StudyRecords, subject: str) -> list[Tally]:
+def printed_tallies(study: StudyRecords, subject: str) -> list[PublishedCounts]:
     """Return the published results of the subject on the study's data."""
     where = study.study.published
     tables = study.study.known.published
@@ -107,7 +107,9 @@ def _published_name(strategy: str, study: StudyRecords) -> str:
     return label(strategy, {}, training, known=described.known)
 
 
-def _tally(study: StudyRecords, rival: str, prints: Iterable[Tally]) -> Tally | None:
+def _tally(
+    study: StudyRecords, rival: str, prints: Iterable[PublishedCounts]
+) -> PublishedCounts | None:
     name = fold_name(_published_name(rival, study))
     return next((t for t in prints if fold_name(t.rival) == name), None)
 
@@ -131,9 +133,11 @@ def _table_over_studies(
 ) -> Table:
     """Return studies as rows and rivals as columns, as in FALE's Table 2."""
     counts: list[
-        dict[str, Count]
+        dict[str, WinCounts]
     ] = []  # of each study, by rival by dataset and rival, without duplicates
-    published: dict[tuple[str, str], Tally] = {}  # by data set and rival: each once
+    published: dict[
+        tuple[str, str], PublishedCounts
+    ] = {}  # by data set and rival: each once
     for study, block in results:
         counts.append({rival.strategy: rival.count for rival in block.rivals})
         prints = printed_tallies(study, subject)
@@ -169,14 +173,15 @@ def _table_over_studies(
 # -- controls ---------------------------------------------------------------------------------
 
 
-def control_pairs(strategies: Sequence[str]) -> list[Pair]:
+def control_pairs(strategies: Sequence[str]) -> list[StrategyPair]:
     """Return pairs of FALE and a control with the same training: uniform examples, or no
     weights.
 
     >>> control_pairs(
     ...     ["random", "random@training=server-solve", "fale@training=server-solve"]
     ... )[0]
-    Pair(strategy='fale@training=server-solve', against='random@training=server-solve', what='random')
+    StrategyPair(strategy='fale@training=server-solve',
+                 against='random@training=server-solve', what='random')
     """
     parsed = [ParsedStrategy.parse(q) for q in strategies]
     pairs = []
@@ -186,7 +191,9 @@ def control_pairs(strategies: Sequence[str]) -> list[Pair]:
         for control in parsed:
             is_same_training = _training(control) == _training(ours)
             if is_same_training and _is_control(control, ours):
-                pairs.append(Pair(ours.strategy, control.strategy, control.spec.name))
+                pairs.append(
+                    StrategyPair(ours.strategy, control.strategy, control.spec.name)
+                )
     return pairs
 
 

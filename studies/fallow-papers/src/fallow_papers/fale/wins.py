@@ -33,7 +33,7 @@ class Counted(Protocol):
 
 
 @dataclass(frozen=True)
-class Count:
+class WinCounts:
     """Number of checkpoints won, tied and lost."""
 
     win: int = 0
@@ -48,14 +48,14 @@ class Count:
         return self.win + self.tie + self.loss
 
 
-def total(counts: Iterable[Counted]) -> Count:
+def total(counts: Iterable[Counted]) -> WinCounts:
     """Total number of checkpoints.
 
-    >>> str(total([Count(10, 0, 0), Count(2, 8, 0)]))
+    >>> str(total([WinCounts(10, 0, 0), WinCounts(2, 8, 0)]))
     '12/8/0'
     """
     all_counts = list(counts)
-    return Count(
+    return WinCounts(
         win=sum(count.win for count in all_counts),
         tie=sum(count.tie for count in all_counts),
         loss=sum(count.loss for count in all_counts),
@@ -67,24 +67,24 @@ def outcome(
     theirs: Mapping[int, float],
     *,
     higher_is_better: bool = False,
-) -> Count | None:
+) -> WinCounts | None:
     """Return the outcome of one checkpoint, from seed -> score of both; ``None`` below two
     common seeds.
 
     A difference that is equal for all seeds is a win or a loss by its sign, and 0 is a tie.
 
     >>> outcome({0: 0.1, 1: 0.2}, {0: 0.3, 1: 0.4})
-    Count(win=1, tie=0, loss=0)
+    WinCounts(win=1, tie=0, loss=0)
     """
     d = differences(ours, theirs)
     if len(d) < 2:
         return None
     if paired_t(d) > LEVEL:
-        return Count(tie=1)
+        return WinCounts(tie=1)
     is_ahead = (fmean(d) > 0) is higher_is_better
     if is_ahead:
-        return Count(win=1)
-    return Count(loss=1)
+        return WinCounts(win=1)
+    return WinCounts(loss=1)
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ class Rival:
     """
 
     strategy: str
-    count: Count
-    at_equal_labels: Count
+    count: WinCounts
+    at_equal_labels: WinCounts
 
 
 @dataclass(frozen=True)

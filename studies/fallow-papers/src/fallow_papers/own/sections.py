@@ -5,7 +5,7 @@ from __future__ import annotations
 from fallow.report.blocks import Blocks, Note, Table
 from fallow.report.comparisons import TESTS, few, tested_cells
 from fallow.report.final_table import digits_of
-from fallow.report.findings.pairs import Pair
+from fallow.report.findings.pairs import StrategyPair
 from fallow.report.section import Place, Section, Sections
 from fallow.study.records import StudyRecords
 from fallow.study.strategy import ParsedStrategy
@@ -38,7 +38,7 @@ def crossed_gains(study: StudyRecords, key: str) -> Blocks:
     return [
         Table("Gain of a query over random sampling, by training algorithm", header, rows),
         Note("Interaction: the gain minus the gain under plain training, paired by seed."),
-        *few([(Pair(i.strategy, "random", ""), i.test) for i in outcome]),
+        *few([(StrategyPair(i.strategy, "random", ""), i.test) for i in outcome]),
     ]
 
 
