@@ -355,7 +355,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (
         lambda: fl.run("digits", "random", encoder="resnet18"),
         {},
-        "'resnet18' is not one of the encoders; for the pretrained network of timm, write "
+        "'resnet18' is not one of the encoders; for the pretrained network, write "
         "'timm:resnet18'",
     ),
     (

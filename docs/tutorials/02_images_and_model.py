@@ -130,8 +130,9 @@ run = fl.run(federation, "margin", encoder=frozen, initial=0.1, budget=0.05, cyc
 run
 
 # %%
-# Networks of ``timm`` are names: ``encoder="timm:resnet18"`` after ``pip install 'fallow[timm]'``.
-# The weights must be on the machine, because a study downloads nothing.
+# Networks of ``timm`` are names: ``encoder="timm:resnet18"`` after
+# ``pip install 'fallow-encoders[timm]'``. The weights must be on the machine,
+# because a study downloads nothing.
 #
 # Predict and save
 # ----------------

@@ -183,11 +183,6 @@ EfficientNetLite0       Encode photographs with EfficientNet-Lite0, trained on I
 Fourier                 Approximate a Gaussian kernel with random Fourier features.
 HashedText              Weight hashed words and character n-grams of text columns, and project them.
 Identity                Flatten examples without encoding, for tables.
-ONNX                    Encode examples with the first output of an ONNX network, flattened.
-OpenCLIP                Encode images with the image tower of a CLIP model.
-SentenceTransformers    Encode texts with a pretrained sentence transformer, one vector per text.
-TabPFN                  Encode examples of a table with TabPFN, given public context examples.
-Timm                    Encode images with a pretrained network of timm, without its classifier.
 
 Models
 ------

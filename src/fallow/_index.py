@@ -75,11 +75,6 @@ CLASSES: dict[str, tuple[str, ...]] = {
         "Fourier",
         "HashedText",
         "Identity",
-        "ONNX",
-        "OpenCLIP",
-        "SentenceTransformers",
-        "TabPFN",
-        "Timm",
     ),
     "fallow.models": (
         "CNN4",

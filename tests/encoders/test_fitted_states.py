@@ -13,7 +13,7 @@ from fallow.core.messages import Request, Step
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.types import Answer, State
-from fallow.encoders import Convolution, Fourier, Timm
+from fallow.encoders import Convolution, EfficientNetLite0, Fourier
 from fallow.encoders.base import encoder_digest
 from fallow.encoders.encoding import Encoding
 from fallow.transport.checks import ResponseCheck
@@ -138,7 +138,7 @@ def moments_of_colors() -> Answer:
 
 CONVOLUTION = Convolution()
 FOURIER = Fourier()
-TIMM = Timm(network="x")
+PHOTOS = EfficientNetLite0()
 PATCHES = moments_of_patches()
 COLUMNS = moments_of_columns()
 COLORS = moments_of_colors()
@@ -154,7 +154,7 @@ def test_moments_of_rows_are_taken() -> None:
     # a site all of whose rows were withdrawn
     assert make_check(Convolution()).check("a", asked, nothing)
     assert make_check(Fourier()).check("a", ask_for("moments"), moments_of_columns())
-    photos = make_check(Timm(network="x"))
+    photos = make_check(EfficientNetLite0())
     assert photos.check("a", ask_for("colors"), moments_of_colors())
 
 

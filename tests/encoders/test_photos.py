@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from fallow.core.ask import Ask
+from fallow.core.client import declared
 from fallow.core.contract import Contract
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, State
 from fallow.core.view import View
-from fallow.encoders import OpenCLIP, Timm
+from fallow.encoders import EfficientNetLite0
 from fallow.encoders.base import Shape
 from fallow.encoders.photos import (
     FAR,
@@ -104,9 +105,8 @@ def test_a_pixel_that_is_far_off_is_cut() -> None:
 def test_without_normalizing_nothing_is_asked_and_pictures_stay() -> None:
     x = draw_pictures(5, 3, 9, 9)
     assert torch.equal(encode_photos(AS_IT_IS, x, {}, size=9, batch=4), x.flatten(1))
-    for kind in (Timm, OpenCLIP):
-        assert set(kind("any").contract.sum) == {"colors"}
-        assert not kind("any", normalize=False).contract.sum
+    assert [item.name for item in declared(EfficientNetLite0()).values()] == ["colors"]
+    assert not declared(EfficientNetLite0(normalize=False))
 
 
 def test_other_parts_than_colors_are_refused() -> None:

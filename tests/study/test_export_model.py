@@ -126,17 +126,6 @@ def test_pooling_by_products_is_adaptive_pooling(size: int, grid: int) -> None:
     torch.testing.assert_close(pool @ x @ pool.T, expected)
 
 
-def test_an_encoder_of_another_package_is_left_out_on_request(tmp_path: Path) -> None:
-    own, x = run_on_digits(model="mlp", rounds=1)
-    encoder = own.export(tmp_path / "encoder.onnx")
-    run, _ = run_on_digits(encoder=f"onnx:weights={encoder}")
-    with pytest.raises(ValueError, match=r"cannot be part of the file.*--without-encoder"):
-        run.export(tmp_path / "model.onnx")
-    file = run.export(tmp_path / "model.onnx", with_encoder=False)
-    features = run_onnx(encoder, x)
-    assert np.abs(run_onnx(file, features) - run.predict_proba(x)).max() < 1e-5
-
-
 def test_a_name_without_a_known_ending_is_refused(tmp_path: Path) -> None:
     run, _ = run_on_digits(model="linear", rounds=1)
     with pytest.raises(ValueError, match=r"ends in neither \.onnx nor \.pt2"):

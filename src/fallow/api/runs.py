@@ -400,7 +400,7 @@ class Run:
         x = read_rows_for(details, rows)
         state = self.state_of(site)
         with lend(self._classes):
-            return outputs_of(self.recipe, self.saved, state, x)
+            return outputs_of(self.recipe, self.saved, state, x, OWN)
 
     def save(
         self,

@@ -20,8 +20,10 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
+from fallow import encoders
+from fallow.core import names
 from fallow.core.banks import Layout
-from fallow.core.build import build
+from fallow.core.build import build, is_built_in
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.streams import stream
 from fallow.core.terms import explain_function
@@ -35,7 +37,6 @@ from fallow.models import networks
 from fallow.models.base import row_shape
 from fallow.models.custom import unwrap_model
 from fallow.settings.recipe import Recipe, recipe_from
-from fallow.settings.spec import LOADERS
 from fallow.storage.errors import sentence
 from fallow.storage.files import write_whole
 from fallow.storage.packing import UNREADABLE
@@ -175,7 +176,7 @@ def _check_encoder(recipe: Recipe) -> None:
     encoder = recipe.encoder
     if encoder is None:
         return
-    if encoder.name.lower() in LOADERS or ":" in encoder.name:
+    if not is_built_in(encoders, encoder.name):
         raise ValueError(
             f"the encoder {encoder} needs files that a repository does not contain; only "
             "models with built-in encoders can be shared"
@@ -394,10 +395,12 @@ def load_model(
     strategy: str | None = None,
     seed: int | None = None,
     site: str | None = None,
+    own_code: bool = False,
 ) -> LoadedModel:
     """Load a trained model from a folder.
 
-    Folders from untrusted sources are safe to load: no code is run, and all classes are built in.
+    Folders from untrusted sources are safe to load: no code is run, and all classes are built in,
+    unless ``own_code`` is set.
 
     Parameters
     ----------
@@ -410,6 +413,8 @@ def load_model(
         Seed whose model to load from a study.  Default: the first.
     site : str, optional
         Site whose model to load, if models are personalized.
+    own_code : bool, default=False
+        Import the classes of other packages that your own study names; this runs their code.
 
     Returns
     -------
@@ -432,7 +437,7 @@ def load_model(
     """
     path = Path(folder)
     if not (path / CONFIG).exists():
-        trained = _read_trained(path, strategy, seed, site)
+        trained = _read_trained(path, strategy, seed, site, own_code=own_code)
         if trained is not None:
             one: TrainedModel = {**trained.saved, "state": trained.state}
             return LoadedModel(trained.recipe, one, trained.policy)
@@ -478,7 +483,12 @@ def load_model(
 
 
 def _read_trained(
-    folder: Path, strategy: str | None, seed: int | None, site: str | None
+    folder: Path,
+    strategy: str | None,
+    seed: int | None,
+    site: str | None,
+    *,
+    own_code: bool,
 ) -> Trained | None:
     """Read the model from the folder of a study or a site; None for other folders."""
     from fallow.deployment.site.folder import SETTINGS as SITE_SETTINGS
@@ -492,7 +502,10 @@ def _read_trained(
     ):
         return read_site_model(folder)
     if (folder / "study.json").exists():
-        return read_trained(folder, strategy, seed, site)
+        policy = BUILT_IN
+        if own_code:
+            policy = names.OWN
+        return read_trained(folder, strategy, seed, site, policy)
     return None
 
 

@@ -14,6 +14,7 @@ from fallow.core.extensions import (
     fold_name,
     list_extensions,
     load_extension,
+    suggest_network,
 )
 from fallow.core.kinds import describe_kind, is_of_kind, show_value
 from fallow.core.names import (
@@ -95,13 +96,18 @@ def find(package: Packages, name: str, policy: NamePolicy = BUILT_IN, /) -> type
     return result
 
 
+def is_built_in(package: Packages, name: str) -> bool:
+    """Return whether a package has a class of this name, without custom classes and extensions."""
+    return fold_name(name) in _words(package)
+
+
 def resolve_name(package: Packages, name: str) -> str:
     """Return ``module:Class`` for the name of an extension, and any other name unchanged.
 
     Nothing is imported.
     """
     kind = _kind_of(package)
-    if kind is None or ":" in name or fold_name(name) in _words(package):
+    if kind is None or ":" in name or is_built_in(package, name):
         return name
     return find_extension(kind, name) or name
 
@@ -146,28 +152,9 @@ def _explain_unknown(package: Packages, name: str) -> str:
     written_name = name.lower().replace("_", "-")
     otherwise = ""
     if first.__name__ == "fallow.encoders":
-        otherwise = _suggest_network(name)
+        otherwise = suggest_network(name)
     hint = nearest(written_name, written, otherwise)
     return f"{name!r} is not one of the {kind}{hint}"
-
-
-NETWORKS = {
-    "open-clip": ("clip", "vit-b-", "vit-l-", "vit-h-"),
-    "sentence-transformers": ("minilm", "mpnet", "bert", "sentence"),
-}
-"""Encoder -> substrings of the names of its networks; other names with a digit belong to
-timm.
-"""
-
-
-def _suggest_network(name: str) -> str:
-    """Return how to write the encoder with a pretrained network of this name, if it may be one."""
-    for encoder, parts in NETWORKS.items():
-        if any(part in name.lower() for part in parts):
-            return f"for the pretrained network, write '{encoder}:{name}'"
-    if any(character.isdigit() for character in name):
-        return f"for the pretrained network of timm, write 'timm:{name}'"
-    return ""
 
 
 def build(

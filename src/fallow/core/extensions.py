@@ -19,13 +19,20 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from fallow.core.names import ClassKind, NamePolicy, load_class
+from fallow.core.names import CLASS_KINDS, ClassKind, NamePolicy, load_class
 
 OFFICIAL: Mapping[str, Mapping[str, str]] = {
     "fallow.callbacks": {
         "mlflow": "fallow-trackers[mlflow]",
         "tensorboard": "fallow-trackers[tensorboard]",
         "wandb": "fallow-trackers[wandb]",
+    },
+    "fallow.encoders": {
+        "onnx": "fallow-encoders[onnx]",
+        "open-clip": "fallow-encoders[open-clip]",
+        "sentence-transformers": "fallow-encoders[sentence-transformers]",
+        "tabpfn": "fallow-encoders[tabpfn]",
+        "timm": "fallow-encoders[timm]",
     },
     "fallow.labeling_tools": {
         "cvat": "fallow-labeling-tools",
@@ -34,6 +41,14 @@ OFFICIAL: Mapping[str, Mapping[str, str]] = {
     "fallow.transports": {"nvflare": "fallow-nvflare"},
 }
 """Group -> names of Fallow's own integrations -> the requirement that installs them."""
+NETWORKS = {
+    "open-clip": ("clip", "vit-b-", "vit-l-", "vit-h-"),
+    "sentence-transformers": ("minilm", "mpnet", "bert", "sentence"),
+    "timm": tuple("0123456789"),
+}
+"""Names of `OFFICIAL` -> substrings of the names of their pretrained networks, in this order."""
+FIRST_SETTINGS = "fallow.first_settings"
+"""Group of entry points ``name = "setting"``: ``name:VALUE`` is short for ``name:setting=VALUE``."""
 
 
 def fold_name(name: str) -> str:
@@ -78,6 +93,41 @@ def find_extension(kind: ClassKind, name: str) -> str | None:
             "uninstall one, or write module:Class"
         )
     return next(iter(matches), None)
+
+
+def find_short_name(cls: type) -> str | None:
+    """Return the name under which an installed distribution adds a class, or None."""
+    target = f"{cls.__module__}:{cls.__qualname__}"
+    for kind in CLASS_KINDS.values():
+        if kind.group is not None:
+            for entry in _read_entries(kind.group, tuple(sys.path)):
+                if entry.value == target:
+                    return entry.name
+    return None
+
+
+def find_first_setting(name: str) -> str | None:
+    """Return the setting that a value directly after the name of an extension is for, or None.
+
+    Raises ValueError for an integration of Fallow that is not installed.
+    """
+    for entry in _read_entries(FIRST_SETTINGS, tuple(sys.path)):
+        if fold_name(entry.name) == fold_name(name):
+            return entry.value
+    for kind in CLASS_KINDS.values():
+        if find_extension(kind, name) is None:
+            missing = explain_missing(kind, name)
+            if missing is not None:
+                raise ValueError(missing)
+    return None
+
+
+def suggest_network(name: str) -> str:
+    """Return how to write the encoder with a pretrained network of this name, if it may be one."""
+    for encoder, parts in NETWORKS.items():
+        if any(part in name.lower() for part in parts):
+            return f"for the pretrained network, write '{encoder}:{name}'"
+    return ""
 
 
 def explain_missing(kind: ClassKind, name: str) -> str | None:

@@ -18,6 +18,7 @@ from fallow.core.banks import Layout
 from fallow.core.build import find
 from fallow.core.client import declared
 from fallow.core.methods import Encoder, Method, Methods, Showing, methods_by_owner
+from fallow.core.own import own_class
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
 from fallow.core.values import resolve_dims
@@ -39,8 +40,8 @@ from fallow.training.scaling import Scaling
 
 LARGE = 1e9
 """Default bound on a site's contribution to an aggregate. Squares of measurements are large."""
-PINNED = ("weights", "sha256", "context", "context_sha256")
-"""Fields of encoders with files and their hashes."""
+DIGEST = "sha256"
+"""Field of an encoder with the digest of ``weights``; ``NAME_sha256`` has that of ``NAME``."""
 
 
 @dataclass(frozen=True)
@@ -167,16 +168,16 @@ def _check_weights(agreement: Agreement) -> None:
     weights, and a site's replies would depend on an unknown file.
     """
     spec = agreement.recipe.encoder
-    if spec is None or ":" in spec.name:
+    if spec is None:
         return
-    cls = find(encoders, spec.name, agreement.names)
-    known = [item.name for item in fields(cls)]
-    if "sha256" not in known:
-        return
-    lacking: list[str] = []
-    for name in PINNED:
-        if name in known and not spec.fields.get(name):
-            lacking.append(name)
+    cls = own_class(spec.name) or find(encoders, spec.name, agreement.names)
+    pinned: list[str] = []
+    for item in fields(cls):
+        if item.name == DIGEST:
+            pinned += ["weights", DIGEST]
+        elif item.name.endswith(f"_{DIGEST}"):
+            pinned += [item.name.removesuffix(f"_{DIGEST}"), item.name]
+    lacking = [name for name in pinned if not spec.fields.get(name)]
     if lacking:
         raise ValueError(
             f"{agreement.name}: the encoder {spec.name} has no "

@@ -6,24 +6,14 @@ from fallow.encoders.efficientnet_lite import EfficientNetLite0
 from fallow.encoders.fourier import Fourier
 from fallow.encoders.hashed_text import HashedText
 from fallow.encoders.identity import Identity
-from fallow.encoders.onnx import ONNX
-from fallow.encoders.open_clip import OpenCLIP
-from fallow.encoders.sentence_transformers import SentenceTransformers
-from fallow.encoders.tabpfn import TabPFN
-from fallow.encoders.timm import Timm
 
 __all__ = [
-    "ONNX",
     "Auto",
     "Convolution",
     "EfficientNetLite0",
     "Fourier",
     "HashedText",
     "Identity",
-    "OpenCLIP",
-    "SentenceTransformers",
-    "TabPFN",
-    "Timm",
 ]
 
 

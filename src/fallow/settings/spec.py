@@ -8,18 +8,10 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import partial
 from typing import Annotated, Any, get_type_hints
 
+from fallow.core.extensions import find_first_setting, find_short_name
 from fallow.core.names import spell_class
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import Described, TrainingConfig
-
-LOADERS = {
-    "onnx": "weights",
-    "open-clip": "network",
-    "sentence-transformers": "network",
-    "tabpfn": "weights",
-    "timm": "network",
-}
-"""Encoders that load a network, and the field with its name."""
 
 
 @explain_constructor
@@ -38,15 +30,16 @@ class Spec:
     def parse(text: str) -> Spec:
         """Parse ``name``, ``name:field=value:...`` or ``module:Class:field=value``.
 
-        For pretrained models, the name may be followed by an identifier:
-        ``timm:vit_small_patch16_224``.
+        The name of an extension may be followed by a value without a field, such as the name of a
+        pretrained network (`find_first_setting`).
         """
         head, *rest = text.strip().split(":")
-        loader = head.replace("_", "-")  # some packages use underscores in their names
-        if loader in LOADERS and rest and "=" not in rest[0]:
-            rest[0] = f"{LOADERS[loader]}={rest[0]}"
-        if rest and "=" not in rest[0]:  # module:Class
-            head = f"{head}:{rest.pop(0)}"
+        if rest and "=" not in rest[0]:
+            first = find_first_setting(head)
+            if first is None:  # module:Class
+                head = f"{head}:{rest.pop(0)}"
+            else:
+                rest[0] = f"{first}={rest[0]}"
         values = {}
         for part in rest:
             name, equals, value = part.partition("=")
@@ -106,7 +99,7 @@ class Spec:
 
 
 def name_of(cls: type) -> str:
-    """Return the name of a class in settings: a short name if built in, else ``module:Class``."""
+    """Return the name of a class in settings: a short name if it has one, else ``module:Class``."""
     home = cls.__module__
     contract = getattr(cls, "contract", None)
     for alias in getattr(contract, "aliases", ()):
@@ -114,7 +107,7 @@ def name_of(cls: type) -> str:
             return str(alias)
     if home.startswith("fallow."):
         return spell_class(cls)
-    return f"{home}:{cls.__name__}"
+    return find_short_name(cls) or f"{home}:{cls.__name__}"
 
 
 WRITTEN = "alpha"

@@ -5,7 +5,6 @@ Weights come from a folder or from the cache of the hub (Reimers, Gurevych: Sent
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,17 +20,12 @@ from fallow.core.optional import import_optional
 from fallow.core.terms import explain_constructor
 from fallow.core.types import State
 from fallow.encoders.base import Shape, check_positive, describe_shape
-from fallow.encoders.weights import (
-    check_digest,
-    digest_of_folder,
-    list_files,
-    stay_offline,
-)
+from fallow.encoders.texts import rows_to_texts
+from fallow.encoders.weights import check_digest
+from fallow_encoders.weights import digest_of_folder, list_files, stay_offline
 
 PICKLED = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
 """Endings of files that can hold code."""
-LARGEST = 0x10FFFF  # the last character of Unicode
-SURROGATES = range(0xD800, 0xE000)  # surrogates, which do not occur in text
 OF_PACKAGE = "sentence-transformers/"  # publisher of networks with a one-word name
 
 
@@ -65,6 +59,7 @@ class SentenceTransformers:
 
     Examples
     --------
+    >>> from fallow import texts_to_rows
     >>> rows = texts_to_rows(["two beds", "four beds"])
     >>> rows.shape, SentenceTransformers("all-MiniLM-L6-v2").batch
     (torch.Size([2, 9]), 64)
@@ -126,50 +121,6 @@ class SentenceTransformers:
         return digest_of_folder(find_folder(self.network, self.weights, self.sha256))
 
 
-# -- texts as rows --------------------------------------------------------------------------------
-
-
-def texts_to_rows(texts: Sequence[str], length: int | None = None) -> Tensor:
-    """Encode texts as character codes, zero-padded, (n, length) float32.
-
-    length: number of characters per example; None: that of the longest text.  Longer texts are
-    truncated.
-
-    >>> texts_to_rows(["ab", "c"]).tolist()
-    [[97.0, 98.0], [99.0, 0.0]]
-    """
-    if length is None:
-        length = max((len(text) for text in texts), default=0)
-    rows = torch.zeros(len(texts), length)
-    for at, text in enumerate(texts):
-        characters = [ord(character) for character in text[:length]]
-        rows[at, : len(characters)] = torch.tensor(characters, dtype=torch.float32)
-    return rows
-
-
-def rows_to_texts(x: Tensor) -> list[str]:
-    """Return the texts of examples (n, length) in the format of `texts_to_rows`.
-
-    Raises ValueError for numbers that are not characters.
-
-    >>> rows_to_texts(texts_to_rows(["naïve", ""]))
-    ['naïve', '']
-    """
-    texts = []
-    for at, row in enumerate(x.tolist()):
-        characters = []
-        for number in row:
-            is_character = 0 <= number <= LARGEST and number == int(number)
-            if not is_character or int(number) in SURROGATES:
-                raise ValueError(
-                    f"row {at + 1} is not a text: {number:g} is not the code of a "
-                    "character; convert texts with fl.texts_to_rows"
-                )
-            characters.append(chr(int(number)))
-        texts.append("".join(characters).rstrip("\0"))
-    return texts
-
-
 # -- the network ----------------------------------------------------------------------------------
 
 
@@ -180,7 +131,9 @@ def load_network(name: str, weights: str | None, sha256: str | None) -> Any:
     Raises ValueError if the package or the network is missing or invalid.
     """
     purpose = _describe_purpose(name, weights)
-    package = import_optional("sentence_transformers", "sentence-transformers", purpose)
+    package = import_optional(
+        "sentence_transformers", "fallow-encoders[sentence-transformers]", purpose
+    )
     folder = find_folder(name, weights, sha256)
     try:
         with stay_offline():

@@ -20,12 +20,8 @@ from fallow.core.optional import import_optional
 from fallow.core.terms import explain_constructor
 from fallow.core.types import State
 from fallow.encoders.base import Shape, check_positive, describe_shape
-from fallow.encoders.weights import (
-    check_file,
-    digest_of_file,
-    read_weights,
-    stay_offline,
-)
+from fallow.encoders.weights import check_file, digest_of_file
+from fallow_encoders.weights import read_weights, stay_offline
 
 ENDING = (
     ".safetensors"  # by which TabPFN detects the format; its other format can contain code
@@ -141,7 +137,7 @@ def load_tabpfn(
     Raises ValueError if the package or a file is missing or invalid.
     """
     purpose = f"the encoder tabpfn:weights={weights}"
-    package = import_optional("tabpfn", "tabpfn", purpose)
+    package = import_optional("tabpfn", "fallow-encoders[tabpfn]", purpose)
     file = check_file(weights, sha256, purpose)
     if file.suffix != ENDING:
         raise ValueError(

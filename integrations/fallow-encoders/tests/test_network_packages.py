@@ -14,12 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-
-import fallow as fl
-from fallow.encoders.base import encode_rows, encoder_digest
-from fallow.encoders.weights import digest_of_folder
-from tests.encoders.asks import draw_pictures
-from tests.encoders.network_files import (
+from network_files import (
     TEXTS,
     digest,
     need,
@@ -30,6 +25,12 @@ from tests.encoders.network_files import (
     save_resnet,
     save_tabpfn,
 )
+
+import fallow as fl
+from fallow.encoders.base import encode_rows, encoder_digest
+from fallow_encoders import ONNX, OpenCLIP, SentenceTransformers, TabPFN, Timm
+from fallow_encoders.weights import digest_of_folder
+from tests.encoders.asks import draw_pictures
 
 # Warnings of these packages are theirs; in the tests of Fallow's own code they are errors.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -71,7 +72,7 @@ def put_into_cache(
 def test_a_network_of_timm_is_filled_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "net.safetensors"
     whole = save_resnet(file)
-    encoder = fl.Timm("resnet10t", weights=str(file), sha256=digest(file), size=64)
+    encoder = Timm("resnet10t", weights=str(file), sha256=digest(file), size=64)
     x = draw_pictures(5, 3, 64, 64)
     with torch.no_grad():
         wanted = whole.forward_head(whole.forward_features(x), pre_logits=True)  # type: ignore[operator]
@@ -87,19 +88,19 @@ def test_a_network_of_timm_comes_from_the_cache_and_from_nowhere_else(
     with pytest.raises(
         ValueError, match=r"does not have its safetensors .* downloads nothing"
     ):
-        fl.Timm("resnet10t", size=64).width((3, 64, 64))
+        Timm("resnet10t", size=64).width((3, 64, 64))
 
     file = tmp_path / "net.safetensors"
     save_resnet(file)
     repository = timm.get_pretrained_cfg("resnet10t").hf_hub_id
     put_into_cache(tmp_path / "hub", repository, {"model.safetensors": file}, monkeypatch)
     x = draw_pictures(2, 3, 64, 64)
-    cached = fl.Timm("resnet10t", size=64)
-    named = fl.Timm("resnet10t", size=64, weights=str(file))
+    cached = Timm("resnet10t", size=64)
+    named = Timm("resnet10t", size=64, weights=str(file))
     assert torch.equal(encode_rows(cached, x, {}), encode_rows(named, x, {}))
     assert cached.weights_digest() == named.weights_digest()
     with pytest.raises(ValueError, match="these are other weights"):
-        fl.Timm("resnet10t", size=64, sha256="0" * 64).width((3, 64, 64))
+        Timm("resnet10t", size=64, sha256="0" * 64).width((3, 64, 64))
 
 
 def test_a_run_encodes_by_a_network_of_timm(tmp_path: Path) -> None:
@@ -107,7 +108,7 @@ def test_a_run_encodes_by_a_network_of_timm(tmp_path: Path) -> None:
     save_resnet(file)
     run = fl.run(
         "digits",
-        encoder=fl.Timm("resnet10t", weights=str(file), size=32),
+        encoder=Timm("resnet10t", weights=str(file), size=32),
         training="closed-form",
         cycles=0,
         progress=False,
@@ -122,7 +123,7 @@ def test_a_file_of_onnx_runs(tmp_path: Path) -> None:
     file = tmp_path / "net.onnx"
     w = save_onnx(file, (3, 2, 2))
 
-    encoder = fl.ONNX(str(file), sha256=digest(file))
+    encoder = ONNX(str(file), sha256=digest(file))
     x = draw_pictures(70, 3, 2, 2)
     wanted = x.flatten(1) @ torch.from_numpy(w)
     assert torch.allclose(encode_rows(encoder, x, {}), wanted, atol=1e-5)
@@ -130,7 +131,7 @@ def test_a_file_of_onnx_runs(tmp_path: Path) -> None:
         encoder.width((7,))
     (tmp_path / "torn.onnx").write_bytes(file.read_bytes()[:40])
     with pytest.raises(ValueError, match="is not a valid ONNX file"):
-        fl.ONNX(str(tmp_path / "torn.onnx")).width((3, 2, 2))
+        ONNX(str(tmp_path / "torn.onnx")).width((3, 2, 2))
 
 
 # -- open_clip ------------------------------------------------------------------------------------
@@ -148,14 +149,14 @@ def test_an_image_tower_of_clip_is_filled_from_a_file_of_the_whole_model(
     clip: tuple[Any, torch.nn.Module, Path],
 ) -> None:
     _, whole, file = clip
-    encoder = fl.OpenCLIP("tiny-for-tests", weights=str(file), sha256=digest(file), size=32)
+    encoder = OpenCLIP("tiny-for-tests", weights=str(file), sha256=digest(file), size=32)
     x = draw_pictures(5, 3, 32, 32)
     with torch.no_grad():
         wanted = whole.encode_image(x)  # type: ignore[operator]
     assert wanted.shape == (5, 12)
     assert torch.allclose(encode_rows(encoder, x, {}), wanted, atol=1e-5)
     with pytest.raises(ValueError, match=r"cannot be created: .*check its name"):
-        fl.OpenCLIP("tiny-of-nobody", weights=str(file)).width((3, 32, 32))
+        OpenCLIP("tiny-of-nobody", weights=str(file)).width((3, 32, 32))
 
 
 def test_an_image_tower_of_clip_comes_from_the_cache_and_from_nowhere_else(
@@ -170,12 +171,12 @@ def test_an_image_tower_of_clip_comes_from_the_cache_and_from_nowhere_else(
     with pytest.raises(
         ValueError, match=r"tag=some: the cache of this machine does not have"
     ):
-        fl.OpenCLIP("tiny-for-tests", tag="some", size=32).width((3, 32, 32))
+        OpenCLIP("tiny-for-tests", tag="some", size=32).width((3, 32, 32))
 
     files = {"open_clip_model.safetensors": file}
     put_into_cache(tmp_path / "hub", "somebody/tiny", files, monkeypatch)
-    cached = fl.OpenCLIP("tiny-for-tests", tag="some", size=32)
-    named = fl.OpenCLIP("tiny-for-tests", weights=str(file), size=32)
+    cached = OpenCLIP("tiny-for-tests", tag="some", size=32)
+    named = OpenCLIP("tiny-for-tests", weights=str(file), size=32)
     assert cached.width((3, 32, 32)) == 12
     assert cached.weights_digest() == named.weights_digest()
 
@@ -191,16 +192,16 @@ def bert(tmp_path: Path) -> tuple[Any, Path]:
 
 def test_texts_are_encoded_as_the_package_does_it(bert: tuple[Any, Path]) -> None:
     whole, folder = bert
-    encoder = fl.SentenceTransformers(weights=str(folder), sha256=digest_of_folder(folder))
+    encoder = SentenceTransformers(weights=str(folder), sha256=digest_of_folder(folder))
     x = fl.texts_to_rows(TEXTS)
     z = encode_rows(encoder, x, {})
     assert z.shape == (4, 16)
     wanted = torch.as_tensor(whole.encode(TEXTS))
     assert torch.allclose(z, wanted, atol=1e-5)
     assert float((z[0] - z[1]).abs().max()) > 1e-3, "all texts are alike"
-    before = encoder_digest(fl.SentenceTransformers(weights=str(folder)))
+    before = encoder_digest(SentenceTransformers(weights=str(folder)))
     (folder / "modules.json").write_text((folder / "modules.json").read_text() + " ")
-    assert encoder_digest(fl.SentenceTransformers(weights=str(folder))) != before
+    assert encoder_digest(SentenceTransformers(weights=str(folder))) != before
     with pytest.raises(ValueError, match="these are other weights"):
         encoder.weights_digest()
 
@@ -211,7 +212,7 @@ def test_a_network_of_texts_comes_from_the_cache_and_from_nowhere_else(
     _, folder = bert
     put_into_cache(tmp_path / "empty", "nobody/nothing", {}, monkeypatch)
     with pytest.raises(ValueError, match=r"does not have sentence-transformers/tiny, and"):
-        fl.SentenceTransformers("tiny").width((9,))
+        SentenceTransformers("tiny").width((9,))
 
     files = {}
     for file in folder.rglob("*"):
@@ -219,8 +220,8 @@ def test_a_network_of_texts_comes_from_the_cache_and_from_nowhere_else(
             files[file.relative_to(folder).as_posix()] = file
     put_into_cache(tmp_path / "hub", "sentence-transformers/tiny", files, monkeypatch)
     x = fl.texts_to_rows(TEXTS)
-    cached = fl.SentenceTransformers("tiny")
-    named = fl.SentenceTransformers(weights=str(folder))
+    cached = SentenceTransformers("tiny")
+    named = SentenceTransformers(weights=str(folder))
     assert torch.equal(encode_rows(cached, x, {}), encode_rows(named, x, {}))
     assert cached.weights_digest() == named.weights_digest()
 
@@ -233,7 +234,7 @@ def test_a_network_of_texts_that_brings_code_is_refused(bert: tuple[Any, Path]) 
     with pytest.raises(
         ValueError, match="does not contain a network of sentence-transformers"
     ):
-        fl.SentenceTransformers(weights=str(folder)).width((9,))
+        SentenceTransformers(weights=str(folder)).width((9,))
 
 
 # -- TabPFN ---------------------------------------------------------------------------------------
@@ -251,7 +252,7 @@ def tabular(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_rows_of_tables_are_encoded_beside_public_rows(tabular: tuple[Path, Path]) -> None:
     file, context = tabular
-    encoder = fl.TabPFN(
+    encoder = TabPFN(
         str(file),
         sha256=digest(file),
         context=str(context),
@@ -276,6 +277,6 @@ def test_files_of_tabpfn_that_can_hold_code_are_not_read(
     pickled = tmp_path / "tabpfn.ckpt"
     pickled.write_bytes(file.read_bytes())
     with pytest.raises(ValueError, match=r"does not end in \.safetensors"):
-        fl.TabPFN(str(pickled), context=str(context)).width((4,))
+        TabPFN(str(pickled), context=str(context)).width((4,))
     with pytest.raises(ValueError, match="does not contain a context"):
-        fl.TabPFN(str(file), context=str(file)).width((4,))
+        TabPFN(str(file), context=str(file)).width((4,))

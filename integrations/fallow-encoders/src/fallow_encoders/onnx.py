@@ -85,7 +85,7 @@ class ONNX:
 def open_session(weights: str, sha256: str | None) -> Any:
     """Open an inference session; ValueError if package or file is missing or invalid."""
     purpose = f"the encoder onnx:weights={weights}"
-    package = import_optional("onnxruntime", "onnxruntime", purpose)
+    package = import_optional("onnxruntime", "fallow-encoders[onnx]", purpose)
     file = check_file(weights, sha256, purpose)
     try:
         return package.InferenceSession(str(file), providers=["CPUExecutionProvider"])

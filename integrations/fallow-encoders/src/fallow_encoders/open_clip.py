@@ -18,10 +18,7 @@ from fallow.core.contract import Contract
 from fallow.core.optional import import_optional
 from fallow.core.terms import explain_constructor
 from fallow.encoders.photos import PhotoEncoder, PhotoNetwork
-from fallow.encoders.weights import (
-    find_cached_file,
-    load_pretrained,
-)
+from fallow_encoders.weights import find_cached_file, load_pretrained
 
 CACHED = ("open_clip_model.safetensors", "model.safetensors")
 TOWER = "visual."  # prefix of the weights of the image tower in files of whole models
@@ -103,7 +100,7 @@ def load_tower(
     Raises ValueError if the package, the network or its weights are missing.
     """
     purpose = f"the encoder open-clip:network={name}"
-    package = import_optional("open_clip", "open_clip_torch", purpose)
+    package = import_optional("open_clip", "fallow-encoders[open-clip]", purpose)
     module = load_pretrained(
         partial(_build_tower, package, name),
         purpose,

@@ -12,10 +12,7 @@ from fallow.core.contract import Contract
 from fallow.core.optional import import_optional
 from fallow.core.terms import explain_constructor
 from fallow.encoders.photos import PhotoEncoder, PhotoNetwork
-from fallow.encoders.weights import (
-    find_cached_file,
-    load_pretrained,
-)
+from fallow_encoders.weights import find_cached_file, load_pretrained
 
 CACHED = ("model.safetensors",)
 """File names of weights in the cache of the hub.  Other formats can contain code and are not read."""
@@ -77,7 +74,7 @@ def load_timm(name: str, weights: str | None, sha256: str | None) -> PhotoNetwor
     Raises ValueError if the package, the network or its weights are missing.
     """
     purpose = f"the encoder timm:network={name}"
-    package = import_optional("timm", "timm", purpose)
+    package = import_optional("timm", "fallow-encoders[timm]", purpose)
     module = load_pretrained(
         partial(package.create_model, name, pretrained=False, num_classes=0),
         purpose,

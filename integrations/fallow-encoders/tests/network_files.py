@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,28 @@ import torch
 from safetensors.torch import save_file
 
 from tests.encoders.asks import draw_pictures
+from tests.packages import forget, install
+
+PACKAGE = Path(__file__).resolve().parents[1]
+NAME = "fallow-encoders"
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The distribution is installed as from a wheel."""
+    declared = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
+    entries = []
+    for group, names in declared["entry-points"].items():
+        entries += [f"[{group}]", *(f"{name} = {target}" for name, target in names.items())]
+    source = PACKAGE / "src"
+    files = {
+        file.relative_to(source).as_posix(): file.read_text()
+        for file in source.glob("*/*.py")
+    }
+    folder = tmp_path / "installed"
+    install(folder, NAME, files, monkeypatch, "1.0.0", entries="\n".join(entries))
+    yield
+    forget("fallow_encoders")
 
 
 def digest(file: Path) -> str:
@@ -21,7 +45,7 @@ def digest(file: Path) -> str:
 
 def need(module: str, extra: str) -> Any:
     """The package, or a skip that says how to install it."""
-    reason = f"{module} is not installed: pip install 'fallow[{extra}]'"
+    reason = f"{module} is not installed: pip install 'fallow-encoders[{extra}]'"
     return pytest.importorskip(module, reason=reason)
 
 

@@ -1,0 +1,35 @@
+"""The wheel: it is typed, and each entry point is an encoder."""
+
+from __future__ import annotations
+
+import configparser
+import shutil
+import zipfile
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+from fallow.core.extensions import OFFICIAL
+from fallow.core.names import CLASS_KINDS
+from tests.test_wheel import build
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_the_wheel_has_an_entry_point_for_every_encoder_that_fallow_names(
+    tmp_path: Path,
+) -> None:
+    source = tmp_path / "source"
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "tests")
+    shutil.copytree(ROOT, source, ignore=ignored)
+    with zipfile.ZipFile(build("wheel", source, tmp_path / "wheel")) as wheel:
+        files = set(wheel.namelist())
+        (listed,) = (name for name in files if name.endswith("entry_points.txt"))
+        entries = configparser.ConfigParser()
+        entries.read_string(wheel.read(listed).decode())
+    assert "fallow_encoders/py.typed" in files
+    encoders = entries["fallow.encoders"]
+    assert set(encoders) == set(OFFICIAL["fallow.encoders"])
+    for name, target in encoders.items():
+        CLASS_KINDS["fallow.encoders"].check(
+            name, EntryPoint(name, target, "fallow.encoders").load()
+        )

@@ -1,0 +1,43 @@
+"""Integrations of Fallow that are not installed: one sentence says how to install them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from fallow import encoders
+from fallow.core import extensions
+from fallow.core.build import find
+from fallow.core.names import OWN
+from fallow.settings.recipe import Recipe, named_classes
+from fallow.settings.spec import Spec
+
+ENCODERS = extensions.OFFICIAL["fallow.encoders"]
+
+
+@pytest.fixture(autouse=True)
+def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extensions, "_read_entries", lambda group, path: ())
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda name: find(encoders, name, OWN),
+        lambda name: Spec.parse(f"{name}:small"),
+        lambda name: Spec.parse(f"{name.replace('-', '_')}:small:batch=8"),
+    ],
+)
+def test_a_name_of_an_integration_says_what_to_install(
+    name: str, use: Callable[[str], object]
+) -> None:
+    with pytest.raises(ValueError, match="is not installed; install it with") as error:
+        use(name)
+    assert str(error.value).endswith(f"pip install '{ENCODERS[name]}'")
+
+
+def test_a_configuration_with_such_a_name_can_be_read() -> None:
+    spec = Spec.parse("timm:network=resnet18")
+    assert named_classes(Recipe("a", encoder=spec))["encoder"] == "timm"
