@@ -18,7 +18,7 @@ from fallow.core.banks import Layout
 from fallow.core.build import find
 from fallow.core.client import declared
 from fallow.core.methods import Encoder, Method, Methods, Showing, methods_by_owner
-from fallow.core.own import own_class
+from fallow.core.names import own_class
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
 from fallow.core.values import resolve_dims
