@@ -119,7 +119,7 @@ def test_sites_that_cannot_be_are_refused(iris: Any, sites: Any, words: str) -> 
         ({"batch_size": "a"}, "batch_size is 'a'; give a whole number"),
         ({"epochs": 1.5}, "epochs is 1.5; give a whole number"),
         ({"lr": "fast"}, "lr is 'fast'; give a number above 0"),
-        ({"lr": np.nan}, "learning rate nan must be above 0"),
+        ({"lr": np.nan}, "lr is nan; it must be above 0"),
         ({"rounds": 0}, "rounds is 0; it must be at least 1"),
         ({"model": "mlpp"}, "did you mean 'mlp'?"),
         (

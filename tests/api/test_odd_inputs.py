@@ -665,7 +665,7 @@ def test_a_world_that_cannot_be_is_refused(given: Any, words: str) -> None:
     [
         ({"cycels": 1}, "cycels is not a setting; did you mean 'cycles'?"),
         ({"cycles": "one"}, "cycles is 'one'; it must be a whole number"),
-        ({"cycles": -1}, "cycles is -1; it must be 0 or more"),
+        ({"cycles": -1}, "cycles is -1; it must be at least 0"),
         ({"lr": "0.1"}, "optimizer.lr is '0.1'; it must be a number or none"),
         ({"batch_size": "8"}, "batch_size is '8'; it must be a whole number or none"),
         ({"epochs": "2"}, "epochs is '2'; it must be a whole number"),

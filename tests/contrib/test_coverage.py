@@ -162,7 +162,7 @@ def test_the_coverage_of_landmarks_grows_with_every_part() -> None:
     [
         ({"width": 0.0}, "width is 0.0; it must be above 0"),
         ({"shrink": -1.0}, "shrink is -1.0; it must be 0 or more"),
-        ({"least": 1}, "least is 1; it must be 2 or more"),
+        ({"least": 1}, "least is 1; it must be at least 2"),
     ],
 )
 def test_fields_that_cannot_be_are_refused(fields: dict[str, float], why: str) -> None:

@@ -46,15 +46,15 @@ def test_milestones_in_rounds_ignore_epochs() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: TrainingConfig(batch_size=0), "batch size 0"),
-        (lambda: Optimizer(lr=0.0), "learning rate 0.0"),
-        (lambda: Optimizer(lr=float("nan")), "learning rate nan"),
+        (lambda: TrainingConfig(batch_size=0), "batch_size is 0"),
+        (lambda: Optimizer(lr=0.0), "lr is 0.0"),
+        (lambda: Optimizer(lr=float("nan")), "lr is nan"),
         (lambda: Optimizer("sdg"), "'sdg'"),  # type: ignore[arg-type]  # misspelt
         (lambda: TrainingStage(-1), "epochs is -1"),
         (lambda: TrainingConfig(start=""), "or the name of a model, not ''"),
-        (lambda: TrainingConfig(patience=0), "patience of 0 epochs"),
-        (lambda: TrainingConfig(mix=0.0), "mix 0.0 must be above 0"),
-        (lambda: TrainingConfig(mix=float("nan")), "mix nan"),
+        (lambda: TrainingConfig(patience=0), "patience is 0; it must be at least 1"),
+        (lambda: TrainingConfig(mix=0.0), "mix is 0.0; it must be above 0"),
+        (lambda: TrainingConfig(mix=float("nan")), "mix is nan"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(make: Callable[[], object], words: str) -> None:

@@ -159,10 +159,10 @@ def test_what_a_site_passes_on_is_for_its_receiver_alone(tmp_path: Path) -> None
 def test_the_legs_of_a_relay_are_one_exchange(tmp_path: Path) -> None:
     leader, order, _ = relaying(tmp_path)
     first = leader.send(order).answer
-    brought = {name: value + 1 for name, value in leader.first_model().items()}
+    brought = {"w": leader.first_model()["w"] + 1}
     sealed = seal_letters(
         Order(order.study, order.run, "south", order.key, order.number),
-        dict(brought),
+        {**brought, "labels": 2.0},
         {"north": leader.site.keys.seal_public},
     )
     body = delivery_body("model", {"south": torch.as_tensor(sealed["letter/north"])})
@@ -213,7 +213,7 @@ def test_letters_that_open_a_cycle_are_not_forgotten_with_the_one_before(
     key = key_of("1/train/0/0/deliver")
     sealed = seal_letters(
         Order(first.study, first.run, "south", key, 2),
-        {"w": leader.first_model()["w"]},
+        {"w": leader.first_model()["w"], "labels": 2.0},
         {"north": leader.site.keys.seal_public},
     )
     body = delivery_body(

@@ -21,7 +21,7 @@ OPEN = Contract(
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"epsilon": 0.0}, "privacy.epsilon is 0.0; it must be above 0"),
+        ({"epsilon": 0.0}, "privacy.epsilon is 0.0; it must be at least 1e-06"),
         ({"epsilon": float("nan")}, "privacy.epsilon is nan"),
         ({"epsilon": float("inf")}, "privacy.epsilon is inf"),
         ({"epsilon": 1.0, "total": 0.5}, "privacy.total is 0.5, less than the 1.0"),

@@ -94,7 +94,7 @@ def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
         ({"rounds": "2.5"}, "rounds is 2.5; it must be a whole number"),
         ({"rounds": "0"}, "rounds is 0; it must be at least 1"),
         ({"sites": "0"}, "sites is 0; it must be at least 1"),
-        ({"cycles": "-1"}, "cycles is -1; it must be 0 or more"),
+        ({"cycles": "-1"}, "cycles is -1; it must be at least 0"),
         ({"participation": "0"}, "participation is 0.0; it must be above 0"),
         (
             {"training_config": "3"},
@@ -156,12 +156,12 @@ def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
             "betas is [1, 2, 3]; it must be a list of 2: a number",
         ),
         ({"bounds": "pooled"}, "bounds is 'pooled'; it must be a list of"),
-        ({"training_config.optimizer.lr": "-1"}, "learning rate -1.0 must be above 0"),
+        ({"training_config.optimizer.lr": "-1"}, "lr is -1.0; it must be above 0"),
         (
             {"training_config.optimizer.momentum": "1"},
-            "momentum 1.0 must be at least 0 and below 1",
+            "momentum is 1.0; it must be at least 0 and below 1",
         ),
-        ({"training_config.batch_size": "0"}, "batch size 0 must be at least 1"),
+        ({"training_config.batch_size": "0"}, "batch_size is 0; it must be at least 1"),
         (
             {"budget_allocation": "equl"},
             "budget_allocation is 'equl'; it must be 'equal', 'equal_rounded' or "

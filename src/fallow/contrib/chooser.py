@@ -32,7 +32,7 @@ from fallow.core.view import Picks, Release, View
 from fallow.strategies.base import (
     Budget,
     Memo,
-    check_choices,
+    check_fields,
 )
 from fallow.strategies.parts import read_shared_features
 
@@ -109,7 +109,7 @@ class Chooser:
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         if isinstance(self.arms, str) or not self.arms:
             raise ValueError(
                 f"Chooser's arms are {self.arms!r}; list names of strategies, such as {list(ARMS)}"

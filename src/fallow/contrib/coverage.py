@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Annotated, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.contract import Contract
+from fallow.core.limits import Limits, NonNegativeFinite, PositiveFinite, check_fields
 from fallow.core.products import to_device
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer
@@ -116,10 +117,12 @@ class Coverage:
     [False, True]
     """
 
-    width: float = 0.7  # σ at 50 labels, in units of the distance between two examples
-    shrink: float = 0.15
+    width: PositiveFinite = (
+        0.7  # σ at 50 labels, in units of the distance between two examples
+    )
+    shrink: NonNegativeFinite = 0.15
     prices: bool = True  # False: w = 1
-    least: int = LEAST  # minimum number of examples in a bundle
+    least: Annotated[int, Limits(ge=2)] = LEAST  # minimum number of examples in a bundle
 
     contract: ClassVar[Contract] = Contract(
         title="Coverage of uncertain examples",
@@ -131,16 +134,7 @@ class Coverage:
     )
 
     def __post_init__(self) -> None:
-        if not 0 < self.width < float("inf"):
-            raise ValueError(
-                f"Coverage's width is {self.width}; it must be above 0 and finite"
-            )
-        if not 0 <= self.shrink < float("inf"):
-            raise ValueError(
-                f"Coverage's shrink is {self.shrink}; it must be 0 or more and finite"
-            )
-        if self.least < 2:
-            raise ValueError(f"Coverage's least is {self.least}; it must be 2 or more")
+        check_fields(self)
 
     # -- server side ------------------------------------------------------------------------
 

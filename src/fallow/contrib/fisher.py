@@ -16,6 +16,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.contract import Contract
+from fallow.core.limits import PositiveFinite
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer
 from fallow.core.values import Count, Real, Triangle, Whole
@@ -23,7 +24,7 @@ from fallow.core.view import Picks, Rows, View
 from fallow.strategies.base import (
     Budget,
     Memo,
-    check_choices,
+    check_fields,
     orders,
     selects,
 )
@@ -73,7 +74,7 @@ class Fisher:
     True
     """
 
-    ridge: float = 1e-2
+    ridge: PositiveFinite = 1e-2
     shown: Literal["totals", "parts"] = "totals"
 
     contract: ClassVar[Contract] = Contract(
@@ -85,11 +86,7 @@ class Fisher:
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
-        if not 0 < self.ridge < float("inf"):
-            raise ValueError(
-                f"Fisher's ridge is {self.ridge}; it must be above 0 and finite"
-            )
+        check_fields(self)
 
     # -- server side ------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
-from typing import Any, Literal, Protocol, TypeVar, final, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, final, get_args, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -52,6 +52,8 @@ Weighting = Literal["", "rows", "labels"]
 the field ``n`` beside a model, or none."""
 Group = Literal["counts", "aggregates", "models", "status"]
 """Groups of disclosures, by the kinds of the fields in a reply."""
+GROUPS: tuple[Group, ...] = get_args(Group)
+"""Groups of disclosures in the order of tables."""
 Declared = Mapping[str, Kind] | Composite
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -75,7 +77,7 @@ STATED = (
     Whole,
 )
 """Kinds that count or name something."""
-UNDECLARED: Mapping[Operation, Group] = {
+UNDECLARED: Mapping[str, Group] = {
     "sum": "aggregates",
     "each": "status",
     "keep": "counts",

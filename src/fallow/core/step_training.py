@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
+from fallow.core.limits import check_fields
 from fallow.core.training_config import (
     KEYWORDS,
     Optimizer,
@@ -71,6 +72,7 @@ class StepTraining:
         object.__setattr__(self, "_explicit", explicit)
         for name, path in KEYWORDS.items():
             object.__setattr__(self, name, _read(config, path))
+        check_fields(self)
         self.check()
 
     def check(self) -> None:

@@ -7,6 +7,13 @@ from dataclasses import asdict, dataclass, fields, replace
 from numbers import Real
 from typing import Annotated, Any, Literal, final
 
+from fallow.core.limits import (
+    Limits,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    check_limits,
+)
 from fallow.core.terms import explain_constructor
 
 
@@ -54,9 +61,9 @@ class Optimizer:
     """
 
     name: Literal["sgd", "adam"] = "sgd"
-    lr: float | None = None
-    momentum: float = 0.9
-    weight_decay: float = 0.0
+    lr: PositiveFloat | None = None
+    momentum: Annotated[float, Limits(ge=0, lt=1)] = 0.9
+    weight_decay: NonNegativeFloat = 0.0
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     persist: bool = False
@@ -66,12 +73,7 @@ class Optimizer:
             raise ValueError(f"optimizer {self.name!r} is unknown; use 'sgd' or 'adam'")
         for name in ("lr", "momentum", "weight_decay", "eps"):
             check_number(name, getattr(self, name))
-        if self.lr is not None and not self.lr > 0:
-            raise ValueError(f"learning rate {self.lr} must be above 0")
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum {self.momentum} must be at least 0 and below 1")
-        if not self.weight_decay >= 0:
-            raise ValueError(f"weight decay {self.weight_decay} must be 0 or more")
+        check_limits(self)
         unused = self._find_unused()
         if unused:
             raise ValueError(
@@ -186,30 +188,23 @@ class TrainingConfig:
     """
 
     stages: tuple[TrainingStage, ...] | None = None
-    batch_size: int | None = None
+    batch_size: PositiveInt | None = None
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     start: str = "given"
     stop_at: float | None = None
     augment: tuple[Literal["flip", "crop2", "crop4"], ...] = ()
-    patience: int | None = None
-    mix: float | None = None
+    patience: PositiveInt | None = None
+    mix: PositiveFloat | None = None
 
     def __post_init__(self) -> None:
         check_number("batch_size", self.batch_size)
-        if self.batch_size is not None and self.batch_size < 1:
-            raise ValueError(f"batch size {self.batch_size} must be at least 1")
+        check_limits(self)
         if not self.start:
             raise ValueError(
                 "local training starts from 'given', 'scratch' or the name of a "
                 "model, not ''"
             )
-        if self.patience is not None and self.patience < 1:
-            raise ValueError(
-                f"a patience of {self.patience} epochs must be at least 1, or None"
-            )
-        if self.mix is not None and not self.mix > 0:
-            raise ValueError(f"mix {self.mix} must be above 0, or None")
 
     @property
     def trained_stages(self) -> tuple[TrainingStage, ...]:

@@ -19,7 +19,7 @@ from fallow.core.optional import import_optional
 from fallow.core.terms import explain_constructor, nearest
 from fallow.core.view import Picks, View
 from fallow.settings.spec import literal
-from fallow.strategies.base import Budget, Memo, check_choices, orders, selects
+from fallow.strategies.base import Budget, Memo, check_fields, orders, selects
 
 CLASSIFIERS = ("clf", "estimator")  # arguments of `query` that take a classifier
 OWN_CLASSIFIER = (
@@ -85,7 +85,7 @@ class FromScikitActiveML:
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         name, settings = _read_strategy(self.strategy)
         settings = ";".join(filter(None, (settings, self.settings)))
         object.__setattr__(self, "strategy", name)

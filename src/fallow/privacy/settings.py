@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from fallow.core.contract import Contract
+from fallow.core.limits import Limits, PositiveFinite, check_limits
 from fallow.core.terms import explain_constructor
+from fallow.core.training_config import check_number
 from fallow.privacy.extra import need
 from fallow.privacy.gauss import costs_of
 from fallow.privacy.ledger import add_up, as_written
@@ -22,6 +24,10 @@ LEAST = 1e-6
 MOST = 1e6
 """Range of ε of one release.  Outside of it, the scale of the noise is numerically unusable; far below
 ``MOST`` there is no protection."""
+
+
+EPSILON = Limits(ge=LEAST, le=MOST)
+NEW_LABELS = Limits(ge=1, advice=" (1: no minimum)")
 
 
 @explain_constructor
@@ -55,33 +61,20 @@ class Privacy:
     0.5
     """
 
-    epsilon: float | None = None  # ε of one release; None: counts are sent without noise
+    epsilon: Annotated[float, EPSILON] | None = (
+        None  # ε of one release; None: counts are sent without noise
+    )
     # ε a site may spend in a run; None: epsilon x number of queries
-    total: float | None = None
+    total: PositiveFinite | None = None
     mechanism: Literal["laplace", "discrete_laplace"] = "laplace"
     secure_sum: bool = False
-    bound: float | None = None
-    min_new_labels: int | None = None
+    bound: PositiveFinite | None = None
+    min_new_labels: Annotated[int, NEW_LABELS] | None = None
 
     def __post_init__(self) -> None:
-        if self.min_new_labels is not None and self.min_new_labels < 1:
-            raise ValueError(
-                f"privacy.min_new_labels is {self.min_new_labels}; it must be 1 or "
-                "more (1: no minimum)"
-            )
         for name in ("epsilon", "total", "bound"):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not is_number or not (value > 0 and math.isfinite(value)):
-                raise ValueError(
-                    f"privacy.{name} is {value}; it must be above 0 and finite"
-                )
-        if self.epsilon is not None and not LEAST <= self.epsilon <= MOST:
-            raise ValueError(
-                f"privacy.epsilon is {self.epsilon:g}; give a number between {LEAST:g} and {MOST:g}"
-            )
+            check_number(f"privacy.{name}", getattr(self, name))
+        check_limits(self, "privacy.")
         if self.mechanism not in ("laplace", "discrete_laplace"):
             raise ValueError(
                 f"privacy.mechanism is {self.mechanism!r}; use 'laplace' or 'discrete_laplace'"

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
+from fallow import encoders
+from fallow.core.build import build
+from fallow.core.client import GROUPS, UNDECLARED, Group, declared
+from fallow.core.methods import methods_by_owner
+from fallow.core.missing import Missing
+from fallow.core.names import BUILT_IN
 from fallow.core.words import count_noun, duration, join_words, size, was_or_were
+from fallow.encoders.filling import Filling
+from fallow.experiment.contribution import MinNewLabels
+from fallow.experiment.methods import methods_of
 from fallow.report.blocks import Block, Blocks, Command, Fold, Note, Table
 from fallow.report.columns import NOTHING
 from fallow.report.final_table import label_of
 from fallow.report.live import read_live
-from fallow.report.waiting import describe_waiting
+from fallow.report.waiting import describe_waiting, find_recipe
 from fallow.settings.spec import Spec
 from fallow.storage.plain import one_line
 from fallow.study.names import heading
@@ -31,6 +41,9 @@ SEEN_BY = {
     "fit": "nobody: local training",
 }
 """Recipients of disclosed values, by the kind of exchange."""
+
+PROTOCOL = (Filling(Missing()), MinNewLabels(counts_all=True))
+"""Algorithms of every study, apart from those that its settings name."""
 
 MOST_NAMED = 12
 """Maximum number of incomplete runs that are named."""
@@ -72,6 +85,7 @@ class Exchange:
     sites: int
     exchanges: float
     amount: float
+    group: Group
     epsilon: float = 0.0  # privacy cost of a site
     masked: bool = False
 
@@ -86,10 +100,11 @@ def _count_sites(sites: object) -> int:
 
 
 def exchanges(study: StudyRecords) -> list[Exchange]:
-    """Return the disclosed values by strategy and client function, mean over seeds."""
+    """Return the disclosed values by strategy, group and client function, mean over seeds."""
     result = []
     for strategy in study.study.strategies:
         cells = study.of(strategy)
+        groups = find_groups(study, strategy)
         by_name: dict[tuple[str, str, str], list[DisclosureEntry]] = {}
         for cell in cells:
             for entry in _entries(cell):
@@ -104,11 +119,37 @@ def exchanges(study: StudyRecords) -> list[Exchange]:
                 sites=max(_count_sites(entry.get("sites")) for entry in entries),
                 exchanges=_total(entries, "exchanges") / len(cells),
                 amount=_total(entries, "bytes") / len(cells),
+                group=groups.get((kind, verb), UNDECLARED.get(kind, "status")),
                 epsilon=max(float(entry.get("epsilon") or 0) for entry in entries),
                 masked=any(entry.get("masked") for entry in entries),
             )
             result.append(exchange)
-    return result
+    order = list(study.study.strategies)
+    return sorted(
+        result, key=lambda one: (order.index(one.strategy), GROUPS.index(one.group))
+    )
+
+
+def find_groups(study: StudyRecords, strategy: str) -> dict[tuple[str, str], Group]:
+    """Return the groups of the client functions of a strategy, by operation and name.
+
+    They follow from the declared fields of the built-in algorithms that the study names. User code
+    is not imported.
+    """
+    recipe = find_recipe(study, strategy)
+    algorithms: list[object] = [*PROTOCOL]
+    if recipe is not None:
+        with suppress(ValueError):
+            algorithms += methods_by_owner(methods_of(recipe, policy=BUILT_IN)).values()
+        if recipe.encoder is not None:
+            with suppress(ValueError):
+                name = recipe.encoder.name
+                algorithms.append(build(encoders, name, BUILT_IN, **recipe.encoder.fields))
+    groups: dict[tuple[str, str], Group] = {}
+    for algorithm in algorithms:
+        for item in declared(algorithm).values():
+            groups[item.operation, item.name] = item.group
+    return groups
 
 
 def _total(entries: Iterable[DisclosureEntry], key: Literal["exchanges", "bytes"]) -> int:
@@ -129,6 +170,7 @@ def disclosure(study: StudyRecords, key: str) -> Blocks:
         return [Note("The records contain no exchange.")]
     header = [
         heading(study.study),
+        "Data",
         "Kind",
         "Client function",
         "Disclosed",
@@ -157,7 +199,7 @@ def disclosure(study: StudyRecords, key: str) -> Blocks:
         "All sites together, per run (mean over seeds)",
         header=header,
         rows=rows,
-        words=5,
+        words=6,
         classes=_lines_between_strategies([exchange.strategy for exchange in outcome]),
     )
     return [table, *notes]
@@ -178,6 +220,7 @@ def _exchange_row(study: StudyRecords, exchange: Exchange) -> list[str]:
         seen_by = MASKED
     return [
         label_of(exchange.strategy, study.study),
+        exchange.group,
         exchange.kind,
         exchange.verb,
         exchange.what,

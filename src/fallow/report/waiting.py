@@ -25,7 +25,7 @@ def describe_waiting(study: StudyRecords, least: int = MIN_NEW_LABELS) -> str | 
     n_former = 0
     whose = "at a site"
     for cell in study.cells:
-        recipe = _find_recipe(study, cell.strategy)
+        recipe = find_recipe(study, cell.strategy)
         if recipe is None or recipe.privacy.waits_for > 1 or not _has_waiting(recipe):
             continue
         if recipe.privacy.secure_sum:
@@ -44,7 +44,7 @@ def describe_waiting(study: StudyRecords, least: int = MIN_NEW_LABELS) -> str | 
     )
 
 
-def _find_recipe(study: StudyRecords, strategy: str) -> Recipe | None:
+def find_recipe(study: StudyRecords, strategy: str) -> Recipe | None:
     """Return the settings of a strategy, or None if they cannot be read, as for an upper
     bound.
     """

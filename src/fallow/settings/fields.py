@@ -71,7 +71,7 @@ def class_fields() -> list[Setting]:
 def _fields_of_class(part: str, cls: type[Any]) -> list[Setting]:
     meanings: Mapping[str, str] = {}
     if is_dataclass(cls):
-        hints = get_type_hints(cls)
+        hints = get_type_hints(cls, include_extras=True)
         meanings = comments_of(cls)
     else:
         hints = get_type_hints(cls.__init__)

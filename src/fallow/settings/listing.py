@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import Field
 
+from fallow.core.limits import find_limits
 from fallow.settings.meanings import MEANINGS, PARTS
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Published, Spec
@@ -100,7 +101,7 @@ def _walk(defaults: object, prefix: str) -> Iterator[Setting]:
     """
     assert is_dataclass(defaults)  # noqa: S101 - all configurations are
     kind = type(defaults)
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     for field in fields(defaults):
         if not prefix and field.name in SKIPPED:
             continue
@@ -133,6 +134,8 @@ def describe_type(hint: Any) -> str:  # a type or an annotation such as int | No
 
     >>> describe_type(int | None), describe_type(Literal["a", "b"])
     ('whole number or none', '"a" or "b"')
+    >>> describe_type(Annotated[int, Limits(ge=1)] | None)
+    'whole number, at least 1, or none'
     >>> describe_type(tuple[str, ...]), describe_type(tuple[float, float])
     ('list of text', 'number, number')
     """
@@ -140,8 +143,14 @@ def describe_type(hint: Any) -> str:  # a type or an annotation such as int | No
     origin = get_origin(hint)
     if origin is Literal:
         return " or ".join(json.dumps(part) for part in parts)
+    if origin is Annotated:
+        limits = find_limits(hint)
+        words = describe_type(parts[0])
+        return words if limits is None else f"{words}, {limits.describe()}"
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(describe_type(part) for part in parts)
+        options = [describe_type(part) for part in parts]
+        has_range = any(get_origin(part) is Annotated for part in parts)
+        return ", or ".join(options) if has_range else " or ".join(options)
     if origin is tuple and parts[-1] is Ellipsis:
         return f"list of {describe_type(parts[0])}"
     if origin is tuple:

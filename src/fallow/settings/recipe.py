@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Literal, get_args, get_type_hints
 
 from fallow.core.build import find, resolve_name
 from fallow.core.contract import Contract
 from fallow.core.kinds import refuse_conversion
+from fallow.core.limits import Limits, NonNegativeInt, PositiveInt, check_limits
 from fallow.core.names import BUILT_IN, OWN, NamePolicy, own_class
 from fallow.core.terms import explain_constructor, nearest, suggest_keyword
 from fallow.core.training_config import (
@@ -63,19 +64,18 @@ NAMES = tuple[str, ...]
 Settings = dict[str, object]
 """Nested settings by name, as in TOML and JSON."""
 
-ONE_OR_MORE = (
-    "rounds",
-    "score_rounds",
-    "seeds",
-    "rows",
-    "test_rows",
-    "queries_per_cycle",
-)
 BUDGETS = ("initial", "budget")
 LISTED = "; 'fallow settings' and docs/settings.md list them"
 """End of the sentence about an unknown setting that is near no other."""
 USUAL_AUDIT = 0.1  # of audit=true
 MOST_CYCLES = 10_000  # a list of budgets has one entry for each
+SITES = Limits(ge=0, advice=" (0: all sites in the data, with the natural partition)")
+AUDIT = Limits(
+    ge=0,
+    lt=1,
+    meaning="the fraction of each cycle's labels that are drawn at random",
+    advice=", such as 0.1",
+)
 
 
 @explain_constructor
@@ -116,16 +116,16 @@ class Recipe:
     task: Literal["auto", "classification", "regression"] = "auto"
     drop_rows: bool = False
     channels: Literal["auto", "first", "last"] = "auto"
-    rows: int | None = None
-    test_rows: int | None = None
+    rows: PositiveInt | None = None
+    test_rows: PositiveInt | None = None
     resplit: bool = False
     features: Spec | None = None
     encoder: Spec | None = None
     standardize: Literal["auto", "federated", "none"] = "auto"
     target_scale: Literal["labeled", "oracle", "none"] = "labeled"
     partition: Spec = Spec("exact-dirichlet", {"alpha": 0.1})
-    sites: int = 10
-    flip: int = 0
+    sites: Annotated[int, SITES] = 10
+    flip: NonNegativeInt = 0
     # model and training
     model: Spec = Spec("linear")
     training: Spec = Spec("fedavg")
@@ -133,8 +133,8 @@ class Recipe:
     training_config: TrainingConfig = TrainingConfig(
         (TrainingStage(2),), 16, Optimizer(lr=0.01)
     )
-    rounds: int = 15
-    participation: float = 1.0
+    rounds: PositiveInt = 15
+    participation: Annotated[float, Limits(gt=0, le=1)] = 1.0
     restart: Literal["fresh", "continue"] = "fresh"
     local_source: Literal["auto", "last_round", "scratch", "finetune"] = "auto"
     local_training_config: TrainingConfig = TrainingConfig(
@@ -145,18 +145,21 @@ class Recipe:
     initial: LabelBudget = 0.10
     initial_by: Literal["random", "typical", "query"] = "random"
     budget: LabelBudget | tuple[LabelBudget, ...] = 0.05
-    queries_per_cycle: int = 1
-    cycles: int = 3
-    audit: float = 0.0
+    queries_per_cycle: PositiveInt = 1
+    cycles: Annotated[int, Limits(ge=0, le=MOST_CYCLES)] = 3
+    audit: Annotated[float, AUDIT] = 0.0
     stop: str | None = None
     protocol: Literal["auto", "cycles", "one_pass"] = "auto"
     budget_allocation: BudgetAllocation = "equal"
-    validation: float = 0.0
+    validation: Annotated[
+        float,
+        Limits(ge=0, lt=1, meaning="the fraction of labels that are not used for training"),
+    ] = 0.0
     fresh_first: bool = False
     privacy: Privacy = Privacy()
     # evaluation and execution
     test: Literal["common", "own"] = "common"
-    score_rounds: int = 5
+    score_rounds: PositiveInt = 5
     executor: str = "auto"
     channels_last: bool = False
     device: Device = "none"
@@ -165,7 +168,7 @@ class Recipe:
     # defaults of the study
     strategies: tuple[str, ...] = ("random", "entropy")
     reference: str | None = None
-    seeds: int = 10
+    seeds: PositiveInt = 10
     bounds: tuple[Literal["all-labels", "pooled"], ...] = ("all-labels", "pooled")
     published: Published | None = None
 
@@ -199,14 +202,11 @@ class Recipe:
         return float(value)
 
     def __post_init__(self) -> None:
-        for name in ONE_OR_MORE:
-            _check_positive(name, getattr(self, name))
-        if not self.is_natural or self.sites != 0:
-            _check_positive("sites", self.sites)
-        if self.cycles < 0:
-            raise ValueError(f"cycles is {self.cycles}; it must be 0 or more")
-        if self.cycles > MOST_CYCLES:
-            raise ValueError(f"cycles is {self.cycles}; it must be {MOST_CYCLES} or less")
+        if isinstance(self.audit, bool):
+            object.__setattr__(self, "audit", USUAL_AUDIT if self.audit else 0.0)
+        check_limits(self)
+        if self.sites == 0 and not self.is_natural:
+            raise ValueError("sites is 0; it must be at least 1")
         for name in BUDGETS:
             check_budget_kind(name, getattr(self, name))
         if isinstance(self.budget, list):  # from Python
@@ -226,15 +226,6 @@ class Recipe:
                 f"initial + cycles x budget is {sum(fractions):.2f} of all examples, more "
                 "than the unlabeled pool; lower one of them "
                 f"({self.budget_words}){self._describe_whole()}"
-            )
-        if not 0 < self.participation <= 1:
-            raise ValueError(
-                f"participation is {self.participation}; it must be above 0 and at most 1"
-            )
-        if not 0 <= self.validation < 1:
-            raise ValueError(
-                f"validation is {self.validation}; it is the fraction of labels that are "
-                "not used for training, at least 0 and below 1"
             )
         if self.head == "exact" and self.validation > 0:
             raise ValueError(
@@ -270,14 +261,7 @@ class Recipe:
             )
 
     def _check_audit(self) -> None:
-        """Raise ValueError for an invalid evaluation set."""
-        if isinstance(self.audit, bool):
-            object.__setattr__(self, "audit", USUAL_AUDIT if self.audit else 0.0)
-        if not 0 <= self.audit < 1:
-            raise ValueError(
-                f"audit is {self.audit}; it is the fraction of each cycle's labels that "
-                "are drawn at random, at least 0 and below 1, such as 0.1"
-            )
+        """Raise ValueError for an evaluation set that another setting excludes."""
         if self.audit and self.queries_per_cycle > 1:
             raise ValueError(
                 f"audit is {self.audit} and queries_per_cycle is "
@@ -455,11 +439,6 @@ def _check_device(recipe: Recipe) -> None:
         )
     if recipe.dtype == "float64" and device == "mps":
         raise ValueError("device 'mps' has no float64; set dtype=float32 or device=cpu")
-
-
-def _check_positive(name: str, value: int | None) -> None:
-    if value is not None and value < 1:
-        raise ValueError(f"{name} is {value}; it must be at least 1")
 
 
 def recipe_from(settings: Mapping[str, object], base: Recipe | None = None) -> Recipe:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fallow.core.limits import SCHEMA
 from fallow.core.training_config import KEYWORDS
 from fallow.settings.listing import meaning_of
 from fallow.settings.recipe import Recipe
@@ -17,7 +18,7 @@ SHORT_FORMS = {
     "training_config.stages": {"type": "integer", "minimum": 0},
 }
 """Other forms of a setting in a file."""
-FORM = ("anyOf", "items", "type", "minimum", "maximum", "exclusiveMaximum")
+FORM = ("anyOf", "items", "type", *SCHEMA.values())
 """Parts of a schema that are about the form of a value."""
 SECOND = "local_training_config"
 BASE = {"type": "string", "description": "Experiment configuration that this one changes."}

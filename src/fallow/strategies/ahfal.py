@@ -11,6 +11,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.limits import Fraction, NonNegativeFloat
 from fallow.core.terms import explain_constructor, refuse_unused
 from fallow.core.types import Answer
 from fallow.core.values import Count, Indicator, Kind, Mask, NonNegative, Share
@@ -19,7 +20,7 @@ from fallow.models.scores import entropy, least_confidence, margin
 from fallow.strategies.base import (
     Budget,
     Memo,
-    check_choices,
+    check_fields,
     orders,
     selects,
 )
@@ -98,9 +99,9 @@ class AHFAL:
     {'north': array([1]), 'south': array([1])}
     """
 
-    tau: float = 12.0  # τ, Eq. 2; the paper tries 10, 12, 15
+    tau: NonNegativeFloat = 12.0  # τ, Eq. 2; the paper tries 10, 12, 15
     tau_scale: Literal["percent", "proportion", "count", "cv"] = "percent"
-    mix: float = 0.5  # weight of the local score in Eq. 3
+    mix: Fraction = 0.5  # weight of the local score in Eq. 3
     score: Literal["entropy", "margin", "least_confidence"] = "entropy"
     toggle: Literal["auto", "never", "always"] = "auto"  # classes scored by both models
     balance: Literal["inverse_count", "target_deficit", "uniform", "none"] = "inverse_count"
@@ -116,11 +117,7 @@ class AHFAL:
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
-        if not self.tau >= 0:
-            raise ValueError(f"AHFAL's tau is {self.tau}; it must be 0 or more")
-        if not 0 <= self.mix <= 1:
-            raise ValueError(f"AHFAL's mix is {self.mix}; it must lie between 0 and 1")
+        check_fields(self)
         refuse_unused(self, "tau", "tau_scale", switch="toggle", used_with=("auto",))
         refuse_unused(self, "mix", switch="toggle", used_with=("auto", "always"))
 

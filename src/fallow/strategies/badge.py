@@ -14,7 +14,7 @@ from fallow.core.view import Picks, View
 from fallow.strategies.base import (
     Budget,
     Memo,
-    check_choices,
+    check_fields,
     orders,
     selects,
 )
@@ -82,7 +82,7 @@ class BADGE:
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         check_sigma(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:

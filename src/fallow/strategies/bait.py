@@ -17,7 +17,7 @@ from fallow.core.view import Picks, View
 from fallow.strategies.base import (
     Budget,
     Memo,
-    check_choices,
+    check_fields,
     orders,
     selects,
 )
@@ -96,7 +96,7 @@ class BAIT:
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         check_sigma(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:

@@ -17,7 +17,7 @@ from fallow.core.view import Picks, View
 from fallow.strategies.base import (
     Budget,
     Memo,
-    check_choices,
+    check_fields,
     orders,
     selects,
 )
@@ -75,7 +75,7 @@ class BALD:
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         if self.passes < 2:
             raise ValueError(
                 f"BALD has {self.passes} passes, and a single one has no "

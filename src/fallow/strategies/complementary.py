@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.limits import NonNegativeFinite, check_fields
 from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
 from fallow.models.scores import entropy
@@ -90,8 +91,8 @@ class Complementary:
     Run(complementary on iris, seed 0: 2 phases, 18 labels, accuracy 0...)
     """
 
-    gamma: float = 1.0  # γ, the weight of disagreement
-    temperature: float = 0.0
+    gamma: NonNegativeFinite = 1.0  # γ, the weight of disagreement
+    temperature: NonNegativeFinite = 0.0
 
     contract: ClassVar[Contract] = Contract(
         title="Complementary querying",
@@ -101,10 +102,7 @@ class Complementary:
     )
 
     def __post_init__(self) -> None:
-        for name in ("gamma", "temperature"):
-            value = getattr(self, name)
-            if not 0 <= value < torch.inf:
-                raise ValueError(f"Complementary's {name} is {value}; it must be 0 or more")
+        check_fields(self)
         if self.temperature > 0:
             contract = Complementary.contract.narrowed(self, draws=True)
             object.__setattr__(self, "contract", contract)

@@ -12,7 +12,7 @@ from fallow.core.view import Picks, View
 from fallow.strategies.base import (
     Budget,
     Memo,
-    check_choices,
+    check_fields,
     orders,
     selects,
 )
@@ -62,7 +62,7 @@ class CoreSet:
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep(self.select, to=orders(budget))

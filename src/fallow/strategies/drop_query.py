@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from typing import Annotated, ClassVar, Literal, final
 
 import torch
 from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.limits import Limits, PositiveInt
 from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
 from fallow.strategies.base import (
     Budget,
     Memo,
-    check_choices,
+    check_fields,
     orders,
     selects,
 )
@@ -58,8 +59,8 @@ class DropQuery:
     """
 
     model: Literal["local", "global"] = "local"
-    rate: float = 0.75  # ρ
-    passes: int = 3  # M
+    rate: Annotated[float, Limits(gt=0, lt=1)] = 0.75  # ρ
+    passes: PositiveInt = 3  # M
 
     contract: ClassVar[Contract] = Contract(
         title="DropQuery",
@@ -72,13 +73,7 @@ class DropQuery:
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
-        if not 0 < self.rate < 1:
-            raise ValueError(f"DropQuery's rate is {self.rate}; it must be between 0 and 1")
-        if self.passes < 1:
-            raise ValueError(
-                f"DropQuery has {self.passes} passes; it needs at least one prediction with dropout"
-            )
+        check_fields(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep(self.select, to=orders(budget))

@@ -17,7 +17,7 @@ from fallow.models.scores import entropy, least_confidence, margin
 from fallow.strategies.base import (
     Budget,
     Memo,
-    check_choices,
+    check_fields,
     orders,
     selects,
 )
@@ -76,7 +76,7 @@ class Ensemble:
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         if self.rule == "badge":
             object.__setattr__(
                 self, "contract", Ensemble.contract.narrowed(self, draws=True)

@@ -18,7 +18,7 @@ from fallow.models.scores import entropy
 from fallow.strategies.base import (
     Budget,
     Memo,
-    check_choices,
+    check_fields,
     orders,
     selects,
 )
@@ -70,7 +70,7 @@ class Entropy:
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         if self.model == "average":  # models leave sites, without noise
             says = Entropy.contract.narrowed(self, local_dp=False)
             object.__setattr__(self, "contract", says)

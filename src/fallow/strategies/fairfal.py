@@ -24,7 +24,7 @@ from fallow.models.scores import entropy
 from fallow.strategies.base import (
     Budget,
     Memo,
-    check_choices,
+    check_fields,
     orders,
     selects,
 )
@@ -102,7 +102,7 @@ class FairFAL:
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         if not self.kappa >= 1:
             raise ValueError(f"FairFAL's kappa is {self.kappa}; it must be 1 or more")
         if not 0 <= self.delta <= 1:

@@ -15,6 +15,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.ask import Ask, each_of_all, sum_of_all
 from fallow.core.contract import Contract
+from fallow.core.limits import Fraction, NonNegativeFinite
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer
 from fallow.core.values import (
@@ -31,7 +32,7 @@ from fallow.core.values import (
 )
 from fallow.core.view import Picks, View
 from fallow.models.orthogonal import haar, mix, unmix
-from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.base import Budget, Memo, check_fields, orders
 from fallow.strategies.parts import leverage
 from fallow.strategies.parts.clocks import (
     BINS,
@@ -150,8 +151,8 @@ class FALE:
     intercept: bool = (
         True  # score a column of ones too, because the linear model has a bias
     )
-    ridge: float = 0.0  # λ of ridge leverage scores
-    mixture: float = 0.0  # γ
+    ridge: NonNegativeFinite = 0.0  # λ of ridge leverage scores
+    mixture: Fraction = 0.0  # γ
     drop_rows: bool = (
         False  # non-finite examples are ranked last instead of raising an error
     )
@@ -171,15 +172,7 @@ class FALE:
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
-        if not 0 <= self.ridge < float("inf"):
-            raise ValueError(
-                f"FALE's ridge is {self.ridge}; it must be 0 or more and finite"
-            )
-        if not 0 <= self.mixture <= 1:
-            raise ValueError(
-                f"FALE's mixture is {self.mixture}; it must lie between 0 and 1"
-            )
+        check_fields(self)
         needs_totals_alone = self.mode == "gram"  # other modes need the reply of each site
         contract = FALE.contract.narrowed(
             self, secure_sum=needs_totals_alone, budget_of=self.allot

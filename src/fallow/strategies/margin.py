@@ -13,7 +13,7 @@ from fallow.models.scores import margin
 from fallow.strategies.base import (
     Budget,
     Memo,
-    check_choices,
+    check_fields,
     orders,
     selects,
 )
@@ -51,7 +51,7 @@ class Margin:
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep(self.select, to=orders(budget))

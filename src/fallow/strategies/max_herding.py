@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from typing import Annotated, ClassVar, Literal, final
 
 import torch
 
@@ -14,11 +14,11 @@ from fallow.core.view import Picks, View
 from fallow.strategies.base import (
     Budget,
     Memo,
-    check_choices,
+    check_fields,
     orders,
     selects,
 )
-from fallow.strategies.parts import check_width, herd
+from fallow.strategies.parts import WIDTH, herd
 
 
 @explain_constructor
@@ -51,7 +51,7 @@ class MaxHerding:
     """
 
     model: Literal["local", "global"] = "local"
-    width: float | None = None  # σ
+    width: Annotated[float, WIDTH] | None = None  # σ
 
     contract: ClassVar[Contract] = Contract(
         title="MaxHerding",
@@ -62,8 +62,7 @@ class MaxHerding:
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
-        check_width(self)
+        check_fields(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep(self.select, to=orders(budget))

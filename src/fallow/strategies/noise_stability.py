@@ -16,7 +16,7 @@ from fallow.core.view import Picks, View
 from fallow.strategies.base import (
     Budget,
     Memo,
-    check_choices,
+    check_fields,
     orders,
     selects,
 )
@@ -75,7 +75,7 @@ class NoiseStability:
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         if self.draws < 1 or not self.epsilon > 0:
             raise ValueError(
                 f"NoiseStability has draws {self.draws} and epsilon {self.epsilon}; it needs at "

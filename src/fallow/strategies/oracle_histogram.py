@@ -15,7 +15,7 @@ from fallow.core.terms import explain_constructor
 from fallow.core.values import Count, LabelCount, Share
 from fallow.core.view import Picks, Release, View
 from fallow.models.scores import entropy
-from fallow.strategies.base import Budget, Memo, check_choices, orders
+from fallow.strategies.base import Budget, Memo, check_fields, orders
 from fallow.strategies.parts import fill, rank_rows, typicality
 
 
@@ -59,7 +59,7 @@ class OracleHistogram:
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         total = ask.sum(self.histogram)["counts"].clamp_min(0)

@@ -34,7 +34,7 @@ from fallow.core.view import Picks, View
 from fallow.strategies.base import (
     Budget,
     Memo,
-    check_choices,
+    check_fields,
     orders,
     stores,
 )
@@ -145,7 +145,7 @@ class Pivotal:
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         refuse_unused(self, "split", switch="tree", used_with=(True,))
         contract = Pivotal.contract.narrowed(self, budget_of=self.allot)
         object.__setattr__(self, "contract", contract)

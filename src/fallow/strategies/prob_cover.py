@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from typing import Annotated, ClassVar, Literal, final
 
 import torch
 from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.limits import Limits
 from fallow.core.terms import explain_constructor, refuse_unused
 from fallow.core.view import Picks, View
 from fallow.strategies.base import (
     Budget,
     Memo,
-    check_choices,
+    check_fields,
     orders,
     selects,
 )
@@ -23,6 +24,9 @@ from fallow.strategies.parts import UnitFeatures, cluster_rows, square_distances
 
 RADII = [step / 20 for step in range(1, 41)]  # candidates for δ: 0.05 to 2
 BLOCK = 1024  # examples whose neighbors are compared at a time
+
+
+RADIUS = Limits(gt=0, le=2, advice=", the largest distance between features of unit length")
 
 
 @explain_constructor
@@ -58,8 +62,8 @@ class ProbCover:
     """
 
     model: Literal["local", "global"] = "local"
-    radius: float | None = None  # δ
-    purity: float = 0.95  # α
+    radius: Annotated[float, RADIUS] | None = None  # δ
+    purity: Annotated[float, Limits(gt=0, lt=1)] = 0.95  # α
 
     contract: ClassVar[Contract] = Contract(
         title="ProbCover",
@@ -71,16 +75,7 @@ class ProbCover:
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
-        if self.radius is not None and not 0 < self.radius <= 2:
-            raise ValueError(
-                f"ProbCover's radius is {self.radius}; it must be above 0 and at most 2, the largest "
-                "distance between features of unit length"
-            )
-        if not 0 < self.purity < 1:
-            raise ValueError(
-                f"ProbCover's purity is {self.purity}; it must be between 0 and 1"
-            )
+        check_fields(self)
         refuse_unused(self, "purity", switch="radius", used_with=(None,))
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:

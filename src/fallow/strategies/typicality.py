@@ -15,7 +15,7 @@ from fallow.core.view import Picks, View
 from fallow.strategies.base import (
     Budget,
     Memo,
-    check_choices,
+    check_fields,
     orders,
     selects,
 )
@@ -68,7 +68,7 @@ class Typicality:
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_fields(self)
         if self.neighbors < 1:
             raise ValueError(
                 f"Typicality has {self.neighbors} neighbors; it needs at least one"

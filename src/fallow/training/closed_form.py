@@ -22,6 +22,7 @@ from fallow.core.ask import Ask, sum_of_all
 from fallow.core.composites import Losses, PoolProducts, Products
 from fallow.core.contract import Contract
 from fallow.core.fits import STORED, FitDeclaration
+from fallow.core.limits import PositiveFinite, check_fields
 from fallow.core.refusal import Refusal
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
@@ -224,12 +225,12 @@ class ClosedForm:
     training_config: TrainingConfig = field(
         default=TrainingConfig(), init=False, repr=False
     )
-    penalty: float | None = None  # λ
+    penalty: PositiveFinite | None = None  # λ
     balance: Literal["none", "class"] = "none"
     weighted: bool = True
     reveal: Literal["path", "head"] = "path"
     local_head: Literal["common", "own"] = "common"
-    passes: int = 1
+    passes: Literal[1, 2] = 1
     shown: Literal["totals", "parts"] = "totals"
     delta: float | None = None  # δ; usually 1e-5, well below 1 / number of labels
     unlabeled: Literal["off", "auto"] = "off"
@@ -255,25 +256,7 @@ class ClosedForm:
     )
 
     def __post_init__(self) -> None:
-        if self.penalty is not None and not 0 < self.penalty < float("inf"):
-            raise ValueError(
-                f"ClosedForm's penalty is {self.penalty}; it must be above 0 and finite"
-            )
-        choices = {
-            "balance": ("none", "class"),
-            "reveal": ("path", "head"),
-            "local_head": ("common", "own"),
-            "shown": ("totals", "parts"),
-            "unlabeled": ("off", "auto"),
-        }
-        for name, known in choices.items():
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"ClosedForm's {name} is {getattr(self, name)!r}; use {known[0]!r} or "
-                    f"{known[1]!r}"
-                )
-        if self.passes not in (1, 2):
-            raise ValueError(f"ClosedForm's passes is {self.passes}; use 1 or 2")
+        check_fields(self)
         if self.delta is not None:
             self._check_private(self.delta)
         object.__setattr__(self, "contract", self._narrow_contract())

@@ -11,6 +11,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.fits import FitDeclaration
+from fallow.core.limits import NonNegativeFloat
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
@@ -59,7 +60,7 @@ class FedProx(StepTraining):
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
     """
 
-    mu: float = 0.01  # µ, eq. (2); tuned in {0.001, 0.01, 0.1, 1}
+    mu: NonNegativeFloat = 0.01  # µ, eq. (2); tuned in {0.001, 0.01, 0.1, 1}
     bn: Literal["average", "local"] = "average"
 
     contract: ClassVar[Contract] = Contract(
@@ -70,10 +71,6 @@ class FedProx(StepTraining):
         "Sanjabi, Maziar and Talwalkar, Ameet and Smith, Virginia",
         fit=FitDeclaration(kept=("bn",)),
     )
-
-    def check(self) -> None:
-        if not self.mu >= 0:
-            raise ValueError(f"FedProx's mu is {self.mu}; it must be 0 or more")
 
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(self.training_config, "local", None, **state)

@@ -14,6 +14,7 @@ from fallow.core import client
 from fallow.core.ask import Ask, each_of_all, sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.fits import MODEL, STORED, FitDeclaration
+from fallow.core.limits import NonNegativeFinite, check_fields
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
@@ -93,7 +94,7 @@ class MaskedSolve:
     training_config: TrainingConfig = field(
         default=TrainingConfig(), init=False, repr=False
     )
-    ridge: float = 0.0  # λ
+    ridge: NonNegativeFinite = 0.0  # λ
     intercept: bool = True  # False: the model's bias is 0
     weighted: bool = True
 
@@ -116,10 +117,7 @@ class MaskedSolve:
     )
 
     def __post_init__(self) -> None:
-        if not 0 <= self.ridge < float("inf"):
-            raise ValueError(
-                f"MaskedSolve's ridge is {self.ridge}; it must be 0 or more and finite"
-            )
+        check_fields(self)
 
     # -- server side ------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from typing import Annotated, ClassVar, Literal, final
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.fits import FitDeclaration
+from fallow.core.limits import Limits, PositiveFloat
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor, refuse_unused
@@ -34,6 +35,9 @@ RULES = ("median", "trimmed", "clipped")
 LARGEST = 0.5
 RATIO = 2.0
 """Maximum weight of a site in a clipped average: share of all, and multiple of the median."""
+
+
+TRIM = Limits(ge=0, lt=0.5, meaning="the maximum share of malicious sites")
 
 
 @explain_constructor
@@ -99,8 +103,8 @@ class Robust(StepTraining):
     """
 
     rule: Literal["median", "trimmed", "clipped"] = "median"
-    trim: float = 0.1  # β, expected share of malicious sites
-    clip: float | None = None  # M, maximum norm of an update
+    trim: Annotated[float, TRIM] = 0.1  # β, expected share of malicious sites
+    clip: PositiveFloat | None = None  # M, maximum norm of an update
     bn: Literal["average", "local"] = "average"
 
     contract: ClassVar[Contract] = Contract(
@@ -113,17 +117,6 @@ class Robust(StepTraining):
     )
 
     def check(self) -> None:
-        if self.rule not in RULES:
-            raise ValueError(
-                f"Robust's rule is {self.rule!r}; use one of {', '.join(RULES)}"
-            )
-        if not 0 <= self.trim < 0.5:
-            raise ValueError(
-                f"Robust's trim is {self.trim}; it is the maximum share of malicious "
-                "sites, at least 0 and below 0.5"
-            )
-        if self.clip is not None and not self.clip > 0:
-            raise ValueError(f"Robust's clip is {self.clip}; it must be above 0, or none")
         refuse_unused(self, "trim", switch="rule", used_with=("trimmed",))
         refuse_unused(self, "clip", switch="rule", used_with=("clipped",))
 

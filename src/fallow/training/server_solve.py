@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, final
+from typing import ClassVar, Literal, final
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.fits import STORED, FitDeclaration
+from fallow.core.limits import NonNegativeFinite, check_fields
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
@@ -91,10 +92,10 @@ class ServerSolve:
     training_config: TrainingConfig = field(
         default=TrainingConfig(), init=False, repr=False
     )
-    ridge: float = 0.0  # λ
+    ridge: NonNegativeFinite = 0.0  # λ
     intercept: bool = True  # False: the model's bias is 0
     weighted: bool = True
-    passes: int = 2
+    passes: Literal[1, 2] = 2
 
     contract: ClassVar[Contract] = Contract(
         title="Least squares on the server side (FALE)",
@@ -111,12 +112,7 @@ class ServerSolve:
     )
 
     def __post_init__(self) -> None:
-        if not 0 <= self.ridge < float("inf"):
-            raise ValueError(
-                f"ServerSolve's ridge is {self.ridge}; it must be 0 or more and finite"
-            )
-        if self.passes not in (1, 2):
-            raise ValueError(f"ServerSolve's passes is {self.passes}; use 1 or 2")
+        check_fields(self)
 
     # -- server side ------------------------------------------------------------------------
 

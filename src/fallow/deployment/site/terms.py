@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fallow.core.client import UNDECLARED, Group, declared
+from fallow.core.client import GROUPS, UNDECLARED, Group, declared
 from fallow.core.methods import methods_by_owner
 from fallow.core.words import count_noun, join_some
 from fallow.deployment.agreement import MOST_OF_GUIDELINE, Agreement
@@ -53,8 +53,6 @@ UNKNOWN_BUDGET = (
     "limit in site.toml"
 )
 LINE = 1000  # characters of a displayed line
-GROUPS: tuple[Group, ...] = ("counts", "aggregates", "models", "status")
-"""Groups of disclosures in the order of tables."""
 
 
 class Disclosed(NamedTuple):

@@ -35,7 +35,7 @@ from fallow.strategies.parts.crowds import CROWD, rank_in_clusters
 from fallow.strategies.parts.density import typicality
 from fallow.strategies.parts.diverse import pick_by_cover, pick_by_gradient
 from fallow.strategies.parts.gradients import residuals
-from fallow.strategies.parts.herding import check_width, herd
+from fallow.strategies.parts.herding import WIDTH, herd
 from fallow.strategies.parts.kcenter import FeatureVectors, Gradients, k_center
 from fallow.strategies.parts.kmeans import cluster_rows
 from fallow.strategies.parts.kmeanspp import k_means_pp
@@ -74,6 +74,7 @@ __all__ = [
     "OFTEN",
     "SIGMA",
     "TIED",
+    "WIDTH",
     "Committee",
     "FeatureVectors",
     "Gradients",
@@ -87,7 +88,6 @@ __all__ = [
     "check_labels",
     "check_sigma",
     "check_turns",
-    "check_width",
     "cluster_rows",
     "cluster_sites",
     "count_nearest",

@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from fallow.core.limits import Limits
 from fallow.core.view import View
 from fallow.strategies.parts.max_coverage import UnitFeatures, square_distances
 
 NARROW, WIDE = 0.2, 1.0  # limits of a width that is chosen from the labeled examples
 
 
-class Herding(Protocol):
-    """A query strategy with a kernel."""
-
-    @property
-    def width(self) -> float | None: ...
-
-
-def check_width(strategy: Herding) -> None:
-    """Raise ValueError unless the width of the kernel is positive or None."""
-    width = strategy.width
-    if width is not None and not 0 < width < float("inf"):
-        raise ValueError(
-            f"{type(strategy).__name__}'s width is {width}; it must be above 0, or None to choose "
-            "it from the labeled examples"
-        )
+WIDTH = Limits(
+    gt=0, is_finite=True, advice=", or None to choose it from the labeled examples"
+)
+"""Width of a kernel."""
 
 
 def herd(view: View, model: str, weight: Tensor, width: float | None, n: int) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.fits import FitDeclaration
+from fallow.core.limits import Fraction, NonNegativeFloat
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
@@ -59,9 +60,9 @@ class APFL(StepTraining):
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
     """
 
-    alpha: float = 0.5  # initial α
+    alpha: Fraction = 0.5  # initial α
     adaptive: bool = True  # False: α is constant
-    alpha_lr: float | None = None  # η_α; None: the learning rate of the batch
+    alpha_lr: NonNegativeFloat | None = None  # η_α; None: the learning rate of the batch
 
     contract: ClassVar[Contract] = Contract(
         title="APFL",
@@ -71,12 +72,6 @@ class APFL(StepTraining):
         gradients_per_batch=2,
         fit=FitDeclaration(kept=("v", "alpha")),
     )
-
-    def check(self) -> None:
-        if not 0 <= self.alpha <= 1:
-            raise ValueError(f"APFL's alpha is {self.alpha}; it must be from 0 to 1")
-        if self.alpha_lr is not None and not self.alpha_lr >= 0:
-            raise ValueError(f"APFL's alpha_lr is {self.alpha_lr}; it must be 0 or more")
 
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(self.training_config, "local", None, **state)

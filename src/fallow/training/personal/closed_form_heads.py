@@ -18,6 +18,7 @@ from fallow.core.ask import Ask, sum_of_all
 from fallow.core.composites import Products
 from fallow.core.contract import Contract
 from fallow.core.fits import STORED, FitDeclaration
+from fallow.core.limits import PositiveFinite, check_fields
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, State
@@ -110,7 +111,7 @@ class ClosedFormHeads:
     training_config: TrainingConfig = field(
         default=TrainingConfig(), init=False, repr=False
     )
-    penalty: float | None = None  # λ
+    penalty: PositiveFinite | None = None  # λ
     weighted: bool = True
     shown: Literal["totals", "parts"] = "totals"
 
@@ -130,14 +131,7 @@ class ClosedFormHeads:
     )
 
     def __post_init__(self) -> None:
-        if self.penalty is not None and not 0 < self.penalty < float("inf"):
-            raise ValueError(
-                f"ClosedFormHeads' penalty is {self.penalty}; it must be above 0 and finite"
-            )
-        if self.shown not in ("totals", "parts"):
-            raise ValueError(
-                f"ClosedFormHeads' shown is {self.shown!r}; use 'totals' or 'parts'"
-            )
+        check_fields(self)
         contract = ClosedFormHeads.contract.narrowed(self, weighs=self.weighted)
         object.__setattr__(self, "contract", contract)
 

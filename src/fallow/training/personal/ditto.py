@@ -11,6 +11,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.fits import FitDeclaration
+from fallow.core.limits import NonNegativeFloat
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
@@ -55,7 +56,7 @@ class Ditto(StepTraining):
     """
 
     # λ: 0.75 in DPFL's comparison; Ditto's scripts have 1, tuned in {0.1, 1, 2}
-    lam: float = 0.75
+    lam: NonNegativeFloat = 0.75
 
     contract: ClassVar[Contract] = Contract(
         title="Ditto",
@@ -65,10 +66,6 @@ class Ditto(StepTraining):
         gradients_per_batch=2,
         fit=FitDeclaration(kept=("v",)),
     )
-
-    def check(self) -> None:
-        if not self.lam >= 0:
-            raise ValueError(f"Ditto's lam is {self.lam}; it must be 0 or more")
 
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(self.training_config, "local", None, **state)

@@ -18,6 +18,7 @@ from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.fits import Fit, FitDeclaration
+from fallow.core.limits import NonNegativeFinite, NonNegativeInt, PositiveInt
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.methods import Load
 from fallow.core.step_training import StepTraining
@@ -46,12 +47,6 @@ SEARCHED = ("ggc", "symmetric-or", "symmetric-and", "degree")
 OF_SEARCH = ("period", "between", "guard", "gain_tol", "gate", "smooth")
 """Fields of GGC, which other graphs do not use."""
 
-LOWEST = {"period": 1, "tau_init": 0, "gain_tol": 0, "gate": 0, "smooth": 1}
-CHOICES = {
-    "between": ("reuse", "local"),
-    "guard": ("off", "loop"),
-    "graph": (*SEARCHED, "static", "resampled", "full"),
-}
 STATE = (
     "reach",
     "begin",
@@ -161,15 +156,17 @@ class DPFL(StepTraining):
 
     budget: int | Sequence[int] | None = None  # B_c
     counts_self: bool = True
-    tau_init: int | None = (
+    tau_init: NonNegativeInt | None = (
         None  # epochs; None: twice the training configuration's, as in the paper
     )
-    period: int = 1  # P
+    period: PositiveInt = 1  # P
     between: Literal["reuse", "local"] = "reuse"
     guard: Literal["off", "loop"] = "off"
-    gain_tol: float = 0.0  # gains below it count as 0
-    gate: float = 0.0  # standard errors over validation examples that a gain must exceed
-    smooth: int = (
+    gain_tol: NonNegativeFinite = 0.0  # gains below it count as 0
+    gate: NonNegativeFinite = (
+        0.0  # standard errors over validation examples that a gain must exceed
+    )
+    smooth: PositiveInt = (
         1  # selections over which the gains of the last collaborators are averaged
     )
     graph: Graph = "ggc"
@@ -196,17 +193,7 @@ class DPFL(StepTraining):
 
     def check(self) -> None:
         server_half.ChoiceLimits.check(self.budget, self.counts_self)
-        for field, lowest in LOWEST.items():
-            value = getattr(self, field)
-            if value is not None and not lowest <= value < math.inf:
-                raise ValueError(f"DPFL's {field} is {value}; it must be {lowest} or more")
         graphs.parse(self.reach)
-        for field, known in CHOICES.items():
-            value = getattr(self, field)
-            if value not in known:
-                raise ValueError(
-                    f"DPFL's {field} is {value!r}; use one of {', '.join(known)}"
-                )
         refuse_unused(self, *OF_SEARCH, switch="graph", used_with=SEARCHED)
         averages_some = (*SEARCHED, "static", "resampled")
         refuse_unused(

@@ -12,6 +12,7 @@ from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.fits import MODEL, Fit, FitDeclaration
+from fallow.core.limits import NonNegativeInt
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
@@ -59,8 +60,8 @@ class FedRep(StepTraining):
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
     """
 
-    head_epochs: int | None = None  # τ_h
-    body_epochs: int | None = None  # τ_b
+    head_epochs: NonNegativeInt | None = None  # τ_h
+    body_epochs: NonNegativeInt | None = None  # τ_b
 
     contract: ClassVar[Contract] = Contract(
         title="FedRep",
@@ -75,14 +76,6 @@ class FedRep(StepTraining):
             server=("begun",),
         ),
     )
-
-    def check(self) -> None:
-        for name in ("head_epochs", "body_epochs"):
-            epochs = getattr(self, name)
-            if epochs is not None and epochs < 0:
-                raise ValueError(
-                    f"FedRep's {name} is {epochs}; it must be 0 or more, or None"
-                )
 
     @property
     def local_training_config(self) -> TrainingConfig:

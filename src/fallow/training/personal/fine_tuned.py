@@ -16,6 +16,7 @@ from fallow.core.ask import Ask
 from fallow.core.client import ClientCall
 from fallow.core.contract import Contract
 from fallow.core.fits import Fit, FitDeclaration
+from fallow.core.limits import NonNegativeFloat
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
@@ -140,7 +141,7 @@ class FedProxFT(StepTraining):
     """
 
     # μ, λ in DPFL's comparison; FedProx tunes it in {0.001, 0.01, 0.1, 0.5, 1}
-    mu: float = 0.1
+    mu: NonNegativeFloat = 0.1
     tune_prox: bool = False
 
     contract: ClassVar[Contract] = Contract(
@@ -152,10 +153,6 @@ class FedProxFT(StepTraining):
         "Sanjabi, Maziar and Talwalkar, Ameet and Smith, Virginia",
         fit=FitDeclaration({"local": Fit(by=_train_or_tune_by), "tuned": Fit(by=_tune_by)}),
     )
-
-    def check(self) -> None:
-        if not self.mu >= 0:
-            raise ValueError(f"FedProxFT's mu is {self.mu}; it must be 0 or more")
 
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(self.training_config, "local", None, **state)

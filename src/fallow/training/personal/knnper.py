@@ -12,6 +12,7 @@ from torch.nn.functional import one_hot
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.limits import Fraction, PositiveFloat, PositiveInt
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
@@ -65,9 +66,9 @@ class KNNPer(StepTraining):
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
     """
 
-    k: int = 10
-    weight: float = 0.5  # λ
-    sigma: float = 1.0  # σ
+    k: PositiveInt = 10
+    weight: Fraction = 0.5  # λ
+    sigma: PositiveFloat = 1.0  # σ
     kernel: Kernel = "normalized"
 
     contract: ClassVar[Contract] = Contract(
@@ -78,18 +79,6 @@ class KNNPer(StepTraining):
         "Kameni, Laetitia and Vidal, Richard",
         regression=False,
     )
-
-    def check(self) -> None:
-        if self.k < 1:
-            raise ValueError(f"KNNPer's k is {self.k}; it must be at least 1")
-        if not 0 <= self.weight <= 1:
-            raise ValueError(f"KNNPer's weight is {self.weight}; it must be from 0 to 1")
-        if not self.sigma > 0:
-            raise ValueError(f"KNNPer's sigma is {self.sigma}; it must be above 0")
-        if self.kernel not in ("normalized", "softmax_of_sums"):
-            raise ValueError(
-                f"KNNPer's kernel is {self.kernel!r}; use 'normalized' or 'softmax_of_sums'"
-            )
 
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(self.training_config, "local", None, **state)

@@ -14,6 +14,7 @@ import torch
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.fits import STORED, Fit, FitDeclaration
+from fallow.core.limits import PositiveFloat
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
@@ -68,7 +69,7 @@ class PerFedAvg(StepTraining):
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
     """
 
-    inner: float = 0.01  # α
+    inner: PositiveFloat = 0.01  # α
     eval_adapt: Literal["one_epoch", "one_step", "after_local"] = "one_epoch"
 
     contract: ClassVar[Contract] = Contract(
@@ -88,15 +89,6 @@ class PerFedAvg(StepTraining):
             server=("holders",),
         ),
     )
-
-    def check(self) -> None:
-        if not self.inner > 0:
-            raise ValueError(f"PerFedAvg's inner is {self.inner}; it must be above 0")
-        if self.eval_adapt not in ("one_epoch", "one_step", "after_local"):
-            raise ValueError(
-                f"PerFedAvg's eval_adapt is {self.eval_adapt!r}; use 'one_epoch', 'one_step' or "
-                "'after_local'"
-            )
 
     # -- server side ------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from fallow.core.ask import Ask
 from fallow.core.banks import Bank
 from fallow.core.contract import Contract
 from fallow.core.fits import STORED, Fit, FitDeclaration
+from fallow.core.limits import NonNegativeFloat, PositiveFloat
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.messages import To
 from fallow.core.step_training import StepTraining
@@ -74,8 +75,8 @@ class PFedGraph(StepTraining):
     Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
     """
 
-    alpha: float = 0.8  # α
-    lam: float = 0.01  # λ
+    alpha: PositiveFloat = 0.8  # α
+    lam: NonNegativeFloat = 0.01  # λ
     lam_sign: Literal[-1, 1] = -1
 
     contract: ClassVar[Contract] = Contract(
@@ -89,14 +90,6 @@ class PFedGraph(StepTraining):
             server=("sites", "models", "statistics", "rows", "weights", "refused"),
         ),
     )
-
-    def check(self) -> None:
-        if not self.alpha > 0:
-            raise ValueError(f"PFedGraph's alpha is {self.alpha}; it must be above 0")
-        if not self.lam >= 0:
-            raise ValueError(f"PFedGraph's lam is {self.lam}; it must be 0 or more")
-        if self.lam_sign not in (-1, 1):
-            raise ValueError(f"PFedGraph's lam_sign is {self.lam_sign}; use -1 or 1")
 
     # -- server side ------------------------------------------------------------------------
 

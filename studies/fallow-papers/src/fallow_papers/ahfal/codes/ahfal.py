@@ -11,6 +11,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.limits import NonNegativeFloat
 from fallow.core.types import Answer
 from fallow.core.values import Count, Indicator, Mask, NonNegative, Share
 from fallow.core.view import Picks, Release, View
@@ -19,7 +20,7 @@ from fallow.strategies.ahfal import AHFAL, AT_TAU, interleave, moments
 from fallow.strategies.base import (
     Budget,
     Memo,
-    check_choices,
+    check_fields,
     orders,
     selects,
 )
@@ -64,7 +65,7 @@ class RatioAHFAL:
     as zeros. Ties are broken at random from a named stream.
     """
 
-    tau: float = 12.0  # τ, in percentage points of label shares
+    tau: NonNegativeFloat = 12.0  # τ, in percentage points of label shares
     route: Literal["either", "local"] = "either"
     counts: Literal["global_pseudo", "true"] = "global_pseudo"
     target: Literal["initial", "current"] = "initial"
@@ -80,9 +81,7 @@ class RatioAHFAL:
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
-        if not self.tau >= 0:
-            raise ValueError(f"RatioAHFAL's tau is {self.tau}; it must be 0 or more")
+        check_fields(self)
 
     # -- server side
     # ------------------------------------------------------------------------

@@ -1,0 +1,170 @@
+"""Checks of fields by their annotations: ranges of numbers and choices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from numbers import Real
+from typing import Annotated, Any, Literal, final, get_args, get_origin, get_type_hints
+
+BOUNDS: Mapping[str, str] = {
+    "ge": "at least",
+    "gt": "above",
+    "le": "at most",
+    "lt": "below",
+}
+"""Words for bounds, by their names in pydantic."""
+SCHEMA: Mapping[str, str] = {
+    "ge": "minimum",
+    "gt": "exclusiveMinimum",
+    "le": "maximum",
+    "lt": "exclusiveMaximum",
+}
+"""Keywords of JSON schemas for bounds."""
+
+
+@final
+@dataclass(frozen=True)
+class Limits:
+    """Range of a number in its annotation: ``Annotated[int, Limits(ge=1)]``.
+
+    `check_limits` checks it, and schemas and the list of settings print it.
+
+    Attributes
+    ----------
+    ge, gt, le, lt : float, optional
+        Bounds, by their names in pydantic.
+    is_finite : bool
+        Whether infinity is excluded.
+    meaning : str
+        What the number is, for the message.
+    advice : str
+        End of the message.
+
+    >>> Limits(ge=1).describe(), Limits(ge=0, lt=1).describe()
+    ('at least 1', 'at least 0 and below 1')
+    """
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+    is_finite: bool = False
+    meaning: str = ""
+    advice: str = ""
+
+    def contains(self, value: Any) -> bool:
+        """Return whether a number is in the range; NaN is in none."""
+        if self.is_finite and not math.isfinite(value):
+            return False
+        return bool(
+            (self.ge is None or value >= self.ge)
+            and (self.gt is None or value > self.gt)
+            and (self.le is None or value <= self.le)
+            and (self.lt is None or value < self.lt)
+            and value == value
+        )
+
+    def describe(self) -> str:
+        """Return the range in words."""
+        if self.ge == 0 and self.le is None and self.lt is None:
+            return "0 or more and finite" if self.is_finite else "0 or more"
+        bounds = []
+        for name, words in BOUNDS.items():
+            bound = getattr(self, name)
+            if bound is not None:
+                bounds.append(f"{words} {bound:g}")
+        if self.is_finite:
+            bounds.append("finite")
+        return " and ".join(bounds)
+
+    def find_fault(self, name: str, value: Any) -> str | None:
+        """Explain why a number is out of range, or return None."""
+        if self.contains(value):
+            return None
+        must = f"it is {self.meaning}," if self.meaning else "it must be"
+        return f"{name} is {value}; {must} {self.describe()}{self.advice}"
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: Any, handler: Callable[[Any], dict[str, Any]]
+    ) -> dict[str, Any]:  # schemas of pydantic
+        schema = dict(handler(core_schema))
+        for name, keyword in SCHEMA.items():
+            bound = getattr(self, name)
+            if bound is not None:
+                schema[keyword] = bound
+        return schema
+
+
+def check_fields(algorithm: Any) -> None:
+    """Raise ValueError for a field that is out of its declared range or no declared choice.
+
+    A misspelled choice must not run as another one.
+    """
+    cls: Any = type(algorithm)
+    owner = cls.__name__
+    for name, known in list_choices(cls).items():
+        value = getattr(algorithm, name)
+        if value not in known:
+            choices = ", ".join(map(repr, known))
+            raise ValueError(f"{owner}'s {name} is {value!r}; use one of {choices}")
+    check_limits(algorithm, f"{owner}'s ")
+
+
+def check_limits(instance: Any, prefix: str = "") -> None:
+    """Raise ValueError for the first field of a dataclass that is out of its declared range.
+
+    Fields that are None, or no numbers, are left to other checks.  ``prefix``: before the name of the
+    field in the message.
+    """
+    cls: Any = type(instance)
+    for name, limits in list_limits(cls).items():
+        value = getattr(instance, name)
+        if not isinstance(value, Real) or isinstance(value, bool):
+            continue
+        why = limits.find_fault(f"{prefix}{name}", value)
+        if why is not None:
+            raise ValueError(why)
+
+
+@cache
+def list_choices(cls: Any) -> dict[str, tuple[Any, ...]]:
+    """Return the values of the fields of a class that are choices."""
+    choices: dict[str, tuple[Any, ...]] = {}
+    hints = get_type_hints(cls)
+    for field in fields(cls):
+        if get_origin(hints[field.name]) is Literal:
+            choices[field.name] = get_args(hints[field.name])
+    return choices
+
+
+@cache
+def list_limits(cls: Any) -> dict[str, Limits]:
+    """Return the declared ranges of the fields of a class."""
+    ranges: dict[str, Limits] = {}
+    hints = get_type_hints(cls, include_extras=True)
+    for field in fields(cls):
+        limits = find_limits(hints[field.name])
+        if limits is not None:
+            ranges[field.name] = limits
+    return ranges
+
+
+def find_limits(hint: Any) -> Limits | None:
+    """Return the range in an annotation, also in one such as ``Annotated[int, ...] | None``."""
+    for part in get_args(hint):
+        limits = part if isinstance(part, Limits) else find_limits(part)
+        if limits is not None:
+            return limits
+    return None
+
+
+PositiveInt = Annotated[int, Limits(ge=1)]
+NonNegativeInt = Annotated[int, Limits(ge=0)]
+PositiveFloat = Annotated[float, Limits(gt=0)]
+NonNegativeFloat = Annotated[float, Limits(ge=0)]
+PositiveFinite = Annotated[float, Limits(gt=0, is_finite=True)]
+NonNegativeFinite = Annotated[float, Limits(ge=0, is_finite=True)]
+Fraction = Annotated[float, Limits(ge=0, le=1)]
