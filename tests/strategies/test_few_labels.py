@@ -208,7 +208,7 @@ def test_drop_query_takes_one_example_of_each_cluster() -> None:
         (lambda: ProbCover(radius=3.0), "ProbCover's radius is 3.0; it must be above 0"),
         (lambda: ProbCover(purity=1.0), "ProbCover's purity is 1.0"),
         (lambda: DropQuery(rate=1.0), "DropQuery's rate is 1.0"),
-        (lambda: DropQuery(passes=0), "DropQuery has 0 passes"),
+        (lambda: DropQuery(passes=0), "DropQuery's passes is 0; it must be at least 1"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(build: Any, sentence: str) -> None:

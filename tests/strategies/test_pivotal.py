@@ -293,7 +293,7 @@ def test_weights_reach_the_solver() -> None:
 
 
 def test_a_choice_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="Pivotal's allot is 'anywhere'; use one of"):
+    with pytest.raises(ValueError, match="Pivotal's allot is 'anywhere'; use"):
         Pivotal(allot="anywhere")  # type: ignore[arg-type]
 
 

@@ -18,6 +18,7 @@ from typing import (
     get_type_hints,
 )
 
+from fallow.core.limits import Limits
 from fallow.core.words import join_words
 
 PLAIN: Mapping[str, str] = {
@@ -98,12 +99,14 @@ def _describe_annotated(kind: Any, conditions: Sequence[Any]) -> str:
             bounds += _describe_bounds(part)
     if not bounds:
         return words
-    comma = "," if "or more" in bounds[0] else ""
+    comma = "," if "or more" in bounds[0] or bounds[0].startswith("at least") else ""
     return f"{words}{comma} {' and '.join(bounds)}"
 
 
 def _describe_bounds(condition: object) -> list[str]:
     """Describe the bounds of a number; those of all numbers that can be stored are left out."""
+    if isinstance(condition, Limits):
+        return [condition.describe()]
     bounds: list[str] = []
     for name, words in BOUNDS.items():
         bound = getattr(condition, name, None)

@@ -9,6 +9,8 @@ from functools import cache
 from numbers import Real
 from typing import Annotated, Any, Literal, final, get_args, get_origin, get_type_hints
 
+from fallow.core.words import join_words
+
 BOUNDS: Mapping[str, str] = {
     "ge": "at least",
     "gt": "above",
@@ -108,8 +110,8 @@ def check_fields(algorithm: Any) -> None:
     for name, known in list_choices(cls).items():
         value = getattr(algorithm, name)
         if value not in known:
-            choices = ", ".join(map(repr, known))
-            raise ValueError(f"{owner}'s {name} is {value!r}; use one of {choices}")
+            choices = join_words([repr(choice) for choice in known], last="or")
+            raise ValueError(f"{owner}'s {name} is {value!r}; use {choices}")
     check_limits(algorithm, f"{owner}'s ")
 
 
