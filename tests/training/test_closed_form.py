@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -114,7 +115,7 @@ def test_who_holds_a_row_does_not_matter(alpha: float) -> None:
 
 
 @pytest.mark.parametrize("passes", [1, 2])
-def test_the_order_of_sites_does_not_matter_bit_for_bit(passes: int) -> None:
+def test_the_order_of_sites_does_not_matter_bit_for_bit(passes: Literal[1, 2]) -> None:
     rows = weighed(rows_with_classes())
     parts = [range(0, 7), range(7, 30), range(30, 31), range(31, 60)]
     method = ClosedForm(balance="class", passes=passes)

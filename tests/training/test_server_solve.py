@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -164,7 +164,7 @@ def test_fewer_labels_than_columns_are_fitted_exactly_by_the_shortest_model() ->
 
 @pytest.mark.parametrize("passes", [1, 2])
 def test_a_ridge_is_for_columns_of_unit_variance_and_not_for_the_intercept(
-    passes: int,
+    passes: Literal[1, 2],
 ) -> None:
     x, y = data()
     w = draws(50, name="weight").exp()
