@@ -63,7 +63,7 @@ soak: $(DEV_STAMP)  ## a study killed at 40 moments, then the long form of the t
 	$(PY) -m pytest tests/engine tests/sites tests/test_bench.py -m soak
 	$(PY) -m pytest tests/experiment/test_resume.py tests/experiment/test_personal_resume.py \
 		tests/privacy/test_runs.py tests/reference/test_dpfl_golden.py tests/test_tutorials.py
-	$(PY) -m pytest tests/deployment tests/transport/flower integrations/fallow-nvflare -m 'soak or processes or not soak' \
+	$(PY) -m pytest tests/deployment tests/transport/test_capture.py integrations/fallow-flower integrations/fallow-nvflare -m 'soak or processes or not soak' \
 		--ignore tests/deployment/test_kill_study.py
 
 mutants: $(DEV_STAMP)  ## plant faults one at a time: does a test fail? MUTANTS='--sample 10' tries ten

@@ -29,7 +29,6 @@ from typing import Protocol
 
 from bench.timing import describe_machine
 from tests.packages import INTEGRATIONS
-from tests.transport.flower.federation import federation
 from tests.transport.https.processes import processes_of
 
 SITES = ("ash", "birch", "cedar")
@@ -54,6 +53,9 @@ class Asked(Protocol):
 
 def compare(exchanges: int) -> dict[str, object]:
     """Exchanges of each size over both transports in turns."""
+    add_helpers("fallow-flower")
+    from flower_federation import federation
+
     results: dict[str, object] = {}
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -2,7 +2,7 @@
 # Rows, agreement and keys of a trial with two sites: prepare.sh PARTIES [HOST:PORT]
 #
 # PARTIES holds a folder for each party: coordinator, north and south; each gets a folder `study`.
-# TRANSPORT=flower: over Flower instead of HTTPS.
+# TRANSPORT=flower: over Flower instead of HTTPS, with the distribution fallow-flower.
 # In a real study each party does its part on its own machine, and the digest is read out by telephone.
 set -eu
 parties=$1
@@ -51,10 +51,15 @@ fallow coordinate init "$parties/coordinator/study" --recipe demo --sites north,
     --transport "$transport" --address "0.0.0.0:$port" --host "$host"
 digest=$(fallow coordinate status "$parties/coordinator/study" --json |
     python -c 'import json, sys; print(json.load(sys.stdin)["digest"])')
+# what the study takes from other distributions, which each site allows
+allow=$(python -c 'import sys, tomllib
+for name, described in tomllib.load(open(sys.argv[1], "rb"))["federation"].get("distributions", {}).items():
+    print("--allow", name + "=" + described["digest"])' "$parties/coordinator/study/study.toml")
 for site in north south; do
+    # shellcheck disable=SC2086  # words of options
     fallow site init "$parties/$site/study" --study "$parties/coordinator/study/study.toml" \
         --name $site --data "$parties/$site/rows.csv" --test "$parties/$site/test.csv" \
-        --address "$address" --digest "$digest"
+        --address "$address" --digest "$digest" $allow
 done
 fallow coordinate admit "$parties/coordinator/study" \
     "$parties/north/study/join.json" "$parties/south/study/join.json"

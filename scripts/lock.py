@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,13 +33,13 @@ EXTRAS = (
     "deploy",
     "dicom",
     "excel",
-    "flower",
     "huggingface",
     "privacy",
     "tables",
 )
-OF_PARTIES = ("deploy", "flower", "privacy")
-"""Extras of a coordinator and a site, which the image installs."""
+OF_PARTIES = ("deploy", "privacy")
+"""Extras of a coordinator and a site, which the image installs with `INTEGRATIONS`."""
+INTEGRATIONS = ("fallow-flower", "fallow-nvflare")
 EVERYWHERE = (
     " ; (python_full_version < '3.14' and sys_platform == 'darwin')"
     " or (python_full_version < '3.14' and sys_platform == 'linux')"
@@ -78,7 +79,10 @@ def main() -> None:
 def compiled(extras: Sequence[str]) -> str:
     """Return the requirements of the project with these extras, with hashes, as uv resolves them."""
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "build.in").write_text("setuptools\n", encoding="utf-8")
+        needed = ["setuptools"]
+        for name in INTEGRATIONS:
+            needed += read_needs(name)
+        (Path(folder) / "build.in").write_text("\n".join(needed) + "\n", encoding="utf-8")
         line = [
             *(sys.executable, "-m", "uv", "pip", "compile", "--quiet"),
             *("--universal", "--python-version", "3.11"),
@@ -91,6 +95,17 @@ def compiled(extras: Sequence[str]) -> str:
     if done.returncode:
         raise SystemExit(f"uv could not resolve the pins of constraints.txt: {done.stderr}")
     return done.stdout
+
+
+def read_needs(integration: str) -> list[str]:
+    """Return what an integration requires besides Fallow.
+
+    >>> "cryptography>=42" in read_needs("fallow-flower")
+    True
+    """
+    file = ROOT / "integrations" / integration / "pyproject.toml"
+    needed = tomllib.loads(file.read_text(encoding="utf-8"))["project"]["dependencies"]
+    return [line for line in needed if not line.startswith("fallow")]
 
 
 def entries(text: str) -> list[str]:

@@ -3,10 +3,10 @@
 The parties are those of deploy/prepare.sh, on this machine, started as a stranger starts them.  People
 label in a real browser, and each party is killed before, amid and after the labels of each cycle.
 
-It needs `fallow` with the extras `flower` and `deploy` on the path (or FALLOW=PROGRAM), and for the
-browser the package `playwright` and Chromium (or BROWSER=PROGRAM).  It ends with exit code 0 where
-every label that was clicked is one that its site trains on, nobody was asked twice, and the model has
-them.
+It needs `fallow` with the extra `deploy` on the path (or FALLOW=PROGRAM), over Flower `fallow-flower`
+from a wheel, and for the browser the package `playwright` and Chromium (or BROWSER=PROGRAM).  It ends
+with exit code 0 where every label that was clicked is one that its site trains on, nobody was asked
+twice, and the model has them.
 """
 
 from __future__ import annotations

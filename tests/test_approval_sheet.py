@@ -18,7 +18,6 @@ from fallow_nvflare import NVFlare
 from tests.deployment.test_page_command import make_site
 
 pytest.importorskip("cryptography")
-pytest.importorskip("flwr")
 SHEET = Path(__file__).resolve().parents[1] / "docs" / "approval-sheet.md"
 WORDS = 700
 

@@ -1,6 +1,6 @@
 """The files of deploy/: they parse, say what the command knows, and give no party more than it needs.
 
-No container engine is needed; `tests/transport/flower` runs the same commands as processes.
+No container engine is needed; `integrations/fallow-flower/tests` runs the same commands as processes.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def test_all_that_is_installed_is_known_by_its_hash() -> None:
     assert len(commands) == 3
     for command in commands:
         assert "--no-deps" in command
-        is_own_source = command.split()[-1] == "."
+        is_own_source = " . " in command
         assert ("--require-hashes" in command) != is_own_source
     files = re.findall(r"-r (\S+)", " ".join(commands))
     assert files == ["requirements-deploy.lock", '"$TORCH_LOCK"']

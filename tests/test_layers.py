@@ -57,15 +57,13 @@ REQUIRED = {
     "typing_extensions",
 }
 OPTIONAL = {  # the extras of pyproject.toml: imported inside the function that needs them
-    *("PIL", "cryptography", "distributed", "fastapi", "flwr", "httpx"),
+    *("PIL", "cryptography", "distributed", "fastapi", "httpx"),
     *("huggingface_hub", "opendp", "prometheus_client", "pyarrow"),
     *("skactiveml", "starlette", "uvicorn"),
 }
 WHOLE = {  # folders that are nothing without an extra: imported as a whole, inside a function
     Path("transport/https"): {"httpx", "uvicorn"},
     Path("deployment/labeling_page"): {"fastapi", "jinja2", "uvicorn", "starlette"},
-    Path("transport/flower/app"): {"flwr"},  # runs inside Flower
-    Path("transport/nvflare/app"): {"nvflare"},  # runs inside NVFlare
 }
 
 
@@ -157,8 +155,6 @@ def outside(arrow: Arrow) -> str | None:
         return "core stands on torch and the standard library alone"
     if any(folder in arrow.source.parents and top in own for folder, own in WHOLE.items()):
         return None
-    if top == "flwr" and Path("transport/flower") not in arrow.source.parents:
-        return "Flower stays inside transport/flower"
     if top in OPTIONAL and not arrow.deferred:
         return "an optional dependency is imported inside the function that needs it"
     if top not in REQUIRED | OPTIONAL:
@@ -274,8 +270,8 @@ def plant(root: Path, file: str, code: str) -> list[str]:
         ("engine/loop.py", "from fallow.privacy import ReleaseLedger", "engine may import"),
         ("privacy/ledger.py", "def f():\n    import fallow.engine", "privacy may import"),
         ("sites/in_process.py", "from fallow.study import study", "sites may import"),
-        ("sites/in_process.py", "def f():\n    import flwr", "inside transport/flower"),
-        ("transport/flower/transport.py", "import flwr", "inside the function"),
+        ("sites/in_process.py", "def f():\n    import flwr", "not a dependency"),
+        ("transport/https/transport.py", "import prometheus_client", "inside the function"),
         ("study/study.py", "import_module('fallow.cli')", "study may import"),
         ("report/page.py", "from fallow.cli import main", "report may import"),
         ("study/names.py", "from fallow.report import page", "study may import"),
@@ -307,7 +303,6 @@ def test_a_forbidden_import_is_named_with_its_reason(
         ),
         ("data/table.py", "def read(path):\n    import pyarrow.parquet"),
         ("data/table.py", "if TYPE_CHECKING:\n    import pyarrow"),
-        ("transport/flower/transport.py", "def start():\n    from flwr.server import Grid"),
         ("engine/loop.py", "from fallow.models.lenet import LeNet"),
         ("cli/run.py", "import typer\nfrom fallow.study import study"),
     ],

@@ -7,9 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from fallow.transport.flower.factory import FLOWER
 from fallow.transport.kinds import HTTPS
 from tests.deployment.browser import NEEDS, chromium
 from tests.deployment.children import start_command, wait_until
@@ -19,7 +16,6 @@ FEW = replace(
     SHORT, initial=2, budget=1
 )  # first labels, and those of the one cycle, at a site
 LONG = 600.0  # seconds; a machine that is busy with other things takes minutes
-pytest.importorskip("flwr")
 pytestmark = NEEDS
 
 
@@ -59,11 +55,13 @@ def load_labels(study: Real, site: str) -> dict[str, tuple[float, int]]:
     return {rows[label.row]: (label.value, label.cycle) for label in found}
 
 
-@pytest.mark.parametrize("transport", [HTTPS, pytest.param(FLOWER, marks=pytest.mark.soak)])
-def test_what_is_typed_in_the_browser_is_what_the_next_cycle_learns(
-    transport: str, tmp_path: Path
-) -> None:
-    with real(tmp_path, FEW, transport=transport) as study, chromium() as browser:
+def test_what_is_typed_in_the_browser_is_what_the_next_cycle_learns(tmp_path: Path) -> None:
+    check_typed(tmp_path, HTTPS)
+
+
+def check_typed(folder: Path, transport: str) -> None:
+    """Label two cycles of a study in the browser."""
+    with real(folder, FEW, transport=transport) as study, chromium() as browser:
         study.done.set()  # nobody labels but the browser
         study.start(LEADER, *study.sites)
         pages = {site: open_page(browser, study, site) for site in study.sites}

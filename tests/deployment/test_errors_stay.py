@@ -30,7 +30,6 @@ from fallow.storage.plain import SENTENCE
 from fallow.training.retention import Retention
 from fallow.training.scaling import Scaling
 from fallow.transport.envelope import Order, Reply, open_order, sign_message
-from fallow.transport.flower.sockets import FAILED, private_socket, serve_socket
 from tests.deployment.hosts import SECRET, SITE, Leader, about, folder
 from tests.deployment.planted import hidden_in
 from tests.deployment.worlds import tiny
@@ -334,27 +333,6 @@ def test_a_coordinator_takes_no_longer_or_wilder_words_from_a_site(tmp_path: Pat
         assert len(text) < 10_000
         assert "\x1b" not in text and "\\u001b" not in text and "\u202e" not in text
     world.close()
-
-
-def test_the_process_beside_flower_hears_no_words_of_an_error(tmp_path: Path) -> None:
-    import socket
-    from threading import Event, Thread
-
-    from fallow.transport.flower.app.fallow_pipe.pipe import LOST, MESSAGE, read, write
-
-    stop = Event()
-    with private_socket(tmp_path) as at:
-        about = (at, raising(ERRORS["value"]), stop)
-        server = Thread(target=serve_socket, args=about, daemon=True)
-        server.start()
-        while not at.exists():
-            pass
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
-            link.connect(str(at))
-            write(link, MESSAGE, b"x")
-            assert read(link) == (LOST, FAILED)
-        stop.set()
-        server.join()
 
 
 def test_a_letter_that_cannot_be_read_quotes_nothing_of_what_was_sealed() -> None:

@@ -71,13 +71,8 @@ def made(folder: Path) -> Tls:
 def test_the_link_is_part_of_what_is_agreed_on_and_is_shown(tmp_path: Path) -> None:
     over_https = run(*init(tmp_path / "a", "--host", "fallow.example.org"))
     assert "--address fallow.example.org:9092" in over_https
-    over_flower = run(
-        *init(tmp_path / "b", "--host", "fallow.example.org", transport="flower")
-    )
-    assert "--address fallow.example.org:9092" in over_flower
     office = CoordinatorFolder.open(tmp_path / "a" / "office")
     assert 'transport = "https"' in (office.path / "study.toml").read_text()
-    assert 'transport = "flower"' in (tmp_path / "b" / "office" / "study.toml").read_text()
     run(*join(tmp_path / "a", "--address", "fallow.example.org:443"))
     site = SiteFolder.open(tmp_path / "a" / "north")
     assert "transport: HTTPS; all connections start at this site" in describe_study(site)
@@ -98,9 +93,9 @@ def test_the_link_is_part_of_the_digest_and_a_file_without_one_is_refused(
     run(*init(tmp_path))
     file = tmp_path / "office" / "study.toml"
     text = file.read_text()
-    over_https = read_agreement(file).digest
-    file.write_text(text.replace('transport = "https"', 'transport = "flower"'))
-    assert read_agreement(file).digest != over_https
+    file.write_text(text.replace('transport = "https"', 'transport = "htps"'))
+    with pytest.raises(ValueError, match="did you mean 'https'"):
+        read_agreement(file)
     file.write_text(text.replace('transport = "https"\n', ""))
     with pytest.raises(
         ValueError, match=r"federation\.transport is missing; ask the coordinator"
@@ -186,12 +181,6 @@ def test_options_that_do_not_go_together_are_refused_before_anything_is_written(
 ) -> None:
     assert why in refuse(*init(tmp_path, *more))
     assert not (tmp_path / "office").exists()
-
-
-def test_over_flower_no_certificate_of_ones_own_is_taken(tmp_path: Path) -> None:
-    own = made(tmp_path / "own")
-    pair = ("--certificate", own.certificate, "--certificate-key", own.key)
-    assert "choose --transport https" in refuse(*init(tmp_path, *pair, transport="flower"))
 
 
 def test_a_certificate_with_another_key_is_refused(tmp_path: Path) -> None:

@@ -13,14 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from fallow.transport.flower.factory import FLOWER
 from fallow.transport.kinds import HTTPS
-from tests.deployment.children import processes, wait_until
+from tests.deployment.children import wait_until
 from tests.deployment.real import LEADER, LONGER, Real, assert_as_undisturbed, real
 from tests.deployment.test_transports_agree import left_by, tensors_alike
-from tests.transport.flower.federation import below, kill
 
-pytest.importorskip("flwr")
 pytestmark = pytest.mark.processes
 
 LONG = 600.0  # seconds; a machine that is busy with other things takes minutes
@@ -46,55 +43,23 @@ def restart(*names: str) -> Callable[[Real], None]:
     return act
 
 
-def kill_below(name: str, of: str) -> Callable[[Real], None]:
-    """Kill a process of Flower below the coordinator or a site; it may be away just then."""
-
-    def act(study: Real) -> None:
-        try:
-            kill(below(study.running[of].pid, name))
-        except (AssertionError, ProcessLookupError):
-            assert study.running[of].poll() in (None, 0), study.told()
-
-    return act
-
-
 VICTIMS = {
     "the coordinator": restart(LEADER),
     "a site": restart(SITE),
     "the coordinator and a site": restart(LEADER, SITE),
-    "the SuperLink": kill_below("flower-superlink", LEADER),
-    "the ServerApp": kill_below("flwr-serverapp", LEADER),
-    "a SuperNode": kill_below("flower-supernode", SITE),
-    "a ClientApp": kill_below("flwr-clientapp", SITE),
 }
 
 
-@pytest.mark.parametrize("transport", [HTTPS, pytest.param(FLOWER, marks=pytest.mark.soak)])
 def test_a_coordinator_and_a_site_killed_at_once_in_training_end_as_if_nothing_had_happened(
-    transport: str,
     tmp_path: Path,
 ) -> None:
-    with real(tmp_path, transport=transport) as study:
+    with real(tmp_path) as study:
         study.start(LEADER, *study.sites)
         study.until_answered("0/train/0", SITE, LONG)
         VICTIMS["the coordinator and a site"](study)
         study.finish(LONG)
         assert_as_undisturbed(study)
         assert left_by(study)["tensors"] == tensors_alike(study)  # every bit
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("victim", VICTIMS)
-def test_killed_in_every_phase_of_one_study_it_ends_as_if_nothing_had_happened(
-    victim: str, tmp_path: Path
-) -> None:
-    with real(tmp_path, transport=FLOWER) as study:
-        study.start(LEADER, *study.sites)
-        for key in PHASES.values():
-            study.until_answered(key, SITE, LONG)
-            VICTIMS[victim](study)
-        study.finish(LONG)
-        assert_as_undisturbed(study)
 
 
 @pytest.mark.soak
@@ -118,22 +83,6 @@ def test_over_https_killed_between_and_amid_exchanges_it_ends_as_if_nothing_had_
             # an order is on its way to the site, or at work there
             wait_until(partial(is_awaited, study), LONG, study.told())
             kill_them(study)
-        study.finish(LONG)
-        assert_as_undisturbed(study)
-
-
-@pytest.mark.soak
-def test_killed_again_while_they_recover_they_end_as_if_nothing_had_happened(
-    tmp_path: Path,
-) -> None:
-    with real(tmp_path, transport=FLOWER) as study:
-        study.start(LEADER, *study.sites)
-        for key in (PHASES["training"], PHASES["people label"]):
-            study.until_answered(key, SITE, LONG)
-            VICTIMS["the coordinator and a site"](study)
-            pid = study.running[LEADER].pid
-            wait_until(partial(has, pid, "flwr-serverapp"), LONG, "Flower's app starts")
-            VICTIMS["the coordinator and a site"](study)
         study.finish(LONG)
         assert_as_undisturbed(study)
 
@@ -172,11 +121,3 @@ def is_awaited(study: Real) -> bool:
     """Whether the coordinator waits for an answer of the site just now."""
     value = study.live().get("sites", {}).get(SITE, {})
     return study.live().get("state") == "running" and bool(value.get("awaited"))
-
-
-def has(pid: int, name: str) -> bool:
-    """Whether a process has started one of that name, itself or through others."""
-    try:
-        return below(pid, name) in processes()
-    except AssertionError:
-        return False

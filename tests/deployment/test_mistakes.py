@@ -16,7 +16,6 @@ from tests.deployment.agreed import ROWS, table
 from tests.deployment.mistakes import Said, edited, refused
 
 pytest.importorskip("cryptography")
-pytest.importorskip("flwr")
 INIT = (
     "coordinate",
     "init",

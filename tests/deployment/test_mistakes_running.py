@@ -26,7 +26,6 @@ from tests.deployment.mistakes import Said, edited, full_disk, read_only, refuse
 from tests.deployment.worlds import tiny
 
 pytest.importorskip("cryptography")
-pytest.importorskip("flwr")
 STATUS, START = ("site", "status", "north"), ("site", "start", "north")
 IMPORT = ("site", "import", "north")
 

@@ -28,7 +28,6 @@ from tests.deployment.agreed import agreed, table
 from tests.deployment.desks import RUN, ask
 
 pytest.importorskip("cryptography")
-pytest.importorskip("flwr")
 WAIT = 120.0
 
 

@@ -23,7 +23,6 @@ from tests.deployment.browser import browser_test, chromium
 from tests.deployment.test_page_command import WAIT, make_site
 
 pytest.importorskip("cryptography")
-pytest.importorskip("flwr")
 COMPOSE = Path(__file__).resolve().parents[2] / "deploy" / "compose.yaml"
 OTHER = "127.0.0.2"
 """Another address of this machine, as an engine calls the address of a container."""

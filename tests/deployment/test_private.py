@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from threading import Event
@@ -18,23 +17,12 @@ from fallow.deployment.folders import tighten
 from fallow.deployment.ledger.tables import copy_of
 from fallow.deployment.site.labels_files import write_lines
 from fallow.deployment.site.serve import serve
-from fallow.transport.flower import new_node_key, private_socket
-from fallow.transport.flower.factory import FLOWER
-from fallow.transport.flower.launch import PARENT
-from fallow.transport.flower.processes import command as flower_command
-from fallow.transport.flower.sockets import listening
-from fallow.transport.flower.superlink import Superlink
-from fallow.transport.flower.supernode import Supernode
-from fallow.transport.tls import new_tls
 from tests.deployment.agreed import table
-from tests.deployment.children import free_port, wait_until
 from tests.deployment.mistakes import Said
-from tests.deployment.real import LEADER, real
 from tests.deployment.test_serve import Wire, north
 from tests.deployment.worlds import TINY, schema_for, tiny
 
 pytest.importorskip("cryptography")
-pytest.importorskip("flwr")
 
 OPEN_UMASK = 0o022  # what most systems start with: others may read
 FINISHED = 300.0  # seconds in which a study of real processes ends
@@ -152,73 +140,6 @@ def test_what_is_exported_elsewhere_is_its_owners_alone(tmp_path: Path) -> None:
         assert stat.S_IMODE((shared / name).stat().st_mode) == 0o600
 
 
-def test_a_socket_is_its_owners_alone(tmp_path: Path) -> None:
-    with private_socket(tmp_path / "site") as at, listening(at):
-        assert stat.S_IMODE(at.stat().st_mode) == 0o600
-
-
-def superlink(folder: Path) -> Superlink:
-    tls = new_tls(folder / "keys")
-    return Superlink(folder / "flower", f"127.0.0.1:{free_port()}", tls, folder / "socket")
-
-
-def supernode(folder: Path) -> Supernode:
-    """It need not reach a coordinator to write its files."""
-    new_node_key(folder / "key")
-    return Supernode(
-        folder / "flower", "north", "127.0.0.1:1", folder / "key", folder / "s"
-    )
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize(
-    ("make", "written"),
-    [(superlink, "superlink.sqlite*"), (supernode, "log/*.log")],
-)
-def test_what_flowers_processes_write_is_their_owners_alone(
-    make: Callable[[Path], Superlink | Supernode], written: str, tmp_path: Path
-) -> None:
-    flower = make(tmp_path)
-    flower.start()
-    try:
-        wait_until(
-            lambda: any(file.stat().st_size for file in flower_files(tmp_path, written)),
-            PATIENT,
-            f"Flower's process writes {written}",
-        )
-    finally:
-        flower.stop()
-    assert open_to_others(tmp_path / "flower") == {}
-
-
-def flower_files(folder: Path, pattern: str) -> list[Path]:
-    return list((folder / "flower").glob(pattern))
-
-
-@pytest.mark.processes
-def test_a_command_of_flower_writes_for_its_owner_whoever_starts_it(tmp_path: Path) -> None:
-    """The umask is set in the command itself too: Flower starts some of them, not we."""
-    line = flower_command("flwr", "config", "list")
-    env = {**os.environ, PARENT: str(os.getpid()), "FLWR_HOME": str(tmp_path / "home")}
-    done = subprocess.run(line, env=env, cwd=tmp_path, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "home" / "config.toml").exists()
-    assert open_to_others(tmp_path / "home") == {}
-
-
-@pytest.mark.soak
-def test_a_study_of_real_processes_leaves_nothing_that_others_may_read(
-    tmp_path: Path,
-) -> None:
-    with real(tmp_path, transport=FLOWER) as study:
-        study.start(LEADER, *study.sites)
-        study.finish(FINISHED)
-        assert (study.office.path / "flower" / "superlink.sqlite").exists()
-        places = [study.office.path, *(site.path for site in study.sites.values())]
-        for place in places:
-            assert open_to_others(place) == {}, place.name
-
-
 def test_the_commands_of_real_sites_write_for_their_owner_alone(
     command: Said, tmp_path: Path
 ) -> None:
@@ -235,7 +156,7 @@ def test_a_site_that_starts_tightens_its_folder(tmp_path: Path) -> None:
     loosen(folder.path)
     stop = Event()
     stop.set()
-    serve(folder, stop, lambda event: None, lambda folder, handle: Wire(folder.path))
+    serve(folder, stop, lambda event: None, lambda folder, handle: Wire(handle))
     assert open_to_others(folder.path) == {}
 
 

@@ -1,4 +1,4 @@
-"""The process of a site and its command: orders in at the socket, replies out, clean ends."""
+"""The process of a site and its command: orders in, replies out, clean ends."""
 
 from __future__ import annotations
 
@@ -34,40 +34,28 @@ from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.storage.errors import Failed
 from fallow.transport.envelope import Order, open_reply, sign_message
 from fallow.transport.factory import Handle, SiteNode
-from fallow.transport.flower import SocketNode
 from fallow.transport.relays import request_body
 from tests.deployment.agreed import agreed, table
 from tests.deployment.hosts import RUN, about
 from tests.keys import key_of
 
 pytest.importorskip("cryptography")
-pytest.importorskip("flwr")
-from fallow.transport.flower.app.fallow_pipe.pipe import ANSWER, MESSAGE, read, write
 
 SECRET = new_signing_key()
 WAIT = 60.0
 
 
 class Wire:
-    """A node that hands messages to the site's socket, as Flower's app does."""
+    """A node that hands messages to the site."""
 
-    def __init__(self, at: Path) -> None:
-        self.at, self.problem, self.ran = at, None, [False, False]
+    def __init__(self, handle: Handle) -> None:
+        self.send, self.problem, self.ran = handle, None, [False, False]
 
     def start(self) -> None:
         self.ran[0] = True
 
     def stop(self) -> None:
         self.ran[1] = True
-
-    def send(self, message: bytes) -> bytes:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(os.fspath(self.at))
-            write(connection, MESSAGE, message)
-            frame = read(connection)
-        assert frame is not None
-        assert frame[0] == ANSWER
-        return frame[1]
 
 
 def north(folder: Path, **chosen: Any) -> SiteFolder:
@@ -91,17 +79,14 @@ def serving(
     """The site at work in a thread; its events in ``heard``."""
     stop, wires = Event(), list[Wire]()
 
-    def make(at: Path) -> Wire:
-        wires.append(Wire(at))
-        return wires[0]
-
     def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
-        return SocketNode(folder.path, handle, make)
+        wires.append(Wire(handle))
+        return wires[0]
 
     worker = Thread(target=serve, args=(folder, stop, heard.append, connect, copies))
     worker.start()
     try:
-        until(lambda: bool(wires) and wires[0].at.exists() and bool(heard))
+        until(lambda: bool(wires) and bool(heard))
         yield wires[0]
     finally:
         stop.set()
@@ -119,7 +104,7 @@ def hello(study: str) -> bytes:
     return sign_message(SECRET, order)
 
 
-def test_a_site_answers_orders_at_its_socket_and_leaves_nothing_behind(
+def test_a_site_answers_orders_and_leaves_nothing_behind(
     tmp_path: Path,
 ) -> None:
     folder, heard = north(tmp_path), list[events.Event]()
@@ -135,7 +120,6 @@ def test_a_site_answers_orders_at_its_socket_and_leaves_nothing_behind(
     assert [event["event"] for event in heard] == ["coordinator", "order"]
     assert (heard[1]["key"], heard[1]["refused"]) == ("0/hello/0", None)
     assert read_status(folder).pid is None
-    assert not wire.at.exists()
     assert not (folder.path / "live.json").exists()
 
 

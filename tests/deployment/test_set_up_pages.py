@@ -18,7 +18,6 @@ from fallow.transport.kinds import HTTPS
 from tests.commands import commands_of
 
 pytest.importorskip("cryptography")
-pytest.importorskip("flwr")
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SITES = ("basel", "bern", "zug")
 
@@ -99,9 +98,8 @@ def set_up(transport: str) -> SiteFolder:
     return SiteFolder.open("basel-site")
 
 
-@pytest.mark.parametrize("transport", ["https", "flower"])
-def test_each_transport_is_set_up_by_its_commands(
-    transport: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_https_is_set_up_by_its_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert set_up(transport).agreement.transport == transport
+    assert set_up(HTTPS).agreement.transport == HTTPS

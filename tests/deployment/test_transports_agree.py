@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from fallow.storage.files import load_tree
-from fallow.transport.flower.factory import FLOWER
 from fallow.transport.kinds import HTTPS
 from tests.deployment.real import (
     LEADER,
@@ -24,7 +23,6 @@ from tests.deployment.real import (
     records,
 )
 
-pytest.importorskip("flwr")
 pytest.importorskip("httpx")
 pytestmark = pytest.mark.processes
 
@@ -79,13 +77,3 @@ def run(folder: Path, transport: str, carry: Carry | None = None) -> dict[str, A
 @pytest.mark.soak
 def test_over_https_and_in_one_process_a_study_leaves_the_same_bits(tmp_path: Path) -> None:
     assert run(tmp_path, HTTPS)["tensors"]
-
-
-@pytest.mark.soak
-def test_over_flower_and_over_https_a_study_leaves_the_same_bits(
-    tmp_path: Path,
-) -> None:
-    over_https = run(tmp_path / HTTPS, HTTPS)
-    over_flower = run(tmp_path / FLOWER, FLOWER)
-    assert over_https["tensors"]
-    assert over_https == over_flower

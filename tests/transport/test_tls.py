@@ -9,7 +9,6 @@ from threading import Thread
 
 import pytest
 
-from fallow.transport.flower import new_node_key
 from fallow.transport.tls import Tls, new_tls
 
 serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
@@ -62,18 +61,6 @@ def test_files_are_readable_by_their_owner_alone_and_never_overwritten(
     tmp_path: Path,
 ) -> None:
     new_tls(tmp_path)
-    new_node_key(tmp_path / "node")
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
     with pytest.raises(ValueError, match="already exists"):
         new_tls(tmp_path)
-    with pytest.raises(ValueError, match="already exists"):
-        new_node_key(tmp_path / "node")
-
-
-def test_a_node_key_is_what_flower_takes(tmp_path: Path) -> None:
-    line = new_node_key(tmp_path / "node")
-    secret = serialization.load_ssh_private_key((tmp_path / "node").read_bytes(), None)
-    public = serialization.load_ssh_public_key(line.encode())
-    assert secret.public_key() == public
-    assert public.curve.name == "secp384r1"
-    assert (tmp_path / "node.pub").read_text().strip() == line

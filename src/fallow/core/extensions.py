@@ -38,7 +38,7 @@ OFFICIAL: Mapping[str, Mapping[str, str]] = {
         "cvat": "fallow-labeling-tools",
         "label-studio": "fallow-labeling-tools",
     },
-    "fallow.transports": {"nvflare": "fallow-nvflare"},
+    "fallow.transports": {"flower": "fallow-flower", "nvflare": "fallow-nvflare"},
 }
 """Group -> names of Fallow's own integrations -> the requirement that installs them."""
 NETWORKS = {

@@ -23,7 +23,6 @@ from fallow.transport.factory import (
     SiteNode,
     TransportFactory,
 )
-from fallow.transport.flower.factory import FLOWER, Flower
 
 HTTPS = "https"
 USUAL = HTTPS
@@ -58,7 +57,7 @@ class Https(TransportFactory):
         return HttpsNode(calling, end.name, end.study, end.secret, handle)
 
 
-FACTORIES: Mapping[str, type[TransportFactory]] = {HTTPS: Https, FLOWER: Flower}
+FACTORIES: Mapping[str, type[TransportFactory]] = {HTTPS: Https}
 """Transports of Fallow by name."""
 
 TRANSPORT = ClassKind("transport", base=TransportFactory, group="fallow.transports")

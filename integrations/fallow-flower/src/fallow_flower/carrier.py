@@ -12,10 +12,10 @@ from time import monotonic
 from fallow.core.events import Say, stay_silent
 from fallow.core.refusal import Halted
 from fallow.core.types import SiteId
-from fallow.transport.flower.hub import Hub
-from fallow.transport.flower.sockets import private_socket
-from fallow.transport.flower.superlink import Superlink
 from fallow.transport.tls import Tls
+from fallow_flower.hub import Hub
+from fallow_flower.sockets import private_socket
+from fallow_flower.superlink import Superlink
 
 START = 180.0  # seconds for a run of the app to connect
 TURN = 0.5

@@ -14,7 +14,7 @@ from threading import Event, Lock, Thread
 from typing import Protocol
 
 from fallow.storage.files import FILE, private_folder
-from fallow.transport.flower.app.fallow_pipe.pipe import ANSWER, LOST, MESSAGE, read, write
+from fallow_flower.app.fallow_pipe.pipe import ANSWER, LOST, MESSAGE, read, write
 
 LONGEST = 100  # longest path in bytes; operating systems permit 104 or 108
 TURN = 0.25  # seconds until a stop is noticed

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fallow.core.events import Event
-from fallow.transport.flower.app.fallow_pipe.pipe import (
+from fallow_flower.app.fallow_pipe.pipe import (
     ANSWER,
     LOST,
     NODE,
@@ -20,7 +20,7 @@ from fallow.transport.flower.app.fallow_pipe.pipe import (
     read,
     write,
 )
-from fallow.transport.flower.hub import Hub
+from fallow_flower.hub import Hub
 
 ASH = [[7, "ash", "monday"]]
 

@@ -15,7 +15,7 @@ from time import monotonic
 from fallow.core.events import Say, stay_silent
 from fallow.core.types import SiteId
 from fallow.transport.answers import Answers, collect_answers
-from fallow.transport.flower.app.fallow_pipe.pipe import (
+from fallow_flower.app.fallow_pipe.pipe import (
     ANSWER,
     MESSAGE,
     NODE,
@@ -24,7 +24,7 @@ from fallow.transport.flower.app.fallow_pipe.pipe import (
     read,
     write,
 )
-from fallow.transport.flower.sockets import accept, listening
+from fallow_flower.sockets import accept, listening
 
 # seconds before a lost message is sent again, doubled from the first to the last value
 SHORTEST = 1.0

@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from flower_federation import Federation, below, federation, kill
 
 from fallow.transport.tls import new_tls
 from tests.deployment.children import wait_until
-from tests.transport.flower.federation import Federation, below, federation, kill
 
 pytest.importorskip("flwr")
 pytestmark = pytest.mark.processes

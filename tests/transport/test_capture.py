@@ -1,8 +1,4 @@
-"""What leaves a site over the real wire: a planted row, planted names and labels are looked for.
-
-Over HTTPS in every run of the tests; over Flower, which starts a process for each message, in
-`make soak`.
-"""
+"""What leaves a site over the real wire: a planted row, planted names and labels are looked for."""
 
 from __future__ import annotations
 
@@ -23,7 +19,6 @@ from fallow.deployment.site.folder import SiteFolder
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.transport.envelope import Reply, open_reply
-from fallow.transport.flower.factory import FLOWER
 from fallow.transport.kinds import HTTPS
 from tests.deployment.children import free_port, wait_until
 from tests.deployment.planted import (
@@ -38,9 +33,7 @@ from tests.deployment.planted import (
     rows_of,
 )
 from tests.deployment.real import LEADER, PAUSE, Real
-from tests.transport.flower.capture import Tap, everything, messages, parts, tapped
-
-pytest.importorskip("flwr")
+from tests.transport.capture import Tap, everything, messages, tapped
 
 OTHER, FIRST = "chur", 8  # rows that come labeled
 LONG = 900.0  # seconds; a machine that is busy with other things takes minutes
@@ -56,23 +49,6 @@ STUDY = Recipe(
     score_rounds=1,
     dtype="float64",
 )
-
-REQUESTS = {
-    *("activate-node", "deactivate-node", "send-node-heartbeat", "get-run", "get-fab"),
-    *(
-        "pull-messages",
-        "pull-object",
-        "push-messages",
-        "push-object",
-        "confirm-message-received",
-    ),
-}
-FIELDS = {
-    *("host", "accept", "accept-encoding", "connection", "content-length", "content-type"),
-    *("user-agent", "flwr-package-name", "flwr-package-version", "flwr-component-name"),
-    *("flwr-public-key", "flwr-timestamp", "flwr-signature"),
-}
-"""All that a SuperNode asks of the SuperLink and says of itself: docs/what-leaves.md names it."""
 
 
 @dataclass
@@ -125,7 +101,7 @@ def captured(
     recipe: Recipe,
     until: str | None = None,
     policy: NamePolicy = BUILT_IN,
-    transport: str = FLOWER,
+    transport: str = HTTPS,
 ) -> Iterator[Captured]:
     """A study of two sites, each a process that reaches its coordinator through a tap.
 
@@ -194,15 +170,16 @@ def label_all(study: Real, done: Event) -> None:
                     label(name, ledger, study.alike.agreement.schema)
 
 
-@pytest.fixture(
-    scope="module", params=[HTTPS, pytest.param(FLOWER, marks=pytest.mark.soak)]
-)
-def quiet(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Captured]:
-    """One cycle, until its labels are entered: what comes then has come before."""
-    folder = tmp_path_factory.mktemp("capture")
-    with captured(folder, STUDY, "0/query/close/0", transport=request.param) as found:
+@contextmanager
+def one_cycle(folder: Path, transport: str) -> Iterator[Captured]:
+    """Until its labels are entered: what comes then has come before."""
+    with captured(folder, STUDY, "0/query/close/0", transport=transport) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captured]:
+    with one_cycle(tmp_path_factory.mktemp("capture"), HTTPS) as found:
         yield found
 
 
@@ -229,21 +206,6 @@ def test_every_answer_of_the_site_was_on_the_wire_and_nobody_outside_reads_it(
     assert PLANTED.encode() in everything(tap.up())
     assert PLANTED.encode() not in tap.outside()
     assert len(tap.outside()) > sum(map(len, (*tap.up(), *tap.down())))
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize(
-    "quiet", [pytest.param(FLOWER, marks=pytest.mark.soak)], indirect=True
-)
-def test_flower_itself_says_of_a_site_what_the_documents_name(quiet: Captured) -> None:
-    sent = [part for stream in quiet.taps[PLANTED].up() for part in parts(stream)]
-    assert {part.line for part in sent} <= {
-        f"POST /v1/fleet/{name} HTTP/1.1" for name in REQUESTS
-    }
-    assert set().union(*(part.fields for part in sent)) == FIELDS
-    said = everything(quiet.taps[PLANTED].up())
-    assert str(quiet.study.folder).encode() not in said
-    assert str(Path.home()).encode() not in said
 
 
 @pytest.mark.processes

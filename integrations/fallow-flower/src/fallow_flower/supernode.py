@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fallow.core.events import Say, stay_silent
 from fallow.core.types import SiteId
-from fallow.transport.flower.processes import (
+from fallow_flower.processes import (
     Child,
     command,
     environment,

@@ -1,6 +1,6 @@
 """Everything that goes between a site and its coordinator over the real wire, on loopback.
 
-`tapped` stands between a SuperNode and the SuperLink: what comes is kept as it is, then TLS is
+`tapped` stands between a site and its coordinator: what comes is kept as it is, then TLS is
 ended with the coordinator's own certificate, and what is inside is kept too.  The rest of the file
 takes apart what was kept: requests and answers of HTTP, compressed parts, signed messages.
 """
@@ -47,7 +47,7 @@ class Tap:
 
 
 @contextmanager
-def tapped(tls: Tls, superlink: int) -> Iterator[Tap]:
+def tapped(tls: Tls, coordinator: int) -> Iterator[Tap]:
     """A tap before the port of a SuperLink of this machine."""
     tap = Tap()
     ready = Event()
@@ -59,7 +59,7 @@ def tapped(tls: Tls, superlink: int) -> Iterator[Tap]:
         own.load_cert_chain(tls.certificate, tls.key)
         trusted = ssl.create_default_context(cafile=str(tls.authority))
         inner = await asyncio.start_server(
-            partial(_relay, tap.plain, superlink, trusted), LOCAL, 0, ssl=own
+            partial(_relay, tap.plain, coordinator, trusted), LOCAL, 0, ssl=own
         )
         outer = await asyncio.start_server(
             partial(_relay, tap.raw, _port(inner), None), LOCAL, 0

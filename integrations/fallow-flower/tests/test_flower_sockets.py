@@ -12,7 +12,7 @@ from threading import Event, Thread
 
 import pytest
 
-from fallow.transport.flower.app.fallow_pipe.pipe import (
+from fallow_flower.app.fallow_pipe.pipe import (
     ANSWER,
     HEAD,
     LIMIT,
@@ -23,7 +23,7 @@ from fallow.transport.flower.app.fallow_pipe.pipe import (
     read,
     write,
 )
-from fallow.transport.flower.sockets import FAILED, private_socket, serve_socket
+from fallow_flower.sockets import FAILED, SocketNode, private_socket, serve_socket
 from tests.transport.files import taking_all_files
 
 
@@ -149,6 +149,37 @@ def test_a_socket_lies_in_a_folder_of_its_own_that_others_cannot_enter(
     with private_socket(tmp_path) as place:
         assert place.parent == tmp_path / "socket"
         assert place.parent.stat().st_mode & 0o777 == 0o700
+
+
+class Caller:
+    """A node that asks once, as Flower's app does."""
+
+    problem = None
+
+    def __init__(self, at: Path) -> None:
+        self.at = at
+
+    def start(self) -> None:
+        while not is_served(self.at):
+            time.sleep(0.01)
+        self.answer = asked(self.at, MESSAGE, b"order")
+
+    def stop(self) -> None:
+        pass
+
+
+def test_a_node_answers_at_its_socket_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    callers: list[Caller] = []
+
+    def make(at: Path) -> Caller:
+        callers.append(Caller(at))
+        return callers[0]
+
+    node = SocketNode(tmp_path, lambda message: b"heard " + message, make)
+    node.start()
+    node.stop()
+    assert callers[0].answer == (ANSWER, b"heard order")
+    assert not callers[0].at.exists()
 
 
 def test_where_the_path_is_too_long_for_a_socket_a_short_one_is_found(

@@ -1,17 +1,15 @@
-"""What is looked for on the real wire would be found there; what Flower would add is left out."""
+"""What is looked for on the real wire would be found there."""
 
 from __future__ import annotations
 
 import gzip
-import importlib
 import io
 import socket
 import ssl
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from threading import Thread
 
@@ -21,11 +19,9 @@ from torch import Tensor
 
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.transport.envelope import Reply, open_reply, sign_message
-from fallow.transport.flower.launch import CLIENT, REASON, _guard, _staying, _without_words
 from fallow.transport.tls import new_tls
 from tests.deployment.children import free_port
 from tests.deployment.planted import (
-    FOLDER,
     NUMBERS,
     PLANTED,
     ROW,
@@ -33,9 +29,7 @@ from tests.deployment.planted import (
     hidden_in,
 )
 from tests.keys import key_of
-from tests.transport.flower.capture import everything, messages, tapped
-
-pytest.importorskip("flwr")
+from tests.transport.capture import everything, messages, tapped
 
 SECRET = new_signing_key()
 ROW_OF = torch.tensor(NUMBERS, dtype=torch.float64)
@@ -111,63 +105,3 @@ def test_a_tap_keeps_what_passes_plain_and_as_it_goes_over_the_wire(tmp_path: Pa
     assert (tap.up(), tap.down()) == ([b"davos"], [b"davos heard"])
     assert len(tap.outside()) > 1000
     assert b"davos" not in tap.outside()
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Flower's own
-def test_why_an_app_of_flower_failed_names_no_folder_of_the_site(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / FOLDER
-    client = importlib.import_module(CLIENT)
-    monkeypatch.setattr(client, "Error", client.Error)  # puts back what is replaced now
-    _guard(CLIENT, "Error", _without_words)
-    full = OSError(28, "No space left on device", str(path / "flower" / "home" / "apps"))
-    error = client.Error(code=3, reason=str(full))
-    assert (error.code, error.reason) == (3, REASON)
-    assert not hidden_in(error.reason.encode())
-    assert client.Error(code=3).reason is None
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Flower's own
-def test_a_supernode_goes_nowhere_that_the_superlink_redirects_it_to(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    httpx = importlib.import_module("httpx")
-    fleet = importlib.import_module("flwr.supernode.fleet_http_client")
-    asked = importlib.import_module("flwr.proto.fleet_pb2").ActivateNodeRequest
-    monkeypatch.setattr(httpx, "Client", httpx.Client)  # puts back what is replaced now
-    with redirecting() as (address, visited):
-        for stays in (False, True):
-            if stays:
-                _guard("httpx", "Client", _staying)
-            client = fleet.FleetHttpClient.from_server_address(address, True, None, [])
-            with client, pytest.raises(httpx.HTTPStatusError):
-                client.ActivateNode(asked())
-    assert visited == ["/v1/fleet/activate-node", "/inside", "/v1/fleet/activate-node"]
-
-
-@contextmanager
-def redirecting() -> Iterator[tuple[str, list[str]]]:
-    """The address of a server that sends everybody elsewhere, and the paths that were asked for."""
-    visited = list[str]()
-
-    class Server(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
-            self.send_response(404 if self.path == "/inside" else 307)
-            visited.append(self.path)
-            self.send_header("location", "/inside")
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-        def log_message(self, *about: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Server) as server:
-        thread = Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_port}", visited
-        finally:
-            server.shutdown()
-            thread.join()

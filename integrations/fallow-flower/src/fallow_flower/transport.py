@@ -16,12 +16,11 @@ from fallow.transport.factory import (
     SiteNode,
     TransportFactory,
 )
-from fallow.transport.flower.node_key import new_node_key
-from fallow.transport.flower.sockets import SocketNode
-from fallow.transport.flower.supernode import Supernode
-from fallow.transport.flower.transport import FlowerTransport
+from fallow_flower.carrier import FlowerTransport
+from fallow_flower.node_key import new_node_key
+from fallow_flower.sockets import SocketNode
+from fallow_flower.supernode import Supernode
 
-FLOWER = "flower"
 FOLDER = "flower"
 """Folder of Flower's files in the folder of a coordinator or a site."""
 NODE = "node"
@@ -34,8 +33,6 @@ class Flower(TransportFactory):
     """Flower over TLS."""
 
     title: ClassVar[str] = "Flower, over TLS"
-    packages: ClassVar[tuple[str, ...]] = ("flwr",)
-    extra: ClassVar[str] = "flower"
 
     @staticmethod
     def open(end: CoordinatorEnd, say: Say) -> ServedTransport:

@@ -14,8 +14,8 @@ from time import monotonic
 
 from fallow.core.events import Say, stay_silent
 from fallow.storage.files import OTHERS, for_owner_alone, private_folder, write_private
-from fallow.transport.flower.app.fallow_pipe.pipe import SOCKET
-from fallow.transport.flower.launch import PARENT
+from fallow_flower.app.fallow_pipe.pipe import SOCKET
+from fallow_flower.launch import PARENT
 
 LAUNCH = Path(__file__).with_name("launch.py")
 # seconds before a process is restarted, doubled from the first to the last value

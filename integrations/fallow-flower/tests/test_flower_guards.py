@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from fallow.core.events import Event
-from fallow.transport.flower.launch import (
+from fallow_flower.launch import (
     APP,
     CLAIM,
     CLIENT,
@@ -30,9 +30,9 @@ from fallow.transport.flower.launch import (
     let_apps_start,
     may_pass,
 )
-from fallow.transport.flower.processes import Child, environment, free_port, write_commands
-from fallow.transport.flower.superlink import Superlink
-from fallow.transport.flower.supernode import Supernode
+from fallow_flower.processes import Child, environment, free_port, write_commands
+from fallow_flower.superlink import Superlink
+from fallow_flower.supernode import Supernode
 from tests.deployment.children import processes, wait_until
 
 
@@ -181,7 +181,7 @@ def test_a_child_that_ends_is_started_again_and_says_why(tmp_path: Path) -> None
 def test_a_child_that_does_not_go_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fallow.transport.flower.processes.PATIENCE", 0.2)
+    monkeypatch.setattr("fallow_flower.processes.PATIENCE", 0.2)
     code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('on'); time.sleep(60)"
     line = [sys.executable, "-u", "-c", code]
     child = Child("rock", lambda: line, dict(os.environ), tmp_path / "log")

@@ -1,6 +1,6 @@
 """A site that answers every message with its name and the message: run as a process by tests.
 
-``python -m tests.transport.flower.echo_site FOLDER NAME SUPERLINK AUTHORITY``.  A message that
+``python flower_echo_site.py FOLDER NAME SUPERLINK AUTHORITY``.  A message that
 starts with ``slow`` takes three seconds.  What the SuperNode cannot do is written to ``problem``
 in the folder.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Event as Flag
 
 from fallow.core.events import Event
-from fallow.transport.flower import Supernode, private_socket, serve_socket
+from fallow_flower import Supernode, private_socket, serve_socket
 
 
 def main() -> None:

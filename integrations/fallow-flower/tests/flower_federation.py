@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from fallow.core.events import Event
-from fallow.transport.flower import FlowerTransport, new_node_key
 from fallow.transport.tls import Tls, new_tls
+from fallow_flower import FlowerTransport, new_node_key
 from tests.deployment.children import REPOSITORY, free_port, processes, wait_until
 
 
@@ -36,8 +36,7 @@ class Federation:
         trusted = str(authority or self.tls.authority)
         line = [
             sys.executable,
-            "-m",
-            "tests.transport.flower.echo_site",
+            str(Path(__file__).with_name("flower_echo_site.py")),
             str(self.root / name),
             name,
         ]

@@ -16,9 +16,9 @@ from fallow.core.events import Say, stay_silent
 from fallow.core.refusal import Halted
 from fallow.core.types import SiteId, Tree
 from fallow.storage.files import OTHERS, private_folder, write_private
-from fallow.transport.flower.launch import APP
-from fallow.transport.flower.processes import Child, command, environment, write_commands
 from fallow.transport.tls import Tls
+from fallow_flower.launch import APP
+from fallow_flower.processes import Child, command, environment, write_commands
 
 COMMANDS = ("flower-superexec", "flwr-serverapp")
 NAME = "fallow"  # name of the connection in Flower's private configuration
