@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -30,9 +31,11 @@ from fallow.transport.bytes import Bytes
 from fallow.transport.wire import pack_request
 from tests.contracts.numbers import world
 from tests.contracts.strategies import of_all
+from tests.test_threats import load_script
 from tests.worlds import Tables, World, tables
 
 CLASSES = 4
+ROOT = Path(__file__).resolve().parents[2]
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -401,3 +404,10 @@ def test_a_cycle_has_one_query_and_one_exchange_that_picks(strategy: Any) -> Non
     elif isinstance(strategy, Coverage):
         keeps_before = 5
     assert kinds.count("keep") == 1 + keeps_before
+
+
+def test_the_tables_of_the_page_are_those_of_the_declarations() -> None:
+    page = (ROOT / "docs" / "what-leaves.md").read_text(encoding="utf-8")
+    assert page == load_script("what_leaves").fill(page), (
+        "run: python scripts/what_leaves.py"
+    )
