@@ -21,10 +21,16 @@ import fallow as fl
 
 QUICK: dict[str, Any] = {"rounds": 4, "epochs": 5, "lr": 0.1, "batch_size": 16}
 GENTLE: dict[str, Any] = {**QUICK, "lr": 0.02}
+FEW_STEPS: dict[str, Any] = {"rounds": 2, "epochs": 4, "batch_size": 32}
 
 
 @pytest.mark.parametrize(
-    "estimator", [fl.FederatedClassifier(**QUICK), fl.FederatedRegressor(**GENTLE)], ids=str
+    "estimator",
+    [
+        fl.FederatedClassifier(lr=0.1, **FEW_STEPS),
+        fl.FederatedRegressor(lr=0.05, **FEW_STEPS),
+    ],
+    ids=str,
 )
 @pytest.mark.filterwarnings(
     "ignore"

@@ -21,12 +21,13 @@ from fallow.core.build import names
 from fallow.core.training_config import KEYWORDS
 from fallow.data.partition import partitions
 from fallow.training import personal
+from tests.each import each_of
 
 SOURCE = Path(fl.__file__).parent
 PUBLIC = sorted(public.WHERE)
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@each_of("name", PUBLIC)
 def test_every_public_name_is_there_and_says_what_it_is(name: str) -> None:
     result = getattr(fl, name)
     assert result.__name__ == name
@@ -139,7 +140,7 @@ def test_the_table_of_contents_in_the_docstring_names_everything() -> None:
     assert set(PUBLIC) <= words
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@each_of("name", PUBLIC)
 def test_every_public_name_says_what_it_is_and_shows_an_example(name: str) -> None:
     words = getattr(fl, name).__doc__
     if name != "__version__":

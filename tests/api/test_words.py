@@ -21,6 +21,7 @@ from fallow.models import networks
 from fallow.recipes.papers import load_recipes
 from fallow.training import personal
 from tests.contracts.strategies import STRATEGIES
+from tests.each import each_of
 
 METHODS = [
     fl.FedProx(mu=0.5),
@@ -63,7 +64,7 @@ EVERYTHING = [
 ]
 
 
-@pytest.mark.parametrize(("package", "given"), EVERYTHING, ids=lambda v: str(v)[:60])
+@each_of("package, given", EVERYTHING)
 def test_an_object_comes_back_from_its_words(package: Any, given: Any) -> None:
     spec = fl.Spec.of(given)
     values = _built(package, spec.name, spec.fields)
@@ -71,7 +72,7 @@ def test_an_object_comes_back_from_its_words(package: Any, given: Any) -> None:
     assert fl.Spec.of(values) == spec
 
 
-@pytest.mark.parametrize(("package", "given"), EVERYTHING, ids=lambda v: str(v)[:60])
+@each_of("package, given", EVERYTHING)
 def test_an_object_comes_back_from_a_file(package: Any, given: Any) -> None:
     spec = fl.Spec.of(given)
     written = json.loads(json.dumps(dict(spec.fields)))
@@ -79,7 +80,7 @@ def test_an_object_comes_back_from_a_file(package: Any, given: Any) -> None:
     assert json.dumps(dict(again.fields)) == json.dumps(dict(spec.fields))
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
+@each_of("strategy", STRATEGIES)
 def test_a_strategy_comes_back_from_the_text_of_the_command_line(strategy: Any) -> None:
     spec = fl.Spec.parse(Collected().text(strategy))
     assert build(strategies, spec.name, **spec.fields) == strategy
@@ -111,7 +112,7 @@ WORDY = ("long-tail", "fed-ma-dirichlet")  # recipes write their defaults too
 PLAIN = [r for r in load_recipes().values() if r.partition.name not in WORDY]
 
 
-@pytest.mark.parametrize("recipe", PLAIN, ids=lambda r: r.name)
+@each_of("recipe", PLAIN)
 def test_the_words_of_every_recipe_are_those_of_its_objects(recipe: fl.Recipe) -> None:
     """So an object draws the same partition as the recipe's words: its text names the stream."""
     partition = recipe.partition

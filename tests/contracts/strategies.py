@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from fallow.contrib import Chooser, Coverage, Fisher
 from fallow.core.methods import Query
 from fallow.settings.classes import classes_of
@@ -36,6 +34,7 @@ from fallow.strategies import (
     TypicalUnsure,
     UncertaintyHerding,
 )
+from tests.each import each_of
 
 NEED_SETTINGS = ("Chooser", "FALE", "Pivotal")  # in the tests' world
 STRATEGIES: list[Query] = [
@@ -94,9 +93,9 @@ FOR_NUMBERS = (
     ACSFW,
     BAIT,
 )  # they refuse classes; `tests.contracts.numbers` has a world for them
-of_all = pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
-every = pytest.mark.parametrize(  # in the tests' world of classes
-    "strategy", [s for s in STRATEGIES if not isinstance(s, FOR_NUMBERS)], ids=str
+of_all = each_of("strategy", STRATEGIES)
+every = each_of(  # in the tests' world of classes
+    "strategy", [s for s in STRATEGIES if not isinstance(s, FOR_NUMBERS)]
 )
 
 # In the tests' world a row's features are its logits, so shifting logits moves features too.
@@ -118,6 +117,4 @@ READ_FEATURES = (
     *(MaxHerding, UncertaintyHerding, ProbCover, DropQuery),
     *(OracleHistogram, LCMD, BAIT, ACSFW, Chooser, Complementary, Coverage, Fisher),
 )
-of_logits = pytest.mark.parametrize(
-    "strategy", [s for s in STRATEGIES if not isinstance(s, READ_FEATURES)], ids=str
-)
+of_logits = each_of("strategy", [s for s in STRATEGIES if not isinstance(s, READ_FEATURES)])

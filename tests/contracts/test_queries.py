@@ -16,6 +16,7 @@ from fallow.strategies import AHFAL, Entropy, Random
 from fallow.transport.bytes import Bytes
 from tests.contracts.numbers import world
 from tests.contracts.strategies import STRATEGIES, of_all, of_logits
+from tests.each import each_of
 from tests.keys import key_of
 from tests.worlds import Table, World, tables
 
@@ -86,8 +87,8 @@ def test_the_misspelling_test_finds_the_fields() -> None:
 # -- what it picks --------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("budget", [1, 12, 40])
 @of_all
-@pytest.mark.parametrize("budget", [1, 5, 12, 40])
 def test_picks_are_different_rows_of_the_pool_and_as_many_as_asked(
     strategy: Any, budget: int
 ) -> None:
@@ -150,16 +151,13 @@ def test_picks_are_the_same_across_a_byte_boundary(strategy: Any) -> None:
 @of_all
 def test_what_a_strategy_draws_is_what_its_contract_says(strategy: Any) -> None:
     sites = tables(labels=60)  # every site knows several classes, so no scores are tied
-    picks = [world(sites, strategy, seed).picks(5) for seed in range(4)]
-    assert all(p == picks[0] for p in picks) is not strategy.contract.draws
+    first = world(sites, strategy, 0).picks(5)
+    differ = any(world(sites, strategy, seed).picks(5) != first for seed in (1, 2, 3))
+    assert differ is strategy.contract.draws
 
 
-@pytest.mark.parametrize(
-    "strategy", [s for s in STRATEGIES if not s.contract.draws], ids=str
-)
-@pytest.mark.parametrize(
-    "seed", [0, 2, 3]
-)  # in 1, two examples are as typical as each other
+@each_of("strategy", [s for s in STRATEGIES if not s.contract.draws])
+@pytest.mark.parametrize("seed", [0, 2])  # in 1, two examples are as typical as each other
 def test_permuting_the_pool_permutes_the_picks(strategy: Any, seed: int) -> None:
     sites = tables(seed, labels=60)
     turn = torch.randperm(12, generator=stream(seed, "turn"))
@@ -242,7 +240,7 @@ def _contents(federation: World) -> dict[str, torch.Tensor]:
 def test_no_hidden_label_is_read(strategy: Any) -> None:
     sites = tables()
     honest = world(sites, strategy).picks(5)
-    for poison in (0.0, 2.0, 1e6):
+    for poison in (2.0, 1e6):
         federation = world(sites, strategy)
         for name, site in federation.members.items():
             site.values[site.pool] = poison

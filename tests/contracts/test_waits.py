@@ -1,23 +1,33 @@
-"""Every client function that releases exact statistics of labeled examples waits for new labels.
+"""Every reply of every client function has the fields that its declaration lists, within bounds, and
+every client function that releases exact statistics of labeled examples waits for new labels.
 
-The functions are found by running studies of all algorithms with a view that records what is read.
+Small studies of all algorithms run once, and what is called, read and sent is noted.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, final
 
+import pandas as pd
 import pytest
 
 import fallow as fl
 from fallow import training
 from fallow.core.build import names
+from fallow.core.client import declared, find_fault, find_wrong_argument
+from fallow.core.messages import Request, Step
 from fallow.core.methods import site_function
+from fallow.core.types import Answer
+from fallow.core.values import Known, resolve_dims
 from fallow.core.view import Release
 from fallow.settings.classes import classes_of
 from fallow.sites import answering
+from fallow.sites.site import LocalSite
 from fallow.training import personal
 
 LABELS = frozenset({"labels", "weights", "counts", "chances", "answers", "held"})
@@ -41,6 +51,7 @@ EXEMPT = {
         for verb in ("totals", "spread", "gram")
     ),
     *(("Fourier", verb) for verb in ("moments",)),
+    *(("Convolution", verb) for verb in ("contrast", "patches")),
     # of clusters: docs/threats.md says what they show
     *((name, "size") for name in ("Typical", "TypicalUnsure", "Coverage")),
     *((name, "found") for name in ("Typical", "TypicalUnsure")),
@@ -75,13 +86,23 @@ class Recorder:
         return of_rows
 
 
-Reads = set[tuple[str, str]]
+@dataclass(frozen=True)
+class Noted:
+    """What was noted while studies ran.
+
+    Attributes
+    ----------
+    faults : arguments and replies that are not as declared, a sentence each.
+    reads : client functions that leave something of labeled examples without noise.
+    """
+
+    faults: list[str] = field(default_factory=list)
+    reads: set[tuple[str, str]] = field(default_factory=set)
 
 
-@pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
-    """Client functions that leave something of labeled examples without noise, as they are run."""
-    seen: Reads = set()
+@contextmanager
+def noting() -> Iterator[Noted]:
+    noted = Noted()
 
     def recording(method: Any, verb: str) -> Callable[..., Any]:
         run_function: Any = site_function(method, verb)
@@ -98,16 +119,52 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
                 and not is_private
                 and verb not in contract.waits
             ):
-                seen.add((type(method).__name__, verb))
+                noted.reads.add((type(method).__name__, verb))
             return result
 
         return run
 
-    monkeypatch.setattr(answering, "site_function", recording)
-    return seen
+    answer_step = answering.answer_step
+
+    def check(site: LocalSite, step: Step, request: Request) -> Answer:
+        answer = answer_step(site, step, request)
+        noted.faults.extend(list_faults(site, step, request, answer))
+        return answer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(answering, "site_function", recording)
+        patch.setattr("fallow.sites.in_process.answer_step", check)
+        yield noted
 
 
-def run_small(strategy: str, algorithm: Any, data: str, **settings: Any) -> None:
+def list_faults(
+    site: LocalSite, step: Step, request: Request, answer: Answer
+) -> Iterator[str]:
+    """Yield what of an instruction and its reply is not as declared."""
+    method = site.method(request.owner)
+    declaration = declared(method).get(step.verb)
+    if declaration is None:
+        yield f"{type(method).__name__} does not declare {step.verb}"
+        return
+    sizes = resolve_dims(site.parts.layout, site.parts.classes, sites=3)
+    sizes["inputs"] = site.seen[:1].numel()
+    sizes["cells"] = site.x[:1].numel()
+    known = Known(
+        {**sizes, "rows": len(site.x)},
+        rows=len(site.x),
+        labels=len(site.labels),
+        room=1e-6,
+    )
+    why = None
+    if declaration.takes is not None:
+        why = find_wrong_argument(declaration.takes, step.args, known)
+    if why is None and declaration.returns is not None and step.kind in ("sum", "each"):
+        why = find_fault(declaration.returns, answer, known)
+    if why is not None:
+        yield f"{type(method).__name__}.{step.verb}: {why}"
+
+
+def run_small(strategy: Any, algorithm: Any, data: Any, **settings: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         sites = fl.Federation(data, fl.IID(), sites=3)
@@ -115,13 +172,14 @@ def run_small(strategy: str, algorithm: Any, data: str, **settings: Any) -> None
         fl.run(sites, strategy, training=algorithm, **small)
 
 
-STRATEGIES = sorted(classes_of("strategy").items())
-TRAINING = sorted({**names(training), **names(personal)}.items())
+STRATEGIES = dict(sorted(classes_of("strategy").items()))
+TRAINING = dict(sorted({**names(training), **names(personal)}.items()))
+FEW_FEATURES = {"encoder": "fourier:features=8"}  # the first labels choose its scale
 
 
-@pytest.mark.parametrize(("name", "cls"), STRATEGIES, ids=str)
-def test_statistics_of_labels_in_a_query_wait(name: str, cls: Any, reads: Reads) -> None:
-    contract = cls.contract
+@cache
+def note_query(name: str) -> Noted:
+    contract = STRATEGIES[name].contract
     data = "iris" if contract.classes else "diabetes"
     algorithm = "fedavg" if contract.classes else "server-solve"
     settings: dict[str, Any] = {}
@@ -129,28 +187,89 @@ def test_statistics_of_labels_in_a_query_wait(name: str, cls: Any, reads: Reads)
         settings["model"] = "mlp"
     if "audit" in contract.options:
         settings["audit"] = 0.5
-    run_small(name, algorithm, data, **settings)
-    assert reads <= EXEMPT
+    with noting() as noted:
+        run_small(name, algorithm, data, **settings)
+    return noted
 
 
-@pytest.mark.parametrize(("name", "cls"), TRAINING, ids=str)
-def test_statistics_of_labels_in_training_wait(name: str, cls: Any, reads: Reads) -> None:
-    contract = cls.contract
+@cache
+def note_training(name: str) -> Noted:
+    contract = TRAINING[name].contract
     data = "iris" if contract.classes else "diabetes"
     settings: dict[str, Any] = {}
     if contract.linear:
         settings["model"] = "linear"
+    if name.startswith("ClosedForm"):
+        settings |= FEW_FEATURES
     if name == "DPFL":
         settings["validation"] = 0.4
-    run_small("random", name, data, **settings)
-    assert reads <= EXEMPT
+    with noting() as noted:
+        run_small("random", name, data, **settings)
+    return noted
 
 
-def test_statistics_of_labels_beside_query_and_training_wait(reads: Reads) -> None:
-    run_small("margin", "fedavg", "iris", model="mlp", head="exact", audit=0.5)
-    run_small("margin", "fedavg", "iris", model="mlp", validation=0.3)
-    run_small("random", "fedavg", "diabetes")
-    encoded = {"encoder": "fourier:features=8"}  # whose scale the first labels choose
-    run_small("random", fl.ClosedForm(balance="class", passes=2), "iris", **encoded)
-    run_small("random", fl.ClosedForm(reveal="head"), "iris", **encoded)
-    assert reads <= EXEMPT
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_query_sends_what_it_declares(name: str) -> None:
+    assert note_query(name).faults == []
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_statistics_of_labels_in_a_query_wait(name: str) -> None:
+    assert note_query(name).reads <= EXEMPT
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_training_sends_what_it_declares(name: str) -> None:
+    assert note_training(name).faults == []
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_statistics_of_labels_in_training_wait(name: str) -> None:
+    assert note_training(name).reads <= EXEMPT
+
+
+@pytest.mark.parametrize(
+    ("strategy", "algorithm", "data"),
+    [
+        (fl.AHFAL(tau_scale="count"), "fedavg", "iris"),
+        (fl.FALE(mode="fedsvd"), "server-solve", "diabetes"),
+        (fl.FALE(mode="tsqr", allot="site"), "masked-solve", "diabetes"),
+        (fl.Pivotal(allot="site"), "server-solve", "diabetes"),
+        (fl.Entropy(model="average"), "fedavg", "iris"),
+        ("random", fl.ClosedForm(balance="class", passes=2, local_head="own"), "iris"),
+        ("random", fl.ClosedForm(reveal="head"), "iris"),
+        ("random", fl.ClosedForm(penalty=0.1), "diabetes"),
+    ],
+    ids=str,
+)
+def test_settings_narrow_what_is_declared(strategy: Any, algorithm: Any, data: str) -> None:
+    settings = FEW_FEATURES if isinstance(algorithm, fl.ClosedForm) else {}
+    with noting() as noted:
+        run_small(strategy, algorithm, data, **settings)
+    assert noted.faults == []
+    assert noted.reads <= EXEMPT
+
+
+def test_encoders_scaling_and_validation_send_what_they_declare_and_wait() -> None:
+    with noting() as noted:
+        run_small("margin", "fedavg", "iris", model="mlp", head="exact", audit=0.5)
+        run_small("margin", "fedavg", "iris", model="mlp", validation=0.3)
+        run_small("random", "fedavg", "diabetes")
+        run_small("random", "closed-form", "digits", encoder="convolution:filters=8")
+    assert noted.faults == []
+    assert noted.reads <= EXEMPT
+
+
+@pytest.mark.parametrize("others", [0, 1, 2])
+def test_an_encoder_of_texts_sends_what_it_declares(others: int) -> None:
+    columns: dict[str, list[Any]] = {
+        "note": [f"{word} on day {day}" for day in range(30) for word in ("fever", "fine")],
+        "age": list(range(20, 80)),
+        "constant": [3.0] * 60,
+    }
+    chosen = list(columns)[: others + 1]
+    frame = pd.DataFrame({**columns, "state": ["ill", "well"] * 30})
+    data = fl.from_frame(frame, label="state", columns=chosen)
+    with noting() as noted:
+        run_small("random", "closed-form", data, encoder="hashed-text:features=64")
+    assert noted.faults == []

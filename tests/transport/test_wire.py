@@ -17,6 +17,7 @@ from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, Schedule, TrainingConfig, TrainingStage
 from fallow.storage.packing import pack, unpack
 from fallow.transport.wire import pack_request, unpack_request
+from tests.each import each_of
 from tests.keys import key_of
 
 TREE: dict[str, Any] = {
@@ -203,15 +204,13 @@ WRONG: list[bytes] = [
 ]
 
 
-@pytest.mark.parametrize(
-    "blob", [*list_beginnings(100), *noise(100), *WRONG], ids=lambda b: f"{len(b)} bytes"
-)
+@each_of("blob", [*list_beginnings(100), *noise(100), *WRONG])
 def test_a_malformed_request_is_a_value_error(blob: bytes) -> None:
     with pytest.raises(ValueError, match="could not be read"):
         unpack_request(blob)
 
 
-@pytest.mark.parametrize("blob", list_damaged(100), ids=range(100))
+@each_of("blob", list_damaged(100))
 def test_a_damaged_request_is_a_value_error_or_still_a_request(blob: bytes) -> None:
     try:
         assert isinstance(unpack_request(blob), Request)

@@ -17,13 +17,14 @@ from fallow.recipes.papers import load_known, load_recipes
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
 from fallow.training.personal import DPFL
+from tests.each import each_of
 
 TABLES = load_known().published
 published = TABLES.cells
 tables = TABLES.names
 tallies = TABLES.tallies
 
-every = pytest.mark.parametrize("recipe", load_recipes().values(), ids=list(load_recipes()))
+every = each_of("recipe", load_recipes().values())
 
 # data, sites, rounds x epochs, lr, weight decay, batch, first labels, a cycle, end, participation
 PROTOCOLS: dict[str, tuple[Any, ...]] = {

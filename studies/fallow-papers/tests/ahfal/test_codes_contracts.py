@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import unwrap
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from fallow_papers.ahfal.codes import (
 )
 from tests.contracts import test_queries as laws
 from tests.contracts import test_what_leaves as leaves
+from tests.each import each_of
 from tests.worlds import tables
 
 STRATEGIES: list[Query] = [
@@ -30,8 +32,8 @@ STRATEGIES: list[Query] = [
     RatioAHFAL(),
     RatioAHFAL(counts="true", target="current", route="local"),
 ]
-every = pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
-LAWS: list[Callable[[Any], None]] = [
+every = each_of("strategy", STRATEGIES)
+LAWS: list[Callable[..., None]] = [
     laws.test_every_verb_is_a_method_and_says_in_words_what_it_reveals,
     laws.test_sites_run_nothing_but_the_verbs_of_the_contract,
     laws.test_a_misspelt_choice_is_refused_with_the_choices,
@@ -55,30 +57,33 @@ def test_every_exported_strategy_is_in_the_table() -> None:
 @every
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__.removeprefix("test_"))
 def test_it_keeps_the_contract_of_all_strategies(
-    strategy: Any, law: Callable[[Any], None]
+    strategy: Any, law: Callable[..., None]
 ) -> None:
-    law(strategy)
+    unwrap(law)(strategy)
 
 
 @every
-@pytest.mark.parametrize("budget", [1, 5, 12, 40])
+@pytest.mark.parametrize("budget", [1, 12, 40])
 def test_picks_are_different_rows_and_as_many_as_asked(strategy: Any, budget: int) -> None:
-    laws.test_picks_are_different_rows_of_the_pool_and_as_many_as_asked(strategy, budget)
+    law = laws.test_picks_are_different_rows_of_the_pool_and_as_many_as_asked
+    unwrap(law)(strategy, budget)
 
 
 @pytest.mark.parametrize(  # NaNKSAS reproduces what a public code makes of NaN
     "strategy", [s for s in STRATEGIES if not isinstance(s, NaNKSAS)], ids=str
 )
 def test_rows_that_the_models_cannot_predict_come_last(strategy: Any) -> None:
-    laws.test_rows_that_the_models_cannot_predict_come_last(strategy)
-    laws.test_a_model_that_predicts_nothing_is_said_and_not_sampled_at_random(strategy)
+    unwrap(laws.test_rows_that_the_models_cannot_predict_come_last)(strategy)
+    unwrap(laws.test_a_model_that_predicts_nothing_is_said_and_not_sampled_at_random)(
+        strategy
+    )
 
 
 @pytest.mark.parametrize("strategy", [s for s in STRATEGIES if s.contract.draws], ids=str)
 def test_a_strategy_that_says_it_draws_gives_other_picks_for_other_seeds(
     strategy: Any,
 ) -> None:
-    laws.test_what_a_strategy_draws_is_what_its_contract_says(strategy)
+    unwrap(laws.test_what_a_strategy_draws_is_what_its_contract_says)(strategy)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +91,7 @@ def test_a_strategy_that_says_it_draws_gives_other_picks_for_other_seeds(
 )
 @pytest.mark.parametrize("seed", range(3))
 def test_permuting_the_pool_permutes_the_picks(strategy: Any, seed: int) -> None:
-    laws.test_permuting_the_pool_permutes_the_picks(strategy, seed)
+    unwrap(laws.test_permuting_the_pool_permutes_the_picks)(strategy, seed)
 
 
 C = leaves.CLASSES

@@ -1,0 +1,54 @@
+"""One test for a whole table: it tries every row and names the rows for which it fails."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Any
+
+import pytest
+
+Test = Callable[..., None]
+Failed = pytest.fail.Exception
+
+
+def each_of(names: str, rows: Iterable[Any]) -> Callable[[Test], Test]:
+    """Run a test for every row; ``names`` of several arguments have a comma between them.
+
+    A test of ``parametrize`` costs some milliseconds before its first line runs, so that it is for rows
+    that take longer, or share nothing.  Here rows share what fixtures give to the test.
+    """
+    table = list(rows)
+    columns = names.split(", ")
+    assert table, "a table without rows tests nothing"
+
+    def decorate(function: Test) -> Test:
+        @wraps(function)
+        def test(**fixtures: Any) -> None:
+            failures: list[str] = []
+            cause: BaseException | None = None
+            for row in table:
+                try:
+                    function(**choose_arguments(columns, row), **fixtures)
+                except (Exception, Failed) as error:
+                    failures.append(f"{str(row)[:80]}: {type(error).__name__}: {error}")
+                    cause = cause or error
+            if failures:
+                head = f"{len(failures)} of {len(table)} rows fail"
+                raise AssertionError("\n".join([head, *failures])) from cause
+
+        signature = inspect.signature(function)
+        others = [
+            part for part in signature.parameters.values() if part.name not in columns
+        ]
+        test.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
+        return test
+
+    return decorate
+
+
+def choose_arguments(columns: Sequence[str], row: Any) -> dict[str, Any]:
+    if len(columns) == 1:
+        return {columns[0]: row}
+    return dict(zip(columns, row, strict=True))
