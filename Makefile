@@ -1,7 +1,7 @@
 # Every target sets up what it needs in .venv, with the versions of constraints.txt: `make demo` Fallow
 # alone, the others the extra `dev` as well.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-locked lock demo test adapters soak mutants coverage check lint format bench house sbom audit release docs clean
+.PHONY: help setup setup-locked lock demo test test-more test-all adapters soak mutants coverage check lint format bench house sbom audit release docs clean
 
 PYTHON ?= python3
 PIP_FLAGS ?= -qq
@@ -20,10 +20,12 @@ TOOLS_STAMP := $(TOOLS)/.installed
 ADAPTERS := .venv-adapters
 ADAPTERS_STAMP := $(ADAPTERS)/.installed
 
-test adapters soak mutants coverage check bench: export OMP_NUM_THREADS := 1
+test test-more adapters soak mutants coverage check bench: export OMP_NUM_THREADS := 1
 
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / {printf "make %-13s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+PYTEST = env -u PYTHONDONTWRITEBYTECODE $(PY) -m pytest
 
 # Tests with real processes wait a good deal: one worker more than there are cores.  They start hundreds
 # of processes, so what Python compiles is kept, whatever the shell says.
@@ -51,8 +53,14 @@ lock: $(DEV_STAMP)  ## write the lock files anew from pyproject.toml and constra
 demo: $(STAMP)  ## a federated active learning run on bundled digits, with a report page; installs Fallow alone
 	@$(VENV)/bin/fallow demo
 
-test: $(DEV_STAMP)  ## tests, docstring examples and the code blocks of the documents
-	env -u PYTHONDONTWRITEBYTECODE $(PY) -m pytest $(WORKERS)
+test: $(DEV_STAMP)  ## the core: tests and docstring examples
+	$(PYTEST) $(WORKERS) -m 'not soak and not long' tests src/fallow
+
+test-more: $(DEV_STAMP)  ## the rest: integrations, studies, long forms, comparisons in the documents
+	$(PYTEST) $(WORKERS) integrations studies/fallow-papers
+	$(PYTEST) $(WORKERS) -m 'long and not soak' tests
+
+test-all: test test-more  ## both
 
 adapters: $(ADAPTERS_STAMP)  ## integrations, notebooks and scikit-activeml, against the real packages
 	$(ADAPTERS)/bin/python -m pytest -q tests/integrations src/fallow/integrations integrations

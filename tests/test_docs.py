@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 from types import CodeType, ModuleType
+from typing import Any
 
 import pytest
 
@@ -75,7 +76,19 @@ def run(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
     exec(block.compiled(), module.__dict__)
 
 
-@pytest.mark.parametrize("block", blocks_of("python"), ids=str)
+def list_examples() -> list[Any]:
+    """The blocks of Python; those that compare strategies take seconds."""
+    return [
+        pytest.param(
+            block,
+            id=str(block),
+            marks=pytest.mark.long if "fl.compare(" in block.code else (),
+        )
+        for block in blocks_of("python")
+    ]
+
+
+@pytest.mark.parametrize("block", list_examples())
 def test_a_block_of_the_documents_runs(
     block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

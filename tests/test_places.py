@@ -151,6 +151,7 @@ def test_the_lists_of_classes_are_written_from_the_packages() -> None:
     assert INDEX.main(["--check"]) == 0
 
 
+@pytest.mark.long
 def test_a_new_strategy_is_listed_from_its_file_alone(tmp_path: Path) -> None:
     copy = tmp_path / "src"
     shutil.copytree(SOURCE, copy / "fallow", ignore=shutil.ignore_patterns("__pycache__"))

@@ -18,6 +18,7 @@ from tests.deployment.browser import browser_test, chromium
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
+pytestmark = pytest.mark.long
 TUTORIALS = sorted((DOCS / "tutorials").glob("*.py"))
 THEME = "furo" if os.environ.get("FALLOW_SOAK") else "basic"
 

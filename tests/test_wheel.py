@@ -120,6 +120,7 @@ def test_it_says_what_it_is_as_the_project_does(wheel: Path) -> None:
     assert "# Fallow" in details.get_payload()
 
 
+@pytest.mark.long
 def test_it_runs_without_the_source_tree(installed: Path, tmp_path: Path) -> None:
     run(installed, tmp_path, "new", "begin", "--quiet")
     where = run(installed, tmp_path, "--version")

@@ -62,6 +62,7 @@ def test_a_run_of_the_example(elsewhere: Path) -> None:
     assert os.listdir(elsewhere) == []
 
 
+@pytest.mark.long
 def test_a_comparison_of_the_example(elsewhere: Path) -> None:
     """The study that everybody types first; two seeds of its ten say whether it works."""
     names = {

@@ -326,6 +326,7 @@ print(sorted(study.table(columns="all")["label"]))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the runs share a process")
+@pytest.mark.long
 def test_a_script_without_a_guard_uses_processes_with_its_own_class(tmp_path: Path) -> None:
     script = tmp_path / "mine.py"
     script.write_text(SCRIPT)

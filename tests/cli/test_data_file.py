@@ -72,7 +72,9 @@ def test_a_data_file_runs_what_python_runs(
 ) -> None:
     write_groups(folder)
     named = () if strategies is None else ("--strategy", strategies)
-    more = {} if encoder is None else {"encoder": encoder}  # quicker than the default
+    more: dict[str, Any] = (
+        {} if encoder is None else {"encoder": encoder}
+    )  # quicker than the default
     chosen = [word for name in more for word in ("--set", f"{name}={encoder}")]
     ended = fallow("compare", file, *options, *named, *chosen, *QUICK, "--out", "shell")
     assert ended.code == 0, ended

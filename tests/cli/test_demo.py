@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from fallow.recipes.papers import load_known, load_recipes
 from fallow.report.final_table import final_table
 from fallow.settings.variants import variant
@@ -32,6 +34,7 @@ def test_its_seeds_are_as_few_as_can_tell_an_order() -> None:
     assert tests * 2.0 ** (1 - DEMO.seeds) <= LEVEL < tests * 2.0 ** (2 - DEMO.seeds)
 
 
+@pytest.mark.long
 def test_the_command_ends_with_what_was_measured_and_the_page(
     fallow: Command, tmp_path: Path
 ) -> None:

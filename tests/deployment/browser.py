@@ -12,6 +12,7 @@ import pytest
 
 CHROMIUM = Path("/usr/bin/chromium")
 NEEDS = [
+    pytest.mark.long,
     pytest.mark.processes,
     pytest.mark.skipif(
         importlib.util.find_spec("playwright") is None, reason="playwright is not installed"

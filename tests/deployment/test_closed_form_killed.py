@@ -180,6 +180,7 @@ def check(
     return killed.deaths
 
 
+@pytest.mark.long
 def test_a_site_killed_in_its_encoding_and_in_a_masked_head_ends_with_the_same_bits(
     tmp_path: Path,
 ) -> None:

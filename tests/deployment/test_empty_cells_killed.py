@@ -21,6 +21,7 @@ UNITS = replace(RECIPE, encoder=None, training=Spec("fedavg"))
     ("is_masked", "exchanges"),
     [(True, 3), (False, 2)],  # keys, sums, what fills cells
 )
+@pytest.mark.long
 def test_before_an_encoder(is_masked: bool, exchanges: int, tmp_path: Path) -> None:
     training = RECIPE.training if is_masked else Spec("fedavg")
     recipe = replace(RECIPE, privacy=Privacy(secure_sum=is_masked), training=training)
@@ -29,6 +30,7 @@ def test_before_an_encoder(is_masked: bool, exchanges: int, tmp_path: Path) -> N
     assert min(deaths.values()) >= 6
 
 
+@pytest.mark.long
 def test_together_with_units_of_columns(tmp_path: Path) -> None:
     deaths = check(tmp_path, ("0/initial/features/",), UNITS, ward())
     # keys and sums of cells, keys and sums of squares, and what was agreed on

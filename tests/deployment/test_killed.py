@@ -50,6 +50,7 @@ VICTIMS = {
 }
 
 
+@pytest.mark.long
 def test_a_coordinator_and_a_site_killed_at_once_in_training_end_as_if_nothing_had_happened(
     tmp_path: Path,
 ) -> None:

@@ -142,6 +142,7 @@ def test_lost_messages_and_restarts_give_the_same_bits(tmp_path: Path) -> None:
     assert sum(len(labels) for labels in contributed[0][0]) == 33
 
 
+@pytest.mark.long
 def test_a_site_killed_while_it_decides_ends_with_the_same_bits(tmp_path: Path) -> None:
     recipe = replace(RECIPE, privacy=Privacy(secure_sum=True, min_new_labels=10))
     deaths = check(tmp_path, ("0/train/new", "1/train/new"), recipe)

@@ -88,6 +88,7 @@ def test_the_limit_of_a_site_holds_for_totals_too(tmp_path: Path) -> None:
     world.close()
 
 
+@pytest.mark.long
 def test_what_was_spent_on_totals_survives_a_kill_at_any_point(tmp_path: Path) -> None:
     """The same close, asked again, is the same release: it has one price, and one answer."""
     world = hospitals(tmp_path)

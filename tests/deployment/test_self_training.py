@@ -91,6 +91,7 @@ def test_products_of_unlabeled_examples_stand_until_enough_labels_are_new(
     world.close()
 
 
+@pytest.mark.long
 def test_a_site_killed_while_it_learns_from_unlabeled_examples_ends_with_the_same_bits(
     tmp_path: Path,
 ) -> None:

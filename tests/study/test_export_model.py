@@ -63,8 +63,8 @@ HALF = "convolution, half precision"
 """Its features are rounded to eleven binary digits, and one may be rounded to the other side."""
 
 CASES: dict[str, Callable[[], tuple[fl.Run, np.ndarray]]] = {
-    "convolution, closed form": run_on_digits,
-    HALF: lambda: run_on_digits(encoder="convolution:half=true"),
+    "convolution, closed form": lambda: run_on_digits(encoder="convolution:filters=8"),
+    HALF: lambda: run_on_digits(encoder=fl.Convolution(filters=8, half=True)),
     "fourier": lambda: run_on_digits(encoder="fourier:features=64"),
     "identity": lambda: run_on_digits(encoder="identity"),
     "network on features": lambda: run_on_digits(encoder="fourier", model="mlp", rounds=2),
