@@ -20,14 +20,14 @@ from network_files import (
 
 import fallow as fl
 import fallow_encoders
-from tests.contracts.test_fields import FEW_IMAGES, IRIS, digest
+from tests.contracts.test_fields import IMAGES, IRIS, digest
 
 # Warnings of these packages are theirs; in the tests of Fallow's own code they are errors.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def run_encoder(name: str, fields: dict[str, Any]) -> str:
-    federation = FEW_IMAGES
+    federation = IMAGES
     if name == "SentenceTransformers":
         data = fl.from_arrays(fl.texts_to_rows(TEXTS * 6), [0, 1, 1, 0] * 6)
         federation = fl.Federation(data, fl.IID(), sites=2)
