@@ -1,9 +1,9 @@
-"""One test for a whole table: it tries every row and names the rows for which it fails."""
+"""Tables of tests: one test that tries every row, and rows that are left to `make test-more`."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -46,6 +46,13 @@ def each_of(names: str, rows: Iterable[Any]) -> Callable[[Test], Test]:
         return test
 
     return decorate
+
+
+def mark_long(names: Iterable[str], long: Collection[str]) -> list[Any]:
+    """Return the names, where those of ``long`` are left to `make test-more`."""
+    known = list(names)
+    assert set(long) <= set(known), sorted(set(long) - set(known))
+    return [pytest.param(n, marks=pytest.mark.long if n in long else ()) for n in known]
 
 
 def choose_arguments(columns: Sequence[str], row: Any) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
 from tests.deployment.worlds import Federation, federation, photos, rows, ward
+from tests.each import mark_long
 
 CONFIG = TrainingConfig((TrainingStage(2),), 8, Optimizer(lr=0.05, momentum=0.9))
 COMMON: dict[str, Any] = {
@@ -244,6 +245,22 @@ STUDIES: dict[str, dict[str, Any]] = {
     },
 }
 
+LONG = (
+    "an encoder with secure sums",
+    "coverage with secure sums",
+    "empty cells and an encoder",
+    "empty cells with secure sums",
+    "fisher information of numbers, shown",
+    "fisher information with secure sums",
+    "a choice among strategies with secure sums",
+    "prices of classes",
+    "prices of classes with secure sums",
+    "typical rows of numbers",
+    "typical rows of what is uncertain with secure sums",
+    "unlabeled examples in a head in closed form",
+)
+"""Studies of experimental strategies, and those of which each part is in another study too."""
+
 
 def ground(name: str) -> Dataset:
     if "pictures" in name:
@@ -295,7 +312,7 @@ def assert_as_long(one: dict[str, Any], other: dict[str, Any]) -> None:
         assert torch.allclose(value.norm(), other["state"][part].norm(), rtol=1e-9), part
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("name", mark_long(STUDIES, LONG))
 def test_real_sites_pick_and_learn_what_the_simulation_does(
     name: str, tmp_path: Path
 ) -> None:

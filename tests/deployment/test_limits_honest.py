@@ -12,6 +12,7 @@ from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from tests.deployment.worlds import federation, photos, rows
+from tests.each import mark_long
 
 pytest.importorskip("cryptography")
 SMALL: dict[str, Any] = {
@@ -116,8 +117,20 @@ STUDIES: dict[str, dict[str, Any]] = {
     },
 }
 
+LONG = (
+    "perfedavg in one step",
+    "perfedavg after local training",
+    "fedavg-ft without validation",
+    "dpfl with links in both directions",
+    "shares of each site's rows",
+    "leverage of shares",
+    "a pivotal sample by leverage at each site",
+    "a pivotal sample by leverage after first labels that each site draws",
+)
+"""Studies of which another one differs in one setting."""
 
-@pytest.mark.parametrize("name", STUDIES)
+
+@pytest.mark.parametrize("name", mark_long(STUDIES, LONG))
 def test_no_site_refuses_anything_of_an_honest_study(name: str, tmp_path: Path) -> None:
     classes = 0 if "leverage" in name else 3
     recipe = Recipe("hospitals", **{**SMALL, **STUDIES[name]})
@@ -128,7 +141,9 @@ def test_no_site_refuses_anything_of_an_honest_study(name: str, tmp_path: Path) 
     world.close()
 
 
-@pytest.mark.parametrize("training", ["pfedgraph", "fedrep", "apfl"])
+@pytest.mark.parametrize(
+    "training", mark_long(["pfedgraph", "fedrep", "apfl"], ["fedrep", "apfl"])
+)
 def test_no_site_refuses_a_model_with_batch_norm(training: str, tmp_path: Path) -> None:
     """Statistics go the way of the parameters, and come back as long as they were sent."""
     fields = {"lam": 0.1} if training == "pfedgraph" else {}
