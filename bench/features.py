@@ -25,7 +25,7 @@ from torch import Tensor
 from fallow.encoders import Fourier
 from fallow.encoders.base import encode_rows, encoder_digest
 from fallow.experiment.methods import versions
-from fallow.sites.seen import SeenRows
+from fallow.sites.store import SeenRows
 from fallow.storage.features import FeatureFile, FeatureStore
 from fallow.training.parts.heads import OneHot
 from fallow.training.parts.ridge import add_up

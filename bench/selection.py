@@ -18,7 +18,7 @@ from fallow.strategies.parts import (
     k_means_pp,
     residuals,
 )
-from fallow.strategies.parts.kmeanspp import draw_row
+from fallow.strategies.parts.kmeans import draw_row
 
 
 @dataclass(frozen=True)

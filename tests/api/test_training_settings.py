@@ -8,8 +8,8 @@ import torch
 
 import fallow as fl
 from fallow.recipes.find import find_recipe
+from fallow.settings.fields import expand
 from fallow.settings.recipe import Recipe, recipe_from, with_settings
-from fallow.settings.shortcuts import expand
 from fallow.settings.variants import variant
 
 KEYWORDS: dict[str, Any] = {

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fallow.cli import first_steps
-from fallow.cli.new_folder import COLUMNS, ROWS, SITES, write_table
+from fallow.cli.new_study import COLUMNS, ROWS, SITES, write_table
 from tests.cli.conftest import Command
 
 

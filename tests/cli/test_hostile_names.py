@@ -18,8 +18,7 @@ import pytest
 from rich.console import Console
 
 from fallow.cli import main
-from fallow.cli.tables import show_table
-from fallow.cli.waiting import Spinner
+from fallow.cli.terminal import Spinner, show_table
 from fallow.report.blocks import harmless
 from fallow.report.final_table import final_table
 from fallow.report.tables import to_rich

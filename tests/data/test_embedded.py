@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fallow.data import Dataset, embed_rows, load
-from fallow.data.catalog.bundled import DIGITS_MEAN, DIGITS_STD
-from fallow.data.catalog.digit_angle import turn
+from fallow.data.catalog.bundled import DIGITS_MEAN, DIGITS_STD, turn
 from fallow.data.partition.partitions import Natural
 
 

@@ -13,7 +13,7 @@ import torch
 from scipy.io import savemat
 
 from fallow.data import CATALOG, Dataset, check_leak, load
-from fallow.data.catalog.one_hot import one_hot
+from fallow.data.catalog.formats import one_hot
 from fallow.data.catalog.sources import SOURCES
 
 PUBLISHED = [name for name, entry in CATALOG.items() if entry.published]

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from fallow.data import class_counts, partition_report, tables
 from fallow.data.partition import shares
-from fallow.data.partition.holdout import draw_stratified, hold_out
 from fallow.data.partition.partitions import ExactDirichlet, Patho
-from fallow.data.partition.shares import validation_split
+from fallow.data.partition.shares import draw_stratified, hold_out, validation_split
 
 
 def rng(seed: int = 0) -> np.random.Generator:

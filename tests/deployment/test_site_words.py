@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from fallow.cli import options
 from fallow.cli.site import site
-from fallow.cli.tables import show_table
+from fallow.cli.terminal import show_table
 from fallow.core.client import GROUPS
 from fallow.deployment.building import build_study
 from fallow.deployment.site.status import SentReplies, group_sent

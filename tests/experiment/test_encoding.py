@@ -18,7 +18,7 @@ from fallow.experiment.run import ExperimentRun
 from fallow.experiment.world import World, world_of
 from fallow.settings.recipe import Recipe, recipe_from, with_settings
 from fallow.settings.spec import Spec
-from fallow.sites.seen import SeenRows
+from fallow.sites.store import SeenRows
 from fallow.sites.view import SiteView
 from fallow.storage import features as features_room
 from fallow.storage.features import FeatureStore, digest_of_rows

@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from fallow.recipes.papers import load_known, load_papers
-from fallow.report import across as over_all
 from fallow.report import page
+from fallow.report import side_by_side as over_all
 from fallow.report.blocks import Block
 from fallow.report.general import GENERAL
 from fallow.report.render import Article, Page, parts_of, render_blocks, render_page

@@ -15,7 +15,7 @@ import pytest
 from fallow.report.blocks import Table
 from fallow.report.figures.style import colors_of, looks
 from fallow.report.render import render_blocks
-from fallow.report.study_names import names_of
+from fallow.report.side_by_side import names_of
 from tests.deployment.browser import NEEDS, chromium
 from tests.report.conftest import rewrite, write_study
 from tests.report.reading import across, read_study, write_report

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fallow.sites.oracle import Simulated
+from fallow.sites.in_process import Simulated
 
 HIDDEN = {"a": torch.tensor([3, 1, 2]), "b": torch.tensor([0])}
 

@@ -31,8 +31,7 @@ from fallow.strategies import (
     Typicality,
     UncertaintyHerding,
 )
-from fallow.strategies.parts.herding import choose_width
-from fallow.strategies.parts.max_coverage import unit_length
+from fallow.strategies.parts.max_coverage import choose_width, unit_length
 from tests.worlds import Table, World, world
 
 LABELED = [3, 11, 20]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fallow.core.streams import stream
 from fallow.strategies import Typical
-from fallow.strategies.parts.bids import CHANCES, add_digit
+from fallow.strategies.parts.bundles import CHANCES, add_digit
 from fallow.strategies.typical import order_clusters
 from tests.worlds import Table, world
 

@@ -9,7 +9,7 @@ import pytest
 
 from fallow.experiment.curve import Curve, CurvePoint
 from fallow.experiment.record import Record
-from fallow.report.figures.forecast import draw_forecast
+from fallow.report.figures.study import draw_forecast
 from fallow.study.forecast import Forecast, Gain, forecast_runs
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fallow.core.types import Answer
 from fallow.core.view import Release
-from fallow.sites.seen import SeenRows
+from fallow.sites.store import SeenRows
 from fallow.sites.view import SiteView
 from fallow.training import ClosedForm
 from fallow.training.parts import ridge

@@ -32,8 +32,7 @@ from fallow.recipes.advice import RULES, read_table
 from fallow.recipes.default_training import USUAL_SEEDS
 from fallow.recipes.papers import load_known, load_papers
 from fallow.recipes.suited import suit_strategies
-from fallow.report.figures.forecast import draw_forecast
-from fallow.report.figures.study import learning_curves
+from fallow.report.figures.study import draw_forecast, learning_curves
 from fallow.report.final_table import Row, final_table, label_of
 from fallow.report.findings.degenerate import describe_baseline
 from fallow.report.page import write_report as write_page

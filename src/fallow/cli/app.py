@@ -18,7 +18,6 @@ from rich.console import Console
 from rich.markup import escape
 
 from fallow.cli import (
-    advise,
     audit,
     benchmark,
     completion,
@@ -56,7 +55,7 @@ for command in (
     results.report,
     results.export,
     results.forecast,
-    advise.advise,
+    benchmark.advise,
     results.predict,
     takeaway.export_model,
     takeaway.cite,

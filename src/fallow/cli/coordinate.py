@@ -14,7 +14,7 @@ from rich.console import Console
 from fallow.cli import coordinate_options as of
 from fallow.cli import options as opt
 from fallow.cli.arguments import check_arguments
-from fallow.cli.tables import print_lines
+from fallow.cli.terminal import print_lines
 from fallow.storage.errors import Stopped
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from fallow.cli.log_lines import LogLines, find_level
-from fallow.cli.tables import print_event, show_table
+from fallow.cli.terminal import print_event, show_table
 from fallow.core.events import Event, is_progress
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.coordinator.folder import CoordinatorFolder

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from fallow.cli.completion import complete_recipe, complete_setting, complete_strategies
 from fallow.cli.log_lines import LogFormat
-from fallow.cli.tables import print_lines
+from fallow.cli.terminal import print_lines
 from fallow.deployment.meanings import as_help
 from fallow.settings.meanings import MEANINGS
 from fallow.storage.files import OTHERS
@@ -230,7 +230,7 @@ def read_recipe(
     """
     from fallow.recipes.default_training import default_recipe
     from fallow.recipes.find import find_recipe
-    from fallow.settings.shortcuts import expand
+    from fallow.settings.fields import expand
 
     if name is None:
         changes = expand(default_recipe(settings), settings)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from fallow.cli import options as opt
-from fallow.cli.waiting import Spinner
+from fallow.cli.terminal import Spinner
 
 if TYPE_CHECKING:
     from fallow.core.names import NamePolicy
@@ -115,7 +115,7 @@ def forecast(
     fallow forecast runs/mine --more 200 --to 95
     """
     from fallow.recipes.papers import load_known
-    from fallow.report.figures.forecast import draw_forecast
+    from fallow.report.figures.study import draw_forecast
     from fallow.report.final_table import label_of
     from fallow.study.forecast import ForecastResults, forecast_study
     from fallow.study.reading import read_study

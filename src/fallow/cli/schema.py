@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fallow.cli import options as opt
-from fallow.cli.tables import show_table
+from fallow.cli.terminal import show_table
 from fallow.core.terms import nearest
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FILES = {
     "configuration": (
         "experiment configuration (.toml)",
-        "fallow.settings.schema:configuration_schema",
+        "fallow.settings.listing:configuration_schema",
     ),
     "study": ("study agreement (study.toml)", "fallow.deployment.study_file:study_schema"),
     "site": (

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from fallow.cli import options as opt
-from fallow.cli.tables import print_lines, show_table
+from fallow.cli.terminal import print_lines, show_table
 from fallow.deployment.meanings import SITE, as_help
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from rich.console import Console
 
 from fallow.cli.log_lines import LogLines, find_level
-from fallow.cli.tables import print_event
+from fallow.cli.terminal import print_event
 from fallow.core.events import Event
 from fallow.core.words import count_noun
 from fallow.deployment.card import CARD

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from fallow.cli import options as opt
 from fallow.cli.arguments import check_arguments
-from fallow.cli.tables import print_lines
+from fallow.cli.terminal import print_lines
 from fallow.storage.errors import Failed, Stopped
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def _study(
     configuration, or others that support the data.  ``at_sites`` as in `prepare_study`.
     """
     from fallow.cli.progress import Watch
-    from fallow.cli.waiting import Spinner
+    from fallow.cli.terminal import Spinner
     from fallow.data.facts import describe_data, format_facts, notes_beside_facts
     from fallow.recipes.suited import describe_change, suit_strategies
     from fallow.study.callbacks import CallbackList, load_tracker

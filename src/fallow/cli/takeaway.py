@@ -9,7 +9,7 @@ import typer
 
 from fallow.cli import options as opt
 from fallow.cli.results import Output, Query, find_policy, keep_private
-from fallow.cli.waiting import Spinner
+from fallow.cli.terminal import Spinner
 
 if TYPE_CHECKING:
     from fallow.core.names import NamePolicy

@@ -8,8 +8,15 @@ from fallow.data.catalog.named import (
     load_outline,
     source_files,
 )
-from fallow.data.dataset import Dataset, Task, check_leak, drop_leaks, row_hashes, take_rows
-from fallow.data.embedded import embed_rows
+from fallow.data.dataset import (
+    Dataset,
+    Task,
+    check_leak,
+    drop_leaks,
+    embed_rows,
+    row_hashes,
+    take_rows,
+)
 from fallow.data.own.features import read_rows
 from fallow.data.own.open import (
     from_arrays,
@@ -19,9 +26,9 @@ from fallow.data.own.open import (
     open_dataset,
 )
 from fallow.data.partition.basic import natural_groups
-from fallow.data.partition.holdout import hold_out
 from fallow.data.partition.shares import (
     class_counts,
+    hold_out,
     partition_report,
     test_shares,
     validation_split,

@@ -42,8 +42,8 @@ from fallow.deployment.toml import (
     seconds_of,
 )
 from fallow.recipes.find import find_recipe
+from fallow.settings.listing import configuration_schema
 from fallow.settings.recipe import Recipe, recipe_from
-from fallow.settings.schema import configuration_schema
 from fallow.storage.files import write_whole
 from fallow.storage.validation import JsonSchema, build_schema
 from fallow.transport.kinds import USUAL

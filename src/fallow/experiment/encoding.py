@@ -22,7 +22,7 @@ from fallow.experiment.finished import TrainedModel
 from fallow.privacy.settings import noise_refusal
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
-from fallow.sites.seen import Source
+from fallow.sites.store import Source
 from fallow.storage.features import FeatureStore
 from fallow.training.tuning import Tuning
 

@@ -16,8 +16,7 @@ from fallow.core.build import build
 from fallow.core.names import OWN, NamePolicy
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import SiteId
-from fallow.data.dataset import Dataset
-from fallow.data.embedded import embed_rows
+from fallow.data.dataset import Dataset, embed_rows
 from fallow.data.own.cells import Say, say_nothing
 from fallow.data.partition import partitions
 from fallow.data.reading import count_at

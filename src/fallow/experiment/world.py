@@ -66,8 +66,7 @@ from fallow.privacy import SecureSum
 from fallow.settings.budgets import LabelBudget, allocate_budget
 from fallow.settings.recipe import Recipe
 from fallow.sites import LocalSite, Parts
-from fallow.sites.in_process import InProcess
-from fallow.sites.oracle import Simulated
+from fallow.sites.in_process import InProcess, Simulated
 from fallow.sites.store import Store
 from fallow.storage.features import FeatureStore
 from fallow.storage.files import raw

@@ -11,9 +11,8 @@ from fallow.models.architectures import (
     MobileNetV2,
     ResNet8,
 )
-from fallow.models.base import EmbeddingModel
+from fallow.models.base import EmbeddingModel, check_model
 from fallow.models.build import build_model, outline_model
-from fallow.models.check import check_model
 
 __all__ = [
     "CNN4",

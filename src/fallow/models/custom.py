@@ -21,8 +21,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from fallow.core.terms import nearest
-from fallow.models.base import Shape, row_shape
-from fallow.models.check import check_model, evaluating
+from fallow.models.base import Shape, check_model, evaluating, row_shape
 from fallow.models.init import drawing_from
 
 GUIDE = "docs/train.md"

@@ -17,10 +17,10 @@ from fallow.experiment.metrics import labels_saved
 from fallow.report.findings.degenerate import (
     describe_baseline,
     describe_convergence,
+    ends_diverged,
     find_equals,
     find_one_class,
 )
-from fallow.report.findings.diverged import ends_diverged
 from fallow.study import names
 from fallow.study import statistics as stats
 from fallow.study.records import StudyManifest, StudyRecords, is_bound

@@ -6,7 +6,7 @@ from statistics import fmean
 
 from fallow.report.blocks import Block, Blocks, Note, Paragraph, Table, show_figure
 from fallow.report.columns import NOTHING
-from fallow.report.figures.forecast import draw_forecast
+from fallow.report.figures.study import draw_forecast
 from fallow.report.final_table import label_of, rank_strategies
 from fallow.study.forecast import MORE, Forecast, forecast_study
 from fallow.study.names import heading

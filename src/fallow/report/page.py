@@ -6,14 +6,13 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from fallow.recipes.papers import Paper, known_of
-from fallow.report.across import across
 from fallow.report.final_table import final_table, label_of
 from fallow.report.general import GENERAL
 from fallow.report.live import refresh
 from fallow.report.regression import warnings
 from fallow.report.render import Article, Page, parts_of, render_page
 from fallow.report.section import Across, Section, sections_of
-from fallow.report.study_names import names_of
+from fallow.report.side_by_side import across, names_of
 from fallow.report.words import summary
 from fallow.storage.files import write_whole
 from fallow.study.names import heading

@@ -10,7 +10,7 @@ from fallow.report.columns import NOTHING
 from fallow.report.costs import last_counts, mean_text
 from fallow.report.final_table import digits_of, label_of, rank_strategies, spread_of
 from fallow.report.findings.checkpoints import at_labels, checkpoints, is_even
-from fallow.report.findings.diverged import FAR, find_diverged, has_diverged_at
+from fallow.report.findings.degenerate import FAR, find_diverged, has_diverged_at
 from fallow.study.names import heading, penalized_training, training_tags
 from fallow.study.records import StudyRecords
 

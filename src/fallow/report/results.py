@@ -11,7 +11,6 @@ from matplotlib.figure import Figure as Drawing
 from fallow.core.words import count_noun, join_words
 from fallow.report import alt_text
 from fallow.report.blocks import Block, Blocks, Note, Notes, Table, present, show_figure
-from fallow.report.figures import cycles
 from fallow.report.figures import study as draw
 from fallow.report.figures.style import looks, named_in_figures, with_band
 from fallow.report.final_table import (
@@ -328,7 +327,7 @@ def _goes_with(study: StudyRecords) -> str:
 
 def balance(study: StudyRecords, key: str) -> Blocks:
     """Return the section on the balance of the labels."""
-    figure: Drawing | None = cycles.label_balance(study)
+    figure: Drawing | None = draw.label_balance(study)
     if figure is None:
         return [Note("The records have no number of labels by class.")]
     caption = (

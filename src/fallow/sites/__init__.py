@@ -1,7 +1,6 @@
 """One site in this process: its examples, its view for client functions, and its memory."""
 
-from fallow.sites.in_process import InProcess
-from fallow.sites.oracle import Simulated
+from fallow.sites.in_process import InProcess, Simulated
 from fallow.sites.site import LocalSite, Parts
 from fallow.sites.store import Label, MemoryStore, RelayedMessage, Store
 

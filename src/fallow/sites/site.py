@@ -27,15 +27,31 @@ from fallow.engine.batches import Streams
 from fallow.engine.device import Passes, SelectionDevice
 from fallow.privacy import Privacy, ReleaseGuard
 from fallow.privacy.guard import Noise
-from fallow.sites.fits import is_main, named_stream
-from fallow.sites.seen import SeenRows, Source, in_unit, seen_rows
 from fallow.sites.store import (
     Contribution,
     Label,
     RelayedMessages,
+    SeenRows,
+    Source,
     Store,
+    in_unit,
     names_from_relay,
+    seen_rows,
 )
+
+
+def named_stream(
+    seed: int, site: SiteId, name: tuple[str | int, ...], purpose: str, *more: int
+) -> torch.Generator:
+    """Return the random stream of one purpose in a fit; a plain function, so that it can be
+    pickled."""
+    return stream(seed, purpose, *name, *more, site)
+
+
+def is_main(step: Step, request: Request) -> bool:
+    """Return whether a fit trains the main model of the training algorithm."""
+    return request.owner == "training" and step.verb == "local"
+
 
 ViewOf = Callable[["LocalSite", int, bool], View]
 EMPTY = -1.0

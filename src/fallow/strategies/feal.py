@@ -13,7 +13,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.terms import explain_constructor
 from fallow.core.view import Picks, View
-from fallow.models.evidence import aleatoric, alpha, dirichlet_entropy
+from fallow.models.scores import aleatoric, alpha, dirichlet_entropy
 from fallow.strategies.base import (
     Budget,
     Memo,

@@ -16,7 +16,7 @@ from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor
 from fallow.core.types import Answer, State
 from fallow.core.view import View
-from fallow.models.evidence import alpha, from_uniform
+from fallow.models.scores import alpha, from_uniform
 from fallow.training.base import (
     addend,
     average,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,16 @@ from fallow.report import tables
 from fallow.report.findings.degenerate import (
     describe_baseline,
     describe_convergence,
+    ends_diverged,
+    find_diverged,
     find_equals,
     find_one_class,
+    has_diverged_at,
 )
 from fallow.report.words import summary
 from tests.report.conftest import rewrite
 from tests.report.reading import read_study, write_report
+from tests.report.regression import write_regression
 
 
 def test_a_model_that_predicts_one_class_is_flagged_in_table_sentence_and_page(
@@ -129,3 +134,61 @@ def test_one_digit_apart_is_not_the_same(study_dir: Path) -> None:
     assert find_equals(read_study(study_dir)) == {}
     rewrite(study_dir, lambda r, _: {"accuracy": 0.5 + 1e-12 * (r["strategy"] == "ahfal")})
     assert "ahfal" not in find_equals(read_study(study_dir))
+
+
+def write_diverged(tmp_path: Path, **change: Any) -> Path:
+    root = write_regression(tmp_path / "a", ("random", "lcmd"), cycles=3)
+    at = ("lcmd", 2, 2)
+
+    def diverge(row: dict[str, Any], folder: Path) -> dict[str, Any]:
+        if (row["strategy"], row["seed"], row["cycle"]) == at:
+            return change
+        return {}
+
+    rewrite(root, diverge)
+    return root
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"mse": 10.5}, {"mse": 1e30}, {"diverged": True}, {"mse": None, "diverged": True}],
+)
+def test_a_run_far_above_the_variance_of_the_targets_has_diverged(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    study = read_study(write_diverged(tmp_path, **change))
+    assert find_diverged(study) == {"lcmd": {2: 2}}
+    assert has_diverged_at(study, "lcmd", 2)
+    assert not has_diverged_at(study, "lcmd", 3)
+    assert not ends_diverged(study, "lcmd")
+
+
+def test_an_error_up_to_ten_times_the_variance_is_only_bad(tmp_path: Path) -> None:
+    assert find_diverged(read_study(write_diverged(tmp_path, mse=10.0))) == {}
+
+
+def test_an_error_in_an_unknown_unit_tells_nothing(tmp_path: Path) -> None:
+    assert (
+        find_diverged(
+            read_study(write_diverged(tmp_path, mse=7855.0, target_variance=None))
+        )
+        == {}
+    )
+
+
+def test_an_infinite_error_is_diverged_and_no_score(tmp_path: Path) -> None:
+    study = read_study(write_diverged(tmp_path, mse=float("inf")))
+    assert find_diverged(study) == {"lcmd": {2: 2}}
+    assert set(study.curve("lcmd")[2]) == {0, 1, 3}
+
+
+def test_a_run_that_stopped_because_it_diverged_is_not_missing(tmp_path: Path) -> None:
+    root = write_regression(tmp_path / "a", ("random", "lcmd"), cycles=3)
+    path = root / "cells/lcmd/seed-1/records.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()][:2]
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    assert read_study(root).missing == (("lcmd", 1),)
+    path.write_text("".join(json.dumps(r | {"diverged": True}) + "\n" for r in rows))
+    study = read_study(root)
+    assert study.missing == ()
+    assert ends_diverged(study, "lcmd")

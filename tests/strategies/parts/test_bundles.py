@@ -15,13 +15,13 @@ from fallow.core.streams import stream
 from fallow.core.types import Answer
 from fallow.core.view import View
 from fallow.strategies import TypicalUnsure
-from fallow.strategies.parts.bids import next_digits
 from fallow.strategies.parts.bundles import (
     MOST_ROWS,
     OFTEN,
     count_nearest,
     find_centers,
     nearest_center,
+    next_digits,
     read_bundles,
     split_rows,
     tie_bundles,

@@ -1,9 +1,18 @@
+import itertools
+
 import pytest
 import torch
 from threadpoolctl import threadpool_info, threadpool_limits
+from torch import Tensor
 
 from fallow.core.streams import stream
-from fallow.strategies.parts import cluster_rows
+from fallow.strategies.parts import (
+    FeatureVectors,
+    Gradients,
+    cluster_rows,
+    k_means_pp,
+    residuals,
+)
 from fallow.strategies.parts.kmeans import in_one_thread
 
 
@@ -77,3 +86,86 @@ def test_a_sample_of_equal_rows_is_enough_of_a_start(
     x[:3] = torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, 5.0]])
     values = cluster_rows(x, 9, stream(0, "x"))  # four different rows
     assert len(torch.unique(values)) == 4
+
+
+def test_the_first_pick_is_the_longest_row() -> None:
+    x = torch.tensor([[1.0], [-5.0], [2.0]])
+    assert k_means_pp(FeatureVectors.of(x), 1, stream(0, "x")).tolist() == [1]
+
+
+def test_draws_are_in_proportion_to_squared_distance() -> None:
+    x = torch.tensor([[10.0], [9.0], [8.0], [7.0]])  # distances to the first: 1, 4, 9 of 14
+    second = [
+        int(k_means_pp(FeatureVectors.of(x), 2, stream(s, "x"))[1]) for s in range(3000)
+    ]
+    shares = torch.bincount(torch.tensor(second), minlength=4) / 3000
+    assert (shares - torch.tensor([0, 1, 4, 9]) / 14).abs().max() < 0.03
+
+
+def test_rows_that_are_all_equal_are_drawn_uniformly_and_once() -> None:
+    x = torch.ones(6, 3)
+    assert sorted(k_means_pp(FeatureVectors.of(x), 6, stream(0, "x")).tolist()) == list(
+        range(6)
+    )
+    second = [
+        int(k_means_pp(FeatureVectors.of(x), 2, stream(s, "x"))[1]) for s in range(1000)
+    ]
+    assert torch.bincount(torch.tensor(second), minlength=6)[1:].min() > 150
+
+
+def test_duplicates_of_a_pick_are_left_while_others_are_there() -> None:
+    x = torch.tensor([[5.0], [5.0], [1.0], [5.0]])
+    assert all(
+        2 in k_means_pp(FeatureVectors.of(x), 2, stream(s, "x")).tolist() for s in range(50)
+    )
+
+
+def test_nothing_asked_or_nothing_there_is_nothing() -> None:
+    assert len(k_means_pp(FeatureVectors.of(torch.ones(3, 2)), 0, stream(0, "x"))) == 0
+    assert len(k_means_pp(FeatureVectors.of(torch.ones(0, 2)), 3, stream(0, "x"))) == 0
+
+
+def plain(x: Tensor, n: int, generator: torch.Generator) -> list[int]:
+    """The definition on all rows: sum up the squared distances, draw a point on that line."""
+    square = [float(row @ row) for row in x]
+    picks = [square.index(max(square))]
+    while len(picks) < n:
+        far = [min(float((row - x[j]).square().sum()) for j in picks) for row in x]
+        u = float(torch.rand(1, generator=generator, dtype=torch.float64)) * sum(far)
+        ends = list(itertools.accumulate(far))
+        picks.append(next(i for i, end in enumerate(ends) if end > u))
+    return picks
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_factors_pick_the_rows_that_the_full_gradients_pick_with_the_same_stream(
+    seed: int,
+) -> None:
+    draw = stream(seed, "gradients")
+    q = residuals(torch.randn(60, 5, generator=draw, dtype=torch.float64).softmax(1))
+    z = torch.randn(60, 7, generator=draw, dtype=torch.float64)
+    full = torch.einsum("nc,nd->ncd", q, z).flatten(1)
+    expected = plain(full, 25, stream(seed, "x"))
+    assert k_means_pp(Gradients.of(q, z), 25, stream(seed, "x")).tolist() == expected
+    assert k_means_pp(FeatureVectors.of(full), 25, stream(seed, "x")).tolist() == expected
+
+
+def test_rows_that_are_not_finite_are_drawn_last() -> None:
+    x = torch.ones(8, 2)
+    x[1, 0], x[4, 1], x[6, 0] = torch.nan, torch.inf, 3.0
+    for seed in range(20):
+        picks = k_means_pp(FeatureVectors.of(x), 8, stream(seed, "x")).tolist()
+        assert (
+            picks[0] == 6 and sorted(picks) == list(range(8)) and set(picks[-2:]) == {1, 4}
+        )
+
+
+def test_distances_that_vanish_in_the_sum_are_still_drawn_once() -> None:
+    x = torch.tensor([[1.0], [2.0], [4.0], [7.0]], dtype=torch.float64) * 1e-162
+    for seed in range(50):  # squared distances near the smallest number there is
+        assert sorted(k_means_pp(FeatureVectors.of(x), 4, stream(seed, "x")).tolist()) == [
+            0,
+            1,
+            2,
+            3,
+        ]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import pytest
 import torch
-from torch import tensor
+from hypothesis import example, given
+from hypothesis import strategies as st
+from torch import Tensor, tensor
 
 from fallow.core.streams import stream
-from fallow.strategies.parts import rank_rows, top
+from fallow.strategies.parts import apportion, fill, rank_rows, top
 
 
 def test_the_largest_scores_come_first() -> None:
@@ -42,3 +45,65 @@ def test_scores_of_which_none_is_finite_are_refused() -> None:
         ValueError, match=r"all 2 scores are NaN or infinite.*learning rate"
     ):
         rank_rows(tensor([math.nan, math.inf]), stream(0, "ties"))
+
+
+counts = st.lists(st.integers(0, 60), min_size=1, max_size=12)
+
+
+def by_fractions(n: int, weight: list[Fraction]) -> list[int]:
+    """Largest remainders in exact arithmetic."""
+    share = [n * w / sum(weight) for w in weight]
+    quota = [int(s) for s in share]
+    order = sorted(range(len(share)), key=lambda c: (quota[c] - share[c], -weight[c], c))
+    for c in order[: n - sum(quota)]:
+        quota[c] += 1
+    return quota
+
+
+@given(counts, st.integers(0, 400))
+@example([5, 1], 3)  # 0.5 and 2.5, but for rounding noise; the larger weight wins the tie
+@example([11, 1], 18)  # 1.5 and 16.5
+@example([0, 12, 12, 6, 3], 36)
+def test_apportion_is_the_method_of_largest_remainders_without_rounding_noise(
+    held: list[int], n: int
+) -> None:
+    exact = [Fraction(1, max(1, k)) for k in held]
+    weight = 1 / tensor(held, dtype=torch.float64).clamp_min(1)
+    assert apportion(n, weight).tolist() == by_fractions(n, exact)
+
+
+@st.composite
+def demands(draw: st.DrawFn) -> tuple[int, Tensor, Tensor]:
+    held = draw(counts)
+    caps = draw(st.lists(st.integers(0, 40), min_size=len(held), max_size=len(held)))
+    zero = draw(st.sets(st.integers(0, len(held) - 1)))
+    weight = [0.0 if c in zero else 1 / max(1, k) for c, k in enumerate(held)]
+    return draw(st.integers(0, 300)), tensor(weight, dtype=torch.float64), tensor(caps)
+
+
+@given(demands())
+def test_fill_spends_all_it_can_and_never_more_than_a_class_holds(
+    demand: tuple[int, Tensor, Tensor],
+) -> None:
+    n, weight, caps = demand
+    quota = fill(n, weight, caps)
+    assert int(quota.sum()) == min(n, int(caps.sum()))
+    assert bool(((quota >= 0) & (quota <= caps)).all())
+    needed = min(n, int(caps[weight > 0].sum()))  # weight 0 is served when the rest is full
+    assert int(quota[weight > 0].sum()) == needed or not bool(weight.any())
+
+
+def test_a_class_of_weight_zero_gets_what_nobody_else_can_take() -> None:
+    assert fill(6, tensor([1.0, 0.0, 0.0]), tensor([2, 9, 9])).tolist() == [2, 2, 2]
+
+
+def test_weights_that_are_all_zero_share_evenly() -> None:
+    assert fill(5, torch.zeros(3), tensor([9, 9, 9])).tolist() == [2, 2, 1]
+
+
+@pytest.mark.parametrize(
+    "weight", [[1.0, -1.0], [1.0, float("nan")], [1.0, float("inf")], [0.0]]
+)
+def test_weights_without_proportions_are_refused(weight: list[float]) -> None:
+    with pytest.raises(ValueError, match=r"weights .* give no proportions"):
+        apportion(3, tensor(weight))

@@ -13,7 +13,7 @@ import torch
 from fallow.data.catalog.bundled import Reader
 from fallow.data.catalog.files import Array
 from fallow.data.dataset import Dataset
-from fallow.data.partition.holdout import hold_out
+from fallow.data.partition.shares import hold_out
 
 FOLDER = "femnist"
 SIDE = 28

@@ -7,7 +7,7 @@ import io
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -149,3 +149,32 @@ def _read_arff(lines: Iterator[str]) -> PublishedTable:
 def _parse_arff(lines: Iterable[str]) -> Iterator[list[str]]:
     """Split lines into cells, with the quoting of arff."""
     return csv.reader(lines, quotechar="'", escapechar="\\", skipinitialspace=True)
+
+
+MISSING = "missing"
+
+
+def one_hot(
+    column: str, codes: npt.NDArray[np.integer], levels: Sequence[str]
+) -> tuple[npt.NDArray[np.float32], tuple[str, ...]]:
+    """Return a column for each level and one for "missing", which stays 0, with their
+    names.
+
+    codes: (n,) numbers of levels; the result is (n, levels + 1). The first of two levels
+    has no column. This is the form of the bmdal_reg benchmark (Holzmüller et al., 2023),
+    whose shapes are in FALE's Table 1. No level is omitted to make the columns independent.
+
+    >>> one_hot("wet", np.array([1, 0, 1]), ("no", "yes"))[1]
+    ('wet=yes', 'wet=missing')
+    """
+    first = 0
+    if len(levels) == 2:
+        first = 1
+    columns = []
+    names = []
+    for level in range(first, len(levels)):
+        columns.append(codes == level)
+        names.append(f"{column}={levels[level]}")
+    columns.append(np.zeros(len(codes), dtype=bool))
+    names.append(f"{column}={MISSING}")
+    return np.stack(columns, axis=1).astype(np.float32), tuple(names)

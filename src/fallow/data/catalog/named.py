@@ -10,12 +10,10 @@ from typing import Literal, final
 
 from fallow.core.terms import nearest
 from fallow.data.catalog import files, photos
-from fallow.data.catalog.bundled import Reader, bundled_reader
+from fallow.data.catalog.bundled import Reader, bundled_reader, read_digit_angle
 from fallow.data.catalog.cinic import read_cinic10
-from fallow.data.catalog.diamonds import read_diamonds_onehot
-from fallow.data.catalog.digit_angle import read_digit_angle
 from fallow.data.catalog.femnist import femnist_reader
-from fallow.data.catalog.published import published_reader
+from fallow.data.catalog.published import published_reader, read_diamonds_onehot
 from fallow.data.catalog.sources import SOURCES, TableSource
 from fallow.data.dataset import Dataset, Task
 

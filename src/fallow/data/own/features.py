@@ -15,10 +15,10 @@ from torch import Tensor
 from fallow.core.missing import find_text_columns, name_buckets
 from fallow.core.terms import nearest
 from fallow.data.own.archive import read_arrays
+from fallow.data.own.columns import hash_texts
 from fallow.data.own.images import list_files, read_images
 from fallow.data.own.pixels import as_features, bring_to_shape
 from fallow.data.own.table import EMPTY, Columns, read_cells
-from fallow.data.own.texts import hash_texts
 
 
 @final

@@ -12,10 +12,10 @@ from fallow.core.missing import find_text_columns, name_buckets
 from fallow.core.terms import OF_FEDERATION, explain_function, nearest, nearest_column
 from fallow.data.dataset import Dataset
 from fallow.data.own.cells import cells_of_frame
+from fallow.data.own.columns import hash_texts
 from fallow.data.own.labels import TaskChoice, warn_of_nan
 from fallow.data.own.open import from_assembled
 from fallow.data.own.table import EMPTY, Wanted, assemble
-from fallow.data.own.texts import hash_texts
 
 if TYPE_CHECKING:
     import pandas as pd

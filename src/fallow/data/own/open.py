@@ -22,7 +22,7 @@ from fallow.data.own.images import read_folder
 from fallow.data.own.labels import TaskChoice, encode_labels, encode_test_labels
 from fallow.data.own.pixels import Channels, as_features, describe_move, has_channels_last
 from fallow.data.own.table import TableArrays, Wanted, read_table
-from fallow.data.partition.holdout import hold_out
+from fallow.data.partition.shares import hold_out
 from fallow.data.reading import Reading, count_at
 
 ARRAYS = {

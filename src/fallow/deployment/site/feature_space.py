@@ -22,8 +22,8 @@ from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.host import FEATURES
 from fallow.experiment.encoding import kept_features
 from fallow.experiment.scale import in_units
-from fallow.sites.seen import Source
 from fallow.sites.site import ENCODE, LocalSite, Parts
+from fallow.sites.store import Source
 from fallow.sites.view import SiteView
 from fallow.storage.features import BLOCK, FeatureStore
 

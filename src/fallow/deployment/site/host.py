@@ -38,9 +38,8 @@ from fallow.deployment.site.schedule import OrderPlace
 from fallow.experiment.encoding import kept_features
 from fallow.experiment.steps import hold_back, is_stratified
 from fallow.sites.in_process import perform
-from fallow.sites.seen import Source
 from fallow.sites.site import LocalSite, Parts
-from fallow.sites.store import Label
+from fallow.sites.store import Label, Source
 from fallow.storage.errors import Failed
 from fallow.storage.features import FeatureStore
 from fallow.transport.checks import (

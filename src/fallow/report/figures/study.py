@@ -31,8 +31,10 @@ from fallow.report.figures.style import (
     with_band,
 )
 from fallow.report.final_table import FinalTable, Row, digits_of, label_of
-from fallow.report.findings.diverged import FAR
+from fallow.report.findings.degenerate import FAR
+from fallow.report.findings.labels import label_kl, minority_share, over_cycles
 from fallow.study.by_class import ClassScores, class_means, class_names, class_scores
+from fallow.study.forecast import MORE, Forecast
 from fallow.study.records import StudyRecords
 
 _HEAT = LinearSegmentedColormap.from_list(
@@ -333,4 +335,93 @@ def partition_map(study: StudyRecords) -> Figure | None:
     axes.set_title("Examples of each class (across) at each site (down)")
     bar = figure.colorbar(mesh, ax=axes, shrink=0.9, pad=0.02)
     bar.outline.set_visible(False)
+    return figure
+
+
+PLACES = 60
+"""Number of points at which a curve is drawn."""
+COLOR = "#0b5a94"
+
+
+@mpl.rc_context(STYLE)
+def draw_forecast(
+    forecast: Forecast, more: float = MORE, target: float | None = None
+) -> Figure | None:
+    """Plot scores, the median curve and the 95 % band up to ``more`` labels, and ``target``.
+
+    Returns None without a curve.
+    """
+    curve = forecast.curve
+    if curve is None:
+        return None
+    figure, (axes,) = new_figure(3.4)
+    labels = np.linspace(forecast.points[0].labels, forecast.labels + more, PLACES)
+    result = [curve.error(label) for label in labels]
+    middle = _scores(forecast, [item.middle for item in result])
+    low = _scores(forecast, [interval.low for interval in result])
+    high = _scores(forecast, [interval.high for interval in result])
+    axes.fill_between(labels, low, high, color=COLOR, alpha=0.15, linewidth=0)
+    axes.plot(labels, middle, color=COLOR)
+    scores = _scores(forecast, [point.error for point in forecast.points])
+    for point, score in zip(forecast.points, scores, strict=True):
+        axes.plot(point.labels, score, "o", color=INK, markersize=4)
+        add_tip(axes, point.labels, score, f"{point.labels:,.0f} labels: {score:.4g}")
+    axes.axvline(forecast.labels, color=FAINT, linewidth=0.8, linestyle=":")
+    if target is not None:
+        (level,) = _scores(forecast, [_error_of(forecast, target)])
+        axes.axhline(level, color=FAINT, linewidth=0.8, linestyle="--")
+    axes.set_xlabel("Number of labels, including the initial labeled set")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    title = "Test error (MSE)"
+    if forecast.higher_is_better:
+        title = "Accuracy, %"
+    axes.set_ylabel(title)
+    return figure
+
+
+def _error_of(forecast: Forecast, score: float) -> float:
+    if forecast.higher_is_better:
+        return 1 - score
+    return score
+
+
+def _scores(forecast: Forecast, errors: list[float]) -> list[float]:
+    """Return scores as they are displayed: accuracies in per cent."""
+    if not forecast.higher_is_better:
+        return errors
+    return [100 * (1 - error) for error in errors]
+
+
+@mpl.rc_context(STYLE)
+def label_balance(study: StudyRecords) -> Figure | None:
+    """Plot the share of rare classes and the KL of sites' labels to all labels over the
+    labeled share.
+    """
+    figure, panels = new_figure(3.1, columns=2)
+    look = looks(study)
+    bands = with_band(study)
+    drawn: list[str] = []
+    for axes, value in zip(panels, (minority_share, label_kl), strict=True):
+        for strategy in look:
+            values = over_cycles(study, strategy, value)
+            x = study.fractions(strategy)
+            cycles = [cycle for cycle in values if cycle in x]
+            if strategy not in study.strategies or not cycles:
+                continue
+            spread_line(
+                axes,
+                [100 * x[cycle] for cycle in cycles],
+                [values[cycle] for cycle in cycles],
+                look[strategy],
+                band=strategy in bands,
+                name=label_of(strategy, study.study),
+                unit=" % labeled",
+            )
+            drawn.append(strategy)
+        axes.set_xlabel("Labeled rows, %")
+    if not drawn:
+        return None
+    panels[0].set_title("Share of the rarer classes, %")
+    panels[1].set_title("KL of sites' labels to all labels (nats)")
+    key_above(figure, study, drawn)
     return figure

@@ -1,24 +1,22 @@
 """Pure functions shared by two or more query strategies."""
 
-from fallow.strategies.parts.bids import (
-    BASE,
-    DIGITS,
-    NO_BID,
-    add_digit,
-    bids_of,
-    next_digits,
-)
 from fallow.strategies.parts.bundles import (
+    BASE,
     CENTERS,
     CLUSTERS,
+    DIGITS,
     LEAST,
+    NO_BID,
     OFTEN,
+    add_digit,
+    bids_of,
     check_clusters,
     check_labels,
     check_turns,
     cluster_sites,
     count_nearest,
     nearest_center,
+    next_digits,
     read_bundles,
     read_shared_features,
     tie_bundles,
@@ -28,19 +26,24 @@ from fallow.strategies.parts.committee import (
     Committee,
     gather_committee,
     logits,
+    margins,
     personal_model,
+    predict,
 )
-from fallow.strategies.parts.covering import cover, members
-from fallow.strategies.parts.crowds import CROWD, rank_in_clusters
-from fallow.strategies.parts.density import typicality
-from fallow.strategies.parts.diverse import pick_by_cover, pick_by_gradient
-from fallow.strategies.parts.gradients import residuals
-from fallow.strategies.parts.herding import WIDTH, herd
+from fallow.strategies.parts.density import (
+    CROWD,
+    cover,
+    members,
+    rank_in_clusters,
+    typicality,
+)
+from fallow.strategies.parts.diverse import pick_by_cover, pick_by_gradient, residuals
 from fallow.strategies.parts.kcenter import FeatureVectors, Gradients, k_center
-from fallow.strategies.parts.kmeans import cluster_rows
-from fallow.strategies.parts.kmeanspp import k_means_pp
+from fallow.strategies.parts.kmeans import cluster_rows, k_means_pp
 from fallow.strategies.parts.max_coverage import (
+    WIDTH,
     UnitFeatures,
+    herd,
     maximize_coverage,
     square_distances,
 )
@@ -53,9 +56,9 @@ from fallow.strategies.parts.posterior import (
     check_sigma,
     refuse_classes,
 )
-from fallow.strategies.parts.predictions import margins, predict
-from fallow.strategies.parts.quota import apportion, fill
 from fallow.strategies.parts.top import (
+    apportion,
+    fill,
     first_best,
     order_ties,
     rank_rows,

@@ -1,4 +1,4 @@
-"""Models available at a site under a personalized training algorithm.
+"""Models available at a site, and their predictions for the unlabeled pool.
 
 A training algorithm that averages models of peers stores its mixture, ``average``, the received
 models, ``model/<site>``, each with its ``labels``, and which of them are in the mixture
@@ -106,3 +106,18 @@ def _count_hits(view: View, model: str) -> int:
     """Count the validation examples that a model predicts correctly."""
     guesses = logits(view, model, "validation").argmax(1)  # (v,)
     return int((guesses == view.held).sum())
+
+
+def predict(view: View, which: Rows = "pool") -> Tensor | None:
+    """Return probabilities by the global model, (n, C); None without a model or for regression."""
+    if "global" not in view.memory or not view.classes:
+        return None
+    return view.logits("global", which).softmax(1)
+
+
+def margins(p: Tensor) -> Tensor:
+    """Return the gap between the two largest probabilities, (n, C) -> (n,); to 0 for one class."""
+    if p.shape[1] == 1:
+        return p[:, 0]
+    two = p.topk(2, 1).values
+    return two[:, 0] - two[:, 1]

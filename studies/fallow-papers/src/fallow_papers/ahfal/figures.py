@@ -15,6 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from fallow.experiment.record import Record
+from fallow.report.comparisons import read_number, read_numbers
 from fallow.report.figures.style import (
     INK,
     PAPER,
@@ -30,7 +31,6 @@ from fallow.report.figures.style import (
 from fallow.report.final_table import label_of
 from fallow.report.findings.labels import over_cycles
 from fallow.report.findings.pairs import StrategyPair
-from fallow.report.noted import read_number, read_numbers
 from fallow.study.records import RunRecords, StudyRecords
 from fallow.study.statistics import Comparison
 from fallow_papers.ahfal.families import FAMILIES, Family

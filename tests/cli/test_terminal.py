@@ -8,8 +8,8 @@ import time
 import pytest
 from rich.console import Console
 
-from fallow.cli import waiting
-from fallow.cli.waiting import Spinner
+from fallow.cli import terminal
+from fallow.cli.terminal import Spinner
 from tests.cli.conftest import Command
 
 
@@ -26,7 +26,7 @@ def test_nothing_is_said_of_what_is_quick() -> None:
 
 
 def test_what_takes_longer_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "PATIENCE", 0.01)
+    monkeypatch.setattr(terminal, "PATIENCE", 0.01)
     console, screen = to_text()
     with Spinner(console, "reading a.csv"):
         time.sleep(0.2)
@@ -54,7 +54,7 @@ def test_a_terminal_shows_the_bytes_in_one_line() -> None:
 
 
 def test_the_line_goes_when_the_work_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "PATIENCE", 0.05)
+    monkeypatch.setattr(terminal, "PATIENCE", 0.05)
     console, screen = to_text()
     with pytest.raises(ValueError, match="bad"), Spinner(console, "reading a.csv"):
         raise ValueError("bad")
@@ -65,7 +65,7 @@ def test_the_line_goes_when_the_work_fails(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_dry_run_says_what_it_waits_for(
     fallow: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "PATIENCE", 0.0)
+    monkeypatch.setattr(terminal, "PATIENCE", 0.0)
     shown = fallow("compare", "patients.csv", "--label", "sick", "--dry-run").out
     assert "reading patients.csv ..." in shown
     assert "timing two short rounds per configuration ..." in shown
