@@ -195,7 +195,7 @@ def admit(
 
 
 @coordinate.command()
-@opt.shows("fallow.cli.objects:Revocation")
+@opt.shows("fallow.cli.objects:RevokedSite")
 def revoke(
     folder: Folder,
     site: Annotated[str, typer.Argument(metavar="SITE", help="Name of the site")],
