@@ -170,7 +170,7 @@ $(ADAPTERS_STAMP): pyproject.toml constraints.txt
 	-c constraints.txt setuptools
 	$(ADAPTERS)/bin/python -m pip install --disable-pip-version-check --no-input $(PIP_FLAGS) \
 	-c constraints.txt --no-build-isolation \
-	-e '.[dev,huggingface,notebook,scikit-activeml]' \
+	-e '.[dev,notebook,scikit-activeml]' \
 	-e 'integrations/fallow-encoders[onnx]' -e integrations/fallow-labeling-tools \
 	-e 'integrations/fallow-trackers[huggingface,mlflow,tensorboard,wandb]'
 	@touch $@

@@ -33,7 +33,6 @@ EXTRAS = (
     "deploy",
     "dicom",
     "excel",
-    "huggingface",
     "privacy",
     "tables",
 )

@@ -58,7 +58,7 @@ REQUIRED = {
 }
 OPTIONAL = {  # the extras of pyproject.toml: imported inside the function that needs them
     *("PIL", "cryptography", "distributed", "fastapi", "httpx"),
-    *("huggingface_hub", "opendp", "prometheus_client", "pyarrow"),
+    *("opendp", "prometheus_client", "pyarrow"),
     *("skactiveml", "starlette", "uvicorn"),
 }
 WHOLE = {  # folders that are nothing without an extra: imported as a whole, inside a function
