@@ -48,11 +48,16 @@ def each_of(names: str, rows: Iterable[Any]) -> Callable[[Test], Test]:
     return decorate
 
 
-def mark_long(names: Iterable[str], long: Collection[str]) -> list[Any]:
-    """Return the names, where those of ``long`` are left to `make test-more`."""
-    known = list(names)
-    assert set(long) <= set(known), sorted(set(long) - set(known))
-    return [pytest.param(n, marks=pytest.mark.long if n in long else ()) for n in known]
+def mark_long(rows: Iterable[Any], long: Collection[Any]) -> list[Any]:
+    """Return rows for ``parametrize``, where those of ``long`` are left to `make test-more`."""
+    table = list(rows)
+    assert all(row in table for row in long), "a long row is not in the table"
+    marked = []
+    for row in table:
+        values = row if isinstance(row, tuple) else (row,)
+        marks = [pytest.mark.long] if row in long else []
+        marked.append(pytest.param(*values, marks=marks))
+    return marked
 
 
 def choose_arguments(columns: Sequence[str], row: Any) -> dict[str, Any]:

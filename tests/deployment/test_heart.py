@@ -31,6 +31,7 @@ from fallow.recipes.find import find_recipe
 from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
 from tests.deployment.worlds import Federation, rows
+from tests.each import mark_long
 
 pytest.importorskip("cryptography")
 HEART = Path(__file__).parents[2] / "examples" / "heart"
@@ -191,15 +192,21 @@ def read_lines(file: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
+ENCODED = {**TRAINED, "encoder": Spec("fourier", {"features": 32})}
+
+
 @pytest.mark.parametrize(
     ("settings", "tolerance"),
-    [
+    mark_long(
         # sites and simulation add up in another order in float32
-        (TRAINED, 1e-6),
-        ({**TRAINED, "encoder": Spec("fourier", {"features": 32})}, 1e-6),
-        ({**TRAINED, "privacy": MASKED}, 1e-4),
-        ({}, 1e-4),
-    ],
+        [
+            (TRAINED, 1e-6),
+            (ENCODED, 1e-6),
+            ({**TRAINED, "privacy": MASKED}, 1e-4),
+            ({}, 1e-4),
+        ],
+        [(TRAINED, 1e-6), (ENCODED, 1e-6)],
+    ),
     ids=["units", "encoder", "units behind masks", "the example: a head behind masks"],
 )
 def test_all_920_rows_with_their_empty_cells_give_what_the_simulation_gives(

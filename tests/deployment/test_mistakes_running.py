@@ -6,6 +6,7 @@ import shutil
 import socket
 from contextlib import closing
 from datetime import datetime, timedelta, tzinfo
+from itertools import product
 from pathlib import Path
 from threading import Timer
 from typing import Self
@@ -24,6 +25,7 @@ from tests.deployment.agreed import TABLE
 from tests.deployment.desks import RUN, ask
 from tests.deployment.mistakes import Said, edited, full_disk, read_only, refused
 from tests.deployment.worlds import tiny
+from tests.each import mark_long
 
 pytest.importorskip("cryptography")
 STATUS, START = ("site", "status", "north"), ("site", "start", "north")
@@ -145,8 +147,13 @@ def test_an_export_on_a_full_disk_leaves_the_file_that_was_there(command: Said) 
     assert Path("open.csv").read_bytes() == before
 
 
-@pytest.mark.parametrize("size", [2000, 60_000])
-@pytest.mark.parametrize("when", ["met", "labels", "round", "scored"])
+@pytest.mark.parametrize(
+    ("when", "size"),
+    mark_long(
+        product(["met", "labels", "round", "scored"], [2000, 60_000]),
+        [("met", 60_000), ("labels", 2000), ("round", 60_000), ("scored", 2000)],
+    ),
+)
 def test_a_full_disk_ends_a_run_in_one_sentence_and_it_goes_on_when_there_is_space(
     when: str, size: int, tmp_path: Path
 ) -> None:

@@ -178,6 +178,7 @@ def test_a_folder_of_nobody_is_one_sentence(fallow: Said, tmp_path: Path) -> Non
     assert "neither the folder of a site nor that of a coordinator" in err
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_the_command_serves_until_ctrl_c(site: Path) -> None:
     command = [sys.executable, "-m", "fallow", "monitor", str(site), "--port", "0"]

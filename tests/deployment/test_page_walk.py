@@ -19,6 +19,7 @@ from tests.deployment.desks import (
     outside,
     picture_rows,
 )
+from tests.each import mark_long
 
 ODD = (
     *("0", "3", "11", "12", "-1", "999999999", "9" * 30, "9" * 5000),
@@ -58,7 +59,7 @@ def desk_of(kind: str, folder: Path) -> LabelQueue:
     return result
 
 
-@pytest.mark.parametrize("kind", ["table", "numbers", "images"])
+@pytest.mark.parametrize("kind", mark_long(["table", "numbers", "images"], ["numbers"]))
 def test_no_address_fails_whatever_row_it_names(tmp_path: Path, kind: str) -> None:
     desk = desk_of(kind, tmp_path)
     browser = enter(desk)

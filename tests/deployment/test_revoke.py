@@ -28,6 +28,7 @@ from fallow.transport.envelope import open_order
 from tests.deployment.mistakes import Said, refused
 from tests.deployment.test_closed_form import CLOSED
 from tests.deployment.worlds import NAMES, TINY, Federation, federation, rows, tiny
+from tests.each import mark_long
 from tests.keys import key_of
 
 GONE = "davos"
@@ -44,6 +45,7 @@ MOMENTS = [
     ("round", {"cycle": 1, "round": 1}),
     ("scored", {"cycle": 1}),
 ]
+LONG = MOMENTS[3:4] + MOMENTS[5:8]
 
 
 class Revoking:
@@ -89,7 +91,7 @@ def four(folder: Path, *settings: Any, **more: Any) -> Federation:
     return federation(folder, recipe, rows(NAMES[:4]), waits=WAITS)
 
 
-@pytest.mark.parametrize(("event", "more"), MOMENTS, ids=lambda value: str(value))
+@pytest.mark.parametrize(("event", "more"), mark_long(MOMENTS, LONG), ids=str)
 def test_a_study_goes_on_without_a_revoked_site_from_any_moment_on(
     event: str, more: dict[str, Any], tmp_path: Path
 ) -> None:
