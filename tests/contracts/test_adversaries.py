@@ -64,6 +64,7 @@ METHODS += [
     *(MinNewLabels(counts_all=True), encoders.Convolution(), encoders.Fourier()),
     *(encoders.EfficientNetLite0(), encoders.HashedText(columns=2)),
     *(People(schema="digest"), People(secure_sum=True), People(classes=False)),
+    *(People(schema="digest", has_metrics=True), People(classes=False, has_metrics=True)),
 ]
 
 

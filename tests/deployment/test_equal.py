@@ -49,7 +49,7 @@ CLOSED: dict[str, Any] = {
     "rounds": 1,
 }
 STUDIES: dict[str, dict[str, Any]] = {
-    "ahfal": {},
+    "ahfal": {"metrics": ("auroc", "f1", "calibration-error")},
     "a local model from scratch, half of the sites in a round": {
         "strategy": Spec("logo"),
         "participation": 0.5,
@@ -75,7 +75,11 @@ STUDIES: dict[str, dict[str, Any]] = {
         "queries_per_cycle": 2,
         "cycles": 1,
     },
-    "secure sums": {"privacy": Privacy(secure_sum=True), "cycles": 1},
+    "secure sums": {
+        "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+        "metrics": ("sensitivity@0.8", "brier", "average-precision"),
+    },
     "an encoder": {"encoder": Spec("fourier", {"features": 24}), "cycles": 1},
     "an encoder of pictures": {
         "encoder": Spec("convolution", {"filters": 4, "patch": 3}),
@@ -219,7 +223,7 @@ STUDIES: dict[str, dict[str, Any]] = {
         "privacy": Privacy(secure_sum=True),
         "cycles": 1,
     },
-    "leverage of numbers": NUMBERS,
+    "leverage of numbers": {**NUMBERS, "metrics": ("r2", "mae")},
     "a pivotal sample of numbers": {
         **NUMBERS,
         "strategy": Spec("pivotal"),
@@ -353,7 +357,24 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
             if world.data.classes:
                 score = record["audit"]["score"]
                 assert real["audit"]["score"] == pytest.approx(score, abs=1e-6)
+        assert_same_metrics(real, record)
     world.close()
+
+
+def assert_same_metrics(real: dict[str, Any], simulated: Record) -> None:
+    """Additional metrics are those of the simulation, by class and by site where they are shown."""
+    expected = simulated.get("metrics", {})
+    assert set(real.get("metrics", {})) == set(expected)
+    for name, scores in expected.items():
+        at_sites = real["metrics"][name]
+        assert scores["value"] is not None
+        values = [scores[part] for part in ("value", "low", "high")]
+        assert [at_sites[part] for part in ("value", "low", "high")] == pytest.approx(
+            values
+        )
+        for part in ("per_class", "per_site"):
+            if part in at_sites:
+                assert at_sites[part] == pytest.approx(scores[part], abs=1e-6)
 
 
 def assert_same_audit(real: Any, simulated: Any) -> None:

@@ -224,9 +224,13 @@ def test_an_order_writes_only_models_of_the_study_into_a_sites_memory(
     for args in (planted, leader.first_model()):
         step = Step("fit", name, dict(args))
         upload = Step("sum", "upload", {})
-        assert expect_refusal(leader, training(step, upload, r=1))
         steps = (step, Step("keep", "select", {"n": 3}))
-        assert expect_refusal(leader, Request(key_of("0/query/0"), "query", 0, 0, steps))
+        orders = (
+            training(step, upload, r=1),
+            Request(key_of("0/query/0"), "query", 0, 0, steps),
+        )
+        for order in orders:
+            assert f"would store {name!r} at site north" in expect_refusal(leader, order)
     assert leader.ledger.store.load_states("north").keys() == before
 
 

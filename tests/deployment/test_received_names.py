@@ -119,6 +119,7 @@ def test_a_person_types_the_digest_that_the_coordinator_reads_out(tmp_path: Path
     for typed in ("", "\n", digest[:7] + "\n", digest[1:] + "\n", "0" * 8 + "\n"):
         asked = init(tmp_path, typed=typed)
         assert isinstance(asked.exception, ValueError)
+        assert "label budget" not in str(asked.exception), "the next question was reached"
         assert digest[:8] not in asked.output, "the answer was shown with the question"
         assert digest[:8] not in str(asked.exception)
         assert not (tmp_path / "SITE").exists()

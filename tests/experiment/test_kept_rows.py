@@ -118,8 +118,9 @@ def test_a_copy_of_rows_is_its_owners_alone_and_drafts_of_others_stay(
         open_data(Recipe("t", data=str(path), label="y"), 0, kept_in=folder)
     finally:
         os.umask(before)
-    rights = {file.name[-4:]: file.stat().st_mode & 0o777 for file in folder.glob("rows-*")}
-    assert rights == {".npy": 0o600, "sors": 0o600}
+    rights = {file.name: file.stat().st_mode & 0o777 for file in folder.glob("rows-*")}
+    assert len(rights) > 2
+    assert set(rights.values()) == {0o600}
     assert other.exists()
 
 

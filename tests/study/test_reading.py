@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fallow.study.reading import read_study
+from fallow.study.records import SQUARED_ERROR
 from tests.report.regression import FALE, write_regression
 
 
@@ -117,7 +118,8 @@ def test_errors_are_scored_when_there_is_no_accuracy(study_dir: Path) -> None:
         rows = [r | {"mse": 1 - r["accuracy"], "accuracy": None} for r in lines(path)]
         path.write_text("".join(json.dumps(r) + "\n" for r in rows))
     study = read_study(study_dir)
-    assert (study.measure, study.higher_is_better) == ("mse", False)
+    assert study.measure == SQUARED_ERROR
+    assert not study.higher_is_better
 
 
 def test_a_folder_that_is_no_study_is_refused(tmp_path: Path) -> None:

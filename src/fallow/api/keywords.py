@@ -78,6 +78,7 @@ class RunSettings(TypedDict, total=False):
     privacy: Privacy | Mapping[str, object] | None
     test: Literal["common", "own"] | None
     score_rounds: int | None
+    metrics: Sequence[str] | None
     executor: str | None
     channels_last: bool | None
     device: Device | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any, Literal, Unpack, final
@@ -243,6 +243,8 @@ class Study:
     ----------
     failures : tuple of Failure
         Runs that failed, with the reason.
+    metric : str or None
+        Metric of tables, curves and tests (`with_metric`); None: accuracy or squared error.
 
     Examples
     --------
@@ -265,11 +267,43 @@ class Study:
     setup: Setup
     failures: tuple[Failure, ...] = ()
     is_kept: bool = True
+    metric: str | None = None
 
     @property
     def study_records(self) -> StudyRecords:
         """Current content of the study's folder."""
-        return read_records(self.setup.out, load_known())
+        return replace(read_records(self.setup.out, load_known()), metric=self.metric)
+
+    def with_metric(self, metric: str) -> Study:
+        """Return the study with tables, curves and tests of another metric.
+
+        Parameters
+        ----------
+        metric : str
+            One of the study's setting ``metrics``, such as ``"auroc"``.
+
+        Raises
+        ------
+        ValueError
+            If the study has no such metric.
+
+        Examples
+        --------
+        >>> import fallow as fl
+        >>> study = fl.compare(
+        ...     "digits",
+        ...     ["random", "margin"],
+        ...     seeds=2,
+        ...     cycles=1,
+        ...     metrics=["auroc", "brier"],
+        ...     progress=False,
+        ... )
+        >>> study.with_metric("brier").table().columns[1]
+        'mean'
+        """
+        study = replace(self, metric=metric)
+        _ = study.study_records  # raises ValueError for an unknown metric
+        return study
 
     @property
     def folder(self) -> Path | None:
@@ -329,7 +363,8 @@ class Study:
             Columns:
 
             - ``strategy``, ``label``: specification and display name,
-            - ``mean``, ``sd``: final score (accuracy in percent, or mean squared error) over seeds,
+            - ``mean``, ``sd``: final score over seeds: accuracy in percent, mean squared error, or
+              the metric of `with_metric`,
             - ``seeds``: number of seeds,
             - ``area``: area under the learning curve,
             - ``labels``, ``saved``: number of labels, and percentage saved relative to random,
@@ -402,7 +437,7 @@ class Study:
         """Write the report page and return its path (default: in the study's folder)."""
         if out is None and not self.is_kept:
             out = "report.html"
-        return write_page([self.setup.out], out, papers=load_papers())
+        return write_page([self.setup.out], out, metric=self.metric, papers=load_papers())
 
     def forecast(self, strategy: StrategyLike | None = None, by: By = "auto") -> Forecast:
         """Extrapolate the learning curve of a query strategy.
@@ -424,7 +459,7 @@ class Study:
         Raises
         ------
         ValueError
-            If the strategy has no scores.
+            If the strategy has no scores, or after `with_metric`.
 
         Examples
         --------
@@ -444,6 +479,11 @@ class Study:
         """
         from fallow.api.objects import Collected
 
+        if self.metric is not None:
+            raise ValueError(
+                f"forecast is for accuracy and squared error, not for {self.metric!r}; call it on the "
+                "study without with_metric"
+            )
         result = {item.strategy: item for item in forecast_study(self.study_records, by)}
         known = ", ".join(result) or "none with a score yet"
         if strategy is None and len(result) == 1:

@@ -17,6 +17,13 @@ Query = Annotated[
     str | None,
     typer.Option(help="Strategy whose model is used (default: the reference of the study)"),
 ]
+Metric = Annotated[
+    str | None,
+    typer.Option(
+        help="Metric of the study's setting metrics for tables, curves and tests "
+        "(default: accuracy or squared error)"
+    ),
+]
 Output = Annotated[Path | None, typer.Option("--out", "-o", help="Output file")]
 
 
@@ -31,6 +38,7 @@ def report(
             help="Also write a notebook that draws the curves and tables",
         ),
     ] = None,
+    metric: Metric = None,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
@@ -44,7 +52,7 @@ def report(
     with Spinner(opt.console(quiet=quiet or as_json), "writing the report page"):
         if notebook is not None:  # first, since its name may be rejected
             write_notebook(studies, notebook, papers=load_papers())
-        page = write_report(studies, out, papers=load_papers())
+        page = write_report(studies, out, metric=metric, papers=load_papers())
     result = WrittenReport(str(page), opt.as_text(notebook))
     lines = [f"Report page: {result.report}"]
     if result.notebook is not None:
@@ -62,6 +70,7 @@ def export(
         ),
     ] = "csv",
     out: Output = None,
+    metric: Metric = None,
     quiet: opt.Quiet = False,
     as_json: opt.AsObject = False,
 ) -> None:
@@ -70,9 +79,14 @@ def export(
     from fallow.recipes.papers import load_papers
     from fallow.report.export import export_study
 
+    if metric is not None and to in ("csv", "parquet"):
+        raise ValueError(
+            f"--metric is for tables, and {to} has all records with all metrics; omit it, or choose "
+            "markdown or latex"
+        )
     keep_private(study)
     with Spinner(opt.console(quiet=quiet or as_json), "reading the records"):
-        path = export_study(study, to, out, papers=load_papers())
+        path = export_study(study, to, out, metric=metric, papers=load_papers())
     result = WrittenFile(str(path))
     opt.tell([f"Wrote {result.file}"], result, quiet=quiet, as_json=as_json)
 
@@ -133,7 +147,7 @@ def forecast(
             f"{study} has no scores of {strategy or 'any strategy'} yet; it has {known}"
         )
     target = to
-    if to is not None and values.higher_is_better:
+    if to is not None and not values.is_regression:
         target = to / 100
     if picture is not None and len(forecasts) > 1:
         names = ", ".join(one.strategy for one in forecasts)

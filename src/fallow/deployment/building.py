@@ -112,6 +112,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
         classes=schema.task == "classification",
         schema=schema.digest,
         code=agreement.code,
+        has_metrics=bool(recipe.metrics),
     )
     _check_shown(agreement, methods["training"], "training", recipe.training)
     # other query strategies disclose only means of several examples

@@ -24,7 +24,7 @@ from fallow.deployment.card import CardFacts, write_card
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.purchases import Allowance, ChosenRow
 from fallow.deployment.ledger.questions import LabelProgress, Reasons
-from fallow.deployment.people_scores import count_hits
+from fallow.deployment.people_scores import count_hits, count_scores_of_many, sum_errors
 from fallow.deployment.people_values import (
     Deadline,
     EndedTasks,
@@ -37,6 +37,7 @@ from fallow.deployment.people_values import (
 from fallow.experiment.audit import KEPT as OUTLOOK
 from fallow.experiment.encoding import add_encoder
 from fallow.experiment.finished import TrainedModel
+from fallow.experiment.measuring import COUNTS
 from fallow.experiment.methods import versions
 from fallow.experiment.scale import in_units
 from fallow.experiment.steps import hold_back, is_stratified, known_or_none
@@ -62,6 +63,11 @@ SCORES = {
     False: "number of test rows and the sum of squared errors; nothing over too few rows",
 }
 """Disclosure of test scores, for classification (True) and regression."""
+MORE_SCORES = {
+    True: "; a histogram of the predicted probabilities of each class",
+    False: "; sums of errors, targets, their squares and their products",
+}
+"""Disclosure for additional metrics."""
 
 
 @dataclass(frozen=True)
@@ -93,19 +99,35 @@ class People:
     The number of requested and labeled examples is disclosed without noise, but not which examples,
     and no counts per class. With ``secure_sum``, scores are disclosed as aggregates only.
     ``classes`` is false for regression. ``schema`` is the schema hash that a site must report, and
-    ``code`` the fingerprint of the agreed distributions, or "" without any.
+    ``code`` the fingerprint of the agreed distributions, or "" without any. ``has_metrics``: the
+    study has additional metrics.
     """
 
     secure_sum: bool = False
     classes: bool = True
     schema: str = ""
     code: str = ""
+    has_metrics: bool = False
 
     contract: ClassVar[Contract] = Contract(
         title="People and scores",
         paper="-",
         year=0,
     )
+
+    @property
+    def scores(self) -> str:
+        """Disclosure of test scores."""
+        more = MORE_SCORES[self.classes] if self.has_metrics else ""
+        return SCORES[self.classes] + more
+
+    @property
+    def returned_scores(self) -> Hits | SquaredErrors:
+        """Declaration of test scores."""
+        if self.classes:
+            return Hits(self.has_metrics)
+        return SquaredErrors(self.has_metrics)
+
     writes: ClassVar[frozenset[str]] = frozenset({"ask", "close"})
     """Client functions that are one transaction with their reply."""
 
@@ -186,13 +208,13 @@ class People:
         return {**asdict(closed), **_count_labels(at.site)}
 
     @client.each(
-        lambda self: SCORES[self.classes],
-        returns=lambda self: Hits() if self.classes else SquaredErrors(),
+        lambda self: self.scores,
+        returns=lambda self: self.returned_scores,
         when=lambda self: not self.secure_sum,
     )
     @client.sum(
-        lambda self: f"aggregates of {SCORES[self.classes]}",
-        returns=lambda self: Hits() if self.classes else SquaredErrors(),
+        lambda self: f"aggregates of {self.scores}",
+        returns=lambda self: self.returned_scores,
         when=lambda self: self.secure_sum,
     )
     def score(self, at: Office, retained: bool, **common: Tensor) -> Answer:
@@ -203,14 +225,16 @@ class People:
         All counts are 0 if there are too few examples.
         """
         outputs = self._outputs(at, _find_used(at, common, retained))
+        least = at.agreement.smallest
+        has_metrics = bool(at.agreement.recipe.metrics)
         if at.site.parts.classes:
-            least = at.agreement.smallest
-            return count_hits(outputs.argmax(1), at.y.long(), at.site.parts.classes, least)
-        if len(at.y) < at.agreement.smallest:
-            return {"rows": 0.0, "squares": 0.0}
-        away = in_units(outputs.squeeze(1), at.site.memory.get("targets")) - at.y
-        squares = away.double().square().sum()
-        return {"rows": float(len(at.y)), "squares": float(squares)}
+            y = at.y.long()
+            hits = count_hits(outputs.argmax(1), y, at.site.parts.classes, least)
+            if has_metrics:
+                hits[COUNTS] = count_scores_of_many(outputs, y, least)
+            return hits
+        predicted = in_units(outputs.squeeze(1), at.site.memory.get("targets"))
+        return sum_errors(predicted, at.y, least, has_metrics=has_metrics)
 
     @client.keep("whether it uses a model of its own")
     def finish(self, at: Office, **common: Tensor) -> Answer:

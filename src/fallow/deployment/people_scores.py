@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.types import Answer
+from fallow.engine.score_metrics import count_scores, sum_moments
 
 
 def count_hits(guess: Tensor, true: Tensor, classes: int, least: int) -> Answer:
@@ -42,3 +43,32 @@ def choose_classes(rows: Tensor, least: int) -> Tensor:
     while bool(output.any()) and 0 < float(rows[~output].sum()) < least:
         output[rows.masked_fill(~output, torch.inf).argmin()] = False
     return output
+
+
+def count_scores_of_many(outputs: Tensor, true: Tensor, least: int) -> Tensor:
+    """Return the histograms of `count_scores`, with zeros for classes that are not disclosed.
+
+    outputs: (m, C); true: (m,).  A class is not disclosed if `choose_classes` suppresses its counts,
+    or if fewer than ``least`` examples have another class.
+    """
+    counts = count_scores(outputs, true).double()
+    rows = torch.bincount(true, minlength=outputs.shape[1]).double()
+    shown = choose_classes(rows, least) & (len(true) - rows >= least)
+    counts[~shown] = 0.0
+    return counts
+
+
+def sum_errors(predicted: Tensor, true: Tensor, least: int, *, has_metrics: bool) -> Answer:
+    """Return the sum of squared errors and, for metrics, the sums of `sum_moments`.
+
+    predicted and true are (m,) in the unit of the target.  All are 0 for fewer than ``least``
+    examples.
+    """
+    if len(true) < least:
+        predicted = predicted[:0]
+        true = true[:0]
+    squares = (predicted - true).double().square().sum()
+    errors: Answer = {"rows": float(len(true)), "squares": float(squares)}
+    if has_metrics:
+        errors |= sum_moments(predicted, true)
+    return errors

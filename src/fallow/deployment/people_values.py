@@ -13,7 +13,9 @@ from torch import Tensor
 
 from fallow.core.composites import Composite, Parts
 from fallow.core.types import Answer, Value
-from fallow.core.values import Count, Kind, Known, NonNegative, Text, Whole
+from fallow.core.values import Count, Kind, Known, NonNegative, Real, Text, Whole
+from fallow.engine.score_metrics import BINS, MOMENTS
+from fallow.experiment.measuring import COUNTS
 from fallow.privacy.sealed import HALF
 
 # notes about a site, for the checks of later replies
@@ -183,15 +185,23 @@ def _find_other_tests(parts: Parts, known: Known) -> str | None:
 @final
 @dataclass(frozen=True)
 class Hits(Composite):
-    """Test examples and correct predictions, in total and by class; 0 over too few examples."""
+    """Test examples and correct predictions, in total and by class; 0 over too few examples.
+
+    has_metrics: with the histograms of `count_scores`.
+    """
+
+    has_metrics: bool = False
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
-        return {
+        fields: dict[str, Kind] = {
             "rows": Count(of="rows"),
             "hits": Count(),
             "class_rows": Count("classes"),
             "class_hits": Count("classes"),
         }
+        if self.has_metrics:
+            fields[COUNTS] = Count(("classes", 2, 2, BINS))
+        return fields
 
     def find_fault(self, parts: Parts, known: Known) -> str | None:
         why = _find_other_tests(parts, known)
@@ -205,25 +215,48 @@ class Hits(Composite):
             limit = float(parts[in_all])
             if together > limit + known.room * len(parts[by_class]):
                 return f"{by_class} is {together:g} together, but {in_all} is {limit:g}"
+        return self._find_many_scores(parts, known)
+
+    def _find_many_scores(self, parts: Parts, known: Known) -> str | None:
+        """Explain which histogram has more examples than the site, or return None."""
+        if not self.has_metrics:
+            return None
+        of_classes = parts[COUNTS].flatten(1).sum(1)
+        limit = float(parts["rows"])
+        if bool((of_classes > limit + known.room * BINS).any()):
+            return f"{COUNTS} is {_describe(of_classes)} by class, but rows is {limit:g}"
         return None
 
     def hostile(self, sizes: Mapping[str, int]) -> dict[str, Answer]:
         honest = self.valid(sizes)
         zeros = torch.as_tensor(honest["class_rows"])
-        return {
+        faults = {
             "more hits than rows": {**honest, "hits": 9.0},
             "more hits than rows of a class": {**honest, "class_hits": zeros + 9},
             "more rows by class than in all": {**honest, "class_rows": zeros + 9},
         }
+        if self.has_metrics:
+            many = torch.as_tensor(honest[COUNTS]) + 9
+            faults["more examples in a histogram than rows"] = {**honest, COUNTS: many}
+        return faults
 
 
 @final
 @dataclass(frozen=True)
 class SquaredErrors(Composite):
-    """Number of test examples and the sum of squared errors; 0 over too few examples."""
+    """Number of test examples and the sum of squared errors; 0 over too few examples.
+
+    has_metrics: with the sums of `sum_moments`.
+    """
+
+    has_metrics: bool = False
 
     def fields(self, sizes: Mapping[str, int]) -> dict[str, Kind]:
-        return {"rows": Count(of="rows"), "squares": NonNegative()}
+        fields: dict[str, Kind] = {"rows": Count(of="rows"), "squares": NonNegative()}
+        if self.has_metrics:
+            fields["first"] = Real(MOMENTS)
+            fields["second"] = Real((MOMENTS, MOMENTS))
+        return fields
 
     def find_fault(self, parts: Parts, known: Known) -> str | None:
         return _find_other_tests(parts, known)

@@ -54,7 +54,56 @@ class DisclosureEntry(TypedDict):
 
 
 @with_config(STRICT)
-class SiteScores(TypedDict, total=False):
+class MetricScores(TypedDict):
+    """Values of one metric of the setting ``metrics``, with bounds of the 95 % interval.
+
+    For classification, the value is the mean over classes.  A value is None without examples.
+    """
+
+    value: Annotated[Number | None, Field(description="value on all test examples")]
+    low: Annotated[Number | None, Field(description="lower bound of the interval")]
+    high: Annotated[Number | None, Field(description="upper bound of the interval")]
+    per_class: NotRequired[
+        Annotated[list[Number | None], Field(description="value by class")]
+    ]
+    low_per_class: NotRequired[
+        Annotated[list[Number | None], Field(description="lower bound by class")]
+    ]
+    high_per_class: NotRequired[
+        Annotated[list[Number | None], Field(description="upper bound by class")]
+    ]
+    per_site: NotRequired[
+        Annotated[dict[SiteId, Number | None], Field(description="value by site")]
+    ]
+    binning: NotRequired[
+        Annotated[
+            Number,
+            Field(description="largest difference of a class from the AUROC without bins"),
+        ]
+    ]
+    reliability: NotRequired[
+        Annotated[
+            list[list[list[Number]]],
+            Field(
+                description="reliability diagram by class: mean probability, share of the class "
+                "and number of examples of each group"
+            ),
+        ]
+    ]
+
+
+@with_config(STRICT)
+class Metrics(TypedDict, total=False):
+    """Metrics that were requested; empty without any."""
+
+    metrics: Annotated[
+        dict[str, MetricScores],
+        Field(description="metrics of the setting `metrics`, by name"),
+    ]
+
+
+@with_config(STRICT)
+class SiteScores(Metrics, total=False):
     """Scores over sites, if models or test sets differ between sites; otherwise None."""
 
     per_site: Annotated[

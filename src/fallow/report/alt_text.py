@@ -28,7 +28,7 @@ def _value(study: StudyRecords, strategy: str) -> float:
 
 def _unit(study: StudyRecords) -> tuple[str, str]:
     """Return the unit of a score and of a difference."""
-    if study.measure == "accuracy":
+    if study.measure.is_percent:
         return " %", " points"
     return "", ""
 
@@ -36,9 +36,7 @@ def _unit(study: StudyRecords) -> tuple[str, str]:
 def curves(study: StudyRecords) -> str:
     """Describe the final ranking and the differences from the best strategy."""
     ended = [strategy for strategy in rank_strategies(study) if study.final(strategy)]
-    what = "error"
-    if study.measure == "accuracy":
-        what = "accuracy"
+    what = study.measure.title
     details = f"Learning curves: test {what} over the labels bought."
     if not ended:
         return f"{details} No strategy has ended yet."

@@ -194,7 +194,7 @@ def _about_tests(table: FinalTable, left_out: Collection[str]) -> list[str]:
         f"Differences are {what} minus reference, paired by seed, with a 95 % Student "
         "interval"
     )
-    if table.measure != "accuracy":
+    if not table.measure.higher_is_better:
         differences += f"; a negative difference favors the {what}"
     notes = [f"{differences}."]
     if "Hodges-Lehmann" not in left_out:

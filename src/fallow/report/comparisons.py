@@ -59,9 +59,7 @@ Tested = list[tuple[find.StrategyPair, Comparison]]
 
 def unit_of(study: StudyRecords) -> str:
     """Return the unit of a difference of scores."""
-    if study.measure == "accuracy":
-        return "points"
-    return "mean squared error"
+    return study.measure.unit
 
 
 def score_text(study: StudyRecords, strategy: str) -> str:

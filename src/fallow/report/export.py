@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -28,13 +29,19 @@ Row = dict[str, object]
 
 
 def export_study(
-    folder: Path, to: str, out: Path | None = None, *, papers: Sequence[Paper] = ()
+    folder: Path,
+    to: str,
+    out: Path | None = None,
+    *,
+    metric: str | None = None,
+    papers: Sequence[Paper] = (),
 ) -> Path:
     """Write all records (csv, parquet) or the final table (markdown, latex), and return the file.
 
-    Nested values become JSON text.  Raises ValueError if Parquet is requested without pyarrow.
+    Nested values become JSON text.  ``metric``: of the setting ``metrics``, for the final table.
+    Raises ValueError if the study lacks it, or if Parquet is requested without pyarrow.
     """
-    study = read_study(folder, known_of(papers))
+    study = replace(read_study(folder, known_of(papers)), metric=metric)
     match to:
         case "parquet":
             content = _parquet(_rows(study))

@@ -23,7 +23,7 @@ from fallow.report.findings.degenerate import (
 )
 from fallow.study import names
 from fallow.study import statistics as stats
-from fallow.study.records import StudyManifest, StudyRecords, is_bound
+from fallow.study.records import Measure, StudyManifest, StudyRecords, is_bound
 from fallow.study.strategy import ParsedStrategy
 from fallow.study.trainers import describe_trained
 
@@ -116,7 +116,7 @@ class FinalTable:
     """
 
     name: str
-    measure: str
+    measure: Measure
     reference: str | None
     rows: tuple[Row, ...]
     untested: str
@@ -139,16 +139,14 @@ class FinalTable:
         """Return the decimals of the scores: two for accuracies, four digits of the best
         error.
         """
-        if self.measure == "accuracy":
+        if self.measure.is_percent:
             return 2
         return decimals(row.score.mean for row in self.rows if row.score)
 
     @property
     def unit(self) -> str:
         """Return the unit of the numbers."""
-        if self.measure == "accuracy":
-            return "accuracy, %"
-        return "mean squared error"
+        return self.measure.heading
 
     def row(self, strategy: str) -> Row | None:
         """Return the row of a strategy, or None."""
@@ -196,7 +194,7 @@ def decimals(errors: Iterable[float]) -> int:
 
 def digits_of(study: StudyRecords) -> int:
     """Return the decimals of the study's scores, as in `FinalTable.digits`."""
-    if study.measure == "accuracy":
+    if study.measure.is_percent:
         return 2
     finals = [study.final(strategy) for strategy in study.study.strategies]
     return decimals(fmean(by_seed.values()) for by_seed in finals if by_seed)

@@ -114,7 +114,7 @@ def _audits(study: StudyRecords) -> Table | None:
         rows.append(row)
     names = [f"Cycle {cycle}" for cycle in cycles]
     caption = "Evaluation sets: accuracy on unlabeled examples, %"
-    if not study.higher_is_better:
+    if study.is_regression:
         caption = "Evaluation sets: mean squared error on unlabeled examples"
     return Table(caption, header=[heading(study.study), *names], rows=rows)
 
@@ -123,10 +123,11 @@ def _describe_audits(study: StudyRecords, ends: list[Ends]) -> str:
     """Return means over seeds of scores, and of interval bounds that all seeds have."""
     if not ends:
         return NOTHING
-    digits = 1 if study.higher_is_better else 3
+    digits = 3 if study.is_regression else 1
+    scale = 1.0 if study.is_regression else 100.0
     audits = []
     for values in zip(*ends, strict=True):
-        known = [study.scale * value for value in values if value is not None]
+        known = [scale * value for value in values if value is not None]
         text = NOTHING
         if len(known) == len(ends):
             text = f"{fmean(known):.{digits}f}"

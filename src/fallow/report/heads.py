@@ -67,7 +67,7 @@ def _chosen(study: StudyRecords) -> Table | None:
         return None
 
     caption = "Leave-one-out mean squared error on labeled examples"
-    if study.higher_is_better:
+    if not study.is_regression:
         caption = "Leave-one-out accuracy on labeled examples, %"
     names = [f"Cycle {cycle}" for cycle in cycles]
     return Table(caption, header=[heading(study.study), "D", "λ", "T", *names], rows=rows)

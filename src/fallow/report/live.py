@@ -97,7 +97,7 @@ def _scores(study: StudyRecords) -> dict[str, dict[str, str]]:
     known = {site: score for site, score in newest.items() if score is not None}
     if not known:
         return {}
-    if study.higher_is_better:
+    if not study.is_regression:
         texts = {site: f"{100 * score:.1f}" for site, score in known.items()}
         return {"Accuracy, %": texts}
     return {"MSE": {site: f"{score:.3g}" for site, score in known.items()}}

@@ -14,17 +14,17 @@ def is_live(study: StudyRecords) -> bool:
 
 def has_classes(study: StudyRecords) -> bool:
     """Return whether the task is classification."""
-    return study.higher_is_better
+    return not study.is_regression
 
 
 def has_numbers(study: StudyRecords) -> bool:
     """Return whether the task is regression."""
-    return not study.higher_is_better
+    return study.is_regression
 
 
 def has_sites(study: StudyRecords) -> bool:
     """Return whether the study has scores of each site."""
-    return study.higher_is_better and personal.has_sites(study)
+    return not study.is_regression and personal.has_sites(study)
 
 
 def chooses(study: StudyRecords) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fallow.recipes.papers import Paper, known_of
@@ -106,6 +107,7 @@ def write_report(
     studies: Sequence[Path | str],
     out: Path | str | None = None,
     *,
+    metric: str | None = None,
     papers: Sequence[Paper] = (),
 ) -> Path:
     """Write a self-contained HTML page about studies, and return its path.
@@ -119,18 +121,21 @@ def write_report(
     out : Path or str, optional
         File or existing folder.  Default: ``report.html`` in the folder of the study, or in the
         current folder for several studies.
+    metric : str, optional
+        Metric of the setting ``metrics`` for curves, tables and tests.
     papers : sequence of Paper, optional
         Papers with display names, published results and sections.
 
     Raises
     ------
     ValueError
-        If a folder contains no study.
+        If a folder contains no study, or a study has no such metric.
     Failed
         If the page cannot be written.
     """
     known = known_of(papers)
-    text = report_html([read_study(path, known) for path in studies], papers)
+    records = [replace(read_study(path, known), metric=metric) for path in studies]
+    text = report_html(records, papers)
     target = Path()
     if out is not None:
         target = Path(out)

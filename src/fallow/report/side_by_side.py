@@ -107,7 +107,7 @@ def side_by_side(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, B
     for name, study in zip(names_of(studies), studies, strict=True):
         columns.append(StudyColumn(name, study, final_table(study)))
     parts = []
-    for measure in ("accuracy", "mse"):
+    for measure in dict.fromkeys(study.measure for study in studies):
         measured = [column for column in columns if column.study.measure == measure]
         blocks = _score_tables(measured)
         if blocks:

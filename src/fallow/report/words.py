@@ -12,13 +12,13 @@ from fallow.report.findings.degenerate import describe_baseline, find_equals, fi
 from fallow.report.findings.personal import left_out
 from fallow.report.tables import p_text
 from fallow.study.names import training_of, usual_training
-from fallow.study.records import StudyRecords
+from fallow.study.records import SQUARED_ERROR, StudyRecords, read_score
 from fallow.study.statistics import LEVEL, Comparison
 
 
 def _gap(table: FinalTable, points: float) -> str:
     distance = number(abs(points), table.digits)
-    if table.measure == "accuracy":
+    if table.measure.is_percent:
         return f"{distance} points"
     return distance
 
@@ -32,17 +32,19 @@ def leader(table: FinalTable) -> tuple[Row, Spread] | None:
     def mean(pair: tuple[Row, Spread]) -> float:
         return pair[1].mean
 
-    if table.measure == "accuracy":
+    if table.measure.higher_is_better:
         return max(rows, key=mean)
     return min(rows, key=mean)
 
 
 def _standing(table: FinalTable, top: Row, score: Spread) -> str:
     """Describe the best strategy and its score."""
-    if table.measure == "accuracy":
+    if table.measure.is_percent:
         shown = f"{score.text()} % accuracy"
     else:
-        shown = f"a mean squared error of {score.text(table.digits)}"
+        shown = f"{table.measure.title} {score.text(table.digits)}"
+        if table.measure == SQUARED_ERROR:
+            shown = f"a mean squared error of {score.text(table.digits)}"
     seeds = f"mean ± sd over {score.seeds} seeds"
     if score.seeds == 1:
         seeds = "one seed"
@@ -54,7 +56,7 @@ def _standing(table: FinalTable, top: Row, score: Spread) -> str:
 
 def _is_worse(table: FinalTable, c: Comparison) -> bool:
     """Return whether the strategy of a comparison scored worse than the reference."""
-    if table.measure == "accuracy":
+    if table.measure.higher_is_better:
         return c.difference < 0
     return c.difference > 0
 
@@ -138,7 +140,7 @@ def _degenerate(study: StudyRecords, table: FinalTable) -> list[str]:
 def _why_no_score(study: StudyRecords) -> str:
     """Explain why a study has no final score."""
     records = [record for cell in study.cells for record in cell.records]
-    scores = [record.get(study.measure) for record in records]
+    scores = [read_score(record, study.measure) for record in records]
     if scores and not any(score is not None for score in scores):
         return "There is no score: no site has test examples, or there are too few of them."
     return "No run has a final score yet."
@@ -182,7 +184,7 @@ def best_of_each_training(study: StudyRecords, table: FinalTable) -> str:
     """
     described = study.study
     ranked = [row for row in table.rows if row.score and not row.is_bound]  # the best first
-    if not ranked or table.measure != "accuracy":
+    if not ranked or not table.measure.is_percent:
         return ""
     best: dict[str, str] = {}  # by training algorithm
     for row in ranked:
@@ -207,7 +209,7 @@ def describe_labels_to(study: StudyRecords, table: FinalTable, target: float) ->
 
     Mean accuracies are interpolated linearly between cycles. Return "" for errors.
     """
-    if table.measure != "accuracy":
+    if not table.measure.is_percent:
         return ""
     reached: list[tuple[float, str]] = []
     never: list[str] = []

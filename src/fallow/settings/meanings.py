@@ -76,6 +76,8 @@ MEANINGS: dict[str, str] = {
     # evaluation and execution
     "test": "Test set of each site: the common one, or examples distributed like its own.",
     "score_rounds": "Number of last rounds over which the score of a cycle is averaged.",
+    "metrics": "Additional metrics of each evaluation, with 95 % intervals: auroc, "
+    "average-precision, f1, sensitivity@0.9, brier, calibration-error; for regression r2, mae.",
     "executor": "Execution of local training; it does not affect the results.",
     "channels_last": "Whether images are stored channels-last; results may differ by rounding.",
     "device": "Device for training and prediction; results differ by rounding.",

@@ -160,6 +160,7 @@ class Recipe:
     # evaluation and execution
     test: Literal["common", "own"] = "common"
     score_rounds: PositiveInt = 5
+    metrics: tuple[str, ...] = ()
     executor: str = "auto"
     channels_last: bool = False
     device: Device = "none"
@@ -241,6 +242,7 @@ class Recipe:
         self._check_audit()
         if self.stop is not None:
             parse_stop(self.stop)
+        _check_metrics(self.metrics)
         self.check_flip(self.sites)
         _check_executor(self.executor)
         _check_device(self)
@@ -398,6 +400,19 @@ def named_classes(recipe: Recipe) -> dict[str, str]:
         if setting in PARTS:
             result[setting] = resolve_name(PARTS[setting], name)
     return result
+
+
+def _check_metrics(names: tuple[str, ...]) -> None:
+    """Raise ValueError for an unknown metric or one that is listed twice."""
+    if not names:
+        return
+    from fallow.engine.score_metrics import find_metric
+
+    for name in names:
+        find_metric(name)
+    for name in dict.fromkeys(names):
+        if names.count(name) > 1:
+            raise ValueError(f"metrics lists {name!r} twice; list it once")
 
 
 def _check_executor(name: str) -> None:

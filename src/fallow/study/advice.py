@@ -125,7 +125,7 @@ def read_facts(study: StudyRecords) -> tuple[WorldFacts, float]:
         )
     n_labeled = max(record.get("labeled") or 0 for record in records)
     last = [record for record in records if (record.get("labeled") or 0) == n_labeled][-1]
-    if last.get("target_variance") is not None or not study.higher_is_better:
+    if last.get("target_variance") is not None or study.is_regression:
         raise ValueError(
             "the task is regression, and the benchmark behind the recommendation "
             "covers classification only"

@@ -271,7 +271,7 @@ def forecast_study(study: StudyRecords, by: By = "auto") -> list[Forecast]:
         if not runs:
             continue
         forecast = forecast_runs(
-            strategy, runs, by, higher_is_better=study.higher_is_better
+            strategy, runs, by, higher_is_better=not study.is_regression
         )
         values.append(forecast)
     return values

@@ -21,6 +21,7 @@ from fallow.core.words import join_words
 from fallow.data.dataset import Dataset
 from fallow.data.facts import DataFacts, describe_data
 from fallow.data.own.cells import Say, say_nothing
+from fallow.engine.score_metrics import check_metrics
 from fallow.experiment.encoding import encoder_for_texts, shape_seen
 from fallow.experiment.methods import ModelMaker, methods_of, versions
 from fallow.experiment.one_pass import is_one_pass
@@ -212,6 +213,7 @@ def check_task(recipe: Recipe, dataset: Dataset, policy: NamePolicy = OWN) -> No
         if not trainer.classes:
             raise ValueError(f"{recipe.training} is for {has}; use fedavg")
         refuse_for_classes(methods["query"])
+    check_metrics(recipe.metrics, dataset.task)
     width = math.prod(shape_seen(recipe, tuple(dataset.x.shape[1:]), policy))
     if "least-squares" in trainer.tags and width > MOST_SOLVED:
         raise ValueError(

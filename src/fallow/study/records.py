@@ -13,8 +13,10 @@ from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from fallow.core.words import join_words
+from fallow.engine.score_metrics import find_metric
 from fallow.experiment.metrics import aulc
 from fallow.experiment.metrics_counts import class_spread, kl_to_global, total_variation
 from fallow.study.known import PaperResults
@@ -23,8 +25,57 @@ from fallow.study.strategy import ParsedStrategy
 if TYPE_CHECKING:
     from fallow.experiment.record import Record
 
-Measure = Literal["accuracy", "mse"]
-"""Metric of a study: a fraction in [0, 1], or an error."""
+
+@dataclass(frozen=True)
+class Measure:
+    """Score that curves, tables and tests of a study show.
+
+    Attributes
+    ----------
+    name : str
+        ``accuracy``, ``mse``, or a metric of the setting ``metrics``.
+    title : str
+        Name in a sentence.
+    higher_is_better : bool
+        Whether larger values are better.
+    scale : float
+        Display factor; accuracies are shown in percent.
+    """
+
+    name: str
+    title: str
+    higher_is_better: bool
+    scale: float = 1.0
+
+    @property
+    def is_percent(self) -> bool:
+        """Whether values are shown in percent."""
+        return self.scale == 100
+
+    @property
+    def unit(self) -> str:
+        """Unit of a difference."""
+        return "points" if self.is_percent else self.title
+
+    @property
+    def heading(self) -> str:
+        """Name and unit, for the title of a table or an axis."""
+        return f"{self.title}, %" if self.is_percent else self.title
+
+
+ACCURACY = Measure("accuracy", "accuracy", higher_is_better=True, scale=100.0)
+SQUARED_ERROR = Measure("mse", "mean squared error", higher_is_better=False)
+
+
+def measure_of(metric: str) -> Measure:
+    """Return the measure of a metric of the setting ``metrics``.
+
+    >>> measure_of("auroc").title, measure_of("brier").higher_is_better
+    ('AUROC', False)
+    """
+    known = find_metric(metric)
+    return Measure(metric, known.title, known.higher_is_better)
+
 
 BOUND = "bound:"
 """Prefix of the names of upper bounds, which are drawn and listed, and never tested."""
@@ -99,10 +150,20 @@ class RunRecords:
         """Return the finite values of ``measure`` in each cycle, of the records that count."""
         result: dict[int, list[float]] = {}
         for record in self.records:
-            score = record.get(measure)
+            score = read_score(record, measure)
             if record.get("final") and score is not None and math.isfinite(score):
                 result.setdefault(int(record["cycle"]), []).append(float(score))
         return result
+
+
+def read_score(record: Record, measure: Measure) -> float | None:
+    """Return the value of a measure in a record, or None."""
+    if measure == ACCURACY:
+        return record.get("accuracy")
+    if measure == SQUARED_ERROR:
+        return record.get("mse")
+    scores = record.get("metrics", {}).get(measure.name)
+    return None if scores is None else scores["value"]
 
 
 @dataclass(frozen=True)
@@ -127,11 +188,27 @@ class StudyManifest:
 
 @dataclass(frozen=True)
 class StudyRecords:
-    """Study with all its current records."""
+    """Study with all its current records.
+
+    ``metric``: of the setting ``metrics``, for curves, tables and tests; by default accuracy or
+    squared error.
+    """
 
     path: Path
     study: StudyManifest
     cells: tuple[RunRecords, ...]
+    metric: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.metric is None:
+            return
+        recorded = self.study.recipe.get("metrics") or ()
+        if self.metric not in recorded:
+            known = join_words([repr(name) for name in recorded]) or "none"
+            raise ValueError(
+                f"{self.study.name} has no metric {self.metric!r}; its metrics: {known}. The setting "
+                "metrics adds one to a new study"
+            )
 
     @property
     def strategies(self) -> tuple[str, ...]:
@@ -145,13 +222,17 @@ class StudyRecords:
 
     @cached_property
     def measure(self) -> Measure:
-        """Metric: ``accuracy``, or ``mse`` if no record has an accuracy."""
-        has_error = self._has_any("mse")
-        if has_error and not self._has_any("accuracy"):
-            return "mse"
-        return "accuracy"
+        """Score of curves, tables and tests: `metric`, or accuracy or squared error."""
+        if self.metric is not None:
+            return measure_of(self.metric)
+        return SQUARED_ERROR if self.is_regression else ACCURACY
 
-    def _has_any(self, name: Literal["accuracy", "mse", "target_variance"]) -> bool:
+    @cached_property
+    def is_regression(self) -> bool:
+        """Whether records have a squared error and no accuracy."""
+        return self._has_any("mse") and not self._has_any("accuracy")
+
+    def _has_any(self, name: str) -> bool:
         """Return whether any record has this value."""
         records = chain.from_iterable(cell.records for cell in self.cells)
         return any(record.get(name) is not None for record in records)
@@ -159,14 +240,12 @@ class StudyRecords:
     @property
     def higher_is_better(self) -> bool:
         """Whether higher scores are better; False for errors."""
-        return self.measure == "accuracy"
+        return self.measure.higher_is_better
 
     @property
     def scale(self) -> float:
         """Display factor of scores; accuracies are shown in percent."""
-        if self.measure == "accuracy":
-            return 100.0
-        return 1.0
+        return self.measure.scale
 
     @cached_property
     def is_scaled(self) -> bool:
@@ -174,7 +253,7 @@ class StudyRecords:
 
         Predicting their mean then has error 1.
         """
-        return self._has_any("target_variance")
+        return self.measure == SQUARED_ERROR and self._has_any("target_variance")
 
     @property
     def missing(self) -> tuple[tuple[str, int], ...]:
@@ -285,7 +364,7 @@ class StudyRecords:
         only.
         """
         bound = self.full_fit(strategy)
-        if bound is None or self.higher_is_better:
+        if bound is None or self.measure != SQUARED_ERROR:
             return {}
         full = self.final(bound)
         result: dict[int, dict[int, float]] = {}

@@ -100,7 +100,7 @@ def describe_trained(study: StudyRecords) -> str:
             recipe,
             study.strategies or study.study.strategies,
             widths.get,
-            is_regression=not study.higher_is_better,
+            is_regression=study.is_regression,
         )
     except ValueError:
         return ""

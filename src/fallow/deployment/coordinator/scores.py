@@ -7,9 +7,9 @@ from statistics import fmean, pvariance
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from fallow.core.types import Answer, SiteId, Value
+from fallow.experiment.measuring import add_up
 from fallow.experiment.metrics import NOT_BY_SITE, worst_tenth
 
 if TYPE_CHECKING:
@@ -76,18 +76,6 @@ def score_totals(total: Answer, variance: float | None = None) -> Scores:
     totals["per_class"] = per_class
     totals["balanced_accuracy"] = _mean(per_class)
     return totals
-
-
-def add_up(answers: Mapping[SiteId, Answer]) -> Answer:
-    """Sum replies over sites by key, in float64."""
-    total: dict[str, Tensor] = {}
-    for answer in answers.values():
-        for name, value in answer.items():
-            addend = torch.as_tensor(value, dtype=torch.float64)
-            if name in total:
-                addend = total[name] + addend
-            total[name] = addend
-    return dict(total)
 
 
 def _ratios(answers: Mapping[SiteId, Answer], name: str) -> dict[SiteId, float | None]:

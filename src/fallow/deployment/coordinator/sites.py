@@ -36,6 +36,7 @@ from fallow.experiment.finished import (
     TrainedPhase,
 )
 from fallow.experiment.journal import Journal
+from fallow.experiment.measuring import add_up, score_metrics
 from fallow.experiment.methods import is_shared
 from fallow.experiment.scale import Scale, find_variance
 from fallow.experiment.scoring import describe_round
@@ -389,7 +390,7 @@ class RealSites:
     ) -> Evaluation:
         """Return the scores on the sites' test examples. Sites with few of them do not report."""
 
-        def scores(retained: bool) -> Scores:
+        def compute(retained: bool) -> Scores:
             key = ExchangeKey("train", "score", cycle=cycle, round=r)
             masking = self.masking
             ask = self._ask(key, cycle, shown, masking)
@@ -398,13 +399,20 @@ class RealSites:
             unit: float | None = None
             if not self.classes:
                 unit = self.variance or 1.0
-            if masking is not None:
-                return score_totals(
-                    dict(ask.sum(self.methods["people"].score, **args)), unit
-                )
-            return score_counts(ask.each(self.methods["people"].score, **args), unit)
+            score = self.methods["people"].score
+            of_sites: dict[SiteId, Answer] = {}
+            if masking is None:
+                of_sites = dict(ask.each(score, **args))
+                total = add_up(of_sites)
+                scores = score_counts(of_sites, unit)
+            else:
+                total = dict(ask.sum(score, **args))
+                scores = score_totals(total, unit)
+            if self.recipe.metrics:
+                scores["metrics"] = score_metrics(self.recipe.metrics, total, of_sites)
+            return scores
 
-        return describe_round(self, cycle, r, state, scores)
+        return describe_round(self, cycle, r, state, compute)
 
     def one_model(self, journal: Journal, state: State) -> State | None:
         """Distribute the global model, or return None if sites use personalized models."""

@@ -35,7 +35,7 @@ from fallow.report.findings.degenerate import FAR
 from fallow.report.findings.labels import label_kl, minority_share, over_cycles
 from fallow.study.by_class import ClassScores, class_means, class_names, class_scores
 from fallow.study.forecast import MORE, Forecast
-from fallow.study.records import StudyRecords
+from fallow.study.records import SQUARED_ERROR, StudyRecords
 
 _HEAT = LinearSegmentedColormap.from_list(
     "fallow", ["#f3f6fa", "#8fb8d9", "#0b5a94", "#06304f"]
@@ -56,18 +56,18 @@ _DECADE = 10.0
 
 def _title_scores(study: StudyRecords) -> str:
     """Return the title of an axis of scores."""
-    if study.measure == "accuracy":
-        return "Test accuracy, %"
-    if study.is_scaled:
+    if study.measure == SQUARED_ERROR and study.is_scaled:
         return "Test error (MSE; 1 is the variance of the targets)"
-    return "Test error (MSE)"
+    if study.measure == SQUARED_ERROR:
+        return "Test error (MSE)"
+    return f"Test {study.measure.heading}"
 
 
 def _labels_axis(study: StudyRecords, strategy: str) -> dict[int, float]:
     """Return the position of each cycle on the axis: labeled share in per cent, or for
     errors the number of labels.
     """
-    if study.measure != "accuracy":
+    if study.is_regression:
         return study.labels(strategy)
     return {cycle: 100 * share for cycle, share in study.fractions(strategy).items()}
 
@@ -86,6 +86,8 @@ def _fit_errors(axes: Axes, study: StudyRecords) -> None:
         usable = [error for error in errors if error <= FAR] or errors
     low = min(usable)
     high = max(usable)
+    if study.higher_is_better:
+        return
     if low > 0 and high > _DECADE * low:
         axes.set_yscale("log")
         plain_logarithm(axes.yaxis)
@@ -114,9 +116,9 @@ def learning_curves(study: StudyRecords) -> Figure | None:
     look = looks(study)
     ends: list[tuple[str, float, float, str]] = []
     bands = with_band(study)
-    unit = " labels"
-    if study.higher_is_better:
-        unit = " % labeled"
+    unit = " % labeled"
+    if study.is_regression:
+        unit = " labels"
     for strategy in look:
         curve = study.curve(strategy)
         x = _labels_axis(study, strategy)
@@ -158,7 +160,7 @@ def learning_curves(study: StudyRecords) -> Figure | None:
             add_tip(axes, right, level, f"{name}: {level:.{digits_of(study)}f}")
     axes.set_title(_title_scores(study))
     axes.set_xlabel("Labeled examples, % of all training examples")
-    if not study.higher_is_better:
+    if study.is_regression:
         _fit_errors(axes, study)
     name_ends(axes, ends)
     return figure
@@ -195,10 +197,7 @@ def differences(study: StudyRecords, final: FinalTable) -> Figure | None:
     axes.set_ylim(len(tested) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     name = plain(label_of(final.reference or "", study.study))
-    unit = "mean squared error"
-    if study.measure == "accuracy":
-        unit = "points"
-    axes.set_title(f"Minus {name}, {unit}")
+    axes.set_title(f"Minus {name}, {study.measure.unit}")
     return figure
 
 

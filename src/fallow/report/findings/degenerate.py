@@ -46,6 +46,8 @@ def describe_baseline(study: StudyRecords) -> str:
     """Describe that no strategy beats predicting the majority class or the mean; ""
     otherwise.
     """
+    if study.metric is not None:
+        return ""
     finals = [study.final(strategy) for strategy in study.strategies]
     means = [fmean(by_seed.values()) for by_seed in finals if by_seed]
     if not means:

@@ -46,7 +46,7 @@ def tradeoff(sweep: Sequence[StudyRecords]) -> Tradeoff | None:
     about classes.
     """
     who = members(sweep)
-    if "local" not in who or len(who) < 2 or sweep[0].measure != "accuracy":
+    if "local" not in who or len(who) < 2 or not sweep[0].measure.is_percent:
         return None
     points: dict[Family, tuple[Point, ...]] = {}
     for kind in who:

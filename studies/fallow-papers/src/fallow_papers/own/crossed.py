@@ -109,7 +109,7 @@ def _name(strategy: str, training: str) -> str:
 def _gain(study: StudyRecords, ours: str, random: str, over: str) -> dict[int, float]:
     """Return seed -> score of one strategy minus another's."""
     scale = 1.0
-    if study.measure == "accuracy":
+    if study.measure.is_percent:
         scale = 100.0
     scores_of: Callable[[str], Mapping[int, float]] = study.areas
     if over == "final":

@@ -1,0 +1,141 @@
+"""Additional metrics of an evaluation (setting ``metrics``), from the sums of `score_metrics`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fallow.core.types import Answer, SiteId
+from fallow.engine.score_metrics import (
+    Floats,
+    Metric,
+    auroc_error,
+    count_scores,
+    estimate_classes,
+    estimate_numbers,
+    find_metric,
+    reliability,
+    resample,
+    sum_moments,
+)
+
+if TYPE_CHECKING:
+    from fallow.experiment.record import MetricScores
+
+COUNTS = "counts"
+"""Field with the histograms of a site, for classification."""
+
+
+def measure_examples(outputs: Tensor, true: Tensor, is_regression: bool) -> Answer:
+    """Return the sums of a site from which all metrics follow.
+
+    Parameters
+    ----------
+    outputs : Tensor
+        (n, C) logits, or (n,) predicted values in the unit of the target.
+    true : Tensor
+        (n,) class ids or values.
+    is_regression : bool
+        Whether targets are numbers.
+
+    Returns
+    -------
+    dict of str to Tensor
+        ``counts``, or ``rows``, ``first`` and ``second``.
+    """
+    if is_regression:
+        return {"rows": float(len(true)), **sum_moments(outputs, true)}
+    return {COUNTS: count_scores(outputs, true).double()}
+
+
+def add_up(answers: Mapping[SiteId, Answer]) -> Answer:
+    """Sum replies over sites by key, in float64."""
+    total: dict[str, Tensor] = {}
+    for answer in answers.values():
+        for name, value in answer.items():
+            addend = torch.as_tensor(value, dtype=torch.float64)
+            if name in total:
+                addend = total[name] + addend
+            total[name] = addend
+    return dict(total)
+
+
+def score_metrics(
+    names: Sequence[str], total: Answer, of_sites: Mapping[SiteId, Answer] | None = None
+) -> dict[str, MetricScores]:
+    """Return the values of metrics with 95 % intervals.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Metrics, as in the setting ``metrics``.
+    total : dict
+        Sums over all sites (`measure_examples`).
+    of_sites : dict, optional
+        Sums of each site; values by site are computed if they are given.
+    """
+    result: dict[str, MetricScores] = {}
+    replicates = None
+    if COUNTS in total:
+        replicates = resample(_array(total, COUNTS))
+    for name in names:
+        metric = find_metric(name)
+        scores = _score_total(metric, total, replicates)
+        if of_sites:
+            per_site = {site: _score_site(metric, sums) for site, sums in of_sites.items()}
+            scores["per_site"] = per_site
+        result[name] = scores
+    return result
+
+
+def _score_total(metric: Metric, total: Answer, replicates: Floats | None) -> MetricScores:
+    if replicates is None:
+        return _score_numbers(metric, total)
+    counts = _array(total, COUNTS)
+    mean, classes = estimate_classes(metric, counts, replicates)
+    scores: MetricScores = {
+        "value": mean.value,
+        "low": mean.low,
+        "high": mean.high,
+        "per_class": [estimate.value for estimate in classes],
+        "low_per_class": [estimate.low for estimate in classes],
+        "high_per_class": [estimate.high for estimate in classes],
+    }
+    if metric.name == "auroc":
+        scores["binning"] = float(np.nan_to_num(auroc_error(counts)).max())
+    if metric.name == "calibration-error":
+        scores["reliability"] = _list_groups(counts)
+    return scores
+
+
+def _score_numbers(metric: Metric, sums: Answer) -> MetricScores:
+    rows = round(float(_array(sums, "rows")))
+    estimate = estimate_numbers(metric, _array(sums, "first"), _array(sums, "second"), rows)
+    return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+
+
+def _score_site(metric: Metric, sums: Answer) -> float | None:
+    """Return the value of one site; None without test examples."""
+    if COUNTS in sums:
+        mean, _ = estimate_classes(metric, _array(sums, COUNTS), replicates=None)
+        return mean.value
+    return _score_numbers(metric, sums)["value"]
+
+
+def _list_groups(counts: Floats) -> list[list[list[float]]]:
+    """Return the reliability diagram of each class: mean probability, share and examples."""
+    means, shares, rows = reliability(counts)
+    diagrams = []
+    for mean, share, n in zip(means, shares, rows, strict=True):
+        is_known = n > 0
+        groups = np.stack([mean[is_known], share[is_known], n[is_known]], axis=1)
+        diagrams.append(groups.tolist())
+    return diagrams
+
+
+def _array(sums: Answer, name: str) -> Floats:
+    return torch.as_tensor(sums[name], dtype=torch.float64).numpy()

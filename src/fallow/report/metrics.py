@@ -1,0 +1,148 @@
+"""Report section on the additional metrics of a study (setting ``metrics``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from fallow.engine.score_metrics import find_metric
+from fallow.report.blocks import Block, Blocks, Notes, Table, present, show_figure
+from fallow.report.columns import NOTHING
+from fallow.report.figures.style import (
+    FAINT,
+    STYLE,
+    add_tip,
+    looks,
+    name_ends,
+    named_in_figures,
+    new_figure,
+)
+from fallow.report.final_table import label_of, number, rank_strategies, spread_of
+from fallow.study.names import heading
+from fallow.study.records import StudyRecords
+
+if TYPE_CHECKING:
+    from fallow.experiment.record import MetricScores
+
+DIGITS = 3
+CALIBRATION = "calibration-error"
+INTERVALS = (
+    "The value of a run is the mean over classes, over all test examples of all sites. Each cell "
+    "has the mean ± standard deviation over seeds, and the mean of the 95 % intervals of the runs, "
+    "by bootstrap over test examples. An interval of a perfect value has no width."
+)
+NUMBERS = (
+    "Each cell has the mean ± standard deviation over seeds, and the mean of the 95 % intervals of "
+    "the runs over test examples (delta method)."
+)
+
+
+def has_metrics(study: StudyRecords) -> bool:
+    """Return whether the study has additional metrics."""
+    return bool(study.study.recipe.get("metrics"))
+
+
+def metrics(study: StudyRecords, key: str) -> Blocks:
+    """Return the table of metrics, and the reliability diagram if there is one."""
+    names = list(study.study.recipe["metrics"])
+    rows = []
+    for strategy in rank_strategies(study):
+        cells = [_show(read_metric(study, strategy, name)) for name in names]
+        rows.append([label_of(strategy, study.study), *cells])
+    titles = [find_metric(name).title for name in names]
+    blocks: list[Block | None] = [
+        Table(
+            "Metrics after the last cycle",
+            header=[heading(study.study), *titles],
+            rows=rows,
+        ),
+        _reliability(study, key),
+        Notes([NUMBERS if study.is_regression else INTERVALS]),
+    ]
+    return present(blocks)
+
+
+def read_metric(study: StudyRecords, strategy: str, name: str) -> list[MetricScores]:
+    """Return the values of a metric in the last record of each seed."""
+    result = []
+    for cell in study.of(strategy):
+        if cell.records and cell.cycles[-1] == study.last_cycle(strategy):
+            scores = cell.records[-1].get("metrics", {}).get(name)
+            if scores is not None and scores["value"] is not None:
+                result.append(scores)
+    return result
+
+
+def _show(seeds: Sequence[MetricScores]) -> str:
+    """Return mean ± sd over seeds, with the mean interval."""
+    values = [scores["value"] for scores in seeds if scores["value"] is not None]
+    if not values:
+        return NOTHING
+    text = spread_of(values).text(DIGITS)
+    lows = [scores["low"] for scores in seeds if scores["low"] is not None]
+    highs = [scores["high"] for scores in seeds if scores["high"] is not None]
+    if lows and highs:
+        low = number(fmean(lows), DIGITS)
+        text += f" [{low}, {number(fmean(highs), DIGITS)}]"
+    return text
+
+
+# -- reliability ----------------------------------------------------------------------------------
+
+
+def _reliability(study: StudyRecords, key: str) -> Block | None:
+    """Return the reliability diagram, or None without calibration errors."""
+    figure = draw_reliability(study)
+    if figure is None:
+        return None
+    caption = (
+        "Each mark is a tenth of the range of predicted probabilities: mean probability, and share "
+        "of examples that have the class, over all classes and seeds. Below the diagonal, a class is "
+        "less frequent than predicted."
+    )
+    ranked = [label_of(strategy, study.study) for strategy in rank_strategies(study)]
+    alt = f"Reliability diagram of {', '.join(ranked)}."
+    return show_figure(figure, f"{key}-reliability", caption, alt=alt)
+
+
+def pool_groups(seeds: Sequence[MetricScores]) -> list[tuple[float, float]]:
+    """Return mean probability and share of the class of each group, over classes and seeds."""
+    sums = np.zeros((10, 3))
+    for scores in seeds:
+        for diagram in scores.get("reliability", []):
+            for mean, share, rows in diagram:
+                group = min(int(mean * 10), 9)
+                sums[group] += (rows * mean, rows * share, rows)
+    return [(mean / n, share / n) for mean, share, n in sums.tolist() if n]
+
+
+@mpl.rc_context(STYLE)
+def draw_reliability(study: StudyRecords) -> Figure | None:
+    """Plot the share of the class over the predicted probability, one line per strategy."""
+    figure, (axes,) = new_figure(3.7)
+    look = looks(study)
+    ends: list[tuple[str, float, float, str]] = []
+    for strategy in named_in_figures(study):
+        points = pool_groups(read_metric(study, strategy, CALIBRATION))
+        if not points:
+            continue
+        name = label_of(strategy, study.study)
+        color = look[strategy].color
+        axes.plot(*zip(*points, strict=True), color=color, marker="o", markersize=3.5)
+        for mean, share in points:
+            add_tip(
+                axes, mean, share, f"{name}: predicted {mean:.2f}, observed {share:.2f}"
+            )
+        ends.append((name, *points[-1], color))
+    if not ends:
+        return None
+    axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1, linestyle=(0, (5, 3)))
+    axes.set_xlabel("Predicted probability")
+    axes.set_title("Share of examples with the class")
+    name_ends(axes, ends)
+    return figure
