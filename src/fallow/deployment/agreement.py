@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
+from fallow.core.limits import Limits, NonNegativeInt, PositiveInt, check_limits
 from fallow.core.names import (
     BUILT_IN,
     Distribution,
@@ -47,6 +48,11 @@ NAME = re.compile(
 )  # a valid file name on every operating system
 
 
+SECONDS = Limits(gt=0, advice=" seconds")
+FACTOR = Limits(ge=1, advice=", or inf for no bound")
+SHARE = Limits(gt=0, le=1, advice=", which is no bound")
+
+
 @dataclass(frozen=True)
 class Waits:
     """Timeouts of the coordinator in seconds, and the quorum.
@@ -56,17 +62,13 @@ class Waits:
     of a cycle. All of these except ``quorum`` may change during a study.
     """
 
-    timeout: float = 600.0
+    timeout: Annotated[float, SECONDS] = 600.0
     quorum: int | None = None  # None: all sites are required
-    patience: float = 604800.0
-    deadline: float = 1209600.0
+    patience: Annotated[float, SECONDS] = 604800.0
+    deadline: Annotated[float, SECONDS] = 1209600.0
 
     def __post_init__(self) -> None:
-        for name in ("timeout", "patience", "deadline"):
-            if not getattr(self, name) > 0:
-                raise ValueError(
-                    f"federation.{name} is {getattr(self, name)}; it must be above 0 seconds"
-                )
+        check_limits(self, "federation.")
 
 
 @dataclass(frozen=True)
@@ -84,23 +86,12 @@ class Bounds:
         because with two sites neither is the outlier.
     """
 
-    farthest: float = 1000.0
-    largest_share: float = 0.5
-    largest_ratio: float = 10.0
+    farthest: Annotated[float, FACTOR] = 1000.0
+    largest_share: Annotated[float, SHARE] = 0.5
+    largest_ratio: Annotated[float, FACTOR] = 10.0
 
     def __post_init__(self) -> None:
-        for name, least in (("farthest", 1.0), ("largest_ratio", 1.0)):
-            value = getattr(self, name)
-            if not value >= least:  # infinite: no bound
-                raise ValueError(
-                    f"federation.{name} is {value}; it must be {least:g} or more, or inf for no "
-                    "bound"
-                )
-        if not 0 < self.largest_share <= 1:
-            raise ValueError(
-                f"federation.largest_share is {self.largest_share}; it must be above 0 and at "
-                "most 1, which is no bound"
-            )
+        check_limits(self, "federation.")
 
 
 @dataclass(frozen=True)
@@ -125,9 +116,9 @@ class Agreement:
     schema: Schema
     sites: tuple[SiteId, ...]
     coordinator: bytes
-    seed: int = 0
+    seed: NonNegativeInt = 0
     waits: Waits = Waits()
-    smallest: int = 5
+    smallest: PositiveInt = 5
     authority: str | None = None
     bounds: Bounds = Bounds()
     guideline: str | None = None
@@ -185,11 +176,7 @@ class Agreement:
                 f"federation.quorum is {self.waits.quorum}; it must be {least} to {limit}, the "
                 f"number of sites{why}"
             )
-        for name, smallest in (("seed", 0), ("smallest", 1)):
-            if getattr(self, name) < smallest:
-                raise ValueError(
-                    f"federation.{name} is {getattr(self, name)}; it must be {smallest} or more"
-                )
+        check_limits(self, "federation.")
 
     @cached_property
     def digest(self) -> str:

@@ -15,6 +15,8 @@ from tomlkit.items import Table
 
 from fallow.core.names import BUILT_IN, DIGEST, Distribution, NamePolicy
 from fallow.deployment.agreement import (
+    FACTOR,
+    SHARE,
     Agreement,
     Bounds,
     Waits,
@@ -165,16 +167,19 @@ class Federation:
     farthest: Annotated[
         float,
         Key("federation.farthest"),
+        FACTOR,
         Field(description=FEDERATION["farthest"]),
     ] = Bounds.farthest
     largest_share: Annotated[
         float,
         Key("federation.largest_share"),
+        SHARE,
         Field(description=FEDERATION["largest_share"]),
     ] = Bounds.largest_share
     largest_ratio: Annotated[
         float,
         Key("federation.largest_ratio"),
+        FACTOR,
         Field(description=FEDERATION["largest_ratio"]),
     ] = Bounds.largest_ratio
     authority: Annotated[
