@@ -300,7 +300,7 @@ def join_contracts(chooser: Chooser) -> Contract:
                     raise ValueError(f"{name} and {other} call {verb!r} in different ways")
     if len(arms) == 1:
         (only,) = contracts.values()
-        return replace(only, title=f"Chooser: {only.title}", short="", aliases=(), verbs={})
+        return replace(only, title=f"Chooser: {only.title}", short="", aliases=())
 
     needs: list[str] = []
     for contract in contracts.values():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal
 
 from fallow.core.client import Declaration, Operation, declared, list_marked
@@ -36,8 +36,6 @@ class Contract:
         Name in reports.
     paper, year, authors : str, int, str
         Reference; authors in BibTeX format, "Last, First and Last, First".  Year 0: no paper.
-    verbs : mapping
-        All client functions, derived from the next four fields.
     sum : mapping
         Client functions whose replies are aggregated; the server side sees aggregates.
     each : mapping
@@ -127,7 +125,7 @@ class Contract:
     title: str
     paper: str = "-"
     year: int = 0
-    verbs: Words = field(default_factory=dict)
+    _: KW_ONLY
     sum: Words = field(default_factory=dict)
     each: Words = field(default_factory=dict)
     keep: Words = field(default_factory=dict)
@@ -179,19 +177,8 @@ class Contract:
                     f"the contract of {self.title} needs {model!r}, which is not a model; "
                     f"use one of {', '.join(known_models)}"
                 )
-        known: dict[str, str] = {}
-        for words in self.asked.values():
-            known |= words
+        known = self.verbs
         object.__setattr__(self, "waits", tuple(v for v in self.waits if v in known))
-        for verb, what in self.verbs.items():
-            if verb not in known:
-                raise ValueError(
-                    f"the contract of {self.title} does not declare the operation of {verb!r}: "
-                    "instead of verbs, list it under the operation by which the server side "
-                    f"calls it, one of {', '.join(self.asked)}, such as "
-                    f"keep={{{verb!r}: {what!r}}}"
-                )
-        object.__setattr__(self, "verbs", known)
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Add the declared client functions of the class, with all settings."""
@@ -224,9 +211,9 @@ class Contract:
     def _declare(self, item: Declaration) -> None:
         """Add a declared client function, in place."""
         verb = item.name
-        for kind in (item.operation, "verbs"):
-            known = getattr(self, kind)
-            object.__setattr__(self, kind, {**known, verb: known.get(verb, item.discloses)})
+        known = self.asked[item.operation]
+        words = {**known, verb: known.get(verb, item.discloses)}
+        object.__setattr__(self, item.operation, words)
         if item.exact and verb not in self.waits:
             object.__setattr__(self, "waits", (*self.waits, verb))
         if item.times != 1:
@@ -243,6 +230,14 @@ class Contract:
         'Local'
         """
         return self.short or self.title
+
+    @property
+    def verbs(self) -> Words:
+        """All client functions, with their disclosures."""
+        functions: dict[str, str] = {}
+        for words in self.asked.values():
+            functions |= words
+        return functions
 
     @property
     def asked(self) -> dict[Operation, Words]:
@@ -270,4 +265,4 @@ class Contract:
             if by in (None, how):
                 words = {verb: what for verb, what in words.items() if verb not in verbs}
             left[how] = words
-        return replace(self, verbs={}, **left)  # type: ignore[arg-type]
+        return replace(self, **left)  # type: ignore[arg-type]
