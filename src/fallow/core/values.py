@@ -135,13 +135,6 @@ class Kind(ABC):
     def hostile(self, sizes: Mapping[str, int]) -> dict[str, object]:
         """Return values that no honest site sends, by their faults."""
 
-    def count_bytes(self, sizes: Mapping[str, int]) -> int:
-        """Return the size of the value in bytes, as `disclosure.payload` counts it."""
-        value = self.valid(sizes)
-        if isinstance(value, Tensor):
-            return value.numel() * 8
-        return len(value.encode()) if isinstance(value, str) else 8
-
 
 def find_unknown_type(name: str, value: object) -> str | None:
     """Explain why a value is no tensor of a known type and no small plain value, or return None."""

@@ -10,7 +10,6 @@ from typing import final
 
 import torch
 
-DEVICES = ("cpu", "cuda", "mps")
 PRECISIONS = ("float32", "bf16", "tf32")
 
 WORKSPACE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

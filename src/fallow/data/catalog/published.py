@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,6 @@ from fallow.data.catalog.formats import PublishedTable, one_hot, open_published
 from fallow.data.catalog.sources import SOURCES, TableSource
 from fallow.data.dataset import Dataset
 from fallow.data.own.table import EMPTY
-
-Array = npt.NDArray[Any]
 
 
 def published_reader(name: str, rows: int, columns: int, group: str = "") -> Reader:
