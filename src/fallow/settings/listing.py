@@ -136,6 +136,7 @@ def describe_type(hint: Any) -> str:  # a type or an annotation such as int | No
 
     >>> describe_type(int | None), describe_type(Literal["a", "b"])
     ('whole number or none', '"a" or "b"')
+    >>> from fallow.core.limits import Limits
     >>> describe_type(Annotated[int, Limits(ge=1)] | None)
     'whole number, at least 1, or none'
     >>> describe_type(tuple[str, ...]), describe_type(tuple[float, float])
