@@ -18,7 +18,7 @@ import torch
 
 from fallow.core.events import Event
 from fallow.core.training_config import TrainingStage
-from fallow.core.words import count_noun, duration
+from fallow.core.wording import count_noun, duration
 from fallow.data.catalog.named import missing_files
 from fallow.recipes.papers import known_of, load_papers
 from fallow.settings.recipe import Recipe

@@ -25,9 +25,9 @@ from rich.table import Table
 from bench.timing import CPU, describe_machine
 from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import build_world
+from fallow.experiment.simulation import build_world
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 
@@ -65,7 +65,7 @@ def seconds(
     """CPU seconds of a run, the data included, and the mean squared error at its end."""
     chosen = replace(recipe, data=str(table), strategy=Spec(strategy), executor=executor)
     started = CPU()
-    journal = Journal()
+    journal = EventLog()
     records = ExperimentRun(build_world(chosen, 0, journal), journal).go()
     mse = records[-1]["mse"]
     assert mse is not None  # the table has numbers to predict

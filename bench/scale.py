@@ -39,9 +39,9 @@ from fallow.core.methods import Methods
 from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data.dataset import Dataset
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import world_of
+from fallow.experiment.simulation import world_of
 from fallow.models import build_model
 from fallow.report.figures.style import STYLE, new_figure, plain_logarithm
 from fallow.settings.recipe import Recipe
@@ -138,7 +138,7 @@ def measure_sites(method: str, sites: int) -> Line:
     recipe = replace(METHODS[method], sites=sites)
     began = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        journal = Journal(Path(folder) / "journal.sqlite")
+        journal = EventLog(Path(folder) / "journal.sqlite")
         records = ExperimentRun(world_of(recipe, 0, rows, journal), journal).go()
         journal.close()
     seconds = time.process_time() - began
@@ -171,7 +171,7 @@ def grow_rounds(console: Console, method: str, sites: int, rounds: int) -> None:
     lines: list[Line] = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal.sqlite"
-        journal = Journal(path)
+        journal = EventLog(path)
         began = time.process_time()
 
         def tell(event: Event) -> None:
@@ -208,7 +208,7 @@ def grow_cycles(console: Console, method: str, sites: int, cycles: int) -> None:
     lines: list[Line] = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal.sqlite"
-        journal = Journal(path)
+        journal = EventLog(path)
         began = time.process_time()
 
         def tell(event: Event) -> None:

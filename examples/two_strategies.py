@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import build_world
+from fallow.experiment.simulation import build_world
 from fallow.recipes.find import find_recipe
 from fallow.settings.recipe import with_settings
 
@@ -19,7 +19,7 @@ def final_score(strategy: str, seed: int) -> float:
     recipe = with_settings(
         find_recipe("demo"), {"strategy": strategy, "cycles": "2", "rounds": "8"}
     )
-    journal = Journal()  # in memory; give it a path and the run survives a crash
+    journal = EventLog()  # in memory; give it a path and the run survives a crash
     records = ExperimentRun(build_world(recipe, seed, journal), journal).go()
     last = [record for record in records if record["cycle"] == recipe.cycles]
     return fmean(record["accuracy"] for record in last)

@@ -16,7 +16,7 @@ from fallow import contrib, encoders, strategies, training
 from fallow.core.build import names
 from fallow.core.client import GROUPS, Declaration, declared
 from fallow.core.missing import Missing
-from fallow.deployment.people import People
+from fallow.deployment.annotators import People
 from fallow.encoders.filling import Filling
 from fallow.experiment.audit import Audit
 from fallow.experiment.contribution import MinNewLabels

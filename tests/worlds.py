@@ -93,7 +93,7 @@ class Forgetful:
 
 
 @dataclass(frozen=True)
-class World:
+class Simulation:
     """Sites that remember both models, and a strategy whose verbs they run."""
 
     strategy: Any
@@ -139,7 +139,7 @@ def world(
     strategy: Any,
     seed: int = 0,
     runtime: type[InProcess | Bytes] = InProcess,
-) -> World:
+) -> Simulation:
     """A federation of ``sites`` that runs ``strategy``; models and rows are in float64."""
     classes = next(iter(sites.values())).local.shape[1]
     model = Linear((2 * classes,), classes).to(torch.float64)
@@ -169,7 +169,7 @@ def world(
         site.remember("global", _read_out(model, layout, classes, classes))
         members[name] = site
     engine = Loop(model, layout, row_loss("classification"))
-    return World(strategy, members, runtime(members, engine))
+    return Simulation(strategy, members, runtime(members, engine))
 
 
 def _read_out(model: Linear, layout: Layout, first: int, classes: int) -> State:

@@ -25,7 +25,7 @@ def answers(file: Path) -> dict[str, str]:
 def label(site: SiteFolder, known: dict[str, str]) -> int:
     """Answer all open questions of a site; how many there were."""
     with closing(site.open_ledger()) as ledger:
-        asked = ledger.questions(state="open")
+        asked = ledger.tasks(state="open")
         for question in asked:
             value = site.agreement.schema.value(known[site.rows.ids[question.row]])
             ledger.answer(question.row, value, "script")

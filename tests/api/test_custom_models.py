@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import fallow as fl
-from fallow.api.remembered import digest_of_class
+from fallow.api.fingerprints import digest_of_class
 from fallow.models.custom import Template
 
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 import fallow as fl
 from fallow.core.banks import Layout
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import World, world_of
+from fallow.experiment.simulation import SimulatedEnvironment, world_of
 from fallow.settings.spec import Spec
 from tests.contracts.strategies import FOR_NUMBERS, STRATEGIES, every
 from tests.worlds import tables
@@ -49,7 +49,7 @@ class Begun:
     """A run of three sites after its first phase, and what its sites hold, as arrays."""
 
     run: ExperimentRun
-    journal: Journal
+    journal: EventLog
     state: dict[str, Tensor]
     sites: dict[str, fl.Site]
     rows: dict[str, Tensor]  # row at the site of each position in its pool
@@ -88,12 +88,12 @@ def begun(data: fl.Dataset, strategy: Any, **settings: Any) -> Begun:
         executor="loop",
         **settings,
     )
-    journal = Journal()
+    journal = EventLog()
     run = ExperimentRun(world_of(recipe, 3, data, journal), journal)
     run.initial()
     state = run._load_state(run._phase(0, None))
     world = run.world
-    assert isinstance(world, World)
+    assert isinstance(world, SimulatedEnvironment)
     sites, rows = {}, {}
     for name, site in world.members.items():
         rows[name] = site.pool

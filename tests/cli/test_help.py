@@ -11,10 +11,10 @@ import typer.main
 
 from fallow.cli.app import app
 from fallow.deployment.declared import list_declared
-from fallow.deployment.meanings import FEDERATION, SITE, as_help
+from fallow.deployment.descriptions import FEDERATION, SITE, as_help
 from fallow.deployment.site.settings import Settings
 from fallow.deployment.study_file import Federation
-from fallow.settings.meanings import MEANINGS
+from fallow.settings.descriptions import MEANINGS
 from fallow.transport.kinds import HTTPS
 from tests.commands import find_commands
 

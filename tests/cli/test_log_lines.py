@@ -14,9 +14,9 @@ from typing import NoReturn
 import pytest
 from rich.console import Console
 
-from fallow.cli.coordinate_words import CoordinatorLines
+from fallow.cli.coordinate_messages import CoordinatorLines
 from fallow.cli.log_lines import LogFormat, LogLines
-from fallow.cli.site_words import SiteLines
+from fallow.cli.site_messages import SiteLines
 from fallow.core.messages import Request, Step
 from fallow.deployment.site.serve import _announce_replies
 from fallow.strategies import Entropy

@@ -13,7 +13,7 @@ from fallow.training import FedAvg
 from fallow.transport.bytes import Bytes
 from tests.contracts.strategies import FOR_NUMBERS
 from tests.strategies.regression import federation
-from tests.worlds import Tables, World
+from tests.worlds import Simulation, Tables
 from tests.worlds import world as with_classes
 
 
@@ -22,7 +22,7 @@ def world(
     strategy: Any,
     seed: int = 0,
     runtime: type[InProcess | Bytes] = InProcess,
-) -> World:
+) -> Simulation:
     made = with_numbers if isinstance(strategy, FOR_NUMBERS) else with_classes
     return made(sites, strategy, seed, runtime)
 
@@ -32,7 +32,7 @@ def with_numbers(
     strategy: Any,
     seed: int = 0,
     runtime: type[InProcess | Bytes] = InProcess,
-) -> World:
+) -> Simulation:
     """The same rows; class ids become numbers to predict, and both models say 0."""
     classes = with_classes(sites, strategy).members
     rows = {name: site.x for name, site in classes.items()}

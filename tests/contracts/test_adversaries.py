@@ -21,9 +21,9 @@ from fallow.core.messages import Request, Step
 from fallow.core.missing import Missing
 from fallow.core.refusal import Refusal
 from fallow.core.values import Fill, Known
+from fallow.deployment.annotators import People
 from fallow.deployment.coordinator.plausible_sums import PlausibleSums
 from fallow.deployment.coordinator.weights import SiteWeights
-from fallow.deployment.people import People
 from fallow.encoders.filling import Filling
 from fallow.experiment.audit import Audit
 from fallow.experiment.contribution import MinNewLabels
@@ -36,8 +36,8 @@ from fallow.training import ClosedForm, FedAvg, personal
 from fallow.training.retention import Retention
 from fallow.training.scaling import Scaling
 from fallow.transport.checks import ResponseCheck
-from fallow.transport.envelope import Order
-from fallow.transport.relays import (
+from fallow.transport.envelope import Instruction
+from fallow.transport.peer_messages import (
     Delivery,
     _name_letter,
     bytes_to_tensor,
@@ -182,7 +182,7 @@ SEAL = new_secret()
 
 def seal(sender: str, content: object) -> torch.Tensor:
     """A message of a sender to site b that holds anything."""
-    order = Order("study", "run", sender, key_of("0/query/0"), 1)
+    order = Instruction("study", "run", sender, key_of("0/query/0"), 1)
     sealed = encrypt_for(public_half(SEAL), pack(content), _name_letter(order, sender, "b"))
     return bytes_to_tensor(sealed)
 
@@ -190,7 +190,7 @@ def seal(sender: str, content: object) -> torch.Tensor:
 def read(method: Any, item: Declaration, **letters: torch.Tensor) -> Delivery:
     body = delivery_body(item.name, letters)
     key = key_of("0/query/0/deliver")
-    order = Order("study", "run", "b", key, 2, None, body)
+    order = Instruction("study", "run", "b", key, 2, None, body)
     return read_delivery(order, SEAL, method, Known(SIZES))
 
 

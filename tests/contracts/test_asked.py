@@ -11,7 +11,7 @@ from fallow.core.build import names
 from fallow.core.disclosure import Disclosure
 from fallow.core.messages import Kind, Request, Step
 from fallow.core.missing import Missing
-from fallow.deployment.people import People
+from fallow.deployment.annotators import People
 from fallow.encoders.filling import Filling
 from fallow.experiment.audit import Audit
 from fallow.sites.answering import answer_step

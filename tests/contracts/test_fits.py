@@ -11,14 +11,14 @@ import torch
 
 from fallow import training
 from fallow.core.build import names
-from fallow.core.fits import LOCAL
+from fallow.core.fit_declarations import LOCAL
 from fallow.core.messages import Request, Step
 from fallow.core.methods import declared_state
 from fallow.core.training_config import TrainingConfig
 from fallow.data import Dataset
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import World, world_of
+from fallow.experiment.simulation import SimulatedEnvironment, world_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.sites.site import LocalSite
@@ -40,14 +40,14 @@ def data_for(contract: Any) -> Dataset:
     return replace(data, y=y, y_test=data.y_test.float(), classes=())
 
 
-def world_for(name: str, **changes: Any) -> tuple[World, Journal]:
+def world_for(name: str, **changes: Any) -> tuple[SimulatedEnvironment, EventLog]:
     contract = ALGORITHMS[name].contract
     recipe: Recipe = replace(
         RECIPE, training=Spec(name), initial=0.5, budget=0.2, cycles=1, rounds=2, **changes
     )
     if contract.linear:
         recipe = replace(recipe, model=Spec("linear"), validation=0.0)
-    journal = Journal()
+    journal = EventLog()
     return world_of(recipe, 0, data_for(contract), journal), journal
 
 

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from fallow.core.client import declared
-from fallow.deployment.people import People
+from fallow.deployment.annotators import People
 from tests.contracts.test_adversaries import METHODS, SIZES
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "fallow"
 PACKAGES = ("transport", "deployment")
 CHECKS = (
-    "transport/alike.py",
+    "transport/reply_consistency.py",
     "transport/checks.py",
     "transport/gathering.py",
-    "transport/relays.py",
+    "transport/peer_messages.py",
     "transport/remote.py",
     "deployment/coordinator/plausible_sums.py",
     "deployment/coordinator/weights.py",

@@ -18,7 +18,7 @@ from tests.contracts.numbers import world
 from tests.contracts.strategies import STRATEGIES, of_all, of_logits
 from tests.each import each_of
 from tests.keys import key_of
-from tests.worlds import Table, World, tables
+from tests.worlds import Simulation, Table, tables
 
 
 def choices(strategy: Any) -> list[str]:
@@ -220,7 +220,7 @@ def test_models_data_labels_and_global_random_state_stay_as_they_were(
     assert memo == {"from": "an earlier cycle"}
 
 
-def _contents(federation: World) -> dict[str, torch.Tensor]:
+def _contents(federation: Simulation) -> dict[str, torch.Tensor]:
     """Copies of all that a site holds but the picks."""
     found: dict[str, torch.Tensor] = {}
     for name, site in federation.members.items():

@@ -32,7 +32,7 @@ from fallow.transport.wire import pack_request
 from tests.contracts.numbers import world
 from tests.contracts.strategies import of_all
 from tests.test_threats import load_script
-from tests.worlds import Tables, World, tables
+from tests.worlds import Simulation, Tables, tables
 
 CLASSES = 4
 ROOT = Path(__file__).resolve().parents[2]
@@ -314,13 +314,13 @@ class Recording:
         return done
 
 
-def recorded(strategy: Any, sites: Tables) -> tuple[World, Recording]:
+def recorded(strategy: Any, sites: Tables) -> tuple[Simulation, Recording]:
     federation = world(sites, strategy, runtime=Bytes)
     recording = Recording(federation.carrier, [], [])  # type: ignore[arg-type]
-    return World(strategy, federation.members, recording), recording
+    return Simulation(strategy, federation.members, recording), recording
 
 
-def leaks(federation: World, recording: Recording) -> list[str]:
+def leaks(federation: Simulation, recording: Recording) -> list[str]:
     """Sites of which a row, in float64 or float32, is in some message."""
     sent = recording.up + recording.down
     rows = {name: [*site.x, *site.x.float()] for name, site in federation.members.items()}

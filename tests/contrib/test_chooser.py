@@ -26,7 +26,7 @@ from tests.deployment.test_closed_form import CLOSED
 from tests.deployment.worlds import federation as real_federation
 from tests.deployment.worlds import rows
 from tests.experiment.crash import KILLED, WELL, load_outcome, points, tiny, work
-from tests.worlds import World, tables, world
+from tests.worlds import Simulation, tables, world
 
 
 @pytest.mark.parametrize("arm", [Typical(), Coverage(), Margin()], ids=str)
@@ -120,7 +120,7 @@ def refit(z: Tensor, y: Tensor, ridge: float) -> list[float]:
     return lost
 
 
-def labeled(federation: World) -> tuple[Tensor, Tensor]:
+def labeled(federation: Simulation) -> tuple[Tensor, Tensor]:
     """All sites' labeled features with a 1 behind them, and one-hot classes."""
     zs = []
     ys = []
@@ -131,7 +131,7 @@ def labeled(federation: World) -> tuple[Tensor, Tensor]:
     return torch.cat(zs), torch.cat(ys)
 
 
-def found_loss(federation: World) -> float:
+def found_loss(federation: Simulation) -> float:
     chooser = federation.strategy
     ask = federation.ask()
     loss = chooser.find_loss(ask, ask.sum(chooser.products))

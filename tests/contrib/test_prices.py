@@ -9,7 +9,7 @@ from torch import Tensor
 from fallow.contrib import Prices
 from fallow.contrib.prices import TURNS, even_out
 from fallow.core.streams import stream
-from tests.worlds import Table, World, tables, world
+from tests.worlds import Simulation, Table, tables, world
 
 
 def plain_even_out(labels: list[int], n: int) -> list[int]:
@@ -41,7 +41,7 @@ def skewed(seed: int, rows: int = 300) -> Table:
     return Table(logits, logits, [0, 1, 2])
 
 
-def predicted(federation: World, sites: dict[str, Table]) -> Tensor:
+def predicted(federation: Simulation, sites: dict[str, Table]) -> Tensor:
     """How many rows of each predicted class were picked."""
     counts = torch.zeros(3)
     for name, rows in federation.picks(20).items():
@@ -84,7 +84,7 @@ def test_a_site_spends_its_budget_and_one_without_any_takes_no_part() -> None:
 
 def test_a_site_cannot_say_that_it_takes_more_than_any_may() -> None:
     class Greedy:
-        def __init__(self, federation: World) -> None:
+        def __init__(self, federation: Simulation) -> None:
             self.carrier = federation.carrier
             self.sites = self.carrier.sites
 

@@ -24,7 +24,7 @@ from fallow.core.types import Answer, SiteId
 from fallow.core.values import Real
 from fallow.core.view import Picks, Release, View
 from fallow.engine import Loop, row_loss
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.privacy import Privacy
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
@@ -367,7 +367,7 @@ def test_a_fit_without_labels_gives_back_where_it_started() -> None:
 def test_a_total_of_all_is_the_total_or_nothing_that_a_resume_would_repeat(
     privacy: Privacy, exchange: int
 ) -> None:
-    federation, journal = protected(privacy, sites=tables(sites=4)), Journal()
+    federation, journal = protected(privacy, sites=tables(sites=4)), EventLog()
     lost = Losing(federation.carrier, {exchange: ["b"]})
     with pytest.raises(
         RuntimeError, match=r"3 of 4 sites replied to 'plain', .* with --resume when"
@@ -380,7 +380,7 @@ def test_a_total_of_all_is_the_total_or_nothing_that_a_resume_would_repeat(
 
 
 def test_answers_of_all_are_all_or_none_is_recorded() -> None:
-    federation, journal = protected(Privacy()), Journal()
+    federation, journal = protected(Privacy()), EventLog()
     lost = Losing(federation.carrier, {0: ["b"]})
     with pytest.raises(RuntimeError, match="2 of 3 sites replied to 'plain'"):
         each_of_all(asking(federation, lost, journal), Asker().plain)

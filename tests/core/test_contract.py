@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fallow.core.contract import Contract
-from fallow.core.fits import Fit, FitDeclaration
+from fallow.core.fit_declarations import Fit, FitDeclaration
 
 TOLD = {"select": "number of selected examples"}
 TWO = Contract(

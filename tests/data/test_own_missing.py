@@ -14,9 +14,9 @@ import torch
 import fallow as fl
 from fallow.data import Dataset, open_dataset
 from fallow.encoders.base import EMPTY_CELLS
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import World, world_of
+from fallow.experiment.simulation import SimulatedEnvironment, world_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.sites.store import MemoryStore
@@ -40,7 +40,7 @@ def ward(path: Path, n: int = 60, low: float = 0.0) -> Path:
     return path
 
 
-def begun(found: Dataset, **settings: Any) -> World:
+def begun(found: Dataset, **settings: Any) -> SimulatedEnvironment:
     """The sites once they have agreed on units and on what fills empty cells."""
     recipe = Recipe(
         "missing",
@@ -52,9 +52,9 @@ def begun(found: Dataset, **settings: Any) -> World:
         initial=5,
         **settings,
     )
-    run = ExperimentRun(world_of(recipe, 0, found, MemoryStore()), Journal())
+    run = ExperimentRun(world_of(recipe, 0, found, MemoryStore()), EventLog())
     run.initial()
-    assert isinstance(run.world, World)
+    assert isinstance(run.world, SimulatedEnvironment)
     return run.world
 
 

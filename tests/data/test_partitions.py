@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fallow.core.build import build, names
 from fallow.data import natural_groups, partition_report
 from fallow.data.partition import few_classes, partitions
-from fallow.data.partition.cuts import Partition, largest_remainder
+from fallow.data.partition.base import Partition, largest_remainder
 from fallow.data.partition.partitions import (
     IID,
     Counts,

@@ -9,9 +9,9 @@ import torch
 from fallow.data import Dataset
 from fallow.data.partition.longtail import longtail_counts
 from fallow.data.partition.partitions import ExactDirichlet, LongTail
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import World, world_of
+from fallow.experiment.simulation import SimulatedEnvironment, world_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 
@@ -46,7 +46,7 @@ def test_another_seed_keeps_other_rows_of_a_long_tail_and_the_same_counts() -> N
     assert not np.array_equal(kept[0], kept[1]) and not np.array_equal(kept[1], kept[2])
 
 
-def long_tailed(seed: int, journal: Journal) -> tuple[World, Dataset]:
+def long_tailed(seed: int, journal: EventLog) -> tuple[SimulatedEnvironment, Dataset]:
     """A federation on rows that carry their own number and class."""
     number = torch.arange(len(Y), dtype=torch.float32)
     y = torch.from_numpy(Y)
@@ -74,7 +74,7 @@ def test_rows_that_a_query_scores_are_those_that_are_labeled_and_trained_on(
     seed: int,
 ) -> None:
     """Some public code draws the long tail twice, so that a number means two different images."""
-    journal = Journal()
+    journal = EventLog()
     made, result = long_tailed(seed, journal)
     ExperimentRun(made, journal).go()
     journal.close()
@@ -94,7 +94,7 @@ def test_rows_that_a_query_scores_are_those_that_are_labeled_and_trained_on(
 def test_two_seeds_of_a_run_hold_different_rows() -> None:
     held = []
     for seed in (0, 1):
-        journal = Journal()
+        journal = EventLog()
         made, _ = long_tailed(seed, journal)
         held.append({int(n) for site in made.members.values() for n in site.x[:, 0]})
         journal.close()

@@ -12,9 +12,9 @@ import pytest
 
 from fallow.cli import main
 from fallow.deployment.ledger import Ledger, tables
-from fallow.deployment.ledger.purchases import ChosenRow
+from fallow.deployment.ledger.label_requests import ChosenRow
 from fallow.deployment.site.folder import SiteFolder
-from fallow.experiment import journal
+from fallow.experiment import event_log
 from tests.deployment.hosts import Leader, folder
 from tests.deployment.ledgers import RUN, STEP, Open
 from tests.deployment.mistakes import Said, moved, offices, read_out
@@ -23,7 +23,7 @@ from tests.deployment.mistakes import Said, moved, offices, read_out
 @pytest.fixture(autouse=True)
 def no_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "SYNCHRONOUS", "OFF")
-    monkeypatch.setattr(journal, "DURABLE", "OFF")
+    monkeypatch.setattr(event_log, "DURABLE", "OFF")
     monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
@@ -39,7 +39,7 @@ def open_ledger(tmp_path: Path) -> Iterator[Open]:
         ledgers.append(ledger)
         if ledger.orders.newest_run() is None:
             ledger.orders.begin(RUN)
-        ledger.purchases.ask(
+        ledger.requests.ask(
             RUN,
             STEP,
             cycle=0,

@@ -21,11 +21,11 @@ from fallow.deployment.schema import Column, Schema
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.host import Host
 from fallow.deployment.study_file import write_agreement
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.privacy.signing import verify_key
 from fallow.settings.recipe import Recipe, with_settings
-from fallow.transport.envelope import Order, Reply, open_reply, sign_message
-from fallow.transport.relays import request_body
+from fallow.transport.envelope import Instruction, Reply, open_reply, sign_message
+from fallow.transport.peer_messages import request_body
 from tests.keys import key_of, step_of
 
 SECRET = b"coordinator's signing key, 32 b."
@@ -106,8 +106,8 @@ class Leader:
 
     site: SiteFolder
     run: str = RUN
-    journal: Journal = field(default_factory=Journal)
-    orders: list[Order] = field(default_factory=list)
+    journal: EventLog = field(default_factory=EventLog)
+    orders: list[Instruction] = field(default_factory=list)
     host: Host = field(init=False)
     ledger: Ledger = field(init=False)
 
@@ -129,22 +129,22 @@ class Leader:
     def place(self) -> int:
         return int(self.journal.read_note("place") or 0)
 
-    def order(self, request: Request, **more: Any) -> Order:
+    def order(self, request: Request, **more: Any) -> Instruction:
         """The next order."""
         counted = self.journal.read_note("counted")
         about = (self.site.agreement.digest, self.run, self.site.name, request.key)
         body = request_body(request, {})
-        return replace(Order(*about, self.place + 1, counted, body), **more)
+        return replace(Instruction(*about, self.place + 1, counted, body), **more)
 
-    def send(self, order: Order, secret: bytes = SECRET) -> Reply:
+    def send(self, order: Instruction, secret: bytes = SECRET) -> Reply:
         blob = self.host.handle(sign_message(secret, order))
         return open_reply(self.site.keys.verify, blob, self.site.name)
 
-    def count(self, order: Order) -> None:
+    def count(self, order: Instruction) -> None:
         self.journal.note("counted", str(order.key))
         self.miss(order)
 
-    def miss(self, order: Order) -> None:
+    def miss(self, order: Instruction) -> None:
         """Its answer came too late to count, and the run went on."""
         self.journal.note("place", str(order.number))
 
@@ -175,7 +175,7 @@ class Leader:
 
     def label(self, who: str = "ann") -> None:
         """Somebody answers everything that is open, and is right."""
-        for question in self.ledger.questions(state="open"):
+        for question in self.ledger.tasks(state="open"):
             self.ledger.answer(question.row, truth(question.row), who)
 
     def initial(self, n: int = 4) -> None:
@@ -231,7 +231,7 @@ def key_of_people(key: str, verb: str) -> str:
     return key if verb == "hello" else f"{key}/{verb}"
 
 
-def order_picks(leader: Leader) -> Order:
+def order_picks(leader: Leader) -> Instruction:
     """The models of a round are at the site; now the order to pick 3 rows by them."""
     state = leader.first_model()
     leader.round(0, state)

@@ -22,7 +22,7 @@ from pathlib import Path
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.labels_files import write_lines
-from fallow.deployment.site.labels_io import import_labels, list_open_questions
+from fallow.deployment.site.labels_io import import_labels, list_open_tasks
 
 GIVEN, TRUTH = "given.txt", "truth.json"
 PAUSE = 0.3  # seconds from one answer to the next, as there are people who think
@@ -49,7 +49,7 @@ class Labeler:
                     self.answer_by_file(site, ledger)
 
     def answer_one_by_one(self, site: SiteFolder, ledger: Ledger) -> None:
-        for question in ledger.questions(state="open"):
+        for question in ledger.tasks(state="open"):
             ledger.answer(question.row, float(self.truth[site.name][question.row]), WHO)
             self.acknowledge(site.name, question.row)
             time.sleep(PAUSE)
@@ -57,7 +57,7 @@ class Labeler:
     def answer_by_file(self, site: SiteFolder, ledger: Ledger) -> None:
         schema = site.agreement.schema
         file = self.folder / f"{site.name}-questions.csv"
-        if not write_lines(file, list_open_questions(ledger, schema, site.rows)):
+        if not write_lines(file, list_open_tasks(ledger, schema, site.rows)):
             return
         with file.open(newline="", encoding="utf-8") as opened:
             lines = list(csv.DictReader(opened))

@@ -13,12 +13,12 @@ Open = Callable[..., Ledger]
 
 def close(ledger: Ledger, step: str = STEP) -> list[Label]:
     """Close a step; all labels then."""
-    ledger.purchases.close(RUN, step, lambda labels: labels)
+    ledger.requests.close(RUN, step, lambda labels: labels)
     return ledger.store.load_labels("north")
 
 
 def state(ledger: Ledger, row: int) -> str:
-    return {question.row: question.state for question in ledger.questions()}[row]
+    return {question.row: question.state for question in ledger.tasks()}[row]
 
 
 def values(ledger: Ledger) -> dict[int, float]:

@@ -15,7 +15,7 @@ from fallow.deployment.site.folder import SiteFolder
 from fallow.settings.recipe import Recipe, with_settings
 from fallow.storage.files import write_json
 from tests.deployment.agreed import HEAD, ROWS, TABLE, table
-from tests.deployment.desks import RUN, ask
+from tests.deployment.label_queues import RUN, ask
 
 Said = Callable[..., tuple[int, str, str]]  # exit code, what was written, the error
 NOBODY = 65534

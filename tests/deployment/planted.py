@@ -145,10 +145,10 @@ def people(world: Federation) -> Callable[[Event], None]:
 def label(site: SiteId, ledger: Ledger, agreed_on: Schema) -> None:
     """People answer what is open; at `PLANTED` they withdraw the first row that they were asked."""
     truth = [line[-1] for line in lines(site, bool(agreed_on.classes))]
-    for asked in ledger.questions(state="open"):
+    for asked in ledger.tasks(state="open"):
         ledger.answer(asked.row, agreed_on.value(truth[asked.row]), WHO)
-    asked_at_all = ledger.questions()
-    if site == PLANTED and asked_at_all and not ledger.questions(state="withdrawn"):
+    asked_at_all = ledger.tasks()
+    if site == PLANTED and asked_at_all and not ledger.tasks(state="withdrawn"):
         ledger.withdraw(asked_at_all[0].row, WHO, WHY)
 
 

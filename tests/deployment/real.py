@@ -151,7 +151,7 @@ class Real:
             for name, site in self.sites.items():
                 if site.ledger_path.exists():
                     with closing(site.open_ledger()) as ledger:
-                        for question in ledger.questions(state="open"):
+                        for question in ledger.tasks(state="open"):
                             ledger.answer(
                                 question.row, self.alike.truth(name, question.row), "Ann"
                             )
@@ -275,7 +275,7 @@ def asked(sites: Mapping[str, SiteFolder]) -> dict[str, list[tuple[int, int]]]:
     for name, site in sites.items():
         with closing(site.open_ledger()) as ledger:
             result[name] = sorted(
-                (question.row, question.cycle) for question in ledger.questions()
+                (question.row, question.cycle) for question in ledger.tasks()
             )
         rows = [row for row, _ in result[name]]
         assert len(set(rows)) == len(rows), f"{name} asked twice: {result[name]}"

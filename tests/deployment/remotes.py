@@ -15,7 +15,7 @@ from fallow.core.types import Answer
 from fallow.core.values import Known, resolve_dims
 from fallow.deployment.coordinator.weights import SiteWeights
 from fallow.engine import Loop, row_loss
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.privacy import Privacy, SecureSum
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.signing import new_signing_key, verify_key
@@ -26,9 +26,9 @@ from fallow.transport.checks import (
     check_order,
     declared_by_owner,
 )
-from fallow.transport.envelope import Order, Reply, open_order, sign_message
+from fallow.transport.envelope import Instruction, Reply, open_instruction, sign_message
 from fallow.transport.gathering import EPSILON, Keys, SealKey
-from fallow.transport.relays import read_delivery, read_request, seal_letters
+from fallow.transport.peer_messages import read_delivery, read_request, seal_letters
 from fallow.transport.remote import Remote
 from fallow.transport.sum_keys import (
     SIGNED,
@@ -40,10 +40,10 @@ from fallow.transport.sum_keys import (
 )
 from tests.deployment.loopback import Loopback
 from tests.keys import step_of
-from tests.worlds import Tables, World, tables, world
+from tests.worlds import Simulation, Tables, tables, world
 
 STUDY, RUN = "study", "run"
-Change = Callable[[Order, Answer], Answer]
+Change = Callable[[Instruction, Answer], Answer]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Signing:
         key: ExchangeKey | None = None
         life = ""
         try:
-            order = open_order(self.public, blob)
+            order = open_instruction(self.public, blob)
             key = order.key
             life = order.life
             if str(key) not in self.told:
@@ -86,7 +86,7 @@ class Signing:
         answer = self.change(order, answer) if self.change else answer
         return sign_message(self.secret, Reply(order.run, self.site.id, key, answer))
 
-    def answer(self, order: Order) -> Answer:
+    def answer(self, order: Instruction) -> Answer:
         site = self.site
         parts = self.site.parts
         if order.purpose == "progress":
@@ -118,12 +118,12 @@ class Signing:
 class Federation:
     """A world whose carrier is a `Remote`."""
 
-    world: World
+    world: Simulation
     signing: dict[str, Signing]
     remote: Remote
     weights: SiteWeights
     transport: Loopback
-    journal: Journal
+    journal: EventLog
     said: list[Event]
 
     def ask(self, key: str = "0/query", owner: str = "query", cycle: int = 0) -> Ask:
@@ -176,7 +176,7 @@ def federation(
         {s: site.seal_key for s, site in signing.items()},
     )
     output: list[Event] = []
-    journal = Journal()
+    journal = EventLog()
     parts = next(iter(made.members.values())).parts
     border = ResponseCheck(
         declared=declared_by_owner(parts.methods),

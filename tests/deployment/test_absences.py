@@ -22,7 +22,7 @@ from fallow.deployment.coordinator.absences import (
 )
 from fallow.deployment.coordinator.live import Control
 from fallow.deployment.coordinator.program import find_contracts
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.privacy import Privacy
 from fallow.report.live import describe_standing, read_live, without
 from tests.deployment.worlds import NAMES, TINY, Federation, tiny
@@ -70,7 +70,7 @@ def test_keys_are_said_as_people_count() -> None:
 def test_a_round_keeps_as_many_sites_as_its_method_needs(tmp_path: Path) -> None:
     agreement = tiny(tmp_path, ROUNDS).agreement
     contracts = find_contracts(build_study(agreement))
-    journal = Journal()
+    journal = EventLog()
     without_two = ["chur", "davos"]
     leave_out(
         journal,

@@ -20,7 +20,7 @@ from fallow.deployment.study_file import (
     read_agreement,
     write_agreement,
 )
-from fallow.experiment.world import build_world
+from fallow.experiment.simulation import build_world
 from fallow.recipes.papers import load_recipes
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.spec import Spec

@@ -18,8 +18,8 @@ from fallow.privacy.secure_sum import CHECK
 from fallow.strategies import AHFAL, FALE
 from fallow.training import FedAvg, Robust
 from fallow.training.personal import FedRep
-from fallow.transport.alike import find_odd
 from fallow.transport.checks import EPOCHS, LARGEST, SPARE, ResponseCheck, check_order
+from fallow.transport.reply_consistency import find_odd
 from tests.keys import key_of
 from tests.worlds import tables, world
 

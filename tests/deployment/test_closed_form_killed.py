@@ -26,7 +26,7 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.database import Database
 from fallow.storage.features import DATA
-from fallow.transport.envelope import open_order
+from fallow.transport.envelope import open_instruction
 from tests.deployment.test_program_resume import read_left
 from tests.deployment.worlds import NAMES, Federation, federation, rows
 from tests.experiment.crash import KILLED, Points, start_child, wait_for_child
@@ -75,7 +75,7 @@ class Killed:
 
     def handle(self, blob: bytes) -> bytes | None:
         """The reply; None where the process died of the order, which is then sent again."""
-        key = str(open_order(self.site.agreement.coordinator, blob).key)
+        key = str(open_instruction(self.site.agreement.coordinator, blob).key)
         pipe = self._pipe or self._start()
         point = self.deaths[key] if key.startswith(self.deadly) else None
         pipe.send((blob, point))
@@ -140,7 +140,7 @@ def answering(world: Federation) -> Callable[[Event], None]:
             return
         for name, site in world.sites.items():
             with closing(site.open_ledger()) as ledger:
-                for question in ledger.questions(state="open"):
+                for question in ledger.tasks(state="open"):
                     ledger.answer(question.row, world.truth(name, question.row), "Ann")
 
     return say

@@ -18,11 +18,11 @@ from fallow.core.missing import Missing
 from fallow.core.types import Answer
 from fallow.core.values import Known
 from fallow.deployment.agreement import Waits
-from fallow.deployment.people import MODEL
+from fallow.deployment.annotators import MODEL
 from fallow.deployment.schema import Column, Schema, schema_from, schema_of
 from fallow.deployment.site.host import Host
 from fallow.deployment.site.labels_files import write_lines
-from fallow.deployment.site.labels_io import list_open_questions
+from fallow.deployment.site.labels_io import list_open_tasks
 from fallow.deployment.site.predict import predict_at
 from fallow.deployment.site.rows import read_rows
 from fallow.deployment.site.terms import describe_agreement, list_disclosures
@@ -261,7 +261,7 @@ def test_what_people_label_shows_an_empty_cell_as_empty(tmp_path: Path) -> None:
     def look(event: Any) -> None:
         if event["event"] == "labels" and not asked:
             schema = world.agreement.schema
-            lines = list_open_questions(world.ledgers["davos"], schema, site.rows)
+            lines = list_open_tasks(world.ledgers["davos"], schema, site.rows)
             write_lines(tmp_path / "q.csv", lines)
             asked.append((tmp_path / "q.csv").read_text())
         world.label(event)

@@ -20,9 +20,9 @@ from fallow.core.refusal import Refusal
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import Answer
 from fallow.deployment.agreement import Agreement
+from fallow.deployment.annotators import MODEL
 from fallow.deployment.building import build_study
-from fallow.deployment.card import CARD
-from fallow.deployment.people import MODEL
+from fallow.deployment.model_card import CARD
 from fallow.deployment.site.host import FEATURES
 from fallow.deployment.site.predict import predict_at
 from fallow.deployment.site.terms import list_disclosures

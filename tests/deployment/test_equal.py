@@ -11,12 +11,12 @@ import torch
 
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data import Dataset
-from fallow.deployment.card import CARD
-from fallow.experiment.journal import Journal
+from fallow.deployment.model_card import CARD
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import world_of
+from fallow.experiment.simulation import world_of
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -281,7 +281,7 @@ def recipe_of(name: str) -> Recipe:
 def simulate(world: Federation, folder: Path) -> tuple[ExperimentRun, list[Record]]:
     """The study of the agreement as `fallow run` would run it."""
     agreed = world.agreement
-    journal = Journal()
+    journal = EventLog()
     run = ExperimentRun(
         world_of(agreed.recipe, agreed.seed, world.data, journal), journal, folder=folder
     )

@@ -20,7 +20,7 @@ from fallow.core.build import build, names
 from fallow.core.events import Event
 from fallow.core.messages import Request, Step
 from fallow.core.refusal import Refusal
-from fallow.deployment.people import People
+from fallow.deployment.annotators import People
 from fallow.deployment.site import host as host_module
 from fallow.deployment.site import refusals
 from fallow.deployment.site.folder import SiteFolder
@@ -29,7 +29,7 @@ from fallow.settings.classes import classes_of
 from fallow.storage.plain import SENTENCE
 from fallow.training.retention import Retention
 from fallow.training.scaling import Scaling
-from fallow.transport.envelope import Order, Reply, open_order, sign_message
+from fallow.transport.envelope import Instruction, Reply, open_instruction, sign_message
 from tests.deployment.hosts import SECRET, SITE, Leader, about, folder
 from tests.deployment.planted import hidden_in
 from tests.deployment.worlds import tiny
@@ -118,7 +118,7 @@ def method_of(owner: str, name: str) -> Any:
     return builders[owner]()
 
 
-def assert_silent(leader: Leader, order: Order, what: str) -> None:
+def assert_silent(leader: Leader, order: Instruction, what: str) -> None:
     """The order is refused by a number, and nothing of the canaries is in what leaves."""
     blob = leader.host.handle(sign_message(SECRET, order))
     for canary in (*CANARIES, str(leader.site.path), leader.site.path.parent.name):
@@ -319,7 +319,7 @@ def test_a_coordinator_takes_no_longer_or_wilder_words_from_a_site(tmp_path: Pat
     long = "\x1b[2J\u202e<script>alert(1)</script>" * 1_000  # within the size of a reply
 
     def wild(blob: bytes) -> bytes:
-        order = open_order(world.agreement.coordinator, blob)
+        order = open_instruction(world.agreement.coordinator, blob)
         reply = Reply(order.run, "basel", order.key, refused=long, life=order.life)
         return sign_message(world.sites["basel"].keys.sign, reply)
 
@@ -341,7 +341,7 @@ def test_a_letter_that_cannot_be_read_quotes_nothing_of_what_was_sealed() -> Non
     from fallow.privacy.sealed import encrypt_for
     from fallow.storage.packing import pack
     from fallow.training.personal import DPFL
-    from fallow.transport.relays import (
+    from fallow.transport.peer_messages import (
         _name_letter,
         bytes_to_tensor,
         delivery_body,
@@ -349,7 +349,7 @@ def test_a_letter_that_cannot_be_read_quotes_nothing_of_what_was_sealed() -> Non
     )
 
     secret = new_secret()
-    order = Order("s", "r", "b", key_of("0/train/0/0/deliver"), 1)
+    order = Instruction("s", "r", "b", key_of("0/train/0/0/deliver"), 1)
     contents = [QUOTED.encode(), pack({QUOTED: torch.tensor([torch.nan])}), pack([QUOTED])]
     for content in contents:
         sealed = encrypt_for(public_half(secret), content, _name_letter(order, "a", "b"))

@@ -21,10 +21,10 @@ from fallow.core.build import find
 from fallow.core.client import declared
 from fallow.core.messages import Request, Step
 from fallow.core.names import BUILT_IN, OWN, NamePolicy, distribution_digest
+from fallow.deployment.annotators import People
 from fallow.deployment.coordinator.folder import CoordinatorFolder, StudyPlan
 from fallow.deployment.coordinator.program import Program
-from fallow.deployment.ledger.purchases import ChosenRow
-from fallow.deployment.people import People
+from fallow.deployment.ledger.label_requests import ChosenRow
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.host import Host
 from fallow.deployment.site.terms import describe_study
@@ -226,7 +226,7 @@ def test_a_labeling_tool_of_a_distribution_writes_tasks_and_reads_labels(
     site = found_study(tmp_path).sites[0]
     with closing(site.open_ledger()) as ledger:
         ledger.orders.begin("0000000001-" + 16 * "a")
-        ledger.purchases.ask(
+        ledger.requests.ask(
             "0000000001-" + 16 * "a",
             "0/query",
             cycle=0,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fallow.deployment.building import build_study
-from fallow.deployment.card import CardFacts, card_text
+from fallow.deployment.model_card import CardFacts, card_text
 from fallow.deployment.site.labels_files import read_lines, write_lines
 from fallow.storage.plain import cell, cell_text, plain, printable
 from tests.deployment.agreed import TABLE, agreed

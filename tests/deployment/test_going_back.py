@@ -11,7 +11,7 @@ import torch
 
 from fallow.core.messages import KEYS, Masked, Request, Step
 from fallow.core.types import State, Value
-from fallow.transport.envelope import Order, Reply
+from fallow.transport.envelope import Instruction, Reply
 from tests.deployment.hosts import Leader, agreement, folder
 from tests.keys import key_of
 
@@ -25,12 +25,12 @@ def leader(tmp_path: Path) -> Iterator[Leader]:
     values.ledger.close()
 
 
-def anew(leader: Leader, request: Request, times: int) -> Order:
+def anew(leader: Leader, request: Request, times: int) -> Instruction:
     """The order for a request that is asked anew."""
     return replace(leader.order(request), key=replace(request.key, retry=times))
 
 
-def send_and_count(leader: Leader, order: Order) -> Reply:
+def send_and_count(leader: Leader, order: Instruction) -> Reply:
     reply = leader.send(order)
     assert reply.refused is None, reply.refused
     leader.count(order)
@@ -135,7 +135,7 @@ def test_a_step_that_is_asked_anew_shows_nobody_more_questions(leader: Leader) -
     assert send_and_count(leader, leader.order(ask)).answer["asked"] == 3
     send_and_count(leader, anew(leader, select, 1))
     assert send_and_count(leader, anew(leader, ask, 1)).answer["asked"] == 3
-    assert (leader.ledger.purchases.asked, leader.ledger.purchases.shown) == (3, 3)
+    assert (leader.ledger.requests.asked, leader.ledger.requests.shown) == (3, 3)
 
 
 @pytest.mark.parametrize("then", [0, 2])

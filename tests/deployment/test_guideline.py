@@ -10,10 +10,12 @@ import pytest
 
 from fallow.deployment.study_file import agreement_text, read_agreement, write_agreement
 from tests.deployment.agreed import agreed
-from tests.deployment.desks import enter, make_desk
+from tests.deployment.label_queues import enter, make_queue
 
 TEXT = 'Ill: half a vessel or more.\n\nElse "healthy"; \\ and """ are letters, as is ä.'
-MARKUP = '<script>alert(1)</script></p><img src=x onerror="alert(2)"> {{ desk.site }} **b**'
+MARKUP = (
+    '<script>alert(1)</script></p><img src=x onerror="alert(2)"> {{ queue.site }} **b**'
+)
 
 
 def test_an_agreement_without_a_guideline_keeps_its_digest_and_its_file() -> None:
@@ -73,16 +75,16 @@ def test_a_guideline_that_is_no_text_is_refused(tmp_path: Path) -> None:
 def test_a_guideline_stands_beside_the_sample_as_text_whatever_is_in_it(
     tmp_path: Path,
 ) -> None:
-    browser = enter(replace(make_desk(tmp_path), guideline=MARKUP))
+    browser = enter(replace(make_queue(tmp_path), guideline=MARKUP))
     browser.get()
     page = browser.shown.text
     assert "Labeling guideline" in page
     assert "<script>alert" not in page and "<img" not in page and 'onerror="' not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;&lt;/p&gt;&lt;img src=x" in page
-    assert "{{ desk.site }} **b**" in page
+    assert "{{ queue.site }} **b**" in page
 
 
 def test_without_a_guideline_there_is_no_box_for_one(tmp_path: Path) -> None:
-    browser = enter(make_desk(tmp_path))
+    browser = enter(make_queue(tmp_path))
     browser.get()
     assert "uideline" not in browser.shown.text

@@ -17,14 +17,14 @@ from fallow.data import Dataset
 from fallow.data.own.open import from_table
 from fallow.deployment.agreement import Agreement, at_sites
 from fallow.deployment.building import build_study
-from fallow.deployment.ledger.purchases import ChosenRow
+from fallow.deployment.ledger.label_requests import ChosenRow
 from fallow.deployment.schema import Schema, schema_of
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.rows import read_rows, read_tests
 from fallow.deployment.study_file import write_agreement
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import world_of
+from fallow.experiment.simulation import world_of
 from fallow.privacy import Privacy
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.recipes.find import find_recipe
@@ -97,7 +97,7 @@ def test_the_script_answers_whatever_is_open(
     known = script["answers"](tmp_path / "data" / "east-answers.csv")
     with closing(site.open_ledger()) as ledger:
         ledger.orders.begin("run")
-        ledger.purchases.ask(
+        ledger.requests.ask(
             "run",
             "0/query",
             cycle=0,
@@ -108,7 +108,7 @@ def test_the_script_answers_whatever_is_open(
     assert script["label"](site, known) == 2
     with closing(site.open_ledger()) as ledger:
         given = {
-            q.row: schema.words(q.value or 0.0) for q in ledger.questions(state="answered")
+            q.row: schema.words(q.value or 0.0) for q in ledger.tasks(state="answered")
         }
     assert given == {row: known[site.rows.ids[row]] for row in (5, 3)}
     assert script["label"](site, known) == 0
@@ -224,7 +224,7 @@ def test_all_920_rows_with_their_empty_cells_give_what_the_simulation_gives(
     assert len(table.x) + len(table.x_test) == 920
     assert (table.columns, table.missing) == (agreed.schema.features, agreed.schema.missing)
 
-    journal = Journal()
+    journal = EventLog()
     simulated = world_of(agreed.recipe, agreed.seed, table, journal)
     run = ExperimentRun(simulated, journal, folder=tmp_path / "simulated")
     records = run.go()

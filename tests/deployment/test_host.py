@@ -133,7 +133,7 @@ def test_the_arguments_of_people_are_looked_at(leader: Leader) -> None:
     for wrong in ({"allowed": -1}, {"allowed": 1, "more": 2}, {}):
         asked = about("ask", "0/query", step="0/query", cycle=0, **wrong)
         assert leader.send(leader.order(asked)).refused
-    assert leader.ledger.questions() == []
+    assert leader.ledger.tasks() == []
 
 
 # -- once -----------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_one_key_with_other_contents_is_refused(leader: Leader) -> None:
     order = order_picks(leader)
     other = leader.order(keep("0/query/0", "select", n=2), counted=order.counted)
     assert "with other content" in str(leader.send(other).refused)
-    assert leader.ledger.questions() == []
+    assert leader.ledger.tasks() == []
 
 
 def test_an_answer_that_has_counted_is_not_given_again(leader: Leader) -> None:
@@ -247,11 +247,11 @@ def test_questions_are_asked_once_however_often_the_order_comes(leader: Leader) 
     leader.again()
     assert leader.send(order).answer == {"asked": 3}
     leader.count(order)
-    assert len(leader.ledger.questions()) == 3
+    assert len(leader.ledger.tasks()) == 3
     more = about("ask", "0/query", **{**ASK, "allowed": 9})
     later = leader.order(replace(more, key=key_of("0/query/ask/1")))
     assert "but there are at most" in str(leader.send(later).refused)
-    assert len(leader.ledger.questions()) == 3
+    assert len(leader.ledger.tasks()) == 3
 
 
 def test_a_close_that_comes_twice_enters_each_label_once(leader: Leader) -> None:
@@ -289,7 +289,7 @@ def test_work_that_came_too_late_leaves_no_trace_in_what_comes_next(tmp_path: Pa
         leader.query(state)
         leader.people("ask", "0/query", **ASK)
         memory = leader.ledger.store.load_states("north")
-        result.append((memory, [question.row for question in leader.ledger.questions()]))
+        result.append((memory, [question.row for question in leader.ledger.tasks()]))
         leader.ledger.close()
     (one, rows), (other, others) = result
     assert rows == others and one.keys() == other.keys()
@@ -333,7 +333,7 @@ def test_a_new_run_starts_with_the_labels_of_the_one_before(leader: Leader) -> N
     second = Leader(leader.site, run=SECOND)
     assert second.people("hello", "0/hello")["labeled"] == 9
     assert {label.cycle for label in second.ledger.store.load_labels("north")} == {-1}
-    assert second.ledger.questions() == []
+    assert second.ledger.tasks() == []
     reply = leader.send(leader.order(about("ask", "0/query", **ASK)))
     assert f"has left run {leader.run} for {SECOND}" in str(reply.refused)
     second.ledger.close()

@@ -12,7 +12,7 @@ import pytest
 from fallow.core.types import Value
 from fallow.deployment.site.folder import SiteFolder
 from fallow.engine import Stacked
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.storage.database import Database
 from fallow.storage.files import digest_of
 from tests.deployment.hosts import Leader, folder
@@ -26,7 +26,7 @@ class Left:
     """What a site holds when all is done."""
 
     labels: list[Any]
-    questions: list[Any]
+    tasks: list[Any]
     memory: str
     sent: list[Any]
 
@@ -35,7 +35,7 @@ def describe_end(site: SiteFolder) -> Left:
     ledger = site.open_ledger()
     try:
         questions = [
-            (q.row, q.cycle, q.position, dict(q.why), q.state) for q in ledger.questions()
+            (q.row, q.cycle, q.position, dict(q.why), q.state) for q in ledger.tasks()
         ]
         memory = digest_of(ledger.store.load_states("north"))
         return Left(ledger.store.load_labels("north"), questions, memory, ledger.traffic())
@@ -52,7 +52,7 @@ def life(site: SiteFolder, deadly: int | None = None) -> int:
         # in the process that dies
         Database.commit = points.around(Database.commit)  # type: ignore[method-assign]
         Stacked.fit = points.around(Stacked.fit)  # type: ignore[method-assign]
-        leader = Leader(site, journal=Journal(site.path / "journal.sqlite"))
+        leader = Leader(site, journal=EventLog(site.path / "journal.sqlite"))
         state = leader.round(0, leader.first_model())
         leader.query(state)
         details: dict[str, Value] = {"step": "0/query", "cycle": 0}

@@ -10,7 +10,7 @@ import pytest
 
 from fallow.core.messages import Request, Step
 from fallow.core.types import Answer
-from fallow.transport.envelope import Order
+from fallow.transport.envelope import Instruction
 from tests.deployment.hosts import (
     ASK,
     CLOSE,
@@ -33,7 +33,7 @@ pytest.importorskip("cryptography")
 def test_a_question_says_why_its_row_was_chosen(leader: Leader) -> None:
     order_picks(leader)
     leader.people("ask", "0/query", **ASK)
-    questions = leader.ledger.questions()
+    questions = leader.ledger.tasks()
     assert [question.position for question in questions] == [0, 1, 2]
     scores = [question.why["score"] for question in questions]
     assert scores == sorted(scores, reverse=True)  # entropies, the largest first
@@ -49,7 +49,7 @@ def test_the_first_questions_say_only_their_place(tmp_path: Path) -> None:
     )
     told: Answer = {"step": "0/initial", "cycle": -1, "allowed": 4}
     assert leader.people("ask", "0/initial", -1, **told) == {"asked": 4}
-    assert [question.why for question in leader.ledger.questions(-1)] == 4 * [{}]
+    assert [question.why for question in leader.ledger.tasks(-1)] == 4 * [{}]
     leader.ledger.close()
 
 
@@ -63,9 +63,9 @@ def test_a_site_asks_no_more_than_its_own_limit(tmp_path: Path) -> None:
 def test_progress_changes_nothing_and_needs_no_turn(leader: Leader) -> None:
     order_picks(leader)
     leader.people("ask", "0/query", **ASK)
-    leader.ledger.answer(leader.ledger.questions()[0].row, 1, "ann")
+    leader.ledger.answer(leader.ledger.tasks()[0].row, 1, "ann")
     sent = leader.ledger.traffic()
-    order = Order(leader.site.agreement.digest, RUN, "north", key_of("progress/7"), 0)
+    order = Instruction(leader.site.agreement.digest, RUN, "north", key_of("progress/7"), 0)
     found = leader.send(order).answer
     assert found == {"asked": 3, "answered": 1, "declined": 0, "open": 2, "conflicts": 0}
     assert leader.send(replace(order, run="another")).answer["asked"] == 0

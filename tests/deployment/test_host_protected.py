@@ -17,9 +17,9 @@ from fallow.privacy.sealed import decrypt
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.storage.packing import unpack
 from fallow.training.personal import DPFL
-from fallow.transport.envelope import Order
+from fallow.transport.envelope import Instruction
 from fallow.transport.gathering import EPSILON
-from fallow.transport.relays import (
+from fallow.transport.peer_messages import (
     delivery_body,
     request_body,
     seal_letters,
@@ -121,7 +121,7 @@ def test_noise_that_was_drawn_is_spent_also_where_its_order_fails(tmp_path: Path
 # -- letters --------------------------------------------------------------------------------
 
 
-def relaying(path: Path) -> tuple[Leader, Order, bytes]:
+def relaying(path: Path) -> tuple[Leader, Instruction, bytes]:
     """A site, the order to train and pass its model on to "south", and south's secret."""
     leader = Leader(
         folder(path, agreement("training=dpfl", "validation=0.3"), brought=range(9))
@@ -161,12 +161,12 @@ def test_the_legs_of_a_relay_are_one_exchange(tmp_path: Path) -> None:
     first = leader.send(order).answer
     brought = {"w": leader.first_model()["w"] + 1}
     sealed = seal_letters(
-        Order(order.study, order.run, "south", order.key, order.number),
+        Instruction(order.study, order.run, "south", order.key, order.number),
         {**brought, "labels": 2.0},
         {"north": leader.site.keys.seal_public},
     )
     body = delivery_body("model", {"south": torch.as_tensor(sealed["letter/north"])})
-    second = Order(
+    second = Instruction(
         order.study,
         order.run,
         "north",
@@ -191,7 +191,7 @@ def test_a_letter_that_does_not_open_is_refused_by_its_sender(tmp_path: Path) ->
     leader, order, _ = relaying(tmp_path)
     leader.send(order)
     body = delivery_body("model", {"south": torch.zeros(60, dtype=torch.uint8)})
-    second = Order(
+    second = Instruction(
         order.study,
         order.run,
         "north",
@@ -212,7 +212,7 @@ def test_letters_that_open_a_cycle_are_not_forgotten_with_the_one_before(
     leader.count(first)
     key = key_of("1/train/0/0/deliver")
     sealed = seal_letters(
-        Order(first.study, first.run, "south", key, 2),
+        Instruction(first.study, first.run, "south", key, 2),
         {"w": leader.first_model()["w"], "labels": 2.0},
         {"north": leader.site.keys.seal_public},
     )

@@ -9,25 +9,25 @@ from typing import Any
 import pytest
 import torch
 
+from fallow.core.aggregation import cap_weights
 from fallow.core.client import declared
 from fallow.core.messages import Request, Step
-from fallow.core.totals import cap_weights
 from fallow.core.types import Answer
 from fallow.deployment.agreement import Bounds
 from fallow.deployment.agreement import Waits as AgreedWaits
+from fallow.deployment.annotator_values import ALLOWED, TESTS
+from fallow.deployment.annotators import People
 from fallow.deployment.coordinator.weights import (
     SiteWeights,
     cut_weights,
     find_too_far,
 )
-from fallow.deployment.people import People
-from fallow.deployment.people_values import ALLOWED, TESTS
 from fallow.settings.spec import Spec
 from fallow.strategies import AHFAL
 from fallow.training import FedAvg, ServerSolve
 from fallow.training.scaling import Scaling
 from fallow.transport.checks import ResponseCheck
-from fallow.transport.envelope import Order
+from fallow.transport.envelope import Instruction
 from tests.deployment.hostile import turn
 from tests.deployment.hosts import agreement
 from tests.deployment.remotes import Federation, Waits, federation
@@ -204,7 +204,7 @@ def test_a_site_cannot_claim_more_labels_than_it_brought_or_was_asked_for() -> N
 def test_what_weighs_too_much_is_said_and_the_round_goes_on() -> None:
     there = federation(AHFAL(), FOUR, QUORUM)
 
-    def claim(order: Order, answer: Any) -> Answer:
+    def claim(order: Instruction, answer: Any) -> Answer:
         mean = answer["w"] / answer["n"]
         return {**answer, "n": 1e6, "w": mean * 1e6}
 

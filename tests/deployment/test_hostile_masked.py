@@ -13,16 +13,16 @@ from fallow.core.ask import Ask
 from fallow.core.client import declared
 from fallow.core.messages import Masked
 from fallow.core.refusal import Halted
+from fallow.deployment.annotators import People
 from fallow.deployment.coordinator.plausible_sums import PlausibleSums
 from fallow.deployment.coordinator.weights import SiteWeights
-from fallow.deployment.people import People
 from fallow.privacy import Privacy, SecureSum
 from fallow.privacy.signing import sign
 from fallow.strategies import AHFAL
 from fallow.training import FedAvg
 from fallow.transport import sum_keys
 from fallow.transport.checks import ResponseCheck
-from fallow.transport.relays import bytes_to_tensor, read_request
+from fallow.transport.peer_messages import bytes_to_tensor, read_request
 from fallow.transport.sum_keys import SIGNED, find_shown, sign_sum_key
 from tests.deployment.hostile import turn
 from tests.deployment.remotes import RUN, STUDY, Federation, Waits, federation

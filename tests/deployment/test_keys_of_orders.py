@@ -11,8 +11,8 @@ import pytest
 
 from fallow.privacy.signing import sign
 from fallow.storage.packing import UNREADABLE, pack, unpack
-from fallow.transport.envelope import Reply, open_order, open_reply
-from fallow.transport.relays import bytes_to_tensor, tensor_to_bytes
+from fallow.transport.envelope import Reply, open_instruction, open_reply
+from fallow.transport.peer_messages import bytes_to_tensor, tensor_to_bytes
 from tests.core.test_exchange_key import HOSTILE, name_case
 from tests.deployment.hosts import SECRET, Leader, about, folder, order_picks
 from tests.deployment.remotes import RUN, Waits, federation
@@ -94,7 +94,7 @@ def test_a_site_whose_replies_have_hostile_fields_does_not_stop_the_others() -> 
     liar = there.signing["d"]
 
     def handle(blob: bytes) -> bytes:
-        order = open_order(liar.public, blob)
+        order = open_instruction(liar.public, blob)
         reply = Reply(RUN, "d", order.key, liar.answer(order))
         tree = {**asdict(reply), "key": {**order.key.to_dict(), "cycle": -1}}
         return sign(liar.secret, pack(tree))

@@ -209,12 +209,12 @@ def run_through(study: Real, kills: list[Kill], order: list[str]) -> Told:
 
 @dataclass(frozen=True)
 class Left:
-    """models: every tree of tensors that was written, by its place; ``questions``: row and cycle;
-    ``labels``: what stands in each ledger; ``spent``: ε; ``bought``: questions that cost."""
+    """models: every tree of tensors that was written, by its place; ``tasks``: row and cycle;
+    ``labels``: what stands in each ledger; ``spent``: ε; ``bought``: tasks that cost."""
 
     models: dict[str, Any]
     records: list[dict[str, Any]]
-    questions: dict[str, list[tuple[int, int]]]
+    tasks: dict[str, list[tuple[int, int]]]
     labels: dict[str, list[Any]]
     spent: dict[str, float]
     bought: dict[str, int]
@@ -229,11 +229,11 @@ def left(study: Real) -> Left:
     for name, site in study.sites.items():
         with closing(site.open_ledger()) as ledger:
             spent[name] = ledger.store.sum_spent()
-            bought[name] = ledger.purchases.asked
+            bought[name] = ledger.requests.asked
     return Left(
         models={name: load_tree(file, file.parent) for name, file in sorted(files.items())},
         records=[without_noise(record) for record in records(place)],
-        questions=asked(study.sites),
+        tasks=asked(study.sites),
         labels=study.labels(),
         spent=spent,
         bought=bought,
@@ -315,7 +315,7 @@ def test_a_study_killed_at_forty_moments_ends_bit_for_bit_as_one_that_nobody_dis
     assert sum(through.who.values()) == KILLS
     assert list(different(expected.models, result.models, "models")) == []
     assert list(different(expected.records, result.records, "records")) == []
-    assert result.questions == expected.questions
+    assert result.tasks == expected.tasks
     assert result.labels == expected.labels
     allowed = INITIAL + CYCLES * PER_CYCLE
     assert result.bought == expected.bought == dict.fromkeys(SITES, allowed)

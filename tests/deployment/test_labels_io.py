@@ -13,21 +13,21 @@ from typing import Any
 import pytest
 
 from fallow.deployment.labeling_page import LabelQueue
-from fallow.deployment.ledger.questions import Reasons
+from fallow.deployment.ledger.labeling_tasks import Reasons
 from fallow.deployment.site import labels_files
 from fallow.deployment.site.labeling_tools import Imported, LabelingTool
 from fallow.deployment.site.labels_files import write_lines
 from fallow.deployment.site.labels_io import (
     import_labels,
     list_labels,
-    list_open_questions,
+    list_open_tasks,
 )
-from tests.deployment.desks import (
+from tests.deployment.label_queues import (
     DIGITS,
     DOSE,
     HEART,
     close,
-    make_desk,
+    make_queue,
     picture_rows,
     table_rows,
 )
@@ -35,21 +35,21 @@ from tests.deployment.desks import (
 WHY: Reasons = {"predicted": 1, "probability": 0.62, "by": "global", "score": 0.66}
 
 
-def about(desk: LabelQueue) -> tuple[Any, Any, Any]:
-    return desk.ledger, desk.schema, desk.rows
+def about(queue: LabelQueue) -> tuple[Any, Any, Any]:
+    return queue.ledger, queue.schema, queue.rows
 
 
-def export_questions(desk: LabelQueue, path: Path, *, guess: bool = False) -> int:
-    return write_lines(path, list_open_questions(*about(desk), guess=guess))
+def export_tasks(queue: LabelQueue, path: Path, *, guess: bool = False) -> int:
+    return write_lines(path, list_open_tasks(*about(queue), guess=guess))
 
 
-def export_labels(desk: LabelQueue, path: Path) -> int:
-    return write_lines(path, list_labels(*about(desk)))
+def export_labels(queue: LabelQueue, path: Path) -> int:
+    return write_lines(path, list_labels(*about(queue)))
 
 
-def take(desk: LabelQueue, path: Path, lines: Iterable[str], **more: Any) -> Imported:
+def take(queue: LabelQueue, path: Path, lines: Iterable[str], **more: Any) -> Imported:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return import_labels(*about(desk), path, "Ann", **more)
+    return import_labels(*about(queue), path, "Ann", **more)
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -60,9 +60,9 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 def test_open_questions_are_exported_with_their_features_and_no_guess(
     tmp_path: Path,
 ) -> None:
-    desk, path = make_desk(tmp_path, asked={3: WHY, 1: WHY}), tmp_path / "ask.csv"
-    desk.ledger.answer(1, 1.0, "Bo")
-    assert export_questions(desk, path) == 1
+    queue, path = make_queue(tmp_path, asked={3: WHY, 1: WHY}), tmp_path / "ask.csv"
+    queue.ledger.answer(1, 1.0, "Bo")
+    assert export_tasks(queue, path) == 1
     assert read_csv(path) == [
         {
             "id": "patient-3",
@@ -78,7 +78,7 @@ def test_open_questions_are_exported_with_their_features_and_no_guess(
             "feature:chol (mg/dl)": "209",
         }
     ]
-    export_questions(desk, path, guess=True)
+    export_tasks(queue, path, guess=True)
     (line,) = read_csv(path)
     assert (line["guess"], line["probability"], line["guess_by"]) == (
         "ill",
@@ -88,11 +88,11 @@ def test_open_questions_are_exported_with_their_features_and_no_guess(
 
 
 def test_labels_are_exported_with_who_gave_them(tmp_path: Path) -> None:
-    desk, path = make_desk(tmp_path, DOSE), tmp_path / "labels.json"
-    desk.ledger.answer(3, 1 / 3, "Ann")
-    desk.ledger.answer(3, 2.0, "Bo")
-    desk.ledger.answer(1, None, "Ann")
-    assert export_labels(desk, path) == 3
+    queue, path = make_queue(tmp_path, DOSE), tmp_path / "labels.json"
+    queue.ledger.answer(3, 1 / 3, "Ann")
+    queue.ledger.answer(3, 2.0, "Bo")
+    queue.ledger.answer(1, None, "Ann")
+    assert export_labels(queue, path) == 3
     lines = json.loads(path.read_text(encoding="utf-8"))
     result = [(line["id"], line["label"], line["who"], line["state"]) for line in lines]
     assert result == [
@@ -103,8 +103,8 @@ def test_labels_are_exported_with_who_gave_them(tmp_path: Path) -> None:
 
 
 def test_pictures_are_exported_as_paths(tmp_path: Path) -> None:
-    desk, path = make_desk(tmp_path, DIGITS, picture_rows(tmp_path)), tmp_path / "ask.csv"
-    export_questions(desk, path)
+    queue, path = make_queue(tmp_path, DIGITS, picture_rows(tmp_path)), tmp_path / "ask.csv"
+    export_tasks(queue, path)
     assert read_csv(path)[0]["file"] == str(tmp_path / "scan-3.png")
 
 
@@ -112,7 +112,7 @@ def test_pictures_are_exported_as_paths(tmp_path: Path) -> None:
 def test_what_was_exported_comes_back_as_the_same_labels(tmp_path: Path, kind: str) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    first, second = make_desk(tmp_path / "a", DOSE), make_desk(tmp_path / "b", DOSE)
+    first, second = make_queue(tmp_path / "a", DOSE), make_queue(tmp_path / "b", DOSE)
     for row, value, who in ((3, 1 / 3, "Bo"), (1, None, "Ann"), (4, -1e-9, "Bo")):
         first.ledger.answer(row, value, who)
     path = tmp_path / f"labels.{kind}"
@@ -127,12 +127,12 @@ def test_what_was_exported_comes_back_as_the_same_labels(tmp_path: Path, kind: s
 def test_every_bad_line_is_refused_with_its_number_and_nothing_is_kept(
     tmp_path: Path,
 ) -> None:
-    desk = make_desk(tmp_path, asked=(3, 1, 4, 0, 5))
-    desk.ledger.answer(1, 1.0, "Bo")
-    desk.ledger.withdraw(5, "Bo", "consent")
+    queue = make_queue(tmp_path, asked=(3, 1, 4, 0, 5))
+    queue.ledger.answer(1, 1.0, "Bo")
+    queue.ledger.withdraw(5, "Bo", "consent")
     output = "3,ill 44,ill 4,iII 1,healthy 7,ill 0,ill 0,healthy 5,ill 4,"
     lines = ["id,label", *(f"patient-{line}" for line in output.split())]
-    found = take(desk, tmp_path / "in.csv", lines)
+    found = take(queue, tmp_path / "in.csv", lines)
     assert (found.recorded, found.same, found.empty) == (0, 0, 1)
     why = [
         "line 3: this site has no example 'patient-44'; did you mean 'patient-4'?",
@@ -146,26 +146,26 @@ def test_every_bad_line_is_refused_with_its_number_and_nothing_is_kept(
     assert len(found.refused) == len(why)
     for sentence, start in zip(found.refused, why, strict=True):
         assert sentence.startswith(start)
-    assert not desk.ledger.history(3)
+    assert not queue.ledger.history(3)
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])
 def test_the_studys_own_names_of_columns_are_read(tmp_path: Path, kind: str) -> None:
-    desk = make_desk(tmp_path, replace(HEART, ids="patient"))
+    queue = make_queue(tmp_path, replace(HEART, ids="patient"))
     lines = [{"patient": "patient-3", "disease": "ill", "note": "x"}]
     path = tmp_path / f"in.{kind}"
     if kind == "json":
         path.write_text(json.dumps(lines), encoding="utf-8")
     else:
         path.write_text("patient,disease,note\npatient-3,ill,x\n", encoding="utf-8")
-    assert import_labels(*about(desk), path, "Ann") == Imported(1, 0, 0, ())
-    (answer,) = desk.ledger.history(3)
+    assert import_labels(*about(queue), path, "Ann") == Imported(1, 0, 0, ())
+    (answer,) = queue.ledger.history(3)
     assert answer.value == 1.0
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])
 def test_a_label_under_two_names_is_refused(tmp_path: Path, kind: str) -> None:
-    desk = make_desk(tmp_path)
+    queue = make_queue(tmp_path)
     path = tmp_path / f"in.{kind}"
     if kind == "json":
         line = {"id": "patient-3", "disease": "ill", "label": "healthy"}
@@ -173,23 +173,23 @@ def test_a_label_under_two_names_is_refused(tmp_path: Path, kind: str) -> None:
     else:
         path.write_text("id,disease,label\npatient-3,ill,healthy\n", encoding="utf-8")
     with pytest.raises(ValueError, match="'label', which may also be called 'disease'"):
-        import_labels(*about(desk), path, "Ann")
+        import_labels(*about(queue), path, "Ann")
 
 
 def test_a_study_whose_label_is_called_as_a_written_column_keeps_its_exports(
     tmp_path: Path,
 ) -> None:
-    desk = make_desk(tmp_path, replace(HEART, label="state"))
-    desk.ledger.answer(3, 1.0, "Ann")
+    queue = make_queue(tmp_path, replace(HEART, label="state"))
+    queue.ledger.answer(3, 1.0, "Ann")
     path = tmp_path / "labels.csv"
-    export_labels(desk, path)
-    assert import_labels(*about(desk), path, "Ann") == Imported(0, 1, 0, ())
+    export_labels(queue, path)
+    assert import_labels(*about(queue), path, "Ann") == Imported(0, 1, 0, ())
 
 
 def test_a_file_without_a_label_is_told_both_names(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path)
+    queue = make_queue(tmp_path)
     with pytest.raises(ValueError, match=r"no 'label' \(or 'disease'\), only 'id', 'x'"):
-        take(desk, tmp_path / "in.csv", ["id,x", "patient-3,ill"])
+        take(queue, tmp_path / "in.csv", ["id,x", "patient-3,ill"])
 
 
 @pytest.mark.parametrize("line", ["patient-44,,yes", "patient-3,,ilk"])
@@ -197,49 +197,49 @@ def test_a_file_of_many_wrong_lines_is_not_compared_with_all_names_for_each(
     line: str, tmp_path: Path
 ) -> None:
     """It would take hours: somebody else's file has any number of lines."""
-    desk = make_desk(tmp_path)
+    queue = make_queue(tmp_path)
     lines = ["id,row,label", *([line] * 100)]
-    refused = take(desk, tmp_path / "labels.csv", lines).refused
+    refused = take(queue, tmp_path / "labels.csv", lines).refused
     assert len(refused) == 100
     hinted = ["did you mean" in item or "known:" in item for item in refused]
     assert hinted == [True] * 20 + [False] * 80
 
 
 def test_a_name_of_many_letters_is_compared_with_none(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path)
+    queue = make_queue(tmp_path)
     lines = ["id,row,label", f"{'patient-4' * 100},,ill"]
-    (refused,) = take(desk, tmp_path / "labels.csv", lines).refused
+    (refused,) = take(queue, tmp_path / "labels.csv", lines).refused
     assert "did you mean" not in refused
 
 
 def test_good_lines_are_kept_where_that_is_wanted(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path)
+    queue = make_queue(tmp_path)
     lines = [
         "id,label,who",
         "patient-3,ill,Zoe",
         "patient-9,ill,",
         "patient-1,cannot tell,",
     ]
-    found = take(desk, tmp_path / "in.csv", lines, partial=True)
+    found = take(queue, tmp_path / "in.csv", lines, partial=True)
     assert (found.recorded, len(found.refused)) == (2, 1)
-    assert [(g.who, g.value) for row in (3, 1) for g in desk.ledger.history(row)] == [
+    assert [(g.who, g.value) for row in (3, 1) for g in queue.ledger.history(row)] == [
         ("Zoe", 1.0),
         ("Ann", None),
     ]
 
 
 def test_a_dry_run_says_the_same_and_keeps_nothing(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path)
+    queue = make_queue(tmp_path)
     lines = ["id,label", "patient-3,ill", "patient-3,ill", "patient-7,ill"]
-    found = take(desk, tmp_path / "in.csv", lines, dry_run=True)
+    found = take(queue, tmp_path / "in.csv", lines, dry_run=True)
     assert (found.recorded, found.same, len(found.refused)) == (1, 1, 1)
-    assert not desk.ledger.history(3)
+    assert not queue.ledger.history(3)
 
 
 def test_labels_for_a_cycle_that_was_closed_are_refused(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path)
-    close(desk.ledger)
-    values = take(desk, tmp_path / "in.csv", ["id,label", "patient-3,ill"])
+    queue = make_queue(tmp_path)
+    close(queue.ledger)
+    values = take(queue, tmp_path / "in.csv", ["id,label", "patient-3,ill"])
     assert "expired at the end of cycle 0" in values.refused[0]
 
 
@@ -249,30 +249,30 @@ def test_a_tool_that_numbers_samples_anew_is_found_out_and_has_a_way(
     ids = tuple(
         str(row + 1) for row in range(12)
     )  # names that look like another tool's numbers
-    desk = make_desk(tmp_path, rows=table_rows(ids))
+    queue = make_queue(tmp_path, rows=table_rows(ids))
     path = tmp_path / "tool.json"
     path.write_text(json.dumps([{"id": 2, "row": 3, "label": "ill", "annotator": 1}]))
-    values = import_labels(*about(desk), path, "Ann")
+    values = import_labels(*about(queue), path, "Ann")
     assert (
         "entry 1: example '2' is row 1 of this site, but the line has row 3"
         in values.refused[0]
     )
-    assert import_labels(*about(desk), path, "Ann", by="row").recorded == 1
-    assert desk.ledger.history(3)[0].value == 1.0
+    assert import_labels(*about(queue), path, "Ann", by="row").recorded == 1
+    assert queue.ledger.history(3)[0].value == 1.0
     path.write_text(json.dumps([{"row": 12, "label": "ill"}]))
     assert (
         "this site has no row '12'"
-        in import_labels(*about(desk), path, "Ann", by="row").refused[0]
+        in import_labels(*about(queue), path, "Ann", by="row").refused[0]
     )
 
 
 def test_a_spreadsheet_of_a_country_with_decimal_commas_is_read(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path, DOSE)
+    queue = make_queue(tmp_path, DOSE)
     found = take(
-        desk, tmp_path / "in.csv", ["\ufeffid;label", "patient-3;2,5", '"patient-1";3']
+        queue, tmp_path / "in.csv", ["\ufeffid;label", "patient-3;2,5", '"patient-1";3']
     )
     assert found == Imported(2, 0, 0, ())
-    assert [desk.ledger.history(row)[0].value for row in (3, 1)] == [2.5, 3.0]
+    assert [queue.ledger.history(row)[0].value for row in (3, 1)] == [2.5, 3.0]
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_a_file_that_is_no_list_of_labels_is_refused(
     path = tmp_path / name
     path.write_text(content)
     with pytest.raises(ValueError, match=said):
-        import_labels(*about(make_desk(tmp_path)), path, "Ann")
+        import_labels(*about(make_queue(tmp_path)), path, "Ann")
 
 
 @pytest.mark.parametrize(
@@ -313,67 +313,67 @@ def test_a_file_that_is_no_list_of_labels_is_refused(
 def test_a_file_that_says_two_things_of_one_sample_at_once_is_refused(
     tmp_path: Path, name: str, text: str, said: str
 ) -> None:
-    desk = make_desk(tmp_path, HEART)
+    queue = make_queue(tmp_path, HEART)
     (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=said):
-        import_labels(*about(desk), tmp_path / name, "Ann")
-    assert len(desk.ledger.questions(state="open")) == 3
+        import_labels(*about(queue), tmp_path / name, "Ann")
+    assert len(queue.ledger.tasks(state="open")) == 3
 
 
 def test_a_name_in_a_file_is_one_line_of_bounded_length(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path, HEART)
+    queue = make_queue(tmp_path, HEART)
     who = "Eve\n\x1b[2J" + "e" * 9999
     entry = {"id": "patient-3", "label": "ill", "who": who}
     (tmp_path / "in.json").write_text(json.dumps([entry]))
-    import_labels(*about(desk), tmp_path / "in.json", "Ann")
-    (given,) = desk.ledger.history(3)
+    import_labels(*about(queue), tmp_path / "in.json", "Ann")
+    (given,) = queue.ledger.history(3)
     assert given.who.startswith("Eve [2Jeee")
     assert given.who.isprintable()
     assert len(given.who) == 200
 
 
 def test_a_file_that_is_not_there_or_not_in_utf8_is_said(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path)
+    queue = make_queue(tmp_path)
     with pytest.raises(ValueError, match=r"none\.csv cannot be read"):
-        import_labels(*about(desk), tmp_path / "none.csv", "Ann")
+        import_labels(*about(queue), tmp_path / "none.csv", "Ann")
     (tmp_path / "in.csv").write_bytes(b"id,label\npatient-3,\xff")
     with pytest.raises(ValueError, match=r"in\.csv is not in UTF-8"):
-        import_labels(*about(desk), tmp_path / "in.csv", "Ann")
+        import_labels(*about(queue), tmp_path / "in.csv", "Ann")
 
 
 def test_capitals_in_a_header_do_not_matter(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_text("ID,Label\npatient-3,ill\n")
-    assert import_labels(*about(make_desk(tmp_path)), path, "Ann").recorded == 1
+    assert import_labels(*about(make_queue(tmp_path)), path, "Ann").recorded == 1
 
 
 def test_an_empty_list_is_exported_with_a_header_and_imported(tmp_path: Path) -> None:
-    desk, path = make_desk(tmp_path, asked=()), tmp_path / "none.csv"
-    assert export_questions(desk, path) == 0
-    assert import_labels(*about(desk), path, "Ann") == Imported(0, 0, 0, ())
+    queue, path = make_queue(tmp_path, asked=()), tmp_path / "none.csv"
+    assert export_tasks(queue, path) == 0
+    assert import_labels(*about(queue), path, "Ann") == Imported(0, 0, 0, ())
 
 
 def test_numbers_of_thousands_of_digits_are_refused_in_our_words(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path)
+    queue = make_queue(tmp_path)
     long = "9" * 5000
-    found = take(desk, tmp_path / "a.csv", ["id,row,label", f"patient-3,{long},ill"])
+    found = take(queue, tmp_path / "a.csv", ["id,row,label", f"patient-3,{long},ill"])
     assert "is row 3 of this site, but the line has row 999" in found.refused[0]
     assert len(found.refused[0]) < 300
     with pytest.raises(ValueError, match=r"b\.json contains a number that is too long"):
-        take(desk, tmp_path / "b.json", [f'[{{"id": "patient-3", "label": {long}}}]'])
+        take(queue, tmp_path / "b.json", [f'[{{"id": "patient-3", "label": {long}}}]'])
 
 
 @pytest.mark.parametrize("kind", ["csv", "json", "slips"])
 def test_labels_are_read_from_no_pipe_and_no_endless_file(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = make_desk(tmp_path)
+    queue = make_queue(tmp_path)
     tool = LabelingTool() if kind == "slips" else None
     (tmp_path / f"pipe.{kind}").symlink_to(os.devnull)  # a pipe would hang
     with pytest.raises(ValueError, match="is not a file but a pipe or a device"):
-        import_labels(*about(desk), tmp_path / f"pipe.{kind}", "Ann", tool=tool)
+        import_labels(*about(queue), tmp_path / f"pipe.{kind}", "Ann", tool=tool)
     monkeypatch.setattr(labels_files, "MOST_BYTES", 1 << 20)
     with (tmp_path / f"long.{kind}").open("wb") as file:
         file.truncate((1 << 20) + 1)
     with pytest.raises(ValueError, match=rf"long\.{kind} has more than 1 MiB"):
-        import_labels(*about(desk), tmp_path / f"long.{kind}", "Ann", tool=tool)
+        import_labels(*about(queue), tmp_path / f"long.{kind}", "Ann", tool=tool)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fallow.deployment.ledger import Ledger
-from fallow.deployment.ledger.purchases import ChosenRow
+from fallow.deployment.ledger.label_requests import ChosenRow
 from fallow.sites.store import Label
 from tests.deployment.ledgers import RUN, STEP, Open, close, state, values
 
@@ -16,7 +16,7 @@ from tests.deployment.ledgers import RUN, STEP, Open, close, state, values
 
 
 def test_questions_stand_in_the_order_in_which_rows_were_chosen(open_ledger: Open) -> None:
-    questions = open_ledger().questions()
+    questions = open_ledger().tasks()
     assert [(q.row, q.position, q.of, q.state) for q in questions] == [
         (4, 0, 3, "open"),
         (2, 1, 3, "open"),
@@ -52,7 +52,7 @@ def test_an_unknown_class_is_refused_and_named(open_ledger: Open, value: float) 
 def test_a_number_that_is_not_finite_is_refused(tmp_path: Path, value: float) -> None:
     ledger = Ledger(tmp_path / "numbers.sqlite", "north", 0, None)
     ledger.orders.begin(RUN)
-    ledger.purchases.ask(RUN, STEP, cycle=0, allowed=1, deadline=None, rows=[ChosenRow(0)])
+    ledger.requests.ask(RUN, STEP, cycle=0, allowed=1, deadline=None, rows=[ChosenRow(0)])
     with pytest.raises(ValueError, match="not a finite number"):
         ledger.answer(0, value, "ann")
     assert ledger.answer(0, -2.75, "ann").value == -2.75
@@ -101,7 +101,7 @@ def test_a_correction_keeps_cycle_weight_and_whether_it_is_held_back(
     open_ledger: Open,
 ) -> None:
     ledger = open_ledger(rows=())
-    ledger.purchases.ask(
+    ledger.requests.ask(
         RUN,
         "1/query",
         cycle=1,
@@ -110,7 +110,7 @@ def test_a_correction_keeps_cycle_weight_and_whether_it_is_held_back(
         rows=[ChosenRow(5, {}, 2.5, 0.25)],
     )
     ledger.answer(5, 1, "ann")
-    ledger.purchases.close(
+    ledger.requests.close(
         RUN, "1/query", lambda found: [found[0]._replace(is_validation=True)]
     )
     ledger.answer(5, 2, "ann")
@@ -164,7 +164,7 @@ def test_a_conflict_over_a_trained_label_leaves_it_alone_until_decided(
     ledger.answer(2, 1, "ann")
     close(ledger)
     ledger.answer(2, 0, "bob")
-    assert values(ledger) == {2: 1.0} and ledger.purchases.find_excluded_rows() == []
+    assert values(ledger) == {2: 1.0} and ledger.requests.find_excluded_rows() == []
     assert close(ledger, "1/query")[0].value == 1.0
     ledger.resolve(2, 0, "cy")
     assert close(ledger, "2/query")[0].value == 0.0
@@ -176,18 +176,18 @@ def test_a_conflict_at_the_close_costs_and_leaves_the_pool_until_it_is_decided(
     ledger = open_ledger(rows=(2,), limit=1)
     ledger.answer(2, 1, "ann")
     ledger.answer(2, 0, "bob")
-    assert close(ledger) == [] and ledger.purchases.find_excluded_rows() == [2]
+    assert close(ledger) == [] and ledger.requests.find_excluded_rows() == [2]
     assert (
-        ledger.purchases.ask(
+        ledger.requests.ask(
             RUN, "1/query", cycle=1, allowed=1, deadline=None, rows=[ChosenRow(3)]
         )
         == 0
     )
     ledger.resolve(2, 1, "cy")
-    assert ledger.purchases.find_excluded_rows() == [2]  # rows change when a step is closed
+    assert ledger.requests.find_excluded_rows() == [2]  # rows change when a step is closed
     assert (
         close(ledger, "1/query") == [Label(2, 1.0, 0)]
-        and ledger.purchases.find_excluded_rows() == []
+        and ledger.requests.find_excluded_rows() == []
     )
 
 

@@ -83,7 +83,9 @@ def test_what_a_log_holds_of_its_own_file_is_kept(tmp_path: Path) -> None:
     again.close()
 
 
-@pytest.mark.parametrize("sql", ["UPDATE label SET value = 2", "UPDATE label SET held = 1"])
+@pytest.mark.parametrize(
+    "sql", ["UPDATE label SET value = 2", "UPDATE label SET is_validation = 1"]
+)
 def test_a_label_changed_behind_its_back_is_noticed(tmp_path: Path, sql: str) -> None:
     ledger = make_ledger(tmp_path)
     ledger.store.write("north", [Label(3, 1.0, 0)])
@@ -97,7 +99,7 @@ def test_a_kept_model_with_a_changed_byte_is_noticed(tmp_path: Path) -> None:
     ledger.store.keep("north", "local", {"w": torch.ones(3)})
     by_hand(
         ledger,
-        "UPDATE kept SET state = CAST(substr(state, 1, length(state) - 1) || x'ff' AS BLOB)",
+        "UPDATE memory SET state = CAST(substr(state, 1, length(state) - 1) || x'ff' AS BLOB)",
     )
     with pytest.raises(Failed, match="the state local has a wrong checksum"):
         ledger.store.load_states("north")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fallow.deployment.ledger.purchases import ChosenRow
+from fallow.deployment.ledger.label_requests import ChosenRow
 from fallow.sites.store import Label
 from tests.deployment.ledgers import RUN, STEP, Open, close, state
 
@@ -12,14 +12,14 @@ from tests.deployment.ledgers import RUN, STEP, Open, close, state
 def test_cannot_tell_costs_leaves_the_pool_and_is_not_replaced(open_ledger: Open) -> None:
     ledger = open_ledger(limit=3)
     assert ledger.answer(2, None, "ann").state == "declined"
-    closed = ledger.purchases.close(RUN, STEP, lambda labels: labels)
+    closed = ledger.requests.close(RUN, STEP, lambda labels: labels)
     assert (closed.asked, closed.answered, closed.declined) == (3, 0, 1)
     assert ledger.store.load_labels(
         "north"
-    ) == [] and ledger.purchases.find_excluded_rows() == [2]
+    ) == [] and ledger.requests.find_excluded_rows() == [2]
     lines = [ChosenRow(row) for row in (2, 4, 9, 1)]
     assert (
-        ledger.purchases.ask(RUN, "1/query", cycle=1, allowed=3, deadline=None, rows=lines)
+        ledger.requests.ask(RUN, "1/query", cycle=1, allowed=3, deadline=None, rows=lines)
         == 2
     )  # of 3 one is spent
 
@@ -31,7 +31,7 @@ def test_a_row_that_nobody_could_tell_comes_back_with_a_label(open_ledger: Open)
     ledger.answer(2, 1, "ann")
     assert (
         close(ledger, "1/query") == [Label(2, 1.0, 0)]
-        and ledger.purchases.find_excluded_rows() == []
+        and ledger.requests.find_excluded_rows() == []
     )
 
 
@@ -40,7 +40,7 @@ def test_a_label_becomes_cannot_tell_and_trains_no_more(open_ledger: Open) -> No
     ledger.answer(2, 1, "ann")
     close(ledger)
     ledger.answer(2, None, "ann")
-    assert close(ledger, "1/query") == [] and ledger.purchases.find_excluded_rows() == [2]
+    assert close(ledger, "1/query") == [] and ledger.requests.find_excluded_rows() == [2]
 
 
 def test_a_person_takes_back_their_latest_answer_and_then_the_one_before(
@@ -80,7 +80,7 @@ def test_a_withdrawn_sample_takes_no_labels_and_is_never_asked_again(
         ledger.answer(2, 1, "ann")
     assert close(ledger) == []
     assert (
-        ledger.purchases.ask(
+        ledger.requests.ask(
             RUN,
             "1/query",
             cycle=1,
@@ -95,9 +95,9 @@ def test_a_withdrawn_sample_takes_no_labels_and_is_never_asked_again(
 def test_a_withdrawn_sample_has_left_once_it_was_let_go(open_ledger: Open) -> None:
     ledger = open_ledger()
     ledger.withdraw(2, "ann")
-    assert ledger.purchases.find_excluded_rows() == []
-    ledger.purchases.apply_withdrawals()
-    assert ledger.purchases.find_excluded_rows() == [2]
+    assert ledger.requests.find_excluded_rows() == []
+    ledger.requests.apply_withdrawals()
+    assert ledger.requests.find_excluded_rows() == [2]
 
 
 def test_only_rows_of_the_site_are_withdrawn(open_ledger: Open) -> None:
@@ -121,7 +121,7 @@ def test_an_open_question_expires_at_the_close_and_is_given_back(open_ledger: Op
         ledger.answer(2, 1, "ann")
     lines = [ChosenRow(row) for row in (2, 9, 1)]
     assert (
-        ledger.purchases.ask(RUN, "1/query", cycle=1, allowed=3, deadline=None, rows=lines)
+        ledger.requests.ask(RUN, "1/query", cycle=1, allowed=3, deadline=None, rows=lines)
         == 2
     )
 
@@ -142,7 +142,7 @@ def test_labels_enter_in_the_order_in_which_rows_were_chosen(open_ledger: Open) 
         order.extend(label.row for label in labels)
         return labels
 
-    ledger.purchases.close(RUN, STEP, hold)
+    ledger.requests.close(RUN, STEP, hold)
     assert order == [4, 2, 9]
 
 
@@ -153,7 +153,7 @@ def test_what_was_answered_in_a_step_that_was_never_closed_enters_later(
     ledger.answer(2, 1, "ann")
     lines = [ChosenRow(row) for row in (2, 4, 5)]
     assert (
-        ledger.purchases.ask(RUN, "1/query", cycle=1, allowed=3, deadline=None, rows=lines)
+        ledger.requests.ask(RUN, "1/query", cycle=1, allowed=3, deadline=None, rows=lines)
         == 1
     )  # 5 alone
     ledger.answer(5, 0, "ann")

@@ -14,10 +14,10 @@ import torch
 
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.draft import Draft
-from fallow.deployment.ledger.purchases import ChosenRow
+from fallow.deployment.ledger.label_requests import ChosenRow
 from fallow.deployment.ledger.tables import MARK_OF, mark_of
 from fallow.privacy import Released
-from fallow.sites.store import Label, RelayedMessage
+from fallow.sites.store import Label, PeerMessage
 from fallow.storage.database import Database
 from tests.experiment.crash import KILLED, start_child, wait_for_child
 
@@ -29,7 +29,7 @@ def make_ledger(folder: Path, limit: int | None = None, rows: int = 0) -> Ledger
     ledger = Ledger(folder / "ledger.sqlite", "north", 3, limit)
     if ledger.orders.newest_run() is None:
         ledger.orders.begin(RUN)
-        ledger.purchases.ask(
+        ledger.requests.ask(
             RUN,
             STEP,
             cycle=0,
@@ -72,16 +72,16 @@ def test_a_step_asks_no_more_than_it_is_allowed(tmp_path: Path) -> None:
     ledger = make_ledger(tmp_path)
     lines = [ChosenRow(row) for row in range(5)]
     assert (
-        ledger.purchases.ask(RUN, "1/query", cycle=1, allowed=3, deadline=None, rows=lines)
+        ledger.requests.ask(RUN, "1/query", cycle=1, allowed=3, deadline=None, rows=lines)
         == 3
     )
-    assert [question.row for question in ledger.questions(1)] == [0, 1, 2]
+    assert [question.row for question in ledger.tasks(1)] == [0, 1, 2]
 
 
 def test_a_step_that_asked_keeps_its_questions(tmp_path: Path) -> None:
     ledger = make_ledger(tmp_path, rows=2)
     assert (
-        ledger.purchases.ask(
+        ledger.requests.ask(
             RUN,
             STEP,
             cycle=0,
@@ -91,7 +91,7 @@ def test_a_step_that_asked_keeps_its_questions(tmp_path: Path) -> None:
         )
         == 2
     )
-    assert len(ledger.questions()) == 2
+    assert len(ledger.tasks()) == 2
 
 
 def test_the_limit_of_the_site_holds_over_all_steps(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_the_limit_of_the_site_holds_over_all_steps(tmp_path: Path) -> None:
     ledger.answer(1, 1, "ann")
     lines = [ChosenRow(row) for row in range(2, 9)]
     assert (
-        ledger.purchases.ask(RUN, "1/query", cycle=1, allowed=5, deadline=None, rows=lines)
+        ledger.requests.ask(RUN, "1/query", cycle=1, allowed=5, deadline=None, rows=lines)
         == 1
     )
 
@@ -111,7 +111,7 @@ def test_a_limit_below_what_was_asked_stops_further_questions(tmp_path: Path) ->
     for row in range(3):
         ledger.answer(row, 1, "ann")
     assert (
-        ledger.purchases.ask(
+        ledger.requests.ask(
             RUN, "1/query", cycle=1, allowed=2, deadline=None, rows=[ChosenRow(8)]
         )
         == 0
@@ -121,28 +121,28 @@ def test_a_limit_below_what_was_asked_stops_further_questions(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("sql", "why"),
     [
-        ("UPDATE purchase SET asked = asked + 1", "CHECK"),
-        ("UPDATE purse SET asked = asked + 1", "CHECK"),
+        ("UPDATE request SET asked = asked + 1", "CHECK"),
+        ("UPDATE label_budget SET asked = asked + 1", "CHECK"),
         (
-            "INSERT INTO question (purchase, run, cycle, row, place, why, weight) "
+            "INSERT INTO task (request, run, cycle, row, position, why, weight) "
             "VALUES (1, 'run', 0, 7, 2, '{}', 1.0)",
             "CHECK",
         ),
         (
-            "INSERT INTO question (purchase, run, cycle, row, place, why, weight) "
+            "INSERT INTO task (request, run, cycle, row, position, why, weight) "
             "VALUES (1, 'run', 1, 0, 2, '{}', 1.0)",
             "never asked",
         ),
-        ("UPDATE question SET state = 'open' WHERE row = 1", "ended"),
-        ("DELETE FROM given", "only added to"),
-        ("UPDATE given SET value = 2", "only added to"),
+        ("UPDATE task SET state = 'open' WHERE row = 1", "ended"),
+        ("DELETE FROM annotation", "only added to"),
+        ("UPDATE annotation SET value = 2", "only added to"),
     ],
 )
 def test_the_database_itself_refuses(tmp_path: Path, sql: str, why: str) -> None:
     ledger = make_ledger(tmp_path, limit=2, rows=2)
     ledger.answer(0, 1, "ann")
     ledger.answer(1, 1, "ann")
-    ledger.purchases.close(RUN, STEP, lambda labels: labels)
+    ledger.requests.close(RUN, STEP, lambda labels: labels)
     ledger.withdraw(1, "ann")
     with pytest.raises(sqlite3.IntegrityError, match=why):
         by_hand(ledger, sql)
@@ -153,7 +153,7 @@ def test_the_database_itself_refuses_to_ask_twice_in_a_cycle(tmp_path: Path) -> 
     with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
         by_hand(
             ledger,
-            "INSERT INTO question (purchase, run, cycle, row, place, why, weight) "
+            "INSERT INTO task (request, run, cycle, row, position, why, weight) "
             "VALUES (1, 'run', 0, 0, 1, '{}', 1.0)",
         )
 
@@ -165,7 +165,7 @@ def test_writers_at_the_same_time_never_ask_beyond_the_limit(tmp_path: Path) -> 
     def ask(ledger: Ledger, step: str, first: int) -> None:
         lines = [ChosenRow(row) for row in range(first, first + 3)]
         asked.append(
-            ledger.purchases.ask(
+            ledger.requests.ask(
                 RUN, step, cycle=int(step[0]), allowed=3, deadline=None, rows=lines
             )
         )
@@ -180,7 +180,7 @@ def test_writers_at_the_same_time_never_ask_beyond_the_limit(tmp_path: Path) -> 
         ask(ledgers[0], "0/more", 0)
     for thread in threads:
         thread.join(20)
-    states = [question.state for question in ledgers[0].questions()]
+    states = [question.state for question in ledgers[0].tasks()]
     assert len(asked) == 4 and states.count("open") <= 7
     for ledger in ledgers:
         ledger.close()
@@ -199,8 +199,8 @@ def test_another_process_answers_while_this_one_writes(tmp_path: Path) -> None:
         ledger.withdraw(row, "bob")
     assert wait_for_child(child) == 0
     assert [given.who for row in range(3) for given in ledger.history(row)] == 3 * ["ann"]
-    ledger.purchases.apply_withdrawals()
-    assert ledger.purchases.find_excluded_rows() == list(range(20, 40))
+    ledger.requests.apply_withdrawals()
+    assert ledger.requests.find_excluded_rows() == list(range(20, 40))
 
 
 # -- crashes --------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def test_a_process_that_dies_before_the_commit_leaves_nothing(tmp_path: Path) ->
 
     assert wait_for_child(start_child(dies)) == KILLED
     ledger = make_ledger(tmp_path)
-    assert [question.state for question in ledger.questions()] == ["open", "open"]
+    assert [question.state for question in ledger.tasks()] == ["open", "open"]
 
 
 def test_an_exception_in_a_transaction_undoes_all_of_it(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_draft_is_read_as_if_it_were_written_and_writes_nothing(tmp_path: Path
     ledger.store.keep("north", "model/south", {"w": torch.zeros(2)})
     draft = Draft(ledger.store)
     draft.keep("north", "local", {"w": torch.ones(2)})
-    draft.receive("north", "model", {"west": RelayedMessage({"w": torch.full((2,), 3.0)})})
+    draft.receive("north", "model", {"west": PeerMessage({"w": torch.full((2,), 3.0)})})
     draft.write("north", [Label(3, 1.0, 0)])
     draft.spend("north", "0/query/0", Released(0.5, "digest", {"p": torch.ones(1)}))
     draft.hide("north", {"name": "a"})

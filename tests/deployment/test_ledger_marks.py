@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fallow.deployment.ledger import Ledger
-from fallow.deployment.ledger.purchases import ChosenRow
+from fallow.deployment.ledger.label_requests import ChosenRow
 from fallow.deployment.ledger.tables import MARKED
 from fallow.privacy import Released
 from fallow.storage.errors import Failed
@@ -22,7 +22,7 @@ def fill_ledger(folder: Path) -> Ledger:
     ledger = Ledger(folder / "ledger.sqlite", "north", 3, 9)
     if ledger.orders.newest_run() is None:
         ledger.orders.begin(RUN)
-        ledger.purchases.ask(
+        ledger.requests.ask(
             RUN,
             STEP,
             cycle=0,
@@ -54,23 +54,23 @@ def damage(path: Path, sql: str) -> None:
 
 
 CHANGES = {
-    "given": ("value = 2.0", "who = 'bob'", "question = 2", "kind = 'imported'"),
-    "question": (
+    "annotation": ("value = 2.0", "who = 'bob'", "task = 2", "kind = 'imported'"),
+    "task": (
         "row = 7",
         "state = 'expired'",
         "weight = 2.0",
         "entered = 99",
         "why = '[]'",
     ),
-    "purchase": ("allowed = 9", "closed = 1", "step = '1/query'"),
-    "purse": ("most = 8", "asked = 2"),
-    "attention": ("shown = 0", "most = 99"),
-    "spent": ("epsilon = 0.25", "key = '0/query/1'"),
-    "gone": ("row = 1", "applied = 1", "note = ''"),
+    "request": ("allowed = 9", "closed = 1", "step = '1/query'"),
+    "label_budget": ("maximum = 8", "asked = 2"),
+    "display_budget": ("shown = 0", "maximum = 99"),
+    "privacy_spending": ("epsilon = 0.25", "key = '0/query/1'"),
+    "excluded": ("row = 1", "applied = 1", "note = ''"),
     "scored": ("digest = 'another'", "step = '0/train/1'"),
-    "run": ("place = 7", "id = 'rum'"),
+    "run": ("position = 7", "id = 'rum'"),
     "left_run": ("id = 'run'",),
-    "about": ("value = '4'",),
+    "metadata": ("value = '4'",),
 }
 
 
@@ -89,7 +89,7 @@ def test_a_changed_line_is_noticed_when_the_ledger_is_opened(
 
 
 @pytest.mark.parametrize(
-    "sql", ["given SET value = 2.0 WHERE id = 1", "question SET row = 5 WHERE id = 1"]
+    "sql", ["annotation SET value = 2.0 WHERE id = 1", "task SET row = 5 WHERE id = 1"]
 )
 def test_a_changed_answer_never_becomes_a_label(tmp_path: Path, sql: str) -> None:
     """Also where it changes while the site is at work."""
@@ -103,8 +103,8 @@ def test_a_changed_answer_never_becomes_a_label(tmp_path: Path, sql: str) -> Non
 
 def test_a_changed_cost_of_noise_is_noticed_before_more_is_spent(tmp_path: Path) -> None:
     ledger = fill_ledger(tmp_path)
-    damage(ledger.path, "UPDATE spent SET epsilon = 0.0")
-    with pytest.raises(Failed, match="of its table spent was changed"):
+    damage(ledger.path, "UPDATE privacy_spending SET epsilon = 0.0")
+    with pytest.raises(Failed, match="of its table privacy_spending was changed"):
         ledger.store.spend("north", "1/query/0", Released(0.5, "laplace", {}))
     ledger.close()
 
@@ -113,7 +113,7 @@ def test_every_table_has_checksums_or_holds_what_has_its_own(tmp_path: Path) -> 
     ledger = fill_ledger(tmp_path)
     sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     found = {name for (name,) in ledger._tables.read(sql)}
-    assert found - MARKED.keys() == {"kept", "undo", "secret", "label", "contribution"}
+    assert found - MARKED.keys() == {"memory", "undo", "secret", "label", "contribution"}
     for table, columns in MARKED.items():
         there = {line[1] for line in ledger._tables.read(f"PRAGMA table_info({table})")}
         assert there - {*columns, "mark"} <= {"answer", "line"}  # sealed by themselves

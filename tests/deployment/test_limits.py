@@ -75,7 +75,7 @@ def test_more_questions_than_the_agreement_has_are_refused_with_both_numbers(
     assert (
         "requests 12 labels from site north, but the agreement allows 3 in 0/query" in why
     )
-    assert leader.ledger.questions() == []
+    assert leader.ledger.tasks() == []
 
 
 def test_more_picks_than_the_agreement_has_are_refused_before_anything_is_chosen(
@@ -125,7 +125,7 @@ def test_questions_are_asked_for_the_step_that_the_key_names(leader: Leader) -> 
         assert "is for step" in expect_refusal(
             leader, about("ask", "0/query", **{**ASK, **output})
         )
-    assert leader.ledger.questions() == []
+    assert leader.ledger.tasks() == []
 
 
 def test_a_deadline_is_a_time_of_day(leader: Leader) -> None:
@@ -141,7 +141,7 @@ def test_runs_begun_again_do_not_ask_for_the_budget_again(tmp_path: Path) -> Non
     for run in (RUN, SECOND, *LATER):
         leader = Leader(site, run=run)
         leader.initial()
-        asked = leader.ledger.purchases.asked
+        asked = leader.ledger.requests.asked
         leader.ledger.close()
     assert asked == 4 + 2 * 3
 
@@ -161,7 +161,7 @@ def test_a_limit_of_the_site_holds_over_all_runs_and_for_what_people_see(
         assert isinstance(asked, int)
         seen += asked
         leader.people("close", "0/initial", -1, **first)
-        assert leader.ledger.purchases.asked == 0  # nobody has answered in time
+        assert leader.ledger.requests.asked == 0  # nobody has answered in time
         leader.ledger.close()
     assert seen == 2 * 3
 
@@ -170,7 +170,7 @@ def test_people_set_how_many_questions_they_ever_see(tmp_path: Path) -> None:
     site = folder(tmp_path, shown=2)
     leader = Leader(site)
     leader.initial()
-    assert leader.ledger.purchases.shown == 2
+    assert leader.ledger.requests.shown == 2
     leader.ledger.close()
 
 
@@ -368,7 +368,7 @@ def test_seats_that_would_fill_the_memory_are_refused(tmp_path: Path) -> None:
 
 def test_letters_of_a_verb_that_nobody_relays_are_refused(leader: Leader) -> None:
     """A delivery takes the place of what stood under the name of its verb."""
-    from fallow.transport.relays import delivery_body
+    from fallow.transport.peer_messages import delivery_body
 
     key = key_of("0/train/0/0/deliver")
     body = delivery_body("own", {})
@@ -523,7 +523,7 @@ def test_what_makes_an_order_fail_cannot_be_searched_for(leader: Leader) -> None
 
 
 def test_a_relay_goes_to_sites_of_the_study(tmp_path: Path) -> None:
-    from fallow.transport.relays import request_body
+    from fallow.transport.peer_messages import request_body
 
     leader = Leader(
         folder(tmp_path, agreement("training=dpfl", "validation=0.3"), brought=range(9))

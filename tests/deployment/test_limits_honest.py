@@ -137,7 +137,7 @@ def test_no_site_refuses_anything_of_an_honest_study(name: str, tmp_path: Path) 
     world = federation(tmp_path, recipe, rows(classes=classes, each=16))
     assert world.program().go()
     assert [event for event in world.events if event["event"] == "refused"] == []
-    assert all(ledger.purchases.asked for ledger in world.ledgers.values()) or classes == 0
+    assert all(ledger.requests.asked for ledger in world.ledgers.values()) or classes == 0
     world.close()
 
 

@@ -17,7 +17,7 @@ from fallow.core.client import Declaration
 from fallow.core.composites import Fields
 from fallow.core.values import Count, Real
 from fallow.storage.packing import pack, unpack
-from fallow.transport.envelope import Reply, open_order, open_reply, sign_message
+from fallow.transport.envelope import Reply, open_instruction, open_reply, sign_message
 from fallow.transport.wire import pack_request, unpack_request
 from tests.deployment.hosts import ROWS, SECOND, SECRET, SITE, Leader, folder
 from tests.deployment.messages import broken, change_one, malformed, nest_deeply, odd_value
@@ -156,7 +156,7 @@ def test_no_reply_of_a_site_is_taken_for_another_ones() -> None:
     b = there.signing["b"]
 
     def as_a(blob: bytes) -> bytes:
-        order = open_order(b.public, blob)
+        order = open_instruction(b.public, blob)
         return sign_message(
             b.secret, Reply(order.run, "a", order.key, {"x": torch.zeros(6), "n": 1.0})
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fallow.deployment.people_scores import count_scores_of_many, sum_errors
+from fallow.deployment.test_counts import count_scores_of_many, sum_errors
 from fallow.engine.score_metrics import BINS, count_scores
 
 

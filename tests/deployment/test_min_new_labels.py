@@ -15,9 +15,9 @@ from fallow.deployment.site.terms import (
     describe_study,
     list_disclosures,
 )
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import world_of
+from fallow.experiment.simulation import world_of
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -106,8 +106,8 @@ def test_with_secure_aggregation_labels_of_all_sites_are_counted(
     )  # by a secure sum, before anything is contributed
     assert round(float(counted["labels"])) == 3 * budget
 
-    simulated = world_of(world.agreement.recipe, 0, world.data, Journal())
-    theirs = ExperimentRun(simulated, Journal()).go()
+    simulated = world_of(world.agreement.recipe, 0, world.data, EventLog())
+    theirs = ExperimentRun(simulated, EventLog()).go()
     scores = [record["accuracy"] for record in world.records()]
     # of all test examples together, and there the mean over sites
     assert [record["accuracy"] for record in theirs] == pytest.approx(scores, abs=0.01)

@@ -331,7 +331,7 @@ def test_what_was_changed_or_lost_at_a_site_is_said_and_no_label_is(
         refused(command(*line), said, code)
     shutil.copytree("before", "north", dirs_exist_ok=True)
     ledger = SiteFolder.open("north").open_ledger()
-    assert [question.row for question in ledger.questions(state="open")] == [2, 3]
+    assert [question.row for question in ledger.tasks(state="open")] == [2, 3]
     ledger.close()
 
 

@@ -16,13 +16,13 @@ import pytest
 from fallow.core.events import Event
 from fallow.deployment.address import find_bind_problem
 from fallow.deployment.coordinator.live import Control
-from fallow.deployment.labeling_page.desk import NOTHING, LabelQueue
-from fallow.deployment.ledger import Ledger, questions
+from fallow.deployment.labeling_page.label_queue import NOTHING, LabelQueue
+from fallow.deployment.ledger import Ledger, labeling_tasks
 from fallow.deployment.site.folder import SiteFolder
 from fallow.storage.errors import Failed
 from fallow.storage.files import only_one
 from tests.deployment.agreed import TABLE
-from tests.deployment.desks import RUN, ask
+from tests.deployment.label_queues import RUN, ask
 from tests.deployment.mistakes import Said, edited, full_disk, read_only, refused
 from tests.deployment.worlds import tiny
 from tests.each import mark_long
@@ -39,7 +39,7 @@ def open_once() -> Ledger:
 def labels() -> dict[int, list[float | None]]:
     """What was said about the rows that were asked for."""
     with closing(open_once()) as ledger:
-        return {q.row: [answer.value for answer in q.answers] for q in ledger.questions()}
+        return {q.row: [answer.value for answer in q.answers] for q in ledger.tasks()}
 
 
 # -- labels from files ------------------------------------------------------------------------
@@ -80,9 +80,9 @@ def test_a_limit_below_what_was_asked_is_said_and_takes_nothing_away(command: Sa
     edited(Path("north/site.toml"), "# limit = 100", "limit = 1")
     assert "2 asked of 1 at most; no more labels are requested" in command(*STATUS)[1]
     with closing(open_once()) as ledger:
-        ledger.purchases.close(RUN, "0/query", lambda found: found)
+        ledger.requests.close(RUN, "0/query", lambda found: found)
         ask(ledger, (0,), cycle=1)
-        assert ledger.questions(cycle=1) == []
+        assert ledger.tasks(cycle=1) == []
     assert labels() == {2: [1.0], 3: [0.0]}
 
 
@@ -299,13 +299,13 @@ def test_a_site_whose_clock_is_set_back_a_day_loses_no_answer_and_can_undo_the_l
     command: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(open_once()) as ledger:
-        desk = LabelQueue("study", "north", TABLE, SiteFolder.open("north").rows, ledger)
-        desk.answer(2, 1.0, "Ann", NOTHING)
-        monkeypatch.setattr(questions, "datetime", Yesterday)
-        desk.answer(3, 0.0, "Ann", NOTHING)
-        last = desk.undoable("Ann")
+        queue = LabelQueue("study", "north", TABLE, SiteFolder.open("north").rows, ledger)
+        queue.answer(2, 1.0, "Ann", NOTHING)
+        monkeypatch.setattr(labeling_tasks, "datetime", Yesterday)
+        queue.answer(3, 0.0, "Ann", NOTHING)
+        last = queue.undoable("Ann")
         assert last is not None and last[0].row == 3
-        assert desk.take_back(3, "Ann", "1").row == 3
+        assert queue.take_back(3, "Ann", "1").row == 3
         times = [ledger.history(row)[0].at for row in (2, 3)]
     assert times[1] < times[0]
     assert labels() == {2: [1.0], 3: []}

@@ -12,7 +12,7 @@ import pytest
 
 from fallow.cli import main
 from fallow.data.facts import format_facts
-from fallow.deployment.card import CARD
+from fallow.deployment.model_card import CARD
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.own_data import describe_own_data
 from fallow.privacy import Privacy

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from fallow.deployment.labeling_page.words import list_reasons
-from fallow.deployment.ledger.questions import Reasons
+from fallow.deployment.labeling_page.texts import list_reasons
+from fallow.deployment.ledger.labeling_tasks import Reasons
 from fallow.deployment.site.rows import ReadableRow
 from tests.data.test_own_images import POSTSCRIPT, plant_ghostscript
-from tests.deployment.desks import (
+from tests.deployment.label_queues import (
     DIGITS,
     DOSE,
     HEART,
     ask,
     close,
     enter,
-    make_desk,
+    make_queue,
     picture_rows,
     table_rows,
 )
@@ -28,45 +28,45 @@ WHY: Reasons = {"predicted": 1, "probability": 0.62, "by": "global", "score": 0.
 
 
 def test_a_row_is_shown_in_the_agreed_words_and_units(tmp_path: Path) -> None:
-    text = enter(make_desk(tmp_path)).get()
+    text = enter(make_queue(tmp_path)).get()
     assert "Example patient-3 1 of 3 in cycle 0" in text
     assert "age 43 years sex male chol 209 mg/dl" in text
     assert "disease 1 healthy 2 ill x Cannot tell" in text
 
 
 def test_an_address_without_a_page_is_said_in_words(tmp_path: Path) -> None:
-    browser = enter(make_desk(tmp_path))
+    browser = enter(make_queue(tmp_path))
     assert "There is no page at this address" in browser.get("/sampel/3")
     assert browser.shown.status_code == 404
 
 
 def test_an_empty_cell_is_shown_as_empty_and_with_no_unit(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path)
-    rows = desk.rows
+    queue = make_queue(tmp_path)
+    rows = queue.rows
 
     def describe(row: int) -> ReadableRow:
         cells = table_rows().describe(row)
         assert not isinstance(cells, Path)
         return tuple(("age", "", "years") if c[0] == "age" else c for c in cells)
 
-    text = enter(replace(desk, rows=replace(rows, describe=describe))).get()
+    text = enter(replace(queue, rows=replace(rows, describe=describe))).get()
     assert "age empty sex male chol 209 mg/dl" in text
 
 
 def test_an_answer_is_kept_and_leads_to_the_next_sample(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path)
-    browser = enter(desk)
+    queue = make_queue(tmp_path)
+    browser = enter(queue)
     browser.get()
     text = browser.send("/answer", value="1")
     assert "Saved: “ill” for example “patient-3”" in text
     assert "Example patient-1 2 of 3" in text and "1 of 3 done" in text
-    (given,) = desk.ledger.history(3)
+    (given,) = queue.ledger.history(3)
     assert (given.who, given.value) == ("Ann", 1.0)
 
 
 def test_skipped_samples_come_again_after_the_others(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path)
-    browser = enter(desk)
+    queue = make_queue(tmp_path)
+    browser = enter(queue)
     browser.get()
     assert '<a class="button quiet" rel="next" href="/sample/1"' in browser.shown.text
     assert '<a class="button quiet" rel="prev" href="/sample/4"' in browser.shown.text
@@ -77,44 +77,44 @@ def test_skipped_samples_come_again_after_the_others(tmp_path: Path) -> None:
 
 
 def test_cannot_tell_is_an_answer(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path)
-    browser = enter(desk)
+    queue = make_queue(tmp_path)
+    browser = enter(queue)
     browser.get()
     assert "Saved: “cannot tell”" in browser.send("/answer", cannot="yes")
-    question = desk.question(3)
+    question = queue.task(3)
     assert question is not None and question.state == "declined"
 
 
 def test_a_number_may_have_a_decimal_comma_and_has_its_unit(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path, DOSE)
-    browser = enter(desk)
+    queue = make_queue(tmp_path, DOSE)
+    browser = enter(queue)
     assert "dose in mg" in browser.get()
     assert "Saved: “2.5 mg”" in browser.send("/answer", value="2,5")
-    assert desk.ledger.history(3)[0].value == 2.5
+    assert queue.ledger.history(3)[0].value == 2.5
     assert "is ambiguous" in browser.send("/answer", value="1,234.5")
     assert browser.shown.status_code == 409 and 'value="1,234.5"' in browser.shown.text
     assert "is not a finite number" in browser.send("/answer", value="inf")
     assert "is not a number" in browser.send("/answer", value="")
     assert "Saved: “cannot tell”" in browser.send("/answer", value="", cannot="yes")
-    assert desk.ledger.history(1)[0].value is None
+    assert queue.ledger.history(1)[0].value is None
 
 
 @pytest.mark.parametrize("value", ["2", "-1", "1.0", "ill", "", "٣", "9" * 400])
 def test_an_unknown_class_is_refused_and_nothing_is_kept(
     tmp_path: Path, value: str
 ) -> None:
-    desk = make_desk(tmp_path)
-    browser = enter(desk)
+    queue = make_queue(tmp_path)
+    browser = enter(queue)
     browser.get()
     assert "is not a class of this study: nothing was saved" in browser.send(
         "/answer", value=value
     )
-    assert browser.shown.status_code == 409 and not desk.ledger.history(3)
+    assert browser.shown.status_code == 409 and not queue.ledger.history(3)
 
 
 def test_a_sample_that_was_never_asked_takes_no_label(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path)
-    browser = enter(desk)
+    queue = make_queue(tmp_path)
+    browser = enter(queue)
     fields = {"row": "7", "seen": "", "value": "1"}
     assert "not selected for labeling. Nothing was saved" in browser.post("/answer", fields)
     assert "there is no example '12'" in browser.post("/answer", {**fields, "row": "12"})
@@ -122,11 +122,11 @@ def test_a_sample_that_was_never_asked_takes_no_label(tmp_path: Path) -> None:
         "/answer", {"row": "3", "value": "1"}
     )
     assert "not selected for labeling" in browser.get("/sample/7")
-    assert not desk.ledger.history(7) and not desk.ledger.history(3)
+    assert not queue.ledger.history(7) and not queue.ledger.history(3)
 
 
 def test_the_guess_is_hidden_until_somebody_wants_to_see_it(tmp_path: Path) -> None:
-    browser = enter(make_desk(tmp_path, asked={3: WHY}))
+    browser = enter(make_queue(tmp_path, asked={3: WHY}))
     browser.get()
     before, hidden = browser.shown.text.split('<details class="why"', 1)
     assert "predicts “ill”" in hidden and "predicts" not in before
@@ -147,8 +147,8 @@ def test_why_a_sample_was_chosen_is_said_in_words() -> None:
 
 
 def test_undo_takes_the_last_answer_back_once(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path)
-    browser = enter(desk)
+    queue = make_queue(tmp_path)
+    browser = enter(queue)
     browser.get()
     browser.send("/answer", value="1")
     browser.send("/answer", value="0")
@@ -156,125 +156,125 @@ def test_undo_takes_the_last_answer_back_once(tmp_path: Path) -> None:
     assert "Undone: your last label for example “patient-1”" in browser.send("/undo")
     assert browser.path == "/sample/1"
     assert "Nothing was undone" in browser.post("/undo", form)  # a second click
-    assert [q.state for q in desk.ledger.questions()] == ["answered", "open", "open"]
+    assert [q.state for q in queue.ledger.tasks()] == ["answered", "open", "open"]
     browser.get("/sample/1")
     assert "Undo “ill” for patient-3" in browser.text
     browser.send("/undo")
-    assert [q.state for q in desk.ledger.questions()] == ["open", "open", "open"]
+    assert [q.state for q in queue.ledger.tasks()] == ["open", "open", "open"]
 
 
 def test_undoing_a_correction_twice_by_a_double_click_keeps_what_was_said_first(
     tmp_path: Path,
 ) -> None:
-    desk = make_desk(tmp_path, asked=(3,))
-    desk.ledger.answer(3, 1.0, "Ann")
-    desk.ledger.answer(3, 0.0, "Ann")
-    browser = enter(desk)
+    queue = make_queue(tmp_path, asked=(3,))
+    queue.ledger.answer(3, 1.0, "Ann")
+    queue.ledger.answer(3, 0.0, "Ann")
+    browser = enter(queue)
     browser.get("/sample/3")
     form = browser.hidden("/undo")
     browser.send("/undo")
     assert "The labels of this example have changed" in browser.post("/undo", form)
-    (question,) = desk.ledger.questions()
+    (question,) = queue.ledger.tasks()
     assert [given.value for given in question.answers] == [1.0]
 
 
 def test_undo_does_not_reach_into_training(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path, asked=(3,))
-    browser = enter(desk)
+    queue = make_queue(tmp_path, asked=(3,))
+    browser = enter(queue)
     browser.get()
     browser.send("/answer", value="1")
-    close(desk.ledger)
+    close(queue.ledger)
     assert "your labels are already used in training" in browser.send("/undo")
-    assert desk.ledger.history(3)[-1].kind == "answer"
+    assert queue.ledger.history(3)[-1].kind == "answer"
 
 
 def test_a_double_click_counts_once(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path)
-    browser = enter(desk)
+    queue = make_queue(tmp_path)
+    browser = enter(queue)
     browser.get()
     form = {**browser.hidden("/answer"), "value": "1"}
     browser.post("/answer", form)
     assert "“ill” was already saved for example “patient-3”" in browser.post(
         "/answer", form
     )
-    assert len(desk.ledger.history(3)) == 1
+    assert len(queue.ledger.history(3)) == 1
 
 
 def test_another_answer_from_an_old_page_does_not_replace_the_newer_one(
     tmp_path: Path,
 ) -> None:
-    desk = make_desk(tmp_path)
-    browser = enter(desk)
+    queue = make_queue(tmp_path)
+    browser = enter(queue)
     browser.get()
     old = browser.hidden("/answer")  # a second tab, or the page behind the back button
     browser.send("/answer", value="1")
     text = browser.post("/answer", {**old, "value": "0"})
     assert "You have labeled this example 'ill' since this page was loaded" in text
     assert "'healthy' was not saved" in text and "Example patient-3" in text
-    assert [given.value for given in desk.ledger.history(3)] == [1.0]
+    assert [given.value for given in queue.ledger.history(3)] == [1.0]
     assert "Corrected: example “patient-3” is now “healthy”" in browser.send(
         "/answer", value="0"
     )
-    assert [given.value for given in desk.ledger.history(3)] == [1.0, 0.0]
+    assert [given.value for given in queue.ledger.history(3)] == [1.0, 0.0]
 
 
 def test_an_answer_to_a_question_that_has_expired_is_refused_in_words(
     tmp_path: Path,
 ) -> None:
-    desk = make_desk(tmp_path)
-    browser = enter(desk)
+    queue = make_queue(tmp_path)
+    browser = enter(queue)
     browser.get()
     form = {**browser.hidden("/answer"), "value": "1"}
-    close(desk.ledger)
+    close(queue.ledger)
     text = browser.post("/answer", form)
     assert "expired at the end of cycle 0: nothing was changed" in text
-    assert browser.shown.status_code == 409 and not desk.ledger.history(3)
+    assert browser.shown.status_code == 409 and not queue.ledger.history(3)
     assert "This labeling task expired at the end of its cycle" in browser.get("/sample/3")
 
 
 def test_a_page_left_open_over_a_cycle_still_takes_an_answer_for_a_sample_asked_again(
     tmp_path: Path,
 ) -> None:
-    desk = make_desk(tmp_path)
-    browser = enter(desk)
+    queue = make_queue(tmp_path)
+    browser = enter(queue)
     browser.get()
     form = {**browser.hidden("/answer"), "value": "1"}
-    close(desk.ledger)
-    ask(desk.ledger, (3,), cycle=1)
+    close(queue.ledger)
+    ask(queue.ledger, (3,), cycle=1)
     assert "Saved: “ill” for example “patient-3”" in browser.post("/answer", form)
-    assert [q.state for q in desk.ledger.questions(1)] == ["answered"]
+    assert [q.state for q in queue.ledger.tasks(1)] == ["answered"]
 
 
 def test_the_page_says_when_nothing_waits_and_what_happens_next(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path, asked=(3,))
-    browser = enter(desk)
+    queue = make_queue(tmp_path, asked=(3,))
+    browser = enter(queue)
     browser.get()
     text = browser.send("/answer", value="1")
     assert "All done for now Thank you, Ann. You have no open labeling tasks." in text
     assert "What happens next" in text and "1 of 1 done" in text
     assert '<noscript><meta http-equiv="refresh"' in browser.shown.text
-    ask(desk.ledger, (5,), cycle=1)
+    ask(queue.ledger, (5,), cycle=1)
     assert browser.request("GET", "/state").json()["waiting"] == 1
     assert "Example patient-5" in browser.get()
 
 
 def test_a_site_that_was_asked_for_nothing_yet_says_so(tmp_path: Path) -> None:
-    assert "No examples to label yet" in enter(make_desk(tmp_path, asked=())).get()
+    assert "No examples to label yet" in enter(make_queue(tmp_path, asked=())).get()
 
 
 def test_the_state_of_a_page_left_open_is_told(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path)
-    browser = enter(desk)
+    queue = make_queue(tmp_path)
+    browser = enter(queue)
     first = browser.request("GET", "/state?row=3").json()
     assert (first["state"], first["seen"], first["waiting"]) == ("open", "", 3)
-    desk.ledger.answer(3, 1.0, "Bo")
+    queue.ledger.answer(3, 1.0, "Bo")
     assert browser.request("GET", "/state?row=3").json()["state"] == "answered"
 
 
 def test_a_deadline_that_has_passed_is_said_and_ends_nothing(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path, asked=())
-    ask(desk.ledger, (3,), deadline=(datetime.now(UTC) - timedelta(hours=1)).isoformat())
-    browser = enter(desk)
+    queue = make_queue(tmp_path, asked=())
+    ask(queue.ledger, (3,), deadline=(datetime.now(UTC) - timedelta(hours=1)).isoformat())
+    browser = enter(queue)
     assert "the deadline has passed, but labels count" in browser.get()
     assert "Saved" in browser.send("/answer", value="1")
 
@@ -282,7 +282,7 @@ def test_a_deadline_that_has_passed_is_said_and_ends_nothing(tmp_path: Path) -> 
 def test_pictures_are_shown_from_their_files_and_small_ones_enlarged(
     tmp_path: Path,
 ) -> None:
-    browser = enter(make_desk(tmp_path, DIGITS, picture_rows(tmp_path)))
+    browser = enter(make_queue(tmp_path, DIGITS, picture_rows(tmp_path)))
     browser.get()
     assert '<figure class="small">' in browser.shown.text
     assert '<img src="/picture/3" width="8" height="8"' in browser.shown.text
@@ -300,7 +300,7 @@ def test_postscript_under_the_name_of_an_image_is_not_drawn(
     rows = picture_rows(tmp_path)
     file = tmp_path / "scan-3.tif"
     file.write_bytes(POSTSCRIPT)
-    browser = enter(make_desk(tmp_path, DIGITS, replace(rows, describe=lambda row: file)))
+    browser = enter(make_queue(tmp_path, DIGITS, replace(rows, describe=lambda row: file)))
     browser.get()
     assert "scan-3.tif cannot be displayed" in browser.get("/picture/3")
     assert not trace.exists()
@@ -315,7 +315,7 @@ def test_rows_that_have_the_shape_of_pictures_are_drawn(tmp_path: Path) -> None:
     rows = SiteRows(
         x, (None,) * 12, tuple(map(str, range(12))), lambda row: (("x0", "1", ""),)
     )
-    browser = enter(make_desk(tmp_path, DIGITS, rows))
+    browser = enter(make_queue(tmp_path, DIGITS, rows))
     browser.get()
     assert '<img src="/picture/3"' in browser.shown.text
     assert browser.request("GET", "/picture/3").content.startswith(b"\x89PNG")
@@ -324,11 +324,11 @@ def test_rows_that_have_the_shape_of_pictures_are_drawn(tmp_path: Path) -> None:
 def test_names_of_samples_and_classes_are_never_markup(tmp_path: Path) -> None:
     from dataclasses import replace
 
-    from tests.deployment.desks import table_rows
+    from tests.deployment.label_queues import table_rows
 
     ids = tuple(f"<b>{row}</b>" for row in range(12))
     schema = replace(HEART, classes=("<i>no</i>", '"><script>'))
-    browser = enter(make_desk(tmp_path, schema, table_rows(ids)))
+    browser = enter(make_queue(tmp_path, schema, table_rows(ids)))
     browser.get()
     assert "<b>3</b>" not in browser.shown.text and "<i>no" not in browser.shown.text
     browser.send("/answer", value="1")

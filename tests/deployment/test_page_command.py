@@ -25,7 +25,7 @@ from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.study_file import write_agreement
 from fallow.storage.errors import Failed
 from tests.deployment.agreed import agreed, table
-from tests.deployment.desks import RUN, ask
+from tests.deployment.label_queues import RUN, ask
 
 pytest.importorskip("cryptography")
 WAIT = 120.0

@@ -9,7 +9,7 @@ from pathlib import Path
 from fallow.data.facts import DataFacts
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.own_data import describe_own_data
-from tests.deployment.desks import enter, make_desk
+from tests.deployment.label_queues import enter, make_queue
 from tests.deployment.test_program_cli import Said, begun, fallow
 
 __all__ = ["begun", "fallow"]  # fixtures
@@ -18,8 +18,8 @@ __all__ = ["begun", "fallow"]  # fixtures
 def test_it_shows_what_the_command_says(begun: Said, tmp_path: Path) -> None:
     site = SiteFolder.open(tmp_path / "north")
     facts = describe_own_data(site)
-    desk = replace(make_desk(tmp_path), describe_data=partial(describe_own_data, site))
-    page = enter(desk).get("/data")
+    queue = replace(make_queue(tmp_path), describe_data=partial(describe_own_data, site))
+    page = enter(queue).get("/data")
     assert f"{facts['read']:,} rows; " in page
     assert "Nothing on it is sent" in page
     for column in facts["columns"]:
@@ -48,7 +48,7 @@ def test_files_are_looked_at_when_somebody_asks_and_only_once(tmp_path: Path) ->
             warnings=["one class has a single label"],
         )
 
-    visitor = enter(replace(make_desk(tmp_path), describe_data=describe))
+    visitor = enter(replace(make_queue(tmp_path), describe_data=describe))
     visitor.get("/")
     assert calls == []
     pages = [visitor.get("/data") for _ in range(2)]
@@ -57,7 +57,7 @@ def test_files_are_looked_at_when_somebody_asks_and_only_once(tmp_path: Path) ->
     assert "One class has a single label." in pages[0]
 
 
-def test_a_desk_that_knows_nothing_of_files_shows_no_such_page(tmp_path: Path) -> None:
-    visitor = enter(make_desk(tmp_path))
+def test_a_queue_that_knows_nothing_of_files_shows_no_such_page(tmp_path: Path) -> None:
+    visitor = enter(make_queue(tmp_path))
     assert "Your data" not in visitor.get("/")
     assert "There is no information" in visitor.get("/data")

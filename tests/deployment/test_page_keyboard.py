@@ -1,4 +1,4 @@
-"""The page in a real browser, by the keyboard alone, as wide as a desk and as a telephone."""
+"""The page in a real browser, by the keyboard alone, as wide as a queue and as a telephone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.deployment.browser import NEEDS, chromium
-from tests.deployment.desks import DOSE, HEART, ask, close, make_desk, running
+from tests.deployment.label_queues import DOSE, HEART, ask, close, make_queue, running
 
 WIDTHS = [1200, 360]
 pytestmark = NEEDS
@@ -51,9 +51,9 @@ def fits(page: Any) -> bool:
 def test_three_samples_are_labeled_by_the_keyboard_alone(
     chromium: Any, tmp_path: Path, width: int
 ) -> None:
-    desk = make_desk(tmp_path, HEART, asked={3: {"predicted": 1.0}, 1: {}, 4: {}})
-    with running(desk, "Ann") as door:
-        page, wrong = page_of(chromium, width, door.address)
+    queue = make_queue(tmp_path, HEART, asked={3: {"predicted": 1.0}, 1: {}, 4: {}})
+    with running(queue, "Ann") as access:
+        page, wrong = page_of(chromium, width, access.address)
         page.screenshot(path=tmp_path / f"sample-{width}.png", full_page=True)
         assert fits(page)
         page.keyboard.press("w")
@@ -70,9 +70,7 @@ def test_three_samples_are_labeled_by_the_keyboard_alone(
         page.screenshot(path=tmp_path / f"done-{width}.png", full_page=True)
         assert fits(page) and wrong == []
         page.context.close()
-    found = {
-        question.row: question.answers[0].value for question in desk.ledger.questions()
-    }
+    found = {question.row: question.answers[0].value for question in queue.ledger.tasks()}
     assert found == {3: 0.0, 1: None, 4: 1.0}
 
 
@@ -80,9 +78,9 @@ def test_three_samples_are_labeled_by_the_keyboard_alone(
 def test_a_number_is_typed_and_letters_in_its_field_are_no_keys(
     chromium: Any, tmp_path: Path, width: int
 ) -> None:
-    desk = make_desk(tmp_path, DOSE, asked=(3, 1))
-    with running(desk, "Ann") as door:
-        page, wrong = page_of(chromium, width, door.address)
+    queue = make_queue(tmp_path, DOSE, asked=(3, 1))
+    with running(queue, "Ann") as access:
+        page, wrong = page_of(chromium, width, access.address)
         page.keyboard.type("x2,5")
         press(page, "Enter")
         assert "is not a number" in page.locator("[role=alert]").inner_text()
@@ -94,15 +92,15 @@ def test_a_number_is_typed_and_letters_in_its_field_are_no_keys(
         press(page, "x")  # out of the field, keys are keys
         assert fits(page) and [line for line in wrong if "409" not in line] == []
         page.context.close()
-    assert [q.answers[0].value for q in desk.ledger.questions()] == [2.5, None]
+    assert [q.answers[0].value for q in queue.ledger.tasks()] == [2.5, None]
 
 
 def test_without_scripts_the_tab_key_reaches_every_answer(
     chromium: Any, tmp_path: Path
 ) -> None:
-    desk = make_desk(tmp_path, asked=(3,))
-    with running(desk, "Ann") as door:
-        page, _ = page_of(chromium, 1200, door.address, java_script_enabled=False)
+    queue = make_queue(tmp_path, asked=(3,))
+    with running(queue, "Ann") as access:
+        page, _ = page_of(chromium, 1200, access.address, java_script_enabled=False)
         for _ in range(20):
             page.keyboard.press("Tab")
             if page.locator("button:focus").all_inner_texts()[:1] == ["2\nill"]:
@@ -110,21 +108,21 @@ def test_without_scripts_the_tab_key_reaches_every_answer(
         press(page, "Enter")
         assert page.locator("h1").inner_text() == "All done for now"
         page.context.close()
-    assert desk.ledger.history(3)[0].value == 1.0
+    assert queue.ledger.history(3)[0].value == 1.0
 
 
 def test_an_open_page_hears_of_the_end_of_a_cycle_and_of_new_samples(
     chromium: Any, tmp_path: Path
 ) -> None:
-    desk = make_desk(tmp_path, asked=(3,))
-    with running(desk, "Ann") as door:
-        page, _ = page_of(chromium, 1200, door.address)
-        close(desk.ledger)
+    queue = make_queue(tmp_path, asked=(3,))
+    with running(queue, "Ann") as access:
+        page, _ = page_of(chromium, 1200, access.address)
+        close(queue.ledger)
         page.get_by_text("this labeling task has expired").wait_for()
         press(page, "1")
         assert "expired" in page.locator("[role=alert]").inner_text()
-        page.goto(f"http://{door.hosts[0]}/")
-        ask(desk.ledger, (5,), cycle=1)
+        page.goto(f"http://{access.hosts[0]}/")
+        ask(queue.ledger, (5,), cycle=1)
         page.get_by_role("heading", name="Example patient-5").wait_for()
         page.context.close()
-    assert not desk.ledger.history(3)
+    assert not queue.ledger.history(3)

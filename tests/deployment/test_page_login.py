@@ -14,23 +14,23 @@ from httpx import ASGITransport, AsyncClient, Response
 from starlette.datastructures import Headers
 
 from fallow.deployment.labeling_page import create_app
-from fallow.deployment.labeling_page.desk import LabelQueue
+from fallow.deployment.labeling_page.label_queue import LabelQueue
 from fallow.deployment.labeling_page.login import (
     SECRET,
     SECRET_HEADER,
-    ProxyDoor,
-    open_proxy_door,
+    ProxyAccess,
+    open_proxy_access,
 )
 from fallow.deployment.site.settings import PageLogin, settings_from
 from fallow.storage.errors import Failed
-from tests.deployment.desks import make_desk
+from tests.deployment.label_queues import make_queue
 from tests.deployment.test_program_cli import Said, begun, fallow
 
 __all__ = ["begun", "fallow"]  # fixtures
 
 HOST = "label.hospital.example"
 KEY = "k" * 43
-DOOR = ProxyDoor(
+DOOR = ProxyAccess(
     header="x-remote-user",
     people=frozenset({"ann", "Zoë Lee"}),
     proxies=frozenset({ip_address("10.0.0.5"), ip_address("fd00::5")}),
@@ -53,7 +53,7 @@ PATHS = (
 class Proxy:
     """What a reverse proxy sends on: requests with the fields that it adds."""
 
-    desk: LabelQueue
+    queue: LabelQueue
     peer: str = "10.0.0.5"
     fields: list[tuple[str, str | bytes]] = field(
         default_factory=lambda: [(SECRET_HEADER, KEY), ("x-remote-user", "ann")]
@@ -63,7 +63,7 @@ class Proxy:
 
     def send(self, method: str, path: str, form: dict[str, str] | None = None) -> Response:
         async def call() -> Response:
-            app = create_app(self.desk, DOOR)
+            app = create_app(self.queue, DOOR)
             transport = ASGITransport(app, client=(self.peer, 4321))
             fields = [(name.encode(), _to_bytes(value)) for name, value in self.fields]
             if method == "POST":
@@ -90,12 +90,12 @@ def _to_bytes(value: str | bytes) -> bytes:
 
 @pytest.fixture
 def proxy(tmp_path: Path) -> Proxy:
-    return Proxy(make_desk(tmp_path))
+    return Proxy(make_queue(tmp_path))
 
 
 def heard(proxy: Proxy) -> list[str]:
     """Who labeled row 3, as the ledger has it."""
-    return [value.who for value in proxy.desk.ledger.history(3)]
+    return [value.who for value in proxy.queue.ledger.history(3)]
 
 
 @pytest.mark.parametrize("name", ["ann", "Zoë Lee"])
@@ -213,13 +213,13 @@ def test_of_two_origins_and_of_two_hosts_none_counts(proxy: Proxy) -> None:
 def test_the_secret_is_made_once_and_is_its_owners_alone(tmp_path: Path) -> None:
     (tmp_path / "keys").mkdir()
     login = PageLogin(people=("ann",), proxies=("127.0.0.1",), host=HOST)
-    first = open_proxy_door(tmp_path, login)
-    assert open_proxy_door(tmp_path, login).secret == first.secret
+    first = open_proxy_access(tmp_path, login)
+    assert open_proxy_access(tmp_path, login).secret == first.secret
     assert (tmp_path / SECRET).stat().st_mode & 0o777 == 0o600
     assert first.secret not in repr(login)
     (tmp_path / SECRET).write_text("short\n")
     with pytest.raises(Failed, match="delete it, and a new one is created"):
-        open_proxy_door(tmp_path, login)
+        open_proxy_access(tmp_path, login)
 
 
 @pytest.mark.parametrize("rights", [0o640, 0o604, 0o602])
@@ -228,16 +228,16 @@ def test_a_secret_that_others_may_read_or_write_is_not_believed(
 ) -> None:
     (tmp_path / "keys").mkdir()
     login = PageLogin(people=("ann",), proxies=("127.0.0.1",), host=HOST)
-    first = open_proxy_door(tmp_path, login)
+    first = open_proxy_access(tmp_path, login)
     (tmp_path / SECRET).chmod(rights)
     with pytest.raises(Failed, match="other accounts can read"):
-        open_proxy_door(tmp_path, login)
+        open_proxy_access(tmp_path, login)
     (tmp_path / SECRET).chmod(0o600)
-    assert open_proxy_door(tmp_path, login).secret == first.secret
+    assert open_proxy_access(tmp_path, login).secret == first.secret
     (tmp_path / SECRET).rename(tmp_path / "elsewhere")
     (tmp_path / SECRET).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(Failed, match="is not a regular file"):
-        open_proxy_door(tmp_path, login)
+        open_proxy_access(tmp_path, login)
 
 
 PAGE = {"people": ["ann"], "proxies": ["127.0.0.1"], "host": HOST}

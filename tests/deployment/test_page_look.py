@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from fallow.deployment.labeling_page.words import KEYS, RESERVED, hot_keys
+from fallow.deployment.labeling_page.texts import KEYS, RESERVED, hot_keys
 from tests.deployment.browser import browser_test, chromium
-from tests.deployment.desks import DIGITS, enter, make_desk, picture_rows, running
+from tests.deployment.label_queues import DIGITS, enter, make_queue, picture_rows, running
 from tests.deployment.test_page_keyboard import fits, page_of, press
 
 WIDTHS = [1280, 390]
@@ -39,8 +39,8 @@ def said(page: Any) -> str:
 
 
 def test_the_keys_of_images_are_keys_of_no_class_and_no_answer(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path, DIGITS, picture_rows(tmp_path), asked=(3,))
-    browser = enter(desk)
+    queue = make_queue(tmp_path, DIGITS, picture_rows(tmp_path), asked=(3,))
+    browser = enter(queue)
     browser.get()
     keys = re.findall(r'data-look-key="([^"]+)"', browser.shown.text)
     assert len(keys) == len(set(keys)) == 11
@@ -53,7 +53,7 @@ def test_the_keys_of_images_are_keys_of_no_class_and_no_answer(tmp_path: Path) -
 
 
 def test_a_row_of_a_table_has_no_such_controls(tmp_path: Path) -> None:
-    browser = enter(make_desk(tmp_path))
+    browser = enter(make_queue(tmp_path))
     browser.get()
     assert "look" not in browser.shown.text
 
@@ -63,9 +63,9 @@ def test_a_row_of_a_table_has_no_such_controls(tmp_path: Path) -> None:
 def test_an_image_is_looked_at_by_the_keyboard_and_then_labeled(
     chromium: Any, tmp_path: Path, width: int
 ) -> None:
-    desk = make_desk(tmp_path, DIGITS, picture_rows(tmp_path), asked=(3, 1, 4))
-    with running(desk, "Ann") as door:
-        page, wrong = page_of(chromium, width, door.address)
+    queue = make_queue(tmp_path, DIGITS, picture_rows(tmp_path), asked=(3, 1, 4))
+    with running(queue, "Ann") as access:
+        page, wrong = page_of(chromium, width, access.address)
         sent: list[str] = []
         page.on("request", lambda request: sent.append(request.url))
         assert said(page) == PLAIN
@@ -107,7 +107,7 @@ def test_an_image_is_looked_at_by_the_keyboard_and_then_labeled(
         assert page.locator("h1").inner_text() == "Example scan-4.png"
         assert wrong == []
         page.context.close()
-    assert [given.value for given in desk.ledger.history(3)] == [1.0]
+    assert [given.value for given in queue.ledger.history(3)] == [1.0]
 
 
 @browser_test
@@ -115,9 +115,9 @@ def test_an_image_is_looked_at_by_the_keyboard_and_then_labeled(
 def test_every_function_has_a_button_with_a_name(
     chromium: Any, tmp_path: Path, width: int
 ) -> None:
-    desk = make_desk(tmp_path, DIGITS, picture_rows(tmp_path), asked=(3,))
-    with running(desk, "Ann") as door:
-        page, wrong = page_of(chromium, width, door.address)
+    queue = make_queue(tmp_path, DIGITS, picture_rows(tmp_path), asked=(3,))
+    with running(queue, "Ann") as access:
+        page, wrong = page_of(chromium, width, access.address)
 
         def click(name: str) -> None:
             page.get_by_role("button", name=name, exact=True).click()
@@ -143,16 +143,16 @@ def test_every_function_has_a_button_with_a_name(
         assert said(page) == PLAIN and transform(page) == ""
         assert wrong == []
         page.context.close()
-    assert not desk.ledger.history(3)
+    assert not queue.ledger.history(3)
 
 
 @browser_test
 def test_the_wheel_zooms_at_the_pointer_and_dragging_moves(
     chromium: Any, tmp_path: Path
 ) -> None:
-    desk = make_desk(tmp_path, DIGITS, picture_rows(tmp_path), asked=(3,))
-    with running(desk, "Ann") as door:
-        page, wrong = page_of(chromium, 1280, door.address)
+    queue = make_queue(tmp_path, DIGITS, picture_rows(tmp_path), asked=(3,))
+    with running(queue, "Ann") as access:
+        page, wrong = page_of(chromium, 1280, access.address)
         box = page.locator("figure img").bounding_box()
         x = box["x"] + box["width"] / 4
         y = box["y"] + box["height"] / 2
@@ -183,9 +183,9 @@ def test_letters_and_signs_in_the_field_of_a_number_are_no_keys(
     chromium: Any, tmp_path: Path
 ) -> None:
     schema = replace(DIGITS, task="regression", classes=(), unit="mm")
-    desk = make_desk(tmp_path, schema, picture_rows(tmp_path), asked=(3,))
-    with running(desk, "Ann") as door:
-        page, wrong = page_of(chromium, 1280, door.address)
+    queue = make_queue(tmp_path, schema, picture_rows(tmp_path), asked=(3,))
+    with running(queue, "Ann") as access:
+        page, wrong = page_of(chromium, 1280, access.address)
         page.locator("#value:focus").wait_for()
         page.keyboard.type("+2.5")
         assert page.locator("#value").input_value() == "+2.5"
@@ -201,9 +201,9 @@ def test_letters_and_signs_in_the_field_of_a_number_are_no_keys(
 def test_without_scripts_there_are_no_controls_that_do_nothing(
     chromium: Any, tmp_path: Path
 ) -> None:
-    desk = make_desk(tmp_path, DIGITS, picture_rows(tmp_path), asked=(3,))
-    with running(desk, "Ann") as door:
-        page, _ = page_of(chromium, 390, door.address, java_script_enabled=False)
+    queue = make_queue(tmp_path, DIGITS, picture_rows(tmp_path), asked=(3,))
+    with running(queue, "Ann") as access:
+        page, _ = page_of(chromium, 390, access.address, java_script_enabled=False)
         assert page.locator(".look").is_hidden()
         assert page.locator("figure img").is_visible()
         page.context.close()

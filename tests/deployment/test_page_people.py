@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.deployment.desks import DOSE, ask, close, enter, make_desk, table_rows
+from tests.deployment.label_queues import DOSE, ask, close, enter, make_queue, table_rows
 
 
 def test_two_people_who_agree_settle_a_sample_where_two_must(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path, annotators=2, asked=(3,))
-    ann, bo = enter(desk, "Ann"), enter(desk, "Bo")
+    queue = make_queue(tmp_path, annotators=2, asked=(3,))
+    ann, bo = enter(queue, "Ann"), enter(queue, "Bo")
     ann.get()
     text = ann.send("/answer", value="1")
     assert "All done for now" in text and "1 example waits for another annotator" in text
     before = bo.get()
     assert "Example patient-3" in before and "Ann" not in before  # each decides alone
     bo.send("/answer", value="1")
-    assert [q.state for q in desk.ledger.questions()] == ["answered"]
+    assert [q.state for q in queue.ledger.tasks()] == ["answered"]
 
 
 def test_another_answer_to_a_sample_that_was_open_for_both_is_a_conflict_and_is_said(
     tmp_path: Path,
 ) -> None:
-    desk = make_desk(tmp_path, asked=(3,))
-    ann, bo = enter(desk, "Ann"), enter(desk, "Bo")
+    queue = make_queue(tmp_path, asked=(3,))
+    ann, bo = enter(queue, "Ann"), enter(queue, "Bo")
     ann.get()
     bo.get()
     ann.send("/answer", value="1")
@@ -33,24 +33,27 @@ def test_another_answer_to_a_sample_that_was_open_for_both_is_a_conflict_and_is_
         in text
     )
     assert "Conflicts 1" in text and "Decide 1 conflict" in text
-    assert [(g.who, g.value) for g in desk.ledger.history(3)] == [("Ann", 1.0), ("Bo", 0.0)]
+    assert [(g.who, g.value) for g in queue.ledger.history(3)] == [
+        ("Ann", 1.0),
+        ("Bo", 0.0),
+    ]
 
 
 def test_the_same_answer_by_a_second_person_is_no_conflict(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path, asked=(3,))
-    ann, bo = enter(desk, "Ann"), enter(desk, "Bo")
+    queue = make_queue(tmp_path, asked=(3,))
+    ann, bo = enter(queue, "Ann"), enter(queue, "Bo")
     bo.get()
     ann.get()
     ann.send("/answer", value="1")
     assert "Saved: “ill”" in bo.send("/answer", value="1")
-    assert [q.state for q in desk.ledger.questions()] == ["answered"]
+    assert [q.state for q in queue.ledger.tasks()] == ["answered"]
 
 
 def test_conflicts_say_who_said_what_and_are_decided_there(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path, asked=(3,))
-    desk.ledger.answer(3, 1.0, "Ann")
-    desk.ledger.answer(3, None, "Bo")
-    cy = enter(desk, "Cy")
+    queue = make_queue(tmp_path, asked=(3,))
+    queue.ledger.answer(3, 1.0, "Ann")
+    queue.ledger.answer(3, None, "Bo")
+    cy = enter(queue, "Cy")
     text = cy.get("/conflicts")
     assert (
         "Ann chose ill" in text
@@ -60,34 +63,34 @@ def test_conflicts_say_who_said_what_and_are_decided_there(tmp_path: Path) -> No
     form = cy.hidden("/resolve")
     assert "Decided: “ill” for example “patient-3”" in cy.send("/resolve", value="1")
     assert "There are no conflicts" in cy.text
-    (question,) = desk.ledger.questions()
+    (question,) = queue.ledger.tasks()
     assert question.state == "answered" and question.value == 1.0
     assert "already resolved. Nothing was changed" in cy.post(
         "/resolve", {**form, "value": "0"}
     )
-    assert [given.who for given in desk.ledger.history(3)] == ["Ann", "Bo", "Cy"]
+    assert [given.who for given in queue.ledger.history(3)] == ["Ann", "Bo", "Cy"]
 
 
 def test_a_conflict_is_not_decided_from_a_page_that_lacks_an_answer(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path, asked=(3,))
-    desk.ledger.answer(3, 1.0, "Ann")
-    desk.ledger.answer(3, 0.0, "Bo")
-    cy = enter(desk, "Cy")
+    queue = make_queue(tmp_path, asked=(3,))
+    queue.ledger.answer(3, 1.0, "Ann")
+    queue.ledger.answer(3, 0.0, "Bo")
+    cy = enter(queue, "Cy")
     cy.get("/conflicts")
     form = cy.hidden("/resolve")
-    desk.ledger.answer(3, None, "Dee")
+    queue.ledger.answer(3, None, "Dee")
     assert "Another annotator has labeled this example" in cy.post(
         "/resolve", {**form, "value": "1"}
     )
     assert "Dee chose cannot tell" in cy.text
-    assert [q.state for q in desk.ledger.questions()] == ["conflict"]
+    assert [q.state for q in queue.ledger.tasks()] == ["conflict"]
 
 
 def test_a_conflict_about_a_number_may_be_decided_with_another_one(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path, DOSE, asked=(3,))
-    desk.ledger.answer(3, 1 / 3, "Ann")
-    desk.ledger.answer(3, 0.3, "Bo")
-    cy = enter(desk, "Cy")
+    queue = make_queue(tmp_path, DOSE, asked=(3,))
+    queue.ledger.answer(3, 1 / 3, "Ann")
+    queue.ledger.answer(3, 0.3, "Bo")
+    cy = enter(queue, "Cy")
     assert "Ann chose 0.3333333333 mg" in cy.get("/conflicts")
     assert f'value="{1 / 3:.17g}"' in cy.shown.text  # the button gives every digit back
     assert "is not a number" in cy.send("/resolve", value="much")
@@ -95,36 +98,36 @@ def test_a_conflict_about_a_number_may_be_decided_with_another_one(tmp_path: Pat
 
 
 def test_own_labels_are_listed_and_lead_to_a_correction(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path)
-    browser = enter(desk)
+    queue = make_queue(tmp_path)
+    browser = enter(queue)
     assert "You have not labeled anything yet, Ann." in browser.get("/mine")
-    desk.ledger.answer(1, 0.0, "Ann")
-    desk.ledger.answer(4, 0.0, "Bo")
+    queue.ledger.answer(1, 0.0, "Ann")
+    queue.ledger.answer(4, 0.0, "Bo")
     text = browser.get("/mine")
     assert (
         "1 label, newest first" in text
         and "patient-1 healthy" in text
         and "patient-4" not in text
     )
-    close(desk.ledger)
+    close(queue.ledger)
     assert "You chose healthy" in browser.get("/sample/1")
     assert "this one replaces it at the end of the cycle" in browser.send(
         "/answer", value="1"
     )
-    ask(desk.ledger, (5,), cycle=1)
-    close(desk.ledger, 1)
+    ask(queue.ledger, (5,), cycle=1)
+    close(queue.ledger, 1)
     labels = {
-        label.row: label.value for label in desk.ledger.store.load_labels("cleveland")
+        label.row: label.value for label in queue.ledger.store.load_labels("cleveland")
     }
     assert labels == {1: 1.0, 4: 0.0}
 
 
 def test_a_long_list_of_labels_has_pages(tmp_path: Path) -> None:
     rows = table_rows(tuple(f"patient-{row}" for row in range(60)))
-    desk = make_desk(tmp_path, rows=rows, asked=tuple(range(60)))
+    queue = make_queue(tmp_path, rows=rows, asked=tuple(range(60)))
     for row in range(60):
-        desk.ledger.answer(row, 1.0, "Ann")
-    browser = enter(desk)
+        queue.ledger.answer(row, 1.0, "Ann")
+    browser = enter(queue)
     text = browser.get("/mine")
     assert (
         "60 labels, newest first" in text
@@ -137,17 +140,17 @@ def test_a_long_list_of_labels_has_pages(tmp_path: Path) -> None:
 
 
 def test_a_sample_is_withdrawn_with_a_reason_and_a_confirmation(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path)
-    browser = enter(desk)
+    queue = make_queue(tmp_path)
+    browser = enter(queue)
     assert "Withdraw example patient-3?" in browser.get("/withdraw/3")
     assert "Give a reason" in browser.send("/withdraw", why="  ", sure="yes")
     assert "Tick the box" in browser.send("/withdraw", why="consent was withdrawn")
     assert 'value="consent was withdrawn"' in browser.shown.text
-    assert [q.state for q in desk.ledger.questions()] == ["open"] * 3
+    assert [q.state for q in queue.ledger.tasks()] == ["open"] * 3
     text = browser.send("/withdraw", why="consent was withdrawn", sure="yes")
     assert "0 of 3 done, 1 withdrawn, " in text
     assert "Example “patient-3” is withdrawn" in text and "Example patient-1" in text
-    assert [q.state for q in desk.ledger.questions()] == ["withdrawn", "open", "open"]
+    assert [q.state for q in queue.ledger.tasks()] == ["withdrawn", "open", "open"]
     assert "withdrawn and can no longer be labeled" in browser.get("/sample/3")
     assert 'action="/answer"' not in browser.shown.text
 
@@ -155,19 +158,19 @@ def test_a_sample_is_withdrawn_with_a_reason_and_a_confirmation(tmp_path: Path) 
 def test_an_answer_to_a_sample_withdrawn_meanwhile_is_refused_in_words(
     tmp_path: Path,
 ) -> None:
-    desk = make_desk(tmp_path)
-    browser = enter(desk)
+    queue = make_queue(tmp_path)
+    browser = enter(queue)
     browser.get()
     form = {**browser.hidden("/answer"), "value": "1"}
-    desk.ledger.withdraw(3, "Bo", "consent")
+    queue.ledger.withdraw(3, "Bo", "consent")
     assert "was withdrawn and accepts no more labels" in browser.post("/answer", form)
-    assert not desk.ledger.history(3)
+    assert not queue.ledger.history(3)
 
 
 def test_what_was_said_is_shown_after_ones_own_answer(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path, asked=(3,))
-    desk.ledger.answer(3, 1.0, "Bo")
-    browser = enter(desk)
+    queue = make_queue(tmp_path, asked=(3,))
+    queue.ledger.answer(3, 1.0, "Bo")
+    browser = enter(queue)
     assert "Bo" not in browser.get("/sample/3")
     browser.send("/answer", value="0")
     text = browser.get("/sample/3")
@@ -178,20 +181,20 @@ def test_what_was_said_is_shown_after_ones_own_answer(tmp_path: Path) -> None:
 def test_a_sample_that_somebody_else_decided_stays_among_ones_own_labels(
     tmp_path: Path,
 ) -> None:
-    desk = make_desk(tmp_path, asked=(3, 1))
-    desk.ledger.answer(1, 0.0, "Ann")
-    desk.ledger.answer(3, 1.0, "Ann")
-    desk.ledger.answer(3, None, "Bo")
-    desk.ledger.resolve(3, 0.0, "Cy")
-    text = enter(desk).get("/mine")
+    queue = make_queue(tmp_path, asked=(3, 1))
+    queue.ledger.answer(1, 0.0, "Ann")
+    queue.ledger.answer(3, 1.0, "Ann")
+    queue.ledger.answer(3, None, "Bo")
+    queue.ledger.resolve(3, 0.0, "Cy")
+    text = enter(queue).get("/mine")
     assert "2 labels, newest first" in text and "patient-1 healthy" in text
     assert "patient-3 ill" in text and "Cy decided “healthy”" in text
-    assert "patient-3 cannot tell" in enter(desk, "Bo").get("/mine")
+    assert "patient-3 cannot tell" in enter(queue, "Bo").get("/mine")
     assert (
-        "patient-3 healthy" in (own := enter(desk, "Cy").get("/mine"))
+        "patient-3 healthy" in (own := enter(queue, "Cy").get("/mine"))
         and "you decided" in own
     )
-    text = enter(desk).get("/sample/3")
+    text = enter(queue).get("/sample/3")
     assert "You chose ill" in text and "Cy decided healthy" in text
     assert "Label history of this example" in text
 
@@ -199,32 +202,32 @@ def test_a_sample_that_somebody_else_decided_stays_among_ones_own_labels(
 def test_what_somebody_took_back_or_never_said_is_not_among_their_labels(
     tmp_path: Path,
 ) -> None:
-    desk = make_desk(tmp_path, asked=(3,))
-    desk.ledger.answer(3, 1.0, "Ann")
-    desk.ledger.answer(3, 0.0, "Ann")
-    desk.ledger.take_back("Ann")
-    desk.ledger.answer(3, 0.0, "Dee")
-    desk.ledger.take_back("Dee")
-    desk.ledger.answer(3, None, "Bo")
-    desk.ledger.resolve(3, None, "Cy")
-    assert "patient-3 ill" in enter(desk).get(
+    queue = make_queue(tmp_path, asked=(3,))
+    queue.ledger.answer(3, 1.0, "Ann")
+    queue.ledger.answer(3, 0.0, "Ann")
+    queue.ledger.take_back("Ann")
+    queue.ledger.answer(3, 0.0, "Dee")
+    queue.ledger.take_back("Dee")
+    queue.ledger.answer(3, None, "Bo")
+    queue.ledger.resolve(3, None, "Cy")
+    assert "patient-3 ill" in enter(queue).get(
         "/mine"
     )  # what Ann chose before her correction
-    assert "You have not labeled anything yet" in enter(desk, "Dee").get("/mine")
-    assert "You have not labeled anything yet" in enter(desk, "Eve").get("/mine")
+    assert "You have not labeled anything yet" in enter(queue, "Dee").get("/mine")
+    assert "You have not labeled anything yet" in enter(queue, "Eve").get("/mine")
 
 
 def test_what_was_said_to_a_question_that_expired_is_not_an_answer_to_the_next(
     tmp_path: Path,
 ) -> None:
-    desk = make_desk(tmp_path, asked=(3,), annotators=2)
-    desk.ledger.answer(3, 1.0, "Ann")
-    close(desk.ledger)
-    ask(desk.ledger, (3,), cycle=1)
-    desk.ledger.answer(3, 1.0, "Bo")
-    desk.ledger.answer(3, 0.0, "Cy")
-    desk.ledger.resolve(3, 0.0, "Bo")
-    text = enter(desk).get("/mine")
+    queue = make_queue(tmp_path, asked=(3,), annotators=2)
+    queue.ledger.answer(3, 1.0, "Ann")
+    close(queue.ledger)
+    ask(queue.ledger, (3,), cycle=1)
+    queue.ledger.answer(3, 1.0, "Bo")
+    queue.ledger.answer(3, 0.0, "Cy")
+    queue.ledger.resolve(3, 0.0, "Bo")
+    text = enter(queue).get("/mine")
     assert (
         "1 label, newest first" in text
         and "expired without a label" in text

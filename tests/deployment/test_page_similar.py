@@ -16,8 +16,8 @@ from fallow.deployment.site.feature_space import FeatureSpace, open_feature_spac
 from fallow.privacy import Privacy
 from fallow.settings.spec import Spec
 from tests.deployment.browser import NEEDS, chromium
-from tests.deployment.desks import enter, running
 from tests.deployment.hosts import agreement, folder
+from tests.deployment.label_queues import enter, running
 from tests.deployment.test_encoders import PICTURES
 from tests.deployment.worlds import NAMES, Federation, federation, photos, rows
 
@@ -51,7 +51,7 @@ def until_asked(folder: Path, **world: Any) -> Federation:
     return found
 
 
-def desk_of(world: Federation) -> LabelQueue:
+def queue_of(world: Federation) -> LabelQueue:
     site = world.sites[SITE]
     ledger = world.ledgers[SITE]
     return LabelQueue(
@@ -65,68 +65,70 @@ def desk_of(world: Federation) -> LabelQueue:
 
 
 @pytest.fixture(params=["pictures", "a table"])
-def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LabelQueue]:
+def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LabelQueue]:
     recipe, data = CLOSED, photos()
     if request.param == "a table":
         recipe = replace(CLOSED, encoder=Spec("fourier", {"features": 24}))
         data = rows(NAMES[:3])
     world = until_asked(tmp_path, recipe=recipe, data=data)
-    yield desk_of(world)
+    yield queue_of(world)
     world.close()
 
 
-def test_the_nearest_labeled_rows_stand_beside_a_row(desk: LabelQueue) -> None:
-    space = desk.space
+def test_the_nearest_labeled_rows_stand_beside_a_row(queue: LabelQueue) -> None:
+    space = queue.space
     assert isinstance(space, FeatureSpace)
-    (asked, *_) = desk.ledger.questions(state="open")
-    labels = {label.row: label.value for label in desk.ledger.store.load_labels(SITE)}
+    (asked, *_) = queue.ledger.tasks(state="open")
+    labels = {label.row: label.value for label in queue.ledger.store.load_labels(SITE)}
     site = space._read_site()
     assert site is not None
     z = site.seen[:].double()
     distance = {row: float((z[row] - z[asked.row]).norm()) for row in labels}
     expected = sorted(labels, key=distance.__getitem__)[:3]
-    assert desk.list_similar(asked.row) == [(row, labels[row]) for row in expected]
-    browser = enter(desk)
+    assert queue.list_similar(asked.row) == [(row, labels[row]) for row in expected]
+    browser = enter(queue)
     browser.get(f"/sample/{asked.row}")
     shown = browser.shown.text.split('<section class="similar"')[1].split("</section>")[0]
-    places = [shown.index(f">{desk.rows.ids[row]}</span>") for row in expected]
+    places = [shown.index(f">{queue.rows.ids[row]}</span>") for row in expected]
     assert places == sorted(places)
-    assert [shown.count(f"<strong>{name}</strong>") for name in desk.schema.classes] == [
-        sum(labels[row] == c for row in expected) for c in range(len(desk.schema.classes))
+    assert [shown.count(f"<strong>{name}</strong>") for name in queue.schema.classes] == [
+        sum(labels[row] == c for row in expected) for c in range(len(queue.schema.classes))
     ]
-    is_picture = desk.rows.x.dim() == 4
+    is_picture = queue.rows.x.dim() == 4
     assert all((f'src="/picture/{row}"' in shown) == is_picture for row in expected)
 
 
 def test_an_answer_counts_among_similar_rows_and_what_is_undecided_or_left_does_not(
-    desk: LabelQueue,
+    queue: LabelQueue,
 ) -> None:
-    first, second, *_ = desk.ledger.questions(state="open")
-    before = {row for row, _ in desk.list_similar(first.row)}
-    assert second.row not in desk._settled_labels()
-    desk.ledger.answer(second.row, 1.0, "Ann")
-    assert desk._settled_labels()[second.row] == 1.0
-    desk.ledger.answer(second.row, 0.0, "Bea")
-    assert desk.question(second.row).state == "conflict"  # type: ignore[union-attr]
-    assert second.row not in desk._settled_labels()
+    first, second, *_ = queue.ledger.tasks(state="open")
+    before = {row for row, _ in queue.list_similar(first.row)}
+    assert second.row not in queue._settled_labels()
+    queue.ledger.answer(second.row, 1.0, "Ann")
+    assert queue._settled_labels()[second.row] == 1.0
+    queue.ledger.answer(second.row, 0.0, "Bea")
+    assert queue.task(second.row).state == "conflict"  # type: ignore[union-attr]
+    assert second.row not in queue._settled_labels()
     removed = next(iter(before))
-    desk.ledger.withdraw(removed, "Ann")
-    assert removed not in {row for row, _ in desk.list_similar(first.row)}
+    queue.ledger.withdraw(removed, "Ann")
+    assert removed not in {row for row, _ in queue.list_similar(first.row)}
 
 
-def test_the_guess_of_the_model_is_made_when_somebody_asks_for_it(desk: LabelQueue) -> None:
-    space = desk.space
+def test_the_guess_of_the_model_is_made_when_somebody_asks_for_it(
+    queue: LabelQueue,
+) -> None:
+    space = queue.space
     assert space is not None
-    (asked, *_) = desk.ledger.questions(state="open")
+    (asked, *_) = queue.ledger.tasks(state="open")
     guess = space.guess(asked.row)
     assert guess is not None and guess.probability is not None
     assert guess.predicted == asked.why["predicted"]
     assert guess.probability == pytest.approx(asked.why["probability"])
     sentence = (
         "The global model predicts "
-        f"“{desk.label(guess.predicted)}” with {100 * guess.probability:.0f} % probability."
+        f"“{queue.label(guess.predicted)}” with {100 * guess.probability:.0f} % probability."
     )
-    browser = enter(desk)
+    browser = enter(queue)
     browser.get(f"/sample/{asked.row}")
     before = browser.shown.text.split('<details class="why"')[0]
     assert "predicts “" not in before
@@ -136,11 +138,11 @@ def test_the_guess_of_the_model_is_made_when_somebody_asks_for_it(desk: LabelQue
     assert sentence in browser.shown.text.split('<details class="why"')[0]
 
 
-def test_a_page_writes_nothing_into_the_ledger(desk: LabelQueue) -> None:
-    (asked, *_) = desk.ledger.questions(state="open")
-    store = desk.ledger.store
+def test_a_page_writes_nothing_into_the_ledger(queue: LabelQueue) -> None:
+    (asked, *_) = queue.ledger.tasks(state="open")
+    store = queue.ledger.store
     before = (store.load_labels(SITE), sorted(store.load_states(SITE)))
-    enter(desk).get(f"/sample/{asked.row}?guess=yes")
+    enter(queue).get(f"/sample/{asked.row}?guess=yes")
     assert (store.load_labels(SITE), sorted(store.load_states(SITE))) == before
 
 
@@ -167,13 +169,13 @@ class TestInABrowser:
     @pytest.mark.parametrize("width", [1200, 360])
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     def test_the_key_g_shows_the_guess_and_nothing_sticks_out(
-        self, desk: LabelQueue, tmp_path: Path, width: int, scheme: str
+        self, queue: LabelQueue, tmp_path: Path, width: int, scheme: str
     ) -> None:
-        with chromium() as browser, running(desk, "Ann") as door:
+        with chromium() as browser, running(queue, "Ann") as access:
             page = browser.new_context(
                 viewport={"width": width, "height": 740}, color_scheme=scheme
             ).new_page()
-            page.goto(door.address)
+            page.goto(access.address)
             page.wait_for_url("**/")
             page.wait_for_load_state()
             assert page.locator(".similar").count() == 1

@@ -14,18 +14,18 @@ import torch
 from PIL import Image
 
 from fallow.deployment.labeling_page.pictures import picture, placeholder, sizes
-from fallow.deployment.ledger.questions import Question
+from fallow.deployment.ledger.labeling_tasks import LabelingTask
 from fallow.deployment.schema import Schema
 from fallow.deployment.site.labels_files import write_lines
-from fallow.deployment.site.labels_io import list_open_questions
+from fallow.deployment.site.labels_io import list_open_tasks
 from fallow.deployment.site.rows import SiteRows, read_rows
 from tests.deployment.browser import browser_test, chromium
-from tests.deployment.desks import (
+from tests.deployment.label_queues import (
     DIGITS,
     HEART,
     ROWS,
     enter,
-    make_desk,
+    make_queue,
     picture_rows,
     running,
     table_rows,
@@ -117,17 +117,21 @@ def test_channels_say_how_many_pictures_a_row_of_numbers_is(
 
 
 def test_the_file_of_open_questions_names_both_images(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path, ARRAYS, read_rows(write_pairs(tmp_path), ARRAYS), asked=(3,))
+    queue = make_queue(
+        tmp_path, ARRAYS, read_rows(write_pairs(tmp_path), ARRAYS), asked=(3,)
+    )
     out = tmp_path / "open.csv"
-    write_lines(out, list_open_questions(desk.ledger, desk.schema, desk.rows))
+    write_lines(out, list_open_tasks(queue.ledger, queue.schema, queue.rows))
     head, line = out.read_text().splitlines()
     assert "file" in head.split(",") and "file 2" in head.split(",")
     assert "3-left.png" in line and "3-right.png" in line
 
 
 def test_a_page_names_each_image_of_a_sample(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path, ARRAYS, read_rows(write_pairs(tmp_path), ARRAYS), asked=(3,))
-    browser = enter(desk)
+    queue = make_queue(
+        tmp_path, ARRAYS, read_rows(write_pairs(tmp_path), ARRAYS), asked=(3,)
+    )
+    browser = enter(queue)
     browser.get()
     page = browser.shown.text
     assert 'src="/picture/3"' in page and 'src="/picture/3/1"' in page
@@ -154,7 +158,7 @@ def test_a_page_says_in_the_place_of_an_image_why_it_is_not_shown(tmp_path: Path
     assert any(
         "5-left.png cannot be displayed: its format is not" in note for note in rows.notes
     )
-    browser = enter(make_desk(tmp_path, ARRAYS, rows, asked=(3, 5)))
+    browser = enter(make_queue(tmp_path, ARRAYS, rows, asked=(3, 5)))
     browser.get()
     assert browser.shown.status_code == 200
     assert 'src="/picture/3/1"' in browser.shown.text
@@ -167,14 +171,14 @@ def test_a_page_says_in_the_place_of_an_image_why_it_is_not_shown(tmp_path: Path
 
 
 def disagree(folder: Path, rows: SiteRows, schema: Schema) -> Any:
-    """A desk of three samples on two of which people disagree."""
-    desk = make_desk(folder, schema, rows, asked=(3, 1, 4), annotators=2)
+    """A queue of three samples on two of which people disagree."""
+    queue = make_queue(folder, schema, rows, asked=(3, 1, 4), annotators=2)
     for row in (3, 1):
         for who, value in (("Ann", 0.0), ("Bo", 1.0)):
-            desk.ledger.answer(row, value, who)
-    result: list[Question] = desk.ledger.questions(state="conflict")
+            queue.ledger.answer(row, value, who)
+    result: list[LabelingTask] = queue.ledger.tasks(state="conflict")
     assert [asked.row for asked in result] == [3, 1]
-    return desk
+    return queue
 
 
 def test_conflicts_on_rows_of_a_table_have_no_such_controls(tmp_path: Path) -> None:
@@ -193,9 +197,11 @@ def test_pictures_in_files_without_digests_still_have_one_view(tmp_path: Path) -
 def test_both_images_are_zoomed_moved_and_brightened_together(
     chromium: Any, tmp_path: Path, width: int
 ) -> None:
-    desk = make_desk(tmp_path, ARRAYS, read_rows(write_pairs(tmp_path), ARRAYS), asked=(3,))
-    with running(desk, "Ann") as door:
-        page, wrong = page_of(chromium, width, door.address)
+    queue = make_queue(
+        tmp_path, ARRAYS, read_rows(write_pairs(tmp_path), ARRAYS), asked=(3,)
+    )
+    with running(queue, "Ann") as access:
+        page, wrong = page_of(chromium, width, access.address)
         left, right = page.locator("figure").all()
         assert abs(left.bounding_box()["y"] - right.bounding_box()["y"]) < 1  # side by side
         for key in ("+", "+", ".", ">", "ArrowRight"):
@@ -216,9 +222,9 @@ def test_both_images_are_zoomed_moved_and_brightened_together(
 def test_images_on_which_people_disagree_are_looked_at_each_for_itself(
     chromium: Any, tmp_path: Path, width: int
 ) -> None:
-    desk = disagree(tmp_path, picture_rows(tmp_path), DIGITS)
-    with running(desk, "Ann") as door:
-        page, wrong = page_of(chromium, width, door.address)
+    queue = disagree(tmp_path, picture_rows(tmp_path), DIGITS)
+    with running(queue, "Ann") as access:
+        page, wrong = page_of(chromium, width, access.address)
         page.goto(page.url + "conflicts")
         first, second = page.locator("article").all()
         for _ in range(2):
@@ -242,8 +248,8 @@ def test_images_on_which_people_disagree_are_looked_at_each_for_itself(
 def test_a_browser_shows_the_placeholder(tmp_path: Path, chromium: Any) -> None:
     file = write_pairs(tmp_path)
     write_huge(tmp_path / "3-right.png")
-    desk = make_desk(tmp_path, ARRAYS, read_rows(file, ARRAYS), asked=(3,))
-    with running(desk, "Ann") as door:
-        page, _ = page_of(chromium, 900, door.address)
+    queue = make_queue(tmp_path, ARRAYS, read_rows(file, ARRAYS), asked=(3,))
+    with running(queue, "Ann") as access:
+        page, _ = page_of(chromium, 900, access.address)
         widths = page.evaluate("[...document.images].map(image => image.naturalWidth)")
     assert len(widths) == 2 and min(widths) > 0

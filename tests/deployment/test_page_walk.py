@@ -10,12 +10,12 @@ from fastapi.routing import APIRoute
 
 from fallow.deployment.labeling_page import LabelQueue
 from fallow.deployment.site.pictures import Originals
-from tests.deployment.desks import (
+from tests.deployment.label_queues import (
     DIGITS,
     DOSE,
     Browser,
     enter,
-    make_desk,
+    make_queue,
     outside,
     picture_rows,
 )
@@ -47,13 +47,13 @@ POSTS = ("/answer", "/undo", "/resolve", "/withdraw", "/name")
 
 
 def origin(browser: Browser) -> dict[str, str]:
-    return {"origin": f"http://{browser.door.hosts[0]}"}
+    return {"origin": f"http://{browser.access.hosts[0]}"}
 
 
-def desk_of(kind: str, folder: Path) -> LabelQueue:
+def queue_of(kind: str, folder: Path) -> LabelQueue:
     if kind == "images":
-        return make_desk(folder, DIGITS, picture_rows(folder))
-    result = make_desk(folder) if kind == "table" else make_desk(folder, DOSE)
+        return make_queue(folder, DIGITS, picture_rows(folder))
+    result = make_queue(folder) if kind == "table" else make_queue(folder, DOSE)
     result.ledger.withdraw(4, "Bob", "consent")
     result.ledger.answer(1, 1, "Bob")
     return result
@@ -61,8 +61,8 @@ def desk_of(kind: str, folder: Path) -> LabelQueue:
 
 @pytest.mark.parametrize("kind", mark_long(["table", "numbers", "images"], ["numbers"]))
 def test_no_address_fails_whatever_row_it_names(tmp_path: Path, kind: str) -> None:
-    desk = desk_of(kind, tmp_path)
-    browser = enter(desk)
+    queue = queue_of(kind, tmp_path)
+    browser = enter(queue)
     for path in (*GETS, *TOLD):
         for row in ODD:
             result = browser.request("GET", path.format(row))
@@ -74,12 +74,12 @@ def test_no_address_fails_whatever_row_it_names(tmp_path: Path, kind: str) -> No
                 fields = {**FIELDS, "row": row, **change}
                 result = browser.request("POST", path, data=fields, headers=origin(browser))
                 assert result.status_code in (200, 303, 400, 409), (path, row[:40], change)
-    desk.ledger.close()
+    queue.ledger.close()
 
 
 def test_no_address_fails_whatever_method_asks_for_it(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path)
-    browser = enter(desk)
+    queue = make_queue(tmp_path)
+    browser = enter(queue)
     routes = [route for route in browser.app.routes if isinstance(route, APIRoute)]
     assert len(routes) > 12
     known = {(method, route.path) for route in routes for method in route.methods or ()}
@@ -91,14 +91,14 @@ def test_no_address_fails_whatever_method_asks_for_it(tmp_path: Path) -> None:
                 assert result.status_code < 500, (method, path)
                 if (method, route.path) not in known:
                     assert result.status_code in (403, 405), (method, path)
-    question = desk.question(3)
+    question = queue.task(3)
     assert question is not None and question.state == "open" and not question.answers
-    desk.ledger.close()
+    queue.ledger.close()
 
 
 @pytest.mark.parametrize("row", [0, 3])
 def test_a_sample_that_is_no_picture_is_said_to_be_none(tmp_path: Path, row: int) -> None:
-    browser = enter(make_desk(tmp_path))
+    browser = enter(make_queue(tmp_path))
     values = browser.request("GET", f"/picture/{row}")
     assert values.status_code == 404 and "This example has no image" in browser.text
 
@@ -107,7 +107,7 @@ def test_a_sample_that_is_no_picture_is_said_to_be_none(tmp_path: Path, row: int
 
 
 def test_the_name_of_the_host_is_asked_even_with_the_cookie(tmp_path: Path) -> None:
-    browser = enter(make_desk(tmp_path))
+    browser = enter(make_queue(tmp_path))
     good = browser.request("GET", "/state")
     assert good.status_code == 200
     wrong = browser.request("GET", "/state", headers={"host": "evil.example:8123"})
@@ -115,27 +115,27 @@ def test_the_name_of_the_host_is_asked_even_with_the_cookie(tmp_path: Path) -> N
 
 
 def test_the_origin_of_a_form_is_asked_even_with_the_cookie(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path)
-    browser = enter(desk)
+    queue = make_queue(tmp_path)
+    browser = enter(queue)
     fields = {**FIELDS, "row": "3"}
     result = browser.request(
         "POST", "/answer", data=fields, headers={"origin": "http://evil.example"}
     )
-    assert result.status_code == 403 and not desk.ledger.history(3)
+    assert result.status_code == 403 and not queue.ledger.history(3)
     assert browser.request(
         "POST", "/answer", data=fields, headers=origin(browser)
     ).is_success
-    assert len(desk.ledger.history(3)) == 1
+    assert len(queue.ledger.history(3)) == 1
 
 
 def test_the_cookie_is_asked_even_with_the_right_host_and_origin(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path)
-    browser = outside(desk, "Ann")
+    queue = make_queue(tmp_path)
+    browser = outside(queue, "Ann")
     fields = {**FIELDS, "row": "3"}
     assert browser.request("GET", "/state").status_code == 403
     result = browser.request("POST", "/answer", data=fields, headers=origin(browser))
-    assert result.status_code == 403 and not desk.ledger.history(3)
-    browser.cookies.set(browser.door.cookie, "guessed")
+    assert result.status_code == 403 and not queue.ledger.history(3)
+    browser.cookies.set(browser.access.cookie, "guessed")
     assert browser.request("GET", "/state").status_code == 403
 
 
@@ -151,7 +151,7 @@ def images(folder: Path) -> tuple[Browser, Path]:
     rows = replace(rows, originals=Originals.of(inside, files))
     secret = folder / "secret.png"
     secret.write_bytes(b"\x89PNG secret")
-    return enter(make_desk(folder, DIGITS, rows)), secret
+    return enter(make_queue(folder, DIGITS, rows)), secret
 
 
 @pytest.mark.parametrize("way", ["link", "folder"])

@@ -84,7 +84,7 @@ def test_an_answer_cannot_tell_costs_a_label_and_trains_nothing(tmp_path: Path) 
     assert world.bought(-1) == dict.fromkeys(NAMES[:3], 3)
     assert world.records()[0]["labeled"] == 9
     for site, row in first.items():
-        questions = world.ledgers[site].questions()
+        questions = world.ledgers[site].tasks()
         assert [q.cycle for q in questions if q.row == row] == [
             -1
         ]  # and is not asked again
@@ -114,7 +114,7 @@ def test_labels_that_sites_bring_are_counted_and_cost_nothing(tmp_path: Path) ->
         "chur": [4],
         "davos": [4],
     }
-    assert len(world.ledgers["basel"].questions()) == 7
+    assert len(world.ledgers["basel"].tasks()) == 7
 
 
 # -- sites ----------------------------------------------------------------------------------

@@ -425,7 +425,7 @@ def test_the_status_says_what_more_labels_would_bring_and_why_a_run_has_ended(
 
 
 def test_the_status_of_labels_that_are_being_cut_short(begun: Said, tmp_path: Path) -> None:
-    step = {"step": "0/query", "questions": "labels of cycle 0"}
+    step = {"step": "0/query", "tasks": "labels of cycle 0"}
     write_json(tmp_path / "study" / "live.json", {**LIVE, **step})
     with only_one(tmp_path / "study" / "coordinator.lock"):
         begun("coordinate", "advance", "study")

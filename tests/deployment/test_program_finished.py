@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import fallow as fl
 from fallow.cli.app import app
-from fallow.deployment.card import CARD, INTENDED
+from fallow.deployment.model_card import CARD, INTENDED
 from fallow.deployment.monitoring import watch
 from fallow.deployment.site.predict import predict_at
 from fallow.report.live import read_live

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
-from fallow.deployment.card import CARD
+from fallow.deployment.model_card import CARD
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from tests.deployment.worlds import NAMES, Federation, federation, rows

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fallow.cli.coordinate_words import CoordinatorLines, show_sites
+from fallow.cli.coordinate_messages import CoordinatorLines, show_sites
 from fallow.core.events import Event
 from fallow.deployment.coordinator.labels import read_progress
 from fallow.deployment.coordinator.live import utc
@@ -134,7 +134,7 @@ def test_a_narrow_terminal_has_the_names_of_sites_and_fewer_columns(
     counts = {"asked": 8, "answered": 5, "declined": 0, "open": 3, "conflicts": 0}
     sites = {"va_long_beach": {"rows": 200, "test": 60, "online": True, "labels": counts}}
     paper = StringIO()
-    live = {"sites": sites, "step": "0/query", "questions": "labels of cycle 0"}
+    live = {"sites": sites, "step": "0/query", "tasks": "labels of cycle 0"}
     show_sites(Console(file=paper, width=width), live)
     output = paper.getvalue()
     assert "va_long_beach" in output and "5 of 8" in output

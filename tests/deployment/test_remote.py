@@ -12,7 +12,7 @@ from fallow.core.events import Event
 from fallow.privacy.signing import new_signing_key
 from fallow.sites.in_process import InProcess
 from fallow.strategies import AHFAL, FALE
-from fallow.transport.envelope import Reply, open_order, sign_message
+from fallow.transport.envelope import Reply, open_instruction, sign_message
 from fallow.transport.remote import GLANCE
 from tests.deployment.loopback import Faults
 from tests.deployment.remotes import RUN, Federation, Waits, federation
@@ -242,7 +242,7 @@ def test_an_answer_under_another_key_or_of_another_run_is_not_one(
     liar = there.signing["d"]
 
     def handle(blob: bytes) -> bytes:
-        order = open_order(liar.public, blob)
+        order = open_instruction(liar.public, blob)
         answer = liar.answer(order)  # a good one, to something else
         return sign_message(liar.secret, Reply(run, "d", key_of(key), answer))
 
@@ -302,7 +302,9 @@ def test_an_order_names_the_exchange_that_counted_last_and_a_place_that_grows() 
     ask.sum(Asker().plain)
     public = there.signing["b"].public
     orders = [
-        open_order(public, blob) for site, blob in there.transport.delivered if site == "b"
+        open_instruction(public, blob)
+        for site, blob in there.transport.delivered
+        if site == "b"
     ]
     assert [(str(o.key), o.number, o.counted) for o in orders] == [
         ("0/query/0", 1, None),

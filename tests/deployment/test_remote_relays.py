@@ -16,9 +16,9 @@ from fallow.core.values import Count, Known, Model, Real
 from fallow.core.view import View
 from fallow.privacy import Privacy
 from fallow.privacy.masks import new_secret, public_half
-from fallow.sites.store import RelayedMessage
-from fallow.transport.envelope import Order, open_order, open_reply
-from fallow.transport.relays import (
+from fallow.sites.store import PeerMessage
+from fallow.transport.envelope import Instruction, open_instruction, open_reply
+from fallow.transport.peer_messages import (
     Delivery,
     bytes_to_tensor,
     delivery_body,
@@ -84,7 +84,7 @@ def list_passing(there: Federation) -> Iterator[bytes]:
     public = there.signing["a"].public
     for site, blob in there.transport.delivered:
         signing = there.signing[site]
-        order = open_order(public, blob)
+        order = open_instruction(public, blob)
         reply = open_reply(there.remote.keys.sites[site], signing.handle(blob), site)
         yield repr(order.body).encode()
         for value in reply.answer.values():
@@ -152,12 +152,12 @@ KNOWN = Known({"weights": 3})
 
 
 def letter(sender: str, key: str = "0/query/0", **state: Any) -> torch.Tensor:
-    order = Order("s", RUN, sender, key_of(key), 1)
+    order = Instruction("s", RUN, sender, key_of(key), 1)
     return torch.as_tensor(seal_letters(order, state, TO_B)["letter/b"])
 
 
-def order_to_b(**letters: Any) -> Order:
-    return Order(
+def order_to_b(**letters: Any) -> Instruction:
+    return Instruction(
         "s", RUN, "b", key_of("0/query/0/deliver"), 2, None, delivery_body("model", letters)
     )
 
@@ -232,7 +232,7 @@ def test_a_sender_that_answers_with_no_sealed_letters_is_refused() -> None:
 def test_a_sender_that_answers_with_a_letter_too_many_is_refused() -> None:
     there = federation(Passing(), THREE)
 
-    def add_letter(order: Order, answer: Any) -> Any:
+    def add_letter(order: Instruction, answer: Any) -> Any:
         return {**answer, "letter/c": answer["letter/a"]}
 
     there.signing["b"].change = add_letter
@@ -245,7 +245,7 @@ def test_a_sender_that_answers_with_a_letter_too_many_is_refused() -> None:
 
 def test_a_model_that_is_passed_on_weighs_ten_times_the_usual_one_at_most() -> None:
     states = {
-        site: RelayedMessage({"w": torch.ones(3), "labels": torch.tensor(n)})
+        site: PeerMessage({"w": torch.ones(3), "labels": torch.tensor(n)})
         for site, n in (("a", 4.0), ("b", 1e9), ("c", 39.0))
     }
     brought = Delivery("model", states, {}, 0, "labels")

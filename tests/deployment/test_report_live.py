@@ -35,7 +35,7 @@ def about(**more: Any) -> dict[str, Any]:
         "state": "running",
         "phase": "people label",
         "step": "0/query",
-        "questions": "labels of cycle 0",
+        "tasks": "labels of cycle 0",
         "cycle": 0,
         "cycles": 1,
     }
@@ -108,7 +108,7 @@ def test_labels_that_are_no_longer_waited_for_are_not_called_open() -> None:
         "state": "running",
         "phase": "people label",
         "step": "0/query",
-        "questions": "labels of cycle 0",
+        "tasks": "labels of cycle 0",
         "cycle": 0,
         "cycles": 2,
         "deadline": THEN,
@@ -122,7 +122,7 @@ def test_labels_that_are_no_longer_waited_for_are_not_called_open() -> None:
     )
     ended = {
         "step": "0/query",
-        "questions": "labels of cycle 0",
+        "tasks": "labels of cycle 0",
         "why": "advance",
         "open": 7,
     }
@@ -193,7 +193,7 @@ STATE = {"online": True, "seen": THEN, "labels": COUNTS}
         ),
         ({"refusals": [{"site": "basel"}]}, "refusals.0.at is missing"),
         ({"step": 3}, "step is 3; it must be a text or none"),
-        ({"ended": {"step": "0/query", "why": "x"}}, "ended.questions is missing"),
+        ({"ended": {"step": "0/query", "why": "x"}}, "ended.tasks is missing"),
         ({"round": True}, "round is True; it must be a whole number, 0 or more, or none"),
         ({"cycle": 10**400}, "cycle is "),
         ({"waiting": {"sites": ["basel"]}}, "waiting.key is missing"),
@@ -233,7 +233,7 @@ def test_all_that_a_state_may_say_is_read(
         silent={"basel": None},
         ended={
             "step": "0/query-1",
-            "questions": "labels of cycle 0, part 2",
+            "tasks": "labels of cycle 0, part 2",
             "why": "advance",
             "open": 2,
         },

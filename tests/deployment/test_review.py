@@ -15,7 +15,7 @@ from fallow.deployment.agreement import Waits
 from fallow.deployment.coordinator.program import name_run, open_journal
 from fallow.deployment.site.rows import read_rows
 from fallow.deployment.site.terms import describe_rows
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.strategies import AHFAL
 from tests.deployment.agreed import TABLE, table
 from tests.deployment.hosts import ASK, CLOSE, Leader, about, agreement, folder, order_picks
@@ -63,7 +63,7 @@ def test_a_replayed_ask_of_a_finished_cycle_asks_nobody(leader: Leader) -> None:
     leader.people("close", "0/query", **CLOSE)
     for order in (ask, replace(ask, number=99), replace(ask, number=99, counted=None)):
         assert "which is completed" in str(leader.send(order).refused)
-    assert leader.ledger.questions(state="open") == []
+    assert leader.ledger.tasks(state="open") == []
 
 
 # -- a site that was away -------------------------------------------------------------------
@@ -138,7 +138,7 @@ def test_a_row_withdrawn_after_it_was_picked_is_not_asked(leader: Leader) -> Non
     row = int(leader.ledger.store.load_states("north")["picks"]["rows"][0])
     leader.ledger.withdraw(row, "ann")
     assert leader.people("ask", "0/query", **ASK) == {"asked": 2}
-    assert row not in {question.row for question in leader.ledger.questions()}
+    assert row not in {question.row for question in leader.ledger.tasks()}
 
 
 # -- files ----------------------------------------------------------------------------------
@@ -195,12 +195,12 @@ def test_a_coordinators_journal_survives_a_power_cut(
     full = 2
     normal = 1
 
-    def read_durability(journal: Journal) -> int:
+    def read_durability(journal: EventLog) -> int:
         return int(journal._file.read("PRAGMA synchronous")[0][0])
 
     with open_journal(tmp_path, agreement("strategy=entropy")) as journal:
         assert read_durability(journal) == full
-    assert read_durability(Journal(tmp_path / "simulated.sqlite")) == normal
+    assert read_durability(EventLog(tmp_path / "simulated.sqlite")) == normal
 
 
 # -- the coordinator's program --------------------------------------------------------------

@@ -18,13 +18,13 @@ from fallow.deployment.coordinator.folder import REVOKED, CoordinatorFolder
 from fallow.deployment.coordinator.live import Control, Live, Revoked, WatchedTransport
 from fallow.deployment.coordinator.program import Program
 from fallow.deployment.site.folder import SiteFolder
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.privacy import Privacy
 from fallow.report.live import read_live, without
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.files import write_json
-from fallow.transport.envelope import open_order
+from fallow.transport.envelope import open_instruction
 from tests.deployment.mistakes import Said, refused
 from tests.deployment.test_closed_form import CLOSED
 from tests.deployment.worlds import NAMES, TINY, Federation, federation, rows, tiny
@@ -83,7 +83,9 @@ class Revoking:
         """The exchanges that the site was asked for after that."""
         public = self.world.agreement.coordinator
         later = self.world.transport.delivered[self.delivered :]
-        return {str(open_order(public, blob).key) for site, blob in later if site == GONE}
+        return {
+            str(open_instruction(public, blob).key) for site, blob in later if site == GONE
+        }
 
 
 def four(folder: Path, *settings: Any, **more: Any) -> Federation:
@@ -173,7 +175,7 @@ def test_a_revoked_site_stays_out_after_restarts_also_with_new_keys(tmp_path: Pa
     assert there.world.program().go()
     public = there.world.agreement.coordinator
     later = there.world.transport.delivered[asked:]
-    orders = [open_order(public, blob) for site, blob in later if site == GONE]
+    orders = [open_instruction(public, blob) for site, blob in later if site == GONE]
     assert {order.purpose for order in orders} <= {"progress"}
     assert sorted(there.world.records()[-1]["per_site"]) == ["basel", "chur"]
 
@@ -198,7 +200,7 @@ def test_messages_to_and_from_a_revoked_site_are_dropped(tmp_path: Path) -> None
 
 def test_a_study_ends_in_a_sentence_where_it_needs_the_revoked_site(tmp_path: Path) -> None:
     agreed = tiny(tmp_path / "a", LONGER).agreement
-    journal = Journal()
+    journal = EventLog()
     about: dict[str, Any] = {"sites": [GONE], "at": "2026-11-26T00:00:00+00:00"}
     with pytest.raises(Halted, match="a study starts with all its sites"):
         revoke(journal, agreed, {}, key=key_of("0/hello/0"), **about)
@@ -215,7 +217,7 @@ def test_a_study_ends_in_a_sentence_where_it_needs_the_revoked_site(tmp_path: Pa
 
 
 def test_a_revoked_site_belongs_to_its_step_until_that_is_finished() -> None:
-    journal = Journal()
+    journal = EventLog()
     line = {"at": "2026-11-26T00:00:00+00:00", "step": "0/query"}
     journal.note("revoked", json.dumps({GONE: line}))
     assert Revocation(**line).step == "0/query"

@@ -27,12 +27,12 @@ from fallow.deployment.coordinator.labels import LabelWait
 from fallow.deployment.coordinator.live import Control
 from fallow.deployment.coordinator.sites import RealSites, greet_sites
 from fallow.deployment.coordinator.weights import SiteWeights
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.transport.checks import ResponseCheck
-from fallow.transport.envelope import open_order
+from fallow.transport.envelope import open_instruction
 from fallow.transport.remote import Remote
 from tests.deployment.loopback import Faults, Handle, Loopback
 from tests.deployment.worlds import Federation, federation, rows
@@ -127,7 +127,7 @@ class Coordinator:
         while True:
             self.lives += 1
             assert self.lives < LIVES, self.said[-5:]
-            journal = Journal(self.path)
+            journal = EventLog(self.path)
             try:
                 return self._life(journal)
             except Killed:
@@ -135,7 +135,7 @@ class Coordinator:
             finally:
                 journal.close()
 
-    def _life(self, journal: Journal) -> Any:
+    def _life(self, journal: EventLog) -> Any:
         agreed = self.world.agreement
         details = (agreed.digest, RUN, agreed.waits, self.tell)
         transport = Mortal(self.transport, self.fate)
@@ -222,7 +222,7 @@ class Weather:
             if event["event"] != "labels":
                 return
             for site, ledger in self.world.ledgers.items():
-                for question in ledger.questions(state="open"):
+                for question in ledger.tasks(state="open"):
                     if not (fate.deaths and fate.hesitates()):
                         ledger.answer(
                             question.row, self.world.truth(site, question.row), "Ann"
@@ -238,12 +238,12 @@ class Weather:
         for site in self.world.sites.values():
             with sqlite3.connect(site.path / "ledger.sqlite") as db:
                 (twice,) = db.execute(
-                    "SELECT count(*) - count(DISTINCT row) FROM question"
+                    "SELECT count(*) - count(DISTINCT row) FROM task"
                 ).fetchone()
                 beyond = db.execute(
-                    "SELECT * FROM purchase WHERE asked > allowed"
+                    "SELECT * FROM request WHERE asked > allowed"
                 ).fetchall()
-                places = db.execute("SELECT place FROM exchange ORDER BY id").fetchall()
+                places = db.execute("SELECT position FROM exchange ORDER BY id").fetchall()
             db.close()
             assert twice == 0
             assert beyond == []
@@ -292,7 +292,7 @@ class Shy:
         keys = {f"{cycle}/train/{r}/0" for cycle in (0, 1) for r in self.rounds}
 
         def shy(blob: bytes) -> bytes | None:
-            if site != "chur" or str(open_order(self.public, blob).key) not in keys:
+            if site != "chur" or str(open_instruction(self.public, blob).key) not in keys:
                 return handle(blob)
             if self.performs:
                 handle(blob)

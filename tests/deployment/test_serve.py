@@ -24,7 +24,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from fallow.cli.site import site
-from fallow.cli.site_words import SiteLines, describe_end, describe_event
+from fallow.cli.site_messages import SiteLines, describe_end, describe_event
 from fallow.core import events
 from fallow.deployment.ledger.tables import Tables
 from fallow.deployment.site.folder import SiteFolder
@@ -32,9 +32,9 @@ from fallow.deployment.site.serve import Copies, read_status, serve, unreachable
 from fallow.deployment.study_file import write_agreement
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.storage.errors import Failed
-from fallow.transport.envelope import Order, open_reply, sign_message
+from fallow.transport.envelope import Instruction, open_reply, sign_message
 from fallow.transport.factory import Handle, SiteNode
-from fallow.transport.relays import request_body
+from fallow.transport.peer_messages import request_body
 from tests.deployment.agreed import agreed, table
 from tests.deployment.hosts import RUN, about
 from tests.keys import key_of
@@ -95,12 +95,12 @@ def serving(
 
 
 def progress(study: str) -> bytes:
-    return sign_message(SECRET, Order(study, "run", "north", key_of("progress/0"), 0))
+    return sign_message(SECRET, Instruction(study, "run", "north", key_of("progress/0"), 0))
 
 
 def hello(study: str) -> bytes:
     body = request_body(about("hello", "0/hello"), {})
-    order = Order(study, RUN, "north", key_of("0/hello/0"), 1, body=body)
+    order = Instruction(study, RUN, "north", key_of("0/hello/0"), 1, body=body)
     return sign_message(SECRET, order)
 
 

@@ -16,11 +16,11 @@ from torch import Tensor
 from fallow.core.messages import KEYS, Masked, Request, Step
 from fallow.core.training_config import TrainingStage
 from fallow.deployment.site.peers import PEERS, Peers
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.signing import SMALL_ORDER, new_signing_key, verify_key
-from fallow.transport.envelope import Order
-from fallow.transport.relays import bytes_to_tensor, request_body
+from fallow.transport.envelope import Instruction
+from fallow.transport.peer_messages import bytes_to_tensor, request_body
 from fallow.transport.sum_keys import (
     SIGNED,
     check_sum_key,
@@ -63,7 +63,7 @@ class Sum:
 
     def sign(self, site: str, secret: bytes, masked: Masked = ABOUT, run: str = "") -> str:
         study = self.leader.site.agreement.digest
-        order = Order(study, run or self.leader.run, site, key_of("0/train/0/0"), 0)
+        order = Instruction(study, run or self.leader.run, site, key_of("0/train/0/0"), 0)
         return (
             sign_sum_key(secret, order, site, masked, self.keys[site])
             .numpy()
@@ -154,7 +154,7 @@ def test_an_identity_key_is_held_to_over_runs_and_processes(asked: Sum) -> None:
     """The coordinator would sign as another site with a key of its own."""
     assert asked.refusal() is None
     asked.leader.again()
-    asked.leader.journal = Journal()
+    asked.leader.journal = EventLog()
     asked.leader.run = SECOND
     another = Sum(asked.leader)
     why = str(another.refusal())

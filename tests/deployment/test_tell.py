@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fallow.core.events import Event
-from fallow.deployment.coordinator.labels import name_questions
+from fallow.deployment.coordinator.event_reporter import EventReporter
+from fallow.deployment.coordinator.labels import name_tasks
 from fallow.deployment.coordinator.live import Control, Live, utc
-from fallow.deployment.coordinator.tell import Teller
 from fallow.report.live import describe_standing, read_live, site_columns
 from tests.deployment.agreed import agreed
 from tests.deployment.mistakes import full_disk
@@ -24,7 +24,7 @@ def asking(step: str, **sites: Any) -> Event:
     return {
         "event": "labels",
         "step": step,
-        "questions": name_questions(step_of(step)),
+        "tasks": name_tasks(step_of(step)),
         "deadline": utc(9e8),
         "sites": sites,
     }
@@ -33,14 +33,14 @@ def asking(step: str, **sites: Any) -> Event:
 CUT_SHORT: Event = {
     "event": "labeled",
     "step": "0/query",
-    "questions": "labels of cycle 0",
+    "tasks": "labels of cycle 0",
     "why": "advance",
 }
 
 
-def teller(folder: Path, now: list[float], events: list[Event]) -> Teller:
+def teller(folder: Path, now: list[float], events: list[Event]) -> EventReporter:
     live = Live(folder / "live.json", lambda: now[0])
-    made = Teller(folder, agreed(), live, events.append, pages=False)
+    made = EventReporter(folder, agreed(), live, events.append, pages=False)
     made.begin()
     return made
 

@@ -24,7 +24,7 @@ from fallow.privacy import Privacy
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
-from tests.deployment.desks import enter, make_desk
+from tests.deployment.label_queues import enter, make_queue
 from tests.deployment.worlds import NAMES, TINY, WAITS, Federation, at_once
 
 pytest.importorskip("cryptography")
@@ -160,7 +160,7 @@ def test_the_labeling_page_shows_a_long_text_whole(tmp_path: Path) -> None:
     long = "fever & cough since monday. " * 200
     lines = [f'"{long}",40,', *(f"short {row},50," for row in range(5))]
     file.write_text("note,age,y\n" + "\n".join(lines) + "\n", encoding="utf-8")
-    browser = enter(make_desk(tmp_path, SCHEMA, read_rows(file, SCHEMA), asked=(0, 1)))
+    browser = enter(make_queue(tmp_path, SCHEMA, read_rows(file, SCHEMA), asked=(0, 1)))
     browser.get()
     page = browser.shown.text
     assert '<div tabindex="0" role="region" aria-label="note">fever &amp; cough' in page

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fallow.cli.coordinate_words import CoordinatorLines
+from fallow.cli.coordinate_messages import CoordinatorLines
 from fallow.cli.log_lines import LogLines
 from fallow.core.exchange_key import ExchangeKey
 from fallow.deployment.coordinator.arrivals import (
@@ -79,7 +79,7 @@ def test_the_trail_of_a_site_has_every_label_with_its_person_and_every_answer(
     values = entries(audit)
     assert tuple(values[0]) == FIELDS
     with closing(site.open_ledger()) as ledger:
-        asked = {question.row for question in ledger.questions()}
+        asked = {question.row for question in ledger.tasks()}
         traffic = ledger.traffic()
     labeled = [line for line in values if line["what"] == "answer"]
     assert {int(line["row"]) for line in labeled} == asked
@@ -254,7 +254,7 @@ def test_a_ledger_of_which_a_line_was_changed_gives_no_trail(
     with closing(sqlite3.connect(copy / "ledger.sqlite")) as db, db:
         db.execute("DROP TRIGGER history_stays")
         db.execute("DROP TRIGGER given_is_marked_again")
-        db.execute("UPDATE given SET who = 'Eve' WHERE id = 1")
+        db.execute("UPDATE annotation SET who = 'Eve' WHERE id = 1")
     with pytest.raises(Failed, match="line 1 of its table given was changed"):
         read_trail(copy)
 
@@ -281,7 +281,7 @@ def test_a_name_of_a_person_is_no_markup_and_no_formula(
     shutil.copytree(world.sites["basel"].path, copy)
     site = SiteFolder.open(copy)
     with closing(site.open_ledger()) as ledger:
-        row = ledger.questions()[0].row
+        row = ledger.tasks()[0].row
         ledger.withdraw(row, '=1+1<script>alert("x")</script>', "her reason")
     write_audit(copy, tmp_path / "audit")
     page = (tmp_path / "audit" / "audit.html").read_text()

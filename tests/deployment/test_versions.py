@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow.transport.envelope import Reply, open_order, sign_message
+from fallow.transport.envelope import Reply, open_instruction, sign_message
 from fallow.transport.release import HERE
 from tests.deployment.hosts import Leader, about
 from tests.deployment.remotes import RUN, Federation, Waits, federation
@@ -39,7 +39,7 @@ def of_version(there: Federation, site: str, version: str) -> None:
 
     def handle(blob: bytes) -> bytes | None:
         honest(blob)
-        key = open_order(signing.public, blob).key
+        key = open_instruction(signing.public, blob).key
         return sign_message(
             signing.secret, Reply(RUN, site, key, signing.told[str(key)], version=version)
         )

@@ -212,7 +212,7 @@ class Federation:
         self.events.append(event)
         if event["event"] == "labels":
             for site in self.sites.keys() - self.away:
-                for question in self.ledgers[site].questions(state="open"):
+                for question in self.ledgers[site].tasks(state="open"):
                     self.ledgers[site].answer(
                         question.row, self.told(site, question.row), "Ann"
                     )

@@ -18,7 +18,7 @@ from fallow.core.types import State
 from fallow.encoders.base import encode_rows
 from fallow.engine import Loop, row_loss
 from fallow.experiment.encoding import with_encoder
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.models.networks import Linear
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
@@ -53,7 +53,7 @@ def open_door(
     some = next(iter(sites.values())).parts
     executor = Loop(some.model, some.layout, row_loss("classification"))
     carrier = InProcess(sites, executor)
-    return Ask(carrier, Journal(), Disclosure(), step_of(key), owner)
+    return Ask(carrier, EventLog(), Disclosure(), step_of(key), owner)
 
 
 def fit_encoder(encoder: Encoder, parts: Sequence[Tensor]) -> State:

@@ -22,7 +22,7 @@ from fallow.engine.batches import (
     mixing,
     order,
 )
-from fallow.engine.together import Frame, Joined, Seat
+from fallow.engine.site_batches import Frame, Joined, Seat
 from fallow.training import FedAvg
 from tests.engine.jobs import POOLS, RAGGED, agree, jobs, linear, loop, stacked, with_pools
 

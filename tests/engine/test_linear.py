@@ -17,7 +17,7 @@ from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.engine import Stacked, row_loss
 from fallow.engine.batches import Patience, epochs
 from fallow.engine.linear import descend, is_linear, is_plain
-from fallow.engine.together import Frame, Joined, Seat
+from fallow.engine.site_batches import Frame, Joined, Seat
 from fallow.models.networks import MLP, Linear
 from fallow.training import FedAvg, FedProx
 from tests.engine.jobs import agree, by_torch, jobs, loop, regression, stacked

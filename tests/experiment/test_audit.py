@@ -14,17 +14,17 @@ from fallow.core.streams import stream
 from fallow.core.types import Answer
 from fallow.data import Dataset
 from fallow.experiment.audit import Audit, ErrorCounts, describe_tallies, describe_tally
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.record import Audited, Record
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import world_of
+from fallow.experiment.simulation import world_of
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe, recipe_from, with_settings
 from fallow.settings.spec import Spec
 from fallow.sites.store import Label
 from fallow.strategies import Margin
-from tests.worlds import World, tables, world
+from tests.worlds import Simulation, tables, world
 
 SITES = ("a", "b", "c")
 POOL = 24
@@ -47,7 +47,7 @@ RECIPE = Recipe(
 # -- a few sites whose truth is known -----------------------------------------------------------
 
 
-def built(seed: int = 0, audit: Audit | None = None) -> World:
+def built(seed: int = 0, audit: Audit | None = None) -> Simulation:
     """Sites with an audit, which the picks of a query and both models are known of."""
     result = world(tables(rows=POOL), Margin(), seed)
     parts = next(iter(result.members.values())).parts
@@ -55,7 +55,7 @@ def built(seed: int = 0, audit: Audit | None = None) -> World:
     return result
 
 
-def truth(found: World) -> dict[str, torch.Tensor]:
+def truth(found: Simulation) -> dict[str, torch.Tensor]:
     """A class for every row of a pool, which the common model gets wrong for some; (m,)."""
     hidden = {}
     for name, site in found.members.items():
@@ -65,7 +65,7 @@ def truth(found: World) -> dict[str, torch.Tensor]:
     return hidden
 
 
-def true_accuracy(found: World) -> float:
+def true_accuracy(found: Simulation) -> float:
     """Of the common model on all rows of all pools."""
     hits = []
     for name, labels in truth(found).items():
@@ -74,7 +74,7 @@ def true_accuracy(found: World) -> float:
 
 
 def run_audited(
-    found: World, audit: Audit, silent: dict[str, list[int]] | None = None
+    found: Simulation, audit: Audit, silent: dict[str, list[int]] | None = None
 ) -> Audited:
     """Query, draw, buy and tally once; ``silent``: rows for which nobody answers."""
     budget = dict.fromkeys(SITES, PICKS + 2)
@@ -316,7 +316,7 @@ def places(rows: int = 150, is_number: bool = False) -> Dataset:
 
 
 def records_of(recipe: Recipe, seed: int = 0, is_number: bool = False) -> list[Record]:
-    journal = Journal()
+    journal = EventLog()
     return ExperimentRun(
         world_of(recipe, seed, places(is_number=is_number), journal), journal
     ).go()

@@ -20,11 +20,11 @@ from fallow.experiment.curve import (
     mean_scores,
     scores_of,
 )
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import world_of
+from fallow.experiment.simulation import world_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.settings.stopping import StopRule, parse_stop
@@ -159,8 +159,8 @@ def record(cycle: int, **more: object) -> Record:
     return result
 
 
-def run_of(recipe: Recipe, journal: Journal | None = None) -> ExperimentRun:
-    journal = journal or Journal()
+def run_of(recipe: Recipe, journal: EventLog | None = None) -> ExperimentRun:
+    journal = journal or EventLog()
     return ExperimentRun(world_of(recipe, 0, places(), journal), journal)
 
 
@@ -195,7 +195,7 @@ def test_a_rule_that_never_holds_changes_nothing() -> None:
 
 def test_what_was_decided_holds_after_a_restart(tmp_path: Path) -> None:
     """Even where the rule would now decide in another way."""
-    journal = Journal(tmp_path / "journal.sqlite")
+    journal = EventLog(tmp_path / "journal.sqlite")
     first = run_of(RECIPE, journal).go()
     again = run_of(replace(RECIPE, stop=NEVER), journal).go()
     assert len(again) == len(first) == 4

@@ -12,10 +12,10 @@ import torch
 from fallow.core.names import BUILT_IN
 from fallow.data import Dataset
 from fallow.encoders.base import encode_rows
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import Phases
-from fallow.experiment.journal import Journal
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import World, world_of
+from fallow.experiment.simulation import SimulatedEnvironment, world_of
 from fallow.settings.recipe import Recipe, recipe_from, with_settings
 from fallow.settings.spec import Spec
 from fallow.sites.store import SeenRows
@@ -55,7 +55,7 @@ def begin_run(
     recipe: Recipe, found: Dataset, kept: FeatureStore | None = None
 ) -> ExperimentRun:
     """A run whose sites see features."""
-    journal = Journal()
+    journal = EventLog()
     run = ExperimentRun(world_of(recipe, 0, found, journal, kept=kept), journal)
     run.initial()
     return run
@@ -64,7 +64,7 @@ def begin_run(
 def seen_by_row(run: ExperimentRun, found: Dataset) -> torch.Tensor:
     """What sites see of each row of a data set, in its order."""
     world = run.world
-    assert isinstance(world, World)
+    assert isinstance(world, SimulatedEnvironment)
     assert world.features is not None
     seen = torch.zeros(len(found.x), world.features.encoder.width((3, 9, 9)))
     for name, at in world.features.at.items():
@@ -95,7 +95,7 @@ def test_features_are_the_same_for_every_partition(name: str) -> None:
         }
     raw = []
     for run in runs:
-        assert isinstance(run.world, World)
+        assert isinstance(run.world, SimulatedEnvironment)
         assert run.world.features is not None
         some = next(iter(run.world.members.values()))
         source, _ = run.world.features.of_site(some.id, some.x, some.memory["encode"])
@@ -133,7 +133,7 @@ def test_test_rows_are_seen_as_the_rows_of_sites_are() -> None:
     result = photos()
     twin = replace(result, x_test=result.x[:7], y_test=result.y[:7])
     run = begin_run(TINY, twin)
-    assert isinstance(run.world, World)
+    assert isinstance(run.world, SimulatedEnvironment)
     assert torch.allclose(run.world.x_test, seen_by_row(run, result)[:7], atol=1e-6)
 
 
@@ -141,7 +141,7 @@ def test_units_are_left_out_where_the_recipe_says_so() -> None:
     result = photos()
     run = begin_run(replace(TINY, standardize="none"), result)
     assert run.world.scale is None
-    assert isinstance(run.world, World)
+    assert isinstance(run.world, SimulatedEnvironment)
     assert run.world.features is not None
     state = run.world.encoded_by
     assert state is not None
@@ -153,14 +153,14 @@ def test_a_study_keeps_many_features_in_its_folder_and_few_in_memory(
     tmp_path: Path,
 ) -> None:
     result = photos()
-    small = ExperimentRun(world_of(TINY, 0, result, journal := Journal()), journal)
+    small = ExperimentRun(world_of(TINY, 0, result, journal := EventLog()), journal)
     records = small.go()
     kept = FeatureStore(tmp_path / "features", memory=0)
     large = ExperimentRun(
-        world_of(TINY, 0, result, journal := Journal(), kept=kept), journal
+        world_of(TINY, 0, result, journal := EventLog(), kept=kept), journal
     )
     again = large.go()
-    assert isinstance(large.world, World)
+    assert isinstance(large.world, SimulatedEnvironment)
     some = next(iter(large.world.members.values()))
     assert isinstance(some.seen, SeenRows)
     for one, other in zip(records, again, strict=True):
@@ -175,7 +175,7 @@ def test_outputs_for_rows_in_a_file_are_those_for_rows_in_memory(tmp_path: Path)
     runs = [begin_run(TINY, result), begin_run(TINY, result, kept)]
     looks = []
     for run in runs:
-        assert isinstance(run.world, World)
+        assert isinstance(run.world, SimulatedEnvironment)
         site = next(iter(run.world.members.values()))
         site.remember("global", run.world.fresh(torch.Generator().manual_seed(0)))
         view = SiteView(site, 0)
@@ -198,11 +198,11 @@ def test_more_features_than_can_be_solved_for_are_refused_with_a_way_out() -> No
 
 def test_a_run_goes_on_from_its_journal_with_the_same_features(tmp_path: Path) -> None:
     result = photos()
-    whole = ExperimentRun(world_of(TINY, 0, result, journal := Journal()), journal).go()
-    journal = Journal(tmp_path / "journal.sqlite")
+    whole = ExperimentRun(world_of(TINY, 0, result, journal := EventLog()), journal).go()
+    journal = EventLog(tmp_path / "journal.sqlite")
     ExperimentRun(world_of(TINY, 0, result, journal), journal).first_phase()
     journal.close()
-    journal = Journal(tmp_path / "journal.sqlite")
+    journal = EventLog(tmp_path / "journal.sqlite")
     again = ExperimentRun(world_of(TINY, 0, result, journal), journal).go()
     assert [r["accuracy"] for r in again] == [r["accuracy"] for r in whole]
     journal.close()
@@ -212,13 +212,13 @@ def test_an_encoder_without_fitted_numbers_is_remembered_too(tmp_path: Path) -> 
     result = photos()
     recipe = replace(TINY, encoder=Spec("identity"))
     path = tmp_path / "journal.sqlite"
-    journal = Journal(path)
+    journal = EventLog(path)
     ExperimentRun(world_of(recipe, 0, result, journal), journal).initial()
     journal.close()
-    journal = Journal(path)
+    journal = EventLog(path)
     run = ExperimentRun(world_of(recipe, 0, result, journal), journal)
     run.initial()
-    assert isinstance(run.world, World)
+    assert isinstance(run.world, SimulatedEnvironment)
     assert next(iter(run.world.members.values())).seen[:].shape[1] == 3 * 9 * 9
     journal.close()
 
@@ -230,13 +230,13 @@ def test_strategies_share_the_first_phase_and_its_features(tmp_path: Path) -> No
     for strategy in ("entropy", "random", "entropy"):
         recipe = replace(TINY, strategy=Spec(strategy))
         run = ExperimentRun(
-            world_of(recipe, 0, result, journal := Journal()), journal, phases
+            world_of(recipe, 0, result, journal := EventLog()), journal, phases
         )
         records.append([r["accuracy"] for r in run.go()])
     assert records[0] == records[2]
     assert len(list(tmp_path.glob("*.safetensors"))) == 1
     other = replace(TINY, encoder=Spec("fourier", {"features": 12}))
-    ExperimentRun(world_of(other, 0, result, journal := Journal()), journal, phases).go()
+    ExperimentRun(world_of(other, 0, result, journal := EventLog()), journal, phases).go()
     assert len(list(tmp_path.glob("*.safetensors"))) == 2
 
 
@@ -244,7 +244,7 @@ def test_strategies_share_the_first_phase_and_its_features(tmp_path: Path) -> No
 
 
 def finish_study(recipe: Recipe, folder: Path) -> tuple[ExperimentRun, Path]:
-    journal = Journal(folder / "journal.sqlite")
+    journal = EventLog(folder / "journal.sqlite")
     run = ExperimentRun(world_of(recipe, 0, photos(), journal), journal, folder=folder)
     run.go()
     journal.close()
@@ -316,7 +316,7 @@ def test_rows_that_an_encoder_cannot_take_are_refused_before_anything_is_done() 
         classes=("a", "b"),
     )
     with pytest.raises(ValueError, match="encodes images"):
-        world_of(TINY, 0, table, Journal())
+        world_of(TINY, 0, table, EventLog())
 
 
 def test_a_study_with_an_encoder_runs_in_several_processes(tmp_path: Path) -> None:

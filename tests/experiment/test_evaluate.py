@@ -13,10 +13,10 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 import fallow as fl
 from fallow.engine import predict
 from fallow.experiment.evaluate import collaborators, pseudo_labels, redundancy
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import World, build_world
+from fallow.experiment.simulation import SimulatedEnvironment, build_world
 from fallow.settings.recipe import recipe_from
 from fallow.sites.view import SiteView
 from tests.experiment.test_personal_environment import run_recipe, scores_of_sites
@@ -35,7 +35,7 @@ TINY = {
 
 def records(**changes: object) -> list[Record]:
     recipe = recipe_from({**TINY, **changes})
-    journal = Journal()
+    journal = EventLog()
     return ExperimentRun(build_world(recipe, 0, journal), journal).go()
 
 
@@ -55,7 +55,7 @@ def test_with_statistics_that_stay_at_sites_each_site_is_scored() -> None:
 
 
 def test_pseudo_labels_are_judged_by_the_hidden_ones() -> None:
-    journal = Journal()
+    journal = EventLog()
     recipe = recipe_from({**TINY, "model": "linear", "cycles": 1})
     world = build_world(recipe, 0, journal)
     run = ExperimentRun(world, journal)
@@ -85,7 +85,7 @@ def test_numbers_to_predict_have_no_pseudo_labels() -> None:
 def test_where_nothing_is_trained_before_rows_are_chosen_there_are_no_pseudo_labels() -> (
     None
 ):
-    journal = Journal()
+    journal = EventLog()
     recipe = recipe_from({**TINY, "model": "linear", "cycles": 1, "strategy": "typical"})
     world = build_world(recipe, 0, journal)
     row = ExperimentRun(world, journal).one_pass(1)[0]
@@ -133,13 +133,13 @@ def test_a_run_that_learns_nothing_has_the_majority_in_its_repr() -> None:
     assert run.records["training_loss"].iloc[-1] > 0.9
 
 
-def run_with_queries(training: str) -> tuple[World, list[Record]]:
+def run_with_queries(training: str) -> tuple[SimulatedEnvironment, list[Record]]:
     return run_recipe(
         training=training, cycles=1, initial=6, budget=3, rounds=3, restart="continue"
     )
 
 
-def make_world_with_picks(training: str = "dpfl:graph=full") -> World:
+def make_world_with_picks(training: str = "dpfl:graph=full") -> SimulatedEnvironment:
     world, _ = run_with_queries(training)
     for k, site in enumerate(world.members.values()):
         site.remember("picks", {"rows": site.pool[k : k + 2]})

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from fallow.data import Dataset
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import world_of
+from fallow.experiment.simulation import world_of
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -43,7 +43,7 @@ def places(rows: int = 180) -> Dataset:
 
 
 def begin_run(recipe: Recipe, seed: int = 0) -> ExperimentRun:
-    journal = Journal()
+    journal = EventLog()
     run = ExperimentRun(world_of(recipe, seed, places(), journal), journal)
     run.initial()
     return run

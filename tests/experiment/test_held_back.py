@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.steps import hold_back
 from fallow.sites.store import Label
 
@@ -27,10 +27,10 @@ def test_a_purchase_is_split_by_class_and_a_single_label_trains() -> None:
 
 def test_held_labels_are_there_after_the_journal_is_opened_again(tmp_path: Path) -> None:
     labels = [Label(0, 1.0, 0, is_validation=True), Label(1, 0.0, 0)]
-    journal = Journal(tmp_path / "journal.sqlite")
+    journal = EventLog(tmp_path / "journal.sqlite")
     journal.write("a", labels)
     journal.close()
-    again = Journal(tmp_path / "journal.sqlite")
+    again = EventLog(tmp_path / "journal.sqlite")
     assert again.load_labels("a") == labels
     again.close()
 
@@ -39,13 +39,13 @@ def test_in_a_journal_from_before_labels_were_held_back_all_of_them_train(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "journal.sqlite"
-    journal = Journal(path)
+    journal = EventLog(path)
     journal.write("a", [Label(1, 0.0, 0)])
     journal.close()
     with sqlite3.connect(path) as db:
         db.execute("ALTER TABLE label DROP COLUMN held")
     db.close()
-    again = Journal(path)
+    again = EventLog(path)
     assert again.load_labels("a") == [Label(1, 0.0, 0)]
     again.write("a", [Label(2, 0.0, 1, is_validation=True)])
     assert [label.is_validation for label in again.load_labels("a")] == [False, True]

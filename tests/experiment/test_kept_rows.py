@@ -20,7 +20,7 @@ import torch
 from fallow.data import open_dataset
 from fallow.data.dataset import Dataset
 from fallow.experiment import kept_rows
-from fallow.experiment.kept_rows import HeldRows
+from fallow.experiment.kept_rows import DeviceCache
 from fallow.experiment.rows import open_data
 from fallow.settings.recipe import Recipe
 from fallow.storage.files import load_tree, save_tree
@@ -85,7 +85,7 @@ def test_rows_are_read_once_for_all_seeds_while_they_are_few(
         return open_dataset(*args, **settings)
 
     monkeypatch.setattr("fallow.data.open_dataset", read_counted)
-    held = HeldRows()
+    held = DeviceCache()
     recipe = Recipe("t", data="iris", rows=60)
     seeds = [open_data(recipe, seed, cache=held) for seed in (0, 1)]
     assert len(reads) == 1
@@ -95,7 +95,7 @@ def test_rows_are_read_once_for_all_seeds_while_they_are_few(
     assert open_data(recipe, 0, cache=held).name == "iris"
     assert len(reads) == 4
     monkeypatch.setattr(kept_rows, "MOST_HELD", 100)
-    large = HeldRows()
+    large = DeviceCache()
     for seed in (0, 1):
         open_data(recipe, seed, cache=large)
     assert len(reads) == 6

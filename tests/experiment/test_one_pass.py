@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.record import Record
 from fallow.experiment.rows import open_data
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import World, build_world
+from fallow.experiment.simulation import SimulatedEnvironment, build_world
 from fallow.settings.recipe import Recipe, recipe_from, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
@@ -62,7 +62,7 @@ def recipe(tmp_path: Path) -> Recipe:
 
 
 def run_query(recipe: Recipe, strategy: str, seed: int = 0) -> list[Record]:
-    journal = Journal()
+    journal = EventLog()
     run = ExperimentRun(build_world(variant(recipe, strategy), seed, journal), journal)
     return run.go()
 
@@ -75,7 +75,7 @@ def run_and_read(recipe: Recipe, strategy: str, out: Path) -> list[dict[str, Any
 
 
 def list_bought_rows(out: Path, strategy: str, cycle: int) -> list[tuple[str, int]]:
-    journal = Journal(
+    journal = EventLog(
         StudyRun(strategy, 0).folder(out) / f"budget-{cycle}" / "journal.sqlite"
     )
     bought_rows = [
@@ -121,7 +121,7 @@ def _labels(out: Path, cycle: int, by_strategy: bool = False) -> list[Any]:
     strategy = "fale@training=server-solve"
     if by_strategy:
         strategy += "@initial_by=query"
-    journal = Journal(
+    journal = EventLog(
         StudyRun(strategy, 0).folder(out) / f"budget-{cycle}" / "journal.sqlite"
     )
     outcome = [label for i in range(3) for label in journal.load_labels(f"site-{i}")]
@@ -175,7 +175,7 @@ def test_a_run_may_begin_without_any_label(recipe: Recipe) -> None:
 
 
 def test_a_cycle_buys_its_budget_in_parts(recipe: Recipe) -> None:
-    journal = Journal()
+    journal = EventLog()
     run = ExperimentRun(
         build_world(replace(recipe, queries_per_cycle=3), 0, journal), journal
     )
@@ -187,11 +187,11 @@ def test_a_cycle_buys_its_budget_in_parts(recipe: Recipe) -> None:
 
 
 def test_units_of_columns_are_agreed_on_and_test_rows_follow(recipe: Recipe) -> None:
-    journal = Journal()
+    journal = EventLog()
     run = ExperimentRun(build_world(recipe, 0, journal), journal)
     run.initial()
     raw = open_data(recipe, 0)
-    assert isinstance(run.world, World)
+    assert isinstance(run.world, SimulatedEnvironment)
     seen = torch.cat([rows_of(site) for site in run.world.members.values()])
     assert torch.allclose(seen.mean(0), torch.zeros(3), atol=1e-5)
     assert torch.allclose(seen.std(0, correction=0), torch.ones(3), atol=1e-5)
@@ -205,7 +205,7 @@ def test_units_of_columns_are_agreed_on_and_test_rows_follow(recipe: Recipe) -> 
 
 
 def test_units_of_numbers_come_from_labels_that_were_bought(recipe: Recipe) -> None:
-    journal = Journal()
+    journal = EventLog()
     run = ExperimentRun(build_world(recipe, 0, journal), journal)
     run.first_phase()
     bought = [label.value for i in range(3) for label in journal.load_labels(f"site-{i}")]

@@ -14,12 +14,12 @@ from fallow import training
 from fallow.core.build import build, find
 from fallow.data.dataset import Dataset
 from fallow.engine import predict
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.metrics import of_accuracy
 from fallow.experiment.record import Record
 from fallow.experiment.rows import split_rows, split_tests
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import World, build_world, partition_of
+from fallow.experiment.simulation import SimulatedEnvironment, build_world, partition_of
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
@@ -43,8 +43,8 @@ TINY = {
 }
 
 
-def run_recipe(seed: int = 0, **changes: Any) -> tuple[World, list[Record]]:
-    journal = Journal()
+def run_recipe(seed: int = 0, **changes: Any) -> tuple[SimulatedEnvironment, list[Record]]:
+    journal = EventLog()
     world = build_world(recipe_from({**TINY, **changes}), seed, journal)
     return world, ExperimentRun(world, journal).go()
 
@@ -66,12 +66,12 @@ def error_of(row: Record) -> float:
 
 
 @pytest.fixture(scope="module")
-def fedavg() -> tuple[World, list[Record]]:
+def fedavg() -> tuple[SimulatedEnvironment, list[Record]]:
     return run_recipe()
 
 
 def test_every_site_is_scored_with_its_best_model_on_its_own_test_rows(
-    fedavg: tuple[World, list[Record]],
+    fedavg: tuple[SimulatedEnvironment, list[Record]],
 ) -> None:
     world, (_, row) = fedavg
     assert world.tests is not None
@@ -97,7 +97,7 @@ def test_every_site_is_scored_with_its_best_model_on_its_own_test_rows(
 
 
 def test_what_is_retained_validated_at_least_as_well_as_the_last_model(
-    fedavg: tuple[World, list[Record]],
+    fedavg: tuple[SimulatedEnvironment, list[Record]],
 ) -> None:
     world, (_, row) = fedavg
     for name, site in world.members.items():
@@ -109,7 +109,7 @@ def test_what_is_retained_validated_at_least_as_well_as_the_last_model(
 
 
 def test_labels_held_back_are_bought_and_train_nothing(
-    fedavg: tuple[World, list[Record]],
+    fedavg: tuple[SimulatedEnvironment, list[Record]],
 ) -> None:
     world, (_, row) = fedavg
     for name, site in world.members.items():
@@ -144,7 +144,7 @@ def test_every_purchase_of_a_run_is_split() -> None:
 
 
 def test_retention_is_evaluation_and_not_counted_among_the_bytes(
-    fedavg: tuple[World, list[Record]],
+    fedavg: tuple[SimulatedEnvironment, list[Record]],
 ) -> None:
     _, plain = run_recipe(validation=0.0)
     assert fedavg[1][-1]["bytes_down"] == plain[-1]["bytes_down"]
@@ -217,7 +217,7 @@ def test_flipped_sites_learn_wrong_labels_and_are_not_scored() -> None:
 
 
 def test_own_test_rows_follow_the_classes_of_a_site_and_are_used_once(
-    fedavg: tuple[World, list[Record]],
+    fedavg: tuple[SimulatedEnvironment, list[Record]],
 ) -> None:
     world, _ = fedavg
     assert world.tests is not None

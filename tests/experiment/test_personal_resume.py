@@ -14,9 +14,9 @@ import pytest
 
 import fallow.training.personal
 from fallow.core.build import names
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import World, build_world
+from fallow.experiment.simulation import SimulatedEnvironment, build_world
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.files import raw
@@ -42,7 +42,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
     return replace(tiny(tmp_path_factory.mktemp("tiny")), **DPFL)
 
 
-def hash_retained_models(world: World) -> str:
+def hash_retained_models(world: SimulatedEnvironment) -> str:
     """A hash of the models that all sites have retained."""
     h = hashlib.sha256()
     for name in sorted(world.members):
@@ -53,7 +53,7 @@ def hash_retained_models(world: World) -> str:
 
 def run_to_the_end(recipe: Recipe, seed: int = 0, **more: Any) -> tuple[str, Any]:
     """The hash of what is retained at the end, and the last record."""
-    journal = Journal()
+    journal = EventLog()
     world = build_world(recipe, seed, journal, **more)
     rows = ExperimentRun(world, journal).go()
     return hash_retained_models(world), {

@@ -16,7 +16,7 @@ import pytest
 
 from fallow.core.events import Event
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
-from fallow.experiment.world import Runtime
+from fallow.experiment.simulation import Runtime
 from fallow.settings.budgets import allocate_budget
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec

@@ -21,7 +21,7 @@ from tests.strategies.test_few_labels import (
     features,
     pool_rows,
 )
-from tests.worlds import World
+from tests.worlds import Simulation
 
 requires_package = pytest.mark.skipif(
     importlib.util.find_spec("skactiveml") is None,
@@ -173,5 +173,5 @@ def test_drop_query_is_that_of_scikit_activeml() -> None:
     )
 
 
-def pick(federation: World, n: int) -> list[int]:
+def pick(federation: Simulation, n: int) -> list[int]:
     return federation.picks(n)["a"]

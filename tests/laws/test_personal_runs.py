@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from fallow.core.types import State
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import build_world
+from fallow.experiment.simulation import build_world
 from fallow.settings.spec import Spec
 from tests.sites.test_agree import TINY
 
@@ -62,7 +62,7 @@ class Ended(NamedTuple):
 
 
 def ran(training: str, fields: Mapping[str, Any] | None = None, **changes: Any) -> Ended:
-    journal = Journal()
+    journal = EventLog()
     recipe = replace(OWN, training=Spec(training, fields or {}), **changes)
     world = build_world(recipe, 0, journal)
     rows = ExperimentRun(world, journal).go()

@@ -15,7 +15,7 @@ from fallow.core.types import Answer
 from fallow.core.view import Release, View
 from fallow.privacy import Privacy, SecureSum
 from fallow.sites.in_process import InProcess
-from tests.worlds import Tables, World, tables, world
+from tests.worlds import Simulation, Tables, tables, world
 
 SECURE = Privacy(secure_sum=True)
 TOLD = {verb: f"what {verb} tells" for verb in ("share", "plain", "big", "select")}
@@ -51,7 +51,7 @@ def protected(
     runtime: Any = InProcess,
     strategies: int = 1,
     **parts: Any,
-) -> World:
+) -> Simulation:
     """Sites that run ``strategy`` behind ``privacy``."""
     made = world(sites or tables(), strategy or Asker(), runtime=runtime)
     for site in made.members.values():
@@ -60,7 +60,7 @@ def protected(
 
 
 def asking(
-    federation: World, carrier: Any = None, journal: Any = None, cycle: int = 0
+    federation: Simulation, carrier: Any = None, journal: Any = None, cycle: int = 0
 ) -> Ask:
     """The door of a query, with secure sums where the sites have them."""
     ask = federation.ask(cycle=cycle)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy import stats
 
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.privacy import Privacy, Released
 from fallow.sites.in_process import InProcess
 from fallow.storage.errors import Failed
@@ -18,12 +18,12 @@ from fallow.strategies import AHFAL
 from fallow.transport.bytes import Bytes
 from tests.keys import key_of
 from tests.privacy.federation import Asker, Losing, asking, protected
-from tests.worlds import World
+from tests.worlds import Simulation
 
 ONE = Privacy(epsilon=1.0)
 
 
-def counts(federation: World) -> torch.Tensor:
+def counts(federation: Simulation) -> torch.Tensor:
     held = [torch.bincount(s.labels, minlength=3) for s in federation.members.values()]
     return torch.stack(held).sum(0).double()
 
@@ -103,7 +103,7 @@ def test_what_is_spent_is_spent_after_a_restart(tmp_path: Path) -> None:
     asked: list[torch.Tensor] = []
     for _ in range(2):
         federation = protected(ONE, noise="os")
-        journal = Journal(tmp_path / "journal.sqlite")
+        journal = EventLog(tmp_path / "journal.sqlite")
         for site in federation.members.values():
             site.store = journal
         asked.append(asking(federation).sum(Asker().share)["counts"])
@@ -151,21 +151,23 @@ def test_ahfal_sends_shares_of_noisy_counts_that_are_shares() -> None:
 def test_a_release_survives_the_file_and_a_changed_byte_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     line = Released(0.5, "d", {"x": torch.ones(2), "n": 1.0})
-    first = Journal(path)
+    first = EventLog(path)
     first.spend("a", "0/query/0", line)
     first.hide("a", {"name": "k", "secret": torch.zeros(3)})
     first.hide("a", {"name": "l"})
     first.close()
-    again = Journal(path)
+    again = EventLog(path)
     found = again.load_releases("a")["0/query/0"]
     assert found[:2] == line[:2]
     assert torch.equal(torch.as_tensor(found.answer["x"]), torch.ones(2))
     assert again.load_releases("b") == {} and again.load_secret("b") is None
     assert again.load_secret("a") == {"name": "l"}
-    again._write("UPDATE spent SET key = '1/query/0'")
+    again._write("UPDATE privacy_spending SET key = '1/query/0'")
     with pytest.raises(Failed, match="is stored under another key"):
         again.load_releases("a")
-    again._write("UPDATE spent SET line = CAST(X'00' || substr(line, 2) AS BLOB)")
+    again._write(
+        "UPDATE privacy_spending SET line = CAST(X'00' || substr(line, 2) AS BLOB)"
+    )
     with pytest.raises(Failed, match="damaged"):
         again.load_releases("a")
     again.close()
@@ -173,7 +175,7 @@ def test_a_release_survives_the_file_and_a_changed_byte_is_noticed(tmp_path: Pat
 
 def test_a_release_is_spent_only_together_with_the_exchange_that_it_answers() -> None:
     federation = protected(ONE)
-    journal = Journal()
+    journal = EventLog()
     for site in federation.members.values():
         site.store = journal
     ask = asking(federation, journal=journal)

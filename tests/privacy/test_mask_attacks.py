@@ -24,12 +24,12 @@ from tests.strategies.regression import (
     table,
     with_ones,
 )
-from tests.worlds import World
+from tests.worlds import Simulation
 
 K = 6  # columns of `table` and the intercept
 
 
-def run_query(mode: str, sites: dict[str, Tensor]) -> tuple[World, Overheard]:
+def run_query(mode: str, sites: dict[str, Tensor]) -> tuple[Simulation, Overheard]:
     world, carrier = overheard(federation(sites, FALE(mode=mode)))  # type: ignore[arg-type]
     world.query(4)
     return world, carrier

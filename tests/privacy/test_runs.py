@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import World, build_world
+from fallow.experiment.simulation import SimulatedEnvironment, build_world
 from fallow.privacy import Privacy
 from fallow.report.costs import MASKED, MASKS, NOISE, disclosure
 from fallow.report.render import render_blocks
@@ -45,7 +45,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
 
 def run_all(recipe: Recipe, **change: Any) -> tuple[ExperimentRun, list[Record]]:
     """A run in memory and its records."""
-    journal = Journal()
+    journal = EventLog()
     runtime = change.pop("runtime", "inprocess")
     run = ExperimentRun(
         build_world(replace(recipe, **change), 0, journal, runtime=runtime), journal
@@ -55,7 +55,7 @@ def run_all(recipe: Recipe, **change: Any) -> tuple[ExperimentRun, list[Record]]
 
 def members(run: ExperimentRun) -> dict[str, LocalSite]:
     """The simulated sites of a run."""
-    assert isinstance(run.world, World)
+    assert isinstance(run.world, SimulatedEnvironment)
     return run.world.members
 
 
@@ -118,7 +118,7 @@ def test_a_strategy_of_plain_counts_spends_nothing(recipe: Recipe) -> None:
 def read_spent(setup: Setup) -> list[Any]:
     db = sqlite3.connect(CELL.folder(setup.out) / "journal.sqlite")
     try:
-        rows = db.execute("SELECT * FROM spent ORDER BY site, key").fetchall()
+        rows = db.execute("SELECT * FROM privacy_spending ORDER BY site, key").fetchall()
         secrets = db.execute("SELECT * FROM secret").fetchall()
     finally:
         db.close()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.messages import Delivered, Masked
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.privacy import Privacy, SecureSum
 from fallow.privacy.fixed import bits, decode, encode, encode_any, limit
 from fallow.privacy.masks import mask, new_secret, public_half
@@ -141,7 +141,7 @@ def test_a_site_that_falls_silent_leads_to_a_fresh_attempt_among_the_others(
 
 def test_an_attempt_that_failed_is_never_added_up() -> None:
     federation = protected(SECURE, sites=tables(sites=4))
-    ask = asking(federation, Losing(federation.carrier, {1: ["b"]}), Journal())
+    ask = asking(federation, Losing(federation.carrier, {1: ["b"]}), EventLog())
     ask.sum(Asker().plain)
     entries = ask.journal._read("SELECT key FROM exchange ORDER BY key")  # type: ignore[attr-defined]
     assert [key for (key,) in entries] == [f"0/query/{n}" for n in range(4)]
@@ -172,7 +172,7 @@ def test_when_more_sites_are_there_again_a_resume_ends_what_had_too_few(
     exchange: int,
 ) -> None:
     federation = protected(SECURE)
-    journal = Journal()
+    journal = EventLog()
     with pytest.raises(
         RuntimeError, match="run again with --resume when more sites are connected"
     ):
@@ -185,7 +185,7 @@ def test_when_more_sites_are_there_again_a_resume_ends_what_had_too_few(
 
 def test_a_run_that_is_repeated_from_its_journal_gives_the_same_totals() -> None:
     federation = protected(SECURE, sites=tables(sites=4))
-    journal = Journal()
+    journal = EventLog()
     carrier = Losing(federation.carrier, {1: ["b"]})
     first = asking(federation, carrier, journal).sum(Asker().plain)
     nobody = Losing(None)  # type: ignore[arg-type]  # nobody is there to answer

@@ -11,10 +11,10 @@ import torch
 
 from fallow.core.banks import Layout
 from fallow.core.view import Release
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import World, build_world
+from fallow.experiment.simulation import SimulatedEnvironment, build_world
 from fallow.models.dense import Linear
 from fallow.privacy import Privacy, ReleaseGuard
 from fallow.privacy.ledger import add_up, as_written
@@ -54,7 +54,7 @@ def test_a_site_without_a_secret_draws_nothing_that_others_could_repeat() -> Non
         )
 
 
-def simulate(**more: object) -> tuple[World, list[Record]]:
+def simulate(**more: object) -> tuple[SimulatedEnvironment, list[Record]]:
     tiny = {
         "name": "tiny",
         "data": "digits",
@@ -68,7 +68,7 @@ def simulate(**more: object) -> tuple[World, list[Record]]:
         "strategy": "ahfal",
         **more,
     }
-    journal = Journal()
+    journal = EventLog()
     world = build_world(recipe_from(tiny), 0, journal)
     return world, ExperimentRun(world, journal).go()
 

@@ -13,10 +13,10 @@ import torch
 
 from fallow.core.streams import stream
 from fallow.data import Dataset
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.rows import split_rows
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import world_of
+from fallow.experiment.simulation import world_of
 from fallow.recipes.find import find_recipe
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -146,7 +146,7 @@ def test_a_run_with_a_hundred_classes_mixes_both_models_for_all_of_them() -> Non
         initial=0.1,
         budget=0.1,
     )
-    journal = Journal()
+    journal = EventLog()
     records = ExperimentRun(world_of(recipe, 0, dataset, journal), journal).go()
     journal.close()
     assert [row["labeled"] for row in records] == [50, 100]

@@ -22,7 +22,7 @@ from fallow.settings.budgets import allocate_budget
 from fallow.sites.view import SiteView
 from fallow.strategies import AHFAL, FairFAL, Typical, TypicalUnsure
 from tests.contracts.strategies import every
-from tests.worlds import Table, Tables, World, tables, world
+from tests.worlds import Simulation, Table, Tables, tables, world
 
 # -- sites that lack classes ----------------------------------------------------------------------
 
@@ -91,7 +91,7 @@ class Counted(nn.Module):
         return outputs
 
 
-def counted(strategy: Any, sites: Tables) -> tuple[World, Counted]:
+def counted(strategy: Any, sites: Tables) -> tuple[Simulation, Counted]:
     federation = world(sites, strategy)
     model = Counted(next(iter(federation.members.values())).parts.model)
     for site in federation.members.values():

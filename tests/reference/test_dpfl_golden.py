@@ -33,9 +33,9 @@ import torch
 from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data.dataset import Dataset
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import world_of
+from fallow.experiment.simulation import world_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.training.personal.parts.graphs import share_from
@@ -109,7 +109,7 @@ class Ended(NamedTuple):
 
 
 def ran(training: Spec, seed: int, flip: int) -> Ended:
-    journal, recipe = Journal(), replace(RECIPE, training=training, flip=flip)
+    journal, recipe = EventLog(), replace(RECIPE, training=training, flip=flip)
     world = world_of(recipe, seed, ground(seed), journal)
     row = ExperimentRun(world, journal).go()[-1]
     done = journal.load_step("0/train")

@@ -14,10 +14,10 @@ from torch import Tensor
 from fallow.core.streams import stream
 from fallow.core.training_config import TrainingConfig
 from fallow.data import load
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import World, build_world
+from fallow.experiment.simulation import SimulatedEnvironment, build_world
 from fallow.settings.recipe import Recipe, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
@@ -138,8 +138,8 @@ LINE = Recipe(
 )
 
 
-def ran(recipe: Recipe, **more: Any) -> tuple[list[Record], World, Journal]:
-    journal = Journal()
+def ran(recipe: Recipe, **more: Any) -> tuple[list[Record], SimulatedEnvironment, EventLog]:
+    journal = EventLog()
     world = build_world(recipe, 0, journal, **more)
     return ExperimentRun(world, journal).go(), world, journal
 

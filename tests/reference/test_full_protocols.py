@@ -12,10 +12,10 @@ import torch
 from fallow.core.streams import stream
 from fallow.core.training_config import TrainingStage
 from fallow.data import Dataset
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import world_of
+from fallow.experiment.simulation import world_of
 from fallow.recipes.find import find_recipe
 
 SITES, CLASSES = 10, 10
@@ -42,7 +42,7 @@ def records(name: str) -> tuple[Record, ...]:
         training_config=replace(full.training_config, stages=once),
         local_training_config=replace(full.local_training_config, stages=once),
     )
-    journal = Journal()
+    journal = EventLog()
     found = ExperimentRun(world_of(recipe, 0, images(), journal), journal).go()
     journal.close()
     return tuple(found)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fallow.experiment.world import build_world
+from fallow.experiment.simulation import build_world
 from fallow.settings.budgets import allocate_budget
 from fallow.settings.recipe import Recipe, with_settings
 from fallow.settings.variants import variant

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fallow.core.names import BUILT_IN
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.settings.recipe import OUTSIDE, Recipe
 from fallow.settings.resolved import resolve_settings
 from fallow.settings.spec import Spec
@@ -158,7 +158,7 @@ def test_a_journal_of_an_earlier_version_is_refused_in_one_sentence(tmp_path: Pa
     setup = Setup(tiny(tmp_path), tmp_path / "study")
     folder = CELL.folder(setup.out)
     folder.mkdir(parents=True)
-    journal = Journal(folder / "journal.sqlite")
+    journal = EventLog(folder / "journal.sqlite")
     journal.note_once("digest", "0123456789abcdef")
     journal.close()
     with pytest.raises(

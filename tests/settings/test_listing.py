@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fallow.settings.classes import PARTS, comments_of
+from fallow.settings.descriptions import MEANINGS
 from fallow.settings.fields import class_fields, describe_classes, expand, find_all
 from fallow.settings.listing import DEFAULTS, find_settings, list_settings
-from fallow.settings.meanings import MEANINGS
 from fallow.settings.recipe import Recipe, with_settings
 
 

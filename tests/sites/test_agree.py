@@ -15,10 +15,10 @@ import fallow.training
 from fallow.core.build import names
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.core.types import State
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import build_world
+from fallow.experiment.simulation import build_world
 from fallow.settings.classes import classes_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -55,7 +55,7 @@ class Ending(NamedTuple):
 
 
 def ending(recipe: Recipe, runtime: Any = "inprocess", executor: Any = "loop") -> Ending:
-    journal = Journal()
+    journal = EventLog()
     world = build_world(replace(recipe, executor=executor), 0, journal, runtime=runtime)
     records = ExperimentRun(world, journal).go()
     last = journal.load_step(f"{recipe.cycles}/train")

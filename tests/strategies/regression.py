@@ -26,7 +26,7 @@ from fallow.training import FedAvg
 from fallow.training.scaling import Scaling
 from fallow.training.server_solve import ServerSolve
 from fallow.transport.bytes import Bytes
-from tests.worlds import World
+from tests.worlds import Simulation
 
 EPS = torch.finfo(torch.float64).eps
 SIZES = (30, 12, 3, 15)  # of `table`: site c has fewer rows than columns
@@ -56,7 +56,7 @@ def federation(
     privacy: Privacy | None = None,
     solver: TrainingAlgorithm | None = None,
     bias: bool = True,
-) -> World:
+) -> Simulation:
     """Sites of which no row is labeled yet, and a linear model that is 0."""
     x = next(iter(sites.values()))
     model = Linear(tuple(x.shape[1:]), 1, bias=bias).to(x.dtype)
@@ -74,12 +74,12 @@ def federation(
     if privacy is not None:
         parts = replace(parts, privacy=privacy)
     members = {name: LocalSite(name, rows, parts, store) for name, rows in sites.items()}
-    return World(
+    return Simulation(
         strategy, members, runtime(members, Loop(model, layout, row_loss("regression")))
     )
 
 
-def bought(world: World, targets: Rows) -> World:
+def bought(world: Simulation, targets: Rows) -> Simulation:
     """What the oracle and the ledger do after a query."""
     for name, site in world.members.items():
         kept = site.memory.get("picks", {"rows": torch.empty(0, dtype=torch.int64)})
@@ -94,14 +94,14 @@ def bought(world: World, targets: Rows) -> World:
     return world
 
 
-def labeled(world: World, targets: Rows) -> World:
+def labeled(world: Simulation, targets: Rows) -> Simulation:
     """Every row is labeled, at weight 1."""
     for name, site in world.members.items():
         site.buy([Label(row, y, 0) for row, y in enumerate(targets[name].tolist())])
     return world
 
 
-def solve(world: World, solver: TrainingAlgorithm | None = None) -> Tensor:
+def solve(world: Simulation, solver: TrainingAlgorithm | None = None) -> Tensor:
     """(d + 1,) slopes and bias, by the federation's training method."""
     site = next(iter(world.members.values()))
     method = solver or site.parts.methods["training"]
@@ -147,7 +147,7 @@ class Overheard:
         return of[at]
 
 
-def overheard(world: World) -> tuple[World, Overheard]:
+def overheard(world: Simulation) -> tuple[Simulation, Overheard]:
     carrier = Overheard(world.carrier)
     return replace(world, carrier=carrier), carrier
 
@@ -172,7 +172,9 @@ def table(d: int = 5, seed: int = 0) -> dict[str, Tensor]:
     return shared(x / draws(sum(SIZES), 1, seed=seed, name="tail").abs().sqrt(), SIZES)
 
 
-def picked(world: World, budget: int | Mapping[str, int]) -> dict[str, dict[str, Tensor]]:
+def picked(
+    world: Simulation, budget: int | Mapping[str, int]
+) -> dict[str, dict[str, Tensor]]:
     world.query(budget)
     held = {name: site.memory.get("picks", {}) for name, site in world.members.items()}
     return {name: kept for name, kept in held.items() if len(kept.get("rows", ()))}

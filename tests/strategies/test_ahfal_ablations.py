@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from fallow.data import open_dataset
-from fallow.data.partition.cuts import Partition
+from fallow.data.partition.base import Partition
 from fallow.data.partition.partitions import ExactDirichlet
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import build_world
+from fallow.experiment.simulation import build_world
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.strategies import AHFAL, Entropy, LeastConfidence, Margin
@@ -149,7 +149,7 @@ def test_a_run_queries_once_per_cycle_however_many_rounds_it_trains() -> None:
         score_rounds=1,
         strategy=Spec("ahfal"),
     )
-    journal = Journal()
+    journal = EventLog()
     records = ExperimentRun(build_world(recipe, 0, journal), journal).go()
     journal.close()
     exchanges = {row["verb"]: row["exchanges"] for row in records[-1]["revealed"]}

@@ -28,14 +28,14 @@ from fallow.strategies.complementary import (
 from fallow.strategies.parts import gather_committee, k_center, rank_rows
 from fallow.strategies.parts.kcenter import FeatureVectors
 from tests.sites.test_agree import TINY, check, ending
-from tests.worlds import Table, World, tables, world
+from tests.worlds import Simulation, Table, tables, world
 
 F64 = torch.float64
 
 
 def among_peers(
     strategy: Any, labels: int = 8, peers: dict[str, bool] | None = None, held: int = 6
-) -> World:
+) -> Simulation:
     """Site a of three, which was brought models of b, c and d and averages those of b and d; the
     first ``held`` rows of its pool are bought for validation."""
     made = world(tables(labels=labels), strategy)
@@ -74,7 +74,7 @@ def members(site: Any, chosen: dict[str, bool]) -> tuple[list[Tensor], list[floa
     return models, [n / sum(labels) for n in labels]
 
 
-def view_of(made: World) -> SiteView:
+def view_of(made: Simulation) -> SiteView:
     return SiteView(made.members["a"], 0)
 
 

@@ -32,7 +32,7 @@ from tests.strategies.regression import (
     table,
     with_ones,
 )
-from tests.worlds import Forgetful, World
+from tests.worlds import Forgetful, Simulation
 
 DATA = os.environ.get("FALLOW_DATA", "")
 GRAM, FEDSVD, TSQR = FALE(), FALE(mode="fedsvd"), FALE(mode="tsqr")
@@ -46,7 +46,7 @@ MODES = {
 each_mode = pytest.mark.parametrize("strategy", MODES.values(), ids=MODES)
 
 
-def tau(world: World) -> Tensor:
+def tau(world: Simulation) -> Tensor:
     """The scores that sites keep."""
     name = "unmask" if world.strategy.mode == "fedsvd" else "score"
     return torch.cat([world.members[s].memory[name]["tau"] for s in sorted(world.members)])
@@ -177,7 +177,7 @@ def test_picks_are_the_same_as_bytes(strategy: FALE) -> None:
 # -- what the decomposition finds -----------------------------------------------------------------
 
 
-def rotation(world: World) -> Tensor:
+def rotation(world: Simulation) -> Tensor:
     return world.members["b"].memory["rotation/a"]["q"]
 
 

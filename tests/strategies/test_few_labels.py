@@ -32,7 +32,7 @@ from fallow.strategies import (
     UncertaintyHerding,
 )
 from fallow.strategies.parts.max_coverage import choose_width, unit_length
-from tests.worlds import Table, World, world
+from tests.worlds import Simulation, Table, world
 
 LABELED = [3, 11, 20]
 
@@ -47,7 +47,7 @@ def pool_rows() -> list[int]:
     return [row for row in range(30) if row not in LABELED]
 
 
-def build_site(strategy: Any, labeled: bool = True, seed: int = 0) -> World:
+def build_site(strategy: Any, labeled: bool = True, seed: int = 0) -> Simulation:
     """A site with `features`; those of a linear model are the numbers of the example."""
     x = features()
     rows = pool_rows() if labeled else list(range(30))
@@ -78,7 +78,7 @@ def scatter(center: list[int], size: int) -> Tensor:
     return torch.tensor(center) + around
 
 
-def build_clusters(strategy: Any) -> World:
+def build_clusters(strategy: Any) -> Simulation:
     """A site with six clusters; the largest and the third largest have a label."""
     x = torch.cat([scatter(*item) for item in zip(CENTERS, SIZES, strict=True)])
     federation = world({"a": Table(x, torch.zeros_like(x), [0, 1])}, strategy)
@@ -88,7 +88,7 @@ def build_clusters(strategy: Any) -> World:
     return federation
 
 
-def build_unstable_site(strategy: Any) -> World:
+def build_unstable_site(strategy: Any) -> Simulation:
     """A site whose first 16 examples become class 0 where their second number is dropped."""
     places = torch.cat([scatter(CENTERS[at], size) for at, size in enumerate((5, 4, 7))])
     unstable = torch.tensor([[0.0, 2.0]]).double().expand(16, 2)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import build_world
+from fallow.experiment.simulation import build_world
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
@@ -30,7 +30,7 @@ TINY = Recipe(
 
 def bought(strategy: str) -> dict[str, list[int]]:
     """The rows that each site has labels for at the end of a run of ``strategy``."""
-    journal = Journal()
+    journal = EventLog()
     world = build_world(variant(TINY, strategy), seed=0, store=journal)
     list(ExperimentRun(world, journal).go())
     return {name: site.labeled.tolist() for name, site in world.members.items()}

@@ -17,9 +17,9 @@ from fallow.core.methods import Methods
 from fallow.core.streams import stream
 from fallow.core.training_config import TrainingStage
 from fallow.core.view import View
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import build_world
+from fallow.experiment.simulation import build_world
 from fallow.models import build_model
 from fallow.settings.recipe import with_settings
 from fallow.sites import LocalSite, Parts
@@ -282,7 +282,7 @@ def made(folder: Path, strategy: str, executor: str) -> dict[str, LocalSite]:
         tiny(folder),
         {"strategy": strategy, "model": "mlp", "executor": executor, "dtype": "float64"},
     )
-    journal = Journal()
+    journal = EventLog()
     federation = build_world(recipe, 0, journal)
     run = ExperimentRun(federation, journal)
     run.initial()

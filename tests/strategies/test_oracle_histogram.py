@@ -15,9 +15,9 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.methods import Budget, Memo
 from fallow.core.view import Picks, View
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import build_world
+from fallow.experiment.simulation import build_world
 from fallow.models.scores import entropy
 from fallow.settings.recipe import with_settings
 from fallow.sites.store import MemoryStore
@@ -167,7 +167,7 @@ def test_a_run_says_that_it_is_a_simulation_and_buys_from_the_oracle_as_any_othe
     tmp_path: Path,
 ) -> None:
     recipe = with_settings(tiny(tmp_path), {"strategy": "oracle-histogram", "cycles": "1"})
-    journal = Journal()
+    journal = EventLog()
     made = build_world(recipe, 0, journal)
     records = ExperimentRun(made, journal).go()
     shown = {row["verb"]: row["what"] for row in records[-1]["revealed"]}

@@ -30,7 +30,7 @@ from tests.strategies.regression import (
     table,
     with_ones,
 )
-from tests.worlds import World
+from tests.worlds import Simulation
 
 ANYWHERE = Pivotal()
 AT_SITES = Pivotal(allot="site")
@@ -90,7 +90,7 @@ def plain_meetings(chances: list[float], numbers: list[float]) -> list[int]:
     return [at for at, chance in enumerate(p) if chance > 1 - 1e-9]
 
 
-def chances_of(world: World) -> dict[str, Tensor]:
+def chances_of(world: Simulation) -> dict[str, Tensor]:
     return {name: site.memory["draw"]["chance"] for name, site in world.members.items()}
 
 

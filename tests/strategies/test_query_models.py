@@ -12,7 +12,7 @@ from fallow.sites.view import SiteView
 from fallow.strategies import Entropy
 from fallow.strategies.entropy import ModelName
 from fallow.strategies.parts import logits
-from tests.worlds import Table, World, world
+from tests.worlds import Simulation, Table, world
 
 ROWS = 4
 
@@ -24,17 +24,17 @@ def reads(row: int) -> Tensor:
     return sure
 
 
-def federation(model: ModelName, **sites: tuple[int, int]) -> World:
+def federation(model: ModelName, **sites: tuple[int, int]) -> Simulation:
     """Of each site: the row of which the local model is unsure, and that of the global one."""
     made = {name: Table(reads(a), reads(b), [0, 1]) for name, (a, b) in sites.items()}
     return world(made, Entropy(model=model))
 
 
-def read_out(made: World, of: str = "global") -> State:
+def read_out(made: Simulation, of: str = "global") -> State:
     return made.members["a"].memory[of]
 
 
-def with_average(made: World, w: State, peers: list[bool]) -> None:
+def with_average(made: Simulation, w: State, peers: list[bool]) -> None:
     is_in = torch.tensor(peers, dtype=torch.bool)
     made.members["a"].remember("average", {**w, "peers": is_in})
 

@@ -6,10 +6,10 @@ import torch
 from scipy.stats import chisquare
 
 from fallow.strategies import Random
-from tests.worlds import Table, World, world
+from tests.worlds import Simulation, Table, world
 
 
-def site_of(rows: int, seed: int, *labels: int) -> World:
+def site_of(rows: int, seed: int, *labels: int) -> Simulation:
     blank = torch.zeros(rows, 2, dtype=torch.float64)
     return world({"a": Table(blank, blank, labels)}, Random(), seed)
 

@@ -19,13 +19,13 @@ from fallow.strategies.parts import cluster_rows
 from fallow.strategies.parts.posterior import with_one
 from tests.contracts.numbers import with_numbers
 from tests.strategies.regression import draws
-from tests.worlds import Table, World, tables
+from tests.worlds import Simulation, Table, tables
 
 SIX = [CoreSet(), BADGE(), LoGo(), LCMD(), BAIT(), BAIT(forward_only=True), ACSFW()]
 six = pytest.mark.parametrize("strategy", SIX, ids=str)
 
 
-def one(strategy: Any, x: Tensor, labeled: Tensor, seed: int = 0) -> World:
+def one(strategy: Any, x: Tensor, labeled: Tensor, seed: int = 0) -> Simulation:
     """Site a with these rows and labels: (m, d) and (l, d)."""
     half = x.shape[1] // 2
     made = with_numbers(
@@ -142,7 +142,7 @@ def test_what_empty_clusters_leave_goes_to_the_most_uncertain_rows() -> None:
 # -- all six --------------------------------------------------------------------------------------
 
 
-def deep(strategy: Any, x: Tensor, labeled: int) -> tuple[World, dict[str, Tensor]]:
+def deep(strategy: Any, x: Tensor, labeled: int) -> tuple[Simulation, dict[str, Tensor]]:
     """A site whose last rows are labeled, with two networks, and the features by each: (m, 4)."""
     made = one(strategy, x[:-labeled], x[-labeled:])
     site, model = made.members["a"], MLP((x.shape[1],), 1, hidden=(4,)).double()

@@ -16,7 +16,7 @@ from fallow.core.streams import stream
 from fallow.strategies import Typical, TypicalUnsure
 from fallow.strategies.parts import BASE, DIGITS
 from fallow.strategies.typical_unsure import count_digits, reach, share_labels
-from tests.worlds import Table, World, world
+from tests.worlds import Simulation, Table, world
 
 PLACES = 40 * torch.eye(4, dtype=torch.float64)
 SURE = torch.tensor([4.0, 0.0, 0.0, 0.0], dtype=torch.float64)  # logits of the common model
@@ -50,7 +50,7 @@ def unsure(table: Table) -> Tensor:
     return 1 - (p[:, 0] - p[:, 1])
 
 
-def label_at(federation: World, site: str, at: Tensor) -> None:
+def label_at(federation: Simulation, site: str, at: Tensor) -> None:
     """Put the labeled rows of a site there."""
     member = federation.members[site]
     member.x[member.labeled] = at

@@ -17,8 +17,8 @@ from fallow.study.advice import (
     COLUMNS,
     AdviceTable,
     Rules,
+    SimulationFacts,
     TaskGain,
-    WorldFacts,
     advise,
     facts_of_counts,
     gains,
@@ -32,7 +32,7 @@ LABELS = (20, 40, 80, 160)
 
 
 def table_of(
-    gained: dict[str, dict[str, float]], worlds: dict[str, WorldFacts]
+    gained: dict[str, dict[str, float]], worlds: dict[str, SimulationFacts]
 ) -> AdviceTable:
     """Tasks of 10 classes on which strategies are so much above the reference, over three seeds."""
     rows = []
@@ -45,11 +45,11 @@ def table_of(
     return AdviceTable(pd.DataFrame(rows, columns=list(COLUMNS)), worlds)
 
 
-ALIKE = WorldFacts(10, 10, 0.0, 0.0)
+ALIKE = SimulationFacts(10, 10, 0.0, 0.0)
 
 
 def test_the_strategy_that_gained_on_tasks_like_the_study_is_advised() -> None:
-    apart = WorldFacts(10, 10, 1.0, 0.0)
+    apart = SimulationFacts(10, 10, 1.0, 0.0)
     near = {"plain": 0.01, "mine": 0.05, "other": -0.02}
     far = {"plain": 0.01, "mine": -0.05, "other": 0.08}
     table = table_of(
@@ -198,7 +198,7 @@ def test_the_shipped_table_knows_the_worlds_of_its_tasks() -> None:
 
 
 def test_advice_for_few_labels_rests_on_the_shipped_table() -> None:
-    found = advise(read_table(), WorldFacts(10, 10, 0.0, 0.0), 0, RULES)
+    found = advise(read_table(), SimulationFacts(10, 10, 0.0, 0.0), 0, RULES)
     assert found.trainer == "closed-form"
     assert (found.start, found.end) == (2.0, 8.0)
     first = found.expected[0]

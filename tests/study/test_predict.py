@@ -16,10 +16,10 @@ import pytest
 import torch
 
 from fallow.core.names import OWN
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
 from fallow.experiment.scale import Scale
-from fallow.experiment.world import build_world
+from fallow.experiment.simulation import build_world
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.spec import Spec
 from fallow.storage.errors import Failed
@@ -308,7 +308,7 @@ def test_a_site_predicts_with_the_model_that_it_was_tested_with(tmp_path: Path) 
     assert (
         len({str(rows) for rows in by_site.values()}) == 3
     )  # each has seen one class alone
-    journal = Journal()
+    journal = EventLog()
     recipe = replace(recipe_from(read_study(done).study.recipe), strategy=Spec("random"))
     world = build_world(recipe, 0, journal)
     ExperimentRun(world, journal).go()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from fallow.core.totals import sum_answers
+from fallow.core.aggregation import sum_answers
 from fallow.core.types import Answer, State
 from fallow.training import FedAvg, FedProx
 from fallow.training.base import average

@@ -31,14 +31,14 @@ from tests.strategies.regression import (
     table,
     with_ones,
 )
-from tests.worlds import World
+from tests.worlds import Simulation
 
 SIZES = (30, 2, 18)
 
 
 def world_with_labels(
     x: Tensor, y: Tensor, solver: Any = None, w: Tensor | None = None, **more: Any
-) -> World:
+) -> Simulation:
     """Three sites that know all their labels, with these weights."""
     sites = shared(x, SIZES)
     targets = shared(y, SIZES)
@@ -53,7 +53,7 @@ def world_with_labels(
     return world
 
 
-def train_round(world: World, cycle: int = 0) -> State:
+def train_round(world: Simulation, cycle: int = 0) -> State:
     """The state at the server after one round."""
     site = world.members["a"]
     ask = world.ask("training", cycle)
@@ -64,7 +64,7 @@ def train_round(world: World, cycle: int = 0) -> State:
     return state
 
 
-def solve(world: World) -> Tensor:
+def solve(world: Simulation) -> Tensor:
     """(d + 1,) slopes and bias that every site uses."""
     state = train_round(world)
     (first, *others) = world.members.values()

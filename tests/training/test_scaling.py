@@ -16,12 +16,12 @@ from fallow.sites.store import Label
 from fallow.training.scaling import Scaling
 from fallow.transport.bytes import Bytes
 from tests.strategies.regression import draws, federation, shared, stacked
-from tests.worlds import Forgetful, World
+from tests.worlds import Forgetful, Simulation
 
 SCALING = Scaling()
 
 
-def agreeing(sites: dict[str, Tensor], runtime: Any = InProcess) -> tuple[World, Ask]:
+def agreeing(sites: dict[str, Tensor], runtime: Any = InProcess) -> tuple[Simulation, Ask]:
     world = federation(sites, SCALING, runtime=runtime)
     verbs = SCALING.contract.verbs
     return world, Ask(

@@ -27,12 +27,12 @@ from tests.strategies.regression import (
     svd_leverage,
     with_ones,
 )
-from tests.worlds import World
+from tests.worlds import Simulation
 
 SIZES = (30, 2, 18)
 
 
-def world_with_labels(x: Tensor, y: Tensor, solver: Any = None, **more: Any) -> World:
+def world_with_labels(x: Tensor, y: Tensor, solver: Any = None, **more: Any) -> Simulation:
     """Three sites that know all their labels."""
     sites, targets = shared(x, SIZES), shared(y, SIZES)
     return labeled(federation(sites, Random(), solver=solver, **more), targets)
@@ -43,7 +43,7 @@ def data(d: int = 5) -> tuple[Tensor, Tensor]:
     return x, x @ draws(d, name="slope") + 0.3 * draws(50, name="noise") + 7
 
 
-def weigh(world: World, w: Tensor) -> World:
+def weigh(world: Simulation, w: Tensor) -> Simulation:
     """The same labels with these weights."""
     for site, part in zip(world.members.values(), torch.split(w, list(SIZES)), strict=True):
         site.weight = part

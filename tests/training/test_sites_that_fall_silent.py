@@ -23,7 +23,7 @@ from tests.strategies.regression import (
     shared,
     with_ones,
 )
-from tests.worlds import World
+from tests.worlds import Simulation
 
 SIZES = (12, 9, 5, 7)
 WAY_OUT = "3 of 4 sites replied to .* run again with --resume when they are connected"
@@ -39,12 +39,12 @@ def rows(far: float = 0.0) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 
 def world_with_labels(
     solver: Any, privacy: Privacy | None = None, far: float = 0.0
-) -> World:
+) -> Simulation:
     x, y = rows(far)
     return labeled(federation(x, ANYWHERE, solver=solver, privacy=privacy), y)
 
 
-def train_round(world: World, lost: int | None) -> tuple[Tensor, Losing]:
+def train_round(world: Simulation, lost: int | None) -> tuple[Tensor, Losing]:
     """The model of a round in which site b falls silent in one exchange."""
     site = world.members["b"]
     solver = site.parts.methods["training"]

@@ -18,9 +18,9 @@ from fallow.core.types import State
 from fallow.data import Dataset
 from fallow.encoders import Fourier
 from fallow.encoders.fourier import GAMMAS
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import World, world_of
+from fallow.experiment.simulation import SimulatedEnvironment, world_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.sites.view import SiteView
@@ -62,9 +62,9 @@ def draw_waves(turns: float, *, is_class: bool = False, rows: int = 120) -> Data
 
 
 def begin_run(
-    recipe: Recipe, found: Dataset, journal: Journal | None = None
+    recipe: Recipe, found: Dataset, journal: EventLog | None = None
 ) -> ExperimentRun:
-    journal = journal or Journal()
+    journal = journal or EventLog()
     run = ExperimentRun(world_of(recipe, 0, found, journal), journal)
     run.initial()
     return run
@@ -88,7 +88,7 @@ def lose_by_refitting(
     run: ExperimentRun, encoder: Tunable, candidate: State, penalties: Sequence[float]
 ) -> float:
     """The least squared loss over penalties, every row left out by solving without it."""
-    assert isinstance(run.world, World)
+    assert isinstance(run.world, SimulatedEnvironment)
     members = run.world.members.values()
     x = torch.cat([site.x[site.labeled] for site in members])
     y = torch.cat([site.labels for site in members]).double().numpy()
@@ -143,7 +143,7 @@ def test_the_choice_does_not_depend_on_who_holds_a_row() -> None:
 
 def test_rows_are_seen_by_the_chosen_length_and_in_units_of_it() -> None:
     run = begin_run(RECIPE, draw_waves(3.0))
-    assert isinstance(run.world, World)
+    assert isinstance(run.world, SimulatedEnvironment)
     state = run.world.encoded_by
     assert state is not None
     seen = torch.cat([site.seen[:] for site in run.world.members.values()]).double()
@@ -170,7 +170,7 @@ def test_what_leaves_the_sites_is_said() -> None:
 
 def test_a_resumed_run_takes_the_choice_from_its_journal() -> None:
     waves = draw_waves(3.0)
-    journal = Journal()
+    journal = EventLog()
     begun = begin_run(RECIPE, waves, journal)
     again = ExperimentRun(world_of(RECIPE, 0, waves, journal), journal)
     again.initial()
@@ -182,12 +182,12 @@ def test_noise_and_a_choice_by_labels_do_not_go_together() -> None:
     private = replace(RECIPE, training=Spec("fedavg"), model=Spec("linear"))
     private = replace(private, privacy=replace(private.privacy, epsilon=1.0))
     with pytest.raises(ValueError, match=r"fourier.*does not support local privacy"):
-        world_of(private, 0, draw_waves(3.0, is_class=True), Journal())
+        world_of(private, 0, draw_waves(3.0, is_class=True), EventLog())
 
 
 def test_first_rows_are_not_chosen_by_features_that_wait_for_labels() -> None:
     with pytest.raises(ValueError, match="initial_by is 'typical', which needs encoded"):
-        world_of(replace(RECIPE, initial_by="typical"), 0, draw_waves(3.0), Journal())
+        world_of(replace(RECIPE, initial_by="typical"), 0, draw_waves(3.0), EventLog())
 
 
 def test_records_say_of_how_many_features_a_head_is() -> None:
@@ -234,7 +234,7 @@ def test_empty_cells_are_filled_in_before_candidates_are_compared() -> None:
 
 def build_view(run: ExperimentRun) -> SiteView:
     """A site whose rows are not encoded yet."""
-    assert isinstance(run.world, World)
+    assert isinstance(run.world, SimulatedEnvironment)
     site = next(iter(run.world.members.values()))
     site.remember("encode", None)
     site.remember("features", None)

@@ -10,11 +10,17 @@ import pytest
 
 from fallow.core.refusal import Refusal
 from fallow.privacy.signing import verify_key
-from fallow.transport.envelope import Order, Reply, open_order, open_reply, sign_message
+from fallow.transport.envelope import (
+    Instruction,
+    Reply,
+    open_instruction,
+    open_reply,
+    sign_message,
+)
 from tests.keys import key_of
 
 SECRET = bytes(range(32))
-ORDER = Order(study="d", run="r", site="a", key=key_of("0/query/0"), number=3)
+ORDER = Instruction(study="d", run="r", site="a", key=key_of("0/query/0"), number=3)
 REPLY = Reply(run="r", site="a", key=key_of("0/query/0"))
 
 
@@ -32,7 +38,7 @@ def test_an_order_with_a_wrong_head_is_refused_in_a_sentence_of_ours(
 ) -> None:
     blob = sign_message(SECRET, replace(ORDER, **wrong))
     with pytest.raises(Refusal) as refused:
-        open_order(verify_key(SECRET), blob)
+        open_instruction(verify_key(SECRET), blob)
     assert str(refused.value) == f"a message from the coordinator is invalid: {sentence}"
 
 
@@ -45,7 +51,7 @@ def test_a_message_with_a_long_header_is_not_unpacked() -> None:
     with pytest.raises(Refusal, match="from site a could not be read"):
         open_reply(verify_key(SECRET), reply, "a")
     with pytest.raises(Refusal, match="from the coordinator could not be read"):
-        open_order(verify_key(SECRET), order)
+        open_instruction(verify_key(SECRET), order)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 3 * len(reply)

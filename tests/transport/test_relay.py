@@ -20,11 +20,11 @@ from fallow.core.exchange_key import ExchangeKey
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.engine import Loop, row_loss
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import Phases
 from fallow.experiment.first_phase import restore
-from fallow.experiment.journal import Journal
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import build_world
+from fallow.experiment.simulation import build_world
 from fallow.settings.spec import Spec
 from fallow.sites import LocalSite, Parts
 from fallow.sites.in_process import InProcess
@@ -63,7 +63,7 @@ def members(store: Store) -> dict[str, LocalSite]:
     }
 
 
-def door(made: dict[str, LocalSite], journal: Journal, runtime: type = InProcess) -> Ask:
+def door(made: dict[str, LocalSite], journal: EventLog, runtime: type = InProcess) -> Ask:
     net = next(iter(made.values())).parts
     carrier = runtime(made, Loop(net.model, net.layout, row_loss("classification")))
     return Ask(carrier, journal, Disclosure(), ExchangeKey("train", "round"), "training")
@@ -79,27 +79,27 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def journal(path: Path) -> Iterator[Journal]:
-    made = Journal(path)
+def journal(path: Path) -> Iterator[EventLog]:
+    made = EventLog(path)
     yield made
     made.close()
 
 
 def letters(path: Path) -> int:
     with sqlite3.connect(path) as db:
-        result: int = db.execute("SELECT count(*) FROM letter").fetchone()[0]
+        result: int = db.execute("SELECT count(*) FROM peer_message").fetchone()[0]
     db.close()
     return result
 
 
 @pytest.mark.parametrize("runtime", [InProcess, Bytes])
 def test_an_answer_is_written_once_and_found_by_all_when_the_file_is_opened_again(
-    journal: Journal, path: Path, runtime: type
+    journal: EventLog, path: Path, runtime: type
 ) -> None:
     made = members(journal)
     door(made, journal, runtime).relay(Passing().model, ALL)
     assert letters(path) == len(SITES)
-    again = Journal(path)
+    again = EventLog(path)
     for name, site in members(again).items():
         assert brought(site) == brought(made[name])
         assert site.memory.keys() == {f"model/{sender}" for sender in ALL[name]}
@@ -109,7 +109,7 @@ def test_an_answer_is_written_once_and_found_by_all_when_the_file_is_opened_agai
 
 @pytest.mark.parametrize("store", [MemoryStore, None])
 def test_receivers_share_the_memory_of_what_they_received(
-    journal: Journal, store: type | None
+    journal: EventLog, store: type | None
 ) -> None:
     made = members(store() if store else journal)
     door(made, journal).relay(Passing().model, ALL)
@@ -120,7 +120,7 @@ def test_receivers_share_the_memory_of_what_they_received(
 
 
 def test_a_later_relay_of_the_verb_replaces_it_where_it_goes_and_nowhere_else(
-    journal: Journal, path: Path
+    journal: EventLog, path: Path
 ) -> None:
     made = members(journal)
     ask = door(made, journal)
@@ -140,7 +140,7 @@ def test_a_later_relay_of_the_verb_replaces_it_where_it_goes_and_nowhere_else(
     )  # row/b, the new b, and all old ones, which b and d hold
 
 
-def test_letters_that_no_site_holds_are_dropped(journal: Journal, path: Path) -> None:
+def test_letters_that_no_site_holds_are_dropped(journal: EventLog, path: Path) -> None:
     made = members(journal)
     ask = door(made, journal)
     for turn in range(5):
@@ -153,7 +153,7 @@ def test_letters_that_no_site_holds_are_dropped(journal: Journal, path: Path) ->
     assert all(not site.memory for site in members(journal).values())
 
 
-def test_a_relay_that_fails_changes_nothing(journal: Journal) -> None:
+def test_a_relay_that_fails_changes_nothing(journal: EventLog) -> None:
     made = members(journal)
     ask = door(made, journal)
     ask.relay(Passing().model, ALL)
@@ -164,16 +164,20 @@ def test_a_relay_that_fails_changes_nothing(journal: Journal) -> None:
 
 
 @pytest.mark.parametrize(
-    "sql", ["UPDATE letter SET content = substr(content, 1, 99)", "DELETE FROM letter"]
+    "sql",
+    [
+        "UPDATE peer_message SET content = substr(content, 1, 99)",
+        "DELETE FROM peer_message",
+    ],
 )
 def test_a_letter_that_was_changed_is_reported_as_damage(path: Path, sql: str) -> None:
-    journal = Journal(path)
+    journal = EventLog(path)
     door(members(journal), journal).relay(Passing().model, ALL)
     journal.close()
     with sqlite3.connect(path) as db:
         db.execute(sql)
     db.close()
-    again = Journal(path)
+    again = EventLog(path)
     with pytest.raises(
         Failed, match=r"damaged \(model/b of site a has a different checksum\)"
     ):
@@ -183,7 +187,7 @@ def test_a_letter_that_was_changed_is_reported_as_damage(path: Path, sql: str) -
 
 @pytest.mark.parametrize("runtime", [InProcess, Bytes])
 def test_what_is_sent_is_received_in_number_and_in_bytes(
-    journal: Journal, runtime: type
+    journal: EventLog, runtime: type
 ) -> None:
     ask = door(members(journal), journal, runtime)
     ask.relay(Passing().row, {"a": ["b", "c"], "b": ["c"], "d": []})
@@ -216,7 +220,7 @@ def dpfl(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_a_record_says_how_many_models_each_site_sent_and_received(dpfl: Any) -> None:
-    journal = Journal()
+    journal = EventLog()
     (*_, last) = ExperimentRun(build_world(dpfl, 0, journal), journal).go()
     sent = last["relayed"]["sent"]
     received = last["relayed"]["received"]
@@ -224,14 +228,14 @@ def test_a_record_says_how_many_models_each_site_sent_and_received(dpfl: Any) ->
     (row,) = [row for row in last["revealed"] if row["kind"] == "relay"]
     assert row["sent"] == sent
     plain = replace(dpfl, training=Spec("fedavg"))
-    journal = Journal()
+    journal = EventLog()
     assert "relayed" not in ExperimentRun(build_world(plain, 0, journal), journal).go()[-1]
 
 
 def test_a_shared_phase_holds_each_model_once_and_brings_all_back(
     dpfl: Any, tmp_path: Path
 ) -> None:
-    journal = Journal()
+    journal = EventLog()
     world = build_world(dpfl, 0, journal)
     ExperimentRun(world, journal).go()
     memory = {name: site.memory for name, site in world.members.items()}
@@ -241,7 +245,7 @@ def test_a_shared_phase_holds_each_model_once_and_brings_all_back(
     phases.save("key", done, memory)
     result = phases.load("key")
     assert result is not None
-    fresh = build_world(dpfl, 0, Journal()).members
+    fresh = build_world(dpfl, 0, EventLog()).members
     restore(fresh, result["memory"])
     for name, site in fresh.items():
         assert site.memory.keys() == memory[name].keys()

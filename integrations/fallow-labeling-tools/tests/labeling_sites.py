@@ -40,15 +40,15 @@ class Folder:
     rows: Any
 
 
-def site(desk: LabelQueue, path: Path, studio: Studio) -> Folder:
+def site(queue: LabelQueue, path: Path, studio: Studio) -> Folder:
     """A folder of its own study, whose Label Studio is the server of the test."""
     file = path / SERVER
     file.write_text(f'address = "{studio.address}"\ntoken = "{studio.token}"\n')
     file.chmod(0o600)
     digest = os.urandom(8).hex()
-    return Folder(path, desk.site, Agreed(desk.study, digest, desk.schema), desk.rows)
+    return Folder(path, queue.site, Agreed(queue.study, digest, queue.schema), queue.rows)
 
 
-def sync(folder: Folder, desk: LabelQueue) -> Synced:
+def sync(folder: Folder, queue: LabelQueue) -> Synced:
     result: Any = folder
-    return LabelStudio().sync(result, desk.ledger, lambda row: picture(desk.rows, row))
+    return LabelStudio().sync(result, queue.ledger, lambda row: picture(queue.rows, row))

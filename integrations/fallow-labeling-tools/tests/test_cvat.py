@@ -16,16 +16,16 @@ from fallow.deployment.site.labels_io import (
     CANNOT_TELL,
     import_labels,
     list_labels,
-    list_open_questions,
+    list_open_tasks,
 )
 from fallow_labeling_tools import CVAT
 from fallow_labeling_tools.cvat import read_annotations
-from tests.deployment.desks import DIGITS, DOSE, make_desk, picture_rows
+from tests.deployment.label_queues import DIGITS, DOSE, make_queue, picture_rows
 
 
-def export(desk: LabelQueue, path: Path) -> int:
-    lines = list_open_questions(desk.ledger, desk.schema, desk.rows)
-    tasks = LabelingTasks(lines, desk.schema.classes, lambda row: picture(desk.rows, row))
+def export(queue: LabelQueue, path: Path) -> int:
+    lines = list_open_tasks(queue.ledger, queue.schema, queue.rows)
+    tasks = LabelingTasks(lines, queue.schema.classes, lambda row: picture(queue.rows, row))
     write_with(CVAT(), path, tasks)
     return len(lines)
 
@@ -45,19 +45,19 @@ def tag(label: str) -> str:
     return f'<tag label="{label}" source="manual"></tag>'
 
 
-def take(desk: LabelQueue, folder: Path, text: str) -> Imported:
+def take(queue: LabelQueue, folder: Path, text: str) -> Imported:
     path = folder / "annotations.xml"
     path.write_text(text, encoding="utf-8")
     return import_labels(
-        *(desk.ledger, desk.schema, desk.rows, path, "the team"),
+        *(queue.ledger, queue.schema, queue.rows, path, "the team"),
         partial=True,
         tool=CVAT(),
     )
 
 
 def test_images_go_out_with_their_labels_and_tags_come_back_once(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path, DIGITS, picture_rows(tmp_path))
-    assert export(desk, tmp_path / "ask.zip") == 3
+    queue = make_queue(tmp_path, DIGITS, picture_rows(tmp_path))
+    assert export(queue, tmp_path / "ask.zip") == 3
     with zipfile.ZipFile(tmp_path / "ask.zip") as archive:
         names = archive.namelist()
         assert archive.read(names[0]) == (tmp_path / "scan-3.png").read_bytes()
@@ -74,19 +74,19 @@ def test_images_go_out_with_their_labels_and_tags_come_back_once(tmp_path: Path)
     said = export_of(
         (names[0], tag(DIGITS.classes[1])), (names[1], tag(CANNOT_TELL)), (names[2], "")
     )
-    assert take(desk, tmp_path, said) == Imported(2, 0, 1, ())
-    (given,) = desk.ledger.history(3)
+    assert take(queue, tmp_path, said) == Imported(2, 0, 1, ())
+    (given,) = queue.ledger.history(3)
     assert (given.value, given.who, given.kind) == (1.0, "the team", "imported")
-    assert take(desk, tmp_path, said) == Imported(0, 2, 1, ())
+    assert take(queue, tmp_path, said) == Imported(0, 2, 1, ())
 
 
 def test_tags_that_are_wrong_twice_or_of_others_are_refused_in_a_sentence(
     tmp_path: Path,
 ) -> None:
-    desk = make_desk(tmp_path, DIGITS, picture_rows(tmp_path))
+    queue = make_queue(tmp_path, DIGITS, picture_rows(tmp_path))
     first, second = DIGITS.classes[:2]
     result = take(
-        desk,
+        queue,
         tmp_path,
         export_of(
             ("000003-scan-3-png.png", tag(first) + tag(second)),
@@ -132,21 +132,21 @@ OUTSIDE = '<!DOCTYPE annotations SYSTEM "file:///etc/passwd"><annotations></anno
 def test_a_file_that_is_no_export_or_means_harm_is_refused(
     tmp_path: Path, text: str, said: str
 ) -> None:
-    desk = make_desk(tmp_path, DIGITS, picture_rows(tmp_path))
+    queue = make_queue(tmp_path, DIGITS, picture_rows(tmp_path))
     with pytest.raises(ValueError, match=r"annotations\.xml: ") as error:
-        take(desk, tmp_path, text)
+        take(queue, tmp_path, text)
     assert said in str(error.value)
-    assert not desk.ledger.history(3)
+    assert not queue.ledger.history(3)
 
 
 def test_rows_that_are_no_images_are_not_exported_so(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path, DOSE)
+    queue = make_queue(tmp_path, DOSE)
     with pytest.raises(ValueError, match="this study asks for numbers"):
-        export(desk, tmp_path / "ask.zip")
+        export(queue, tmp_path / "ask.zip")
     (tmp_path / "b").mkdir()
-    desk = make_desk(tmp_path / "b")
+    queue = make_queue(tmp_path / "b")
     with pytest.raises(ValueError, match="has no image that CVAT shows"):
-        export(desk, tmp_path / "b.zip")
+        export(queue, tmp_path / "b.zip")
     assert not (tmp_path / "b.zip").exists()
 
 
@@ -158,18 +158,18 @@ def test_a_tag_keeps_the_name_of_its_image_whatever_stands_around_it() -> None:
 
 
 def test_labels_and_predictions_are_not_exported_as_images(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path, DIGITS, picture_rows(tmp_path))
-    desk.ledger.answer(3, 1.0, "Bo")
-    place = (desk.ledger, desk.schema, desk.rows)
-    for lines in (list_labels(*place), list_open_questions(*place, guess=True)):
-        tasks = LabelingTasks(lines, DIGITS.classes, lambda row: picture(desk.rows, row))
+    queue = make_queue(tmp_path, DIGITS, picture_rows(tmp_path))
+    queue.ledger.answer(3, 1.0, "Bo")
+    place = (queue.ledger, queue.schema, queue.rows)
+    for lines in (list_labels(*place), list_open_tasks(*place, guess=True)):
+        tasks = LabelingTasks(lines, DIGITS.classes, lambda row: picture(queue.rows, row))
         with pytest.raises(ValueError, match="omit --labels and --guess"):
             CVAT().format_tasks(tasks)
 
 
 def test_a_file_in_an_unknown_encoding_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path)
+    queue = make_queue(tmp_path)
     path = tmp_path / "labels.xml"
     path.write_bytes(b'<?xml version="1.0" encoding="nonsense"?><annotations/>')
     with pytest.raises(ValueError, match=r"labels\.xml: it is not XML: unknown encoding"):
-        import_labels(desk.ledger, desk.schema, desk.rows, path, "Ann", tool=CVAT())
+        import_labels(queue.ledger, queue.schema, queue.rows, path, "Ann", tool=CVAT())

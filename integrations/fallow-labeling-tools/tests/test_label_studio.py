@@ -30,7 +30,7 @@ from fallow_labeling_tools.label_studio_server import (
     write_interface,
 )
 from tests.cli.conftest import Command, fallow, folder
-from tests.deployment.desks import DIGITS, DOSE, HEART, make_desk, picture_rows
+from tests.deployment.label_queues import DIGITS, DOSE, HEART, make_queue, picture_rows
 from tests.deployment.worlds import tiny
 from tests.packages import forget, install
 
@@ -150,9 +150,9 @@ def call(studio: Studio, method: str, path: str, body: Any = None) -> Any:
 def test_questions_go_out_once_and_annotations_come_back_once(
     studio: Studio, tmp_path: Path
 ) -> None:
-    desk = make_desk(tmp_path, HEART)
-    folder = site(desk, tmp_path, studio)
-    first = sync(folder, desk)
+    queue = make_queue(tmp_path, HEART)
+    folder = site(queue, tmp_path, studio)
+    first = sync(folder, queue)
     assert (first.sent, first.taken.recorded, first.taken.refused) == (3, 0, ())
     tasks = tasks_of(studio, first.project)
     assert {task["data"]["id"] for task in tasks} == {
@@ -161,27 +161,27 @@ def test_questions_go_out_once_and_annotations_come_back_once(
         "patient-4",
     }
     assert tasks[0]["data"]["features"]["sex"]
-    assert sync(folder, desk).sent == 0
+    assert sync(folder, queue).sent == 0
 
     annotate(studio, first.project, {"patient-3": "ill", "patient-1": "cannot tell"})
-    taken = sync(folder, desk).taken
+    taken = sync(folder, queue).taken
     assert (taken.recorded, taken.same, taken.empty, taken.refused) == (2, 0, 1, ())
-    (given,) = desk.ledger.history(3)
+    (given,) = queue.ledger.history(3)
     assert (given.value, given.who, given.kind) == (1.0, "ann@example.org", "imported")
-    again = sync(folder, desk)
+    again = sync(folder, queue)
     assert (again.sent, again.taken.recorded, again.taken.same) == (0, 0, 2)
 
 
 def test_an_annotation_that_contradicts_a_label_is_refused_and_the_others_are_taken(
     studio: Studio, tmp_path: Path
 ) -> None:
-    desk = make_desk(tmp_path, HEART)
-    folder = site(desk, tmp_path, studio)
-    project = sync(folder, desk).project
-    desk.ledger.answer(3, 0.0, "Bo")
+    queue = make_queue(tmp_path, HEART)
+    folder = site(queue, tmp_path, studio)
+    project = sync(folder, queue).project
+    queue.ledger.answer(3, 0.0, "Bo")
     annotate(studio, project, {"patient-3": "ill", "patient-1": "iII", "patient-4": "ill"})
     annotate(studio, project, {"patient-4": "ill"})
-    taken = sync(folder, desk).taken
+    taken = sync(folder, queue).taken
     why = sorted(sentence.partition(": ")[2] for sentence in taken.refused)
     assert why[0].startswith("label 'iII' is not one of the agreed classes")
     assert why[1].startswith("example 'patient-3' has the label 'healthy' by Bo, not 'ill'")
@@ -192,8 +192,8 @@ def test_an_annotation_that_contradicts_a_label_is_refused_and_the_others_are_ta
 def test_a_sync_that_was_killed_is_made_good_by_the_next(
     studio: Studio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = make_desk(tmp_path, DOSE)
-    folder = site(desk, tmp_path, studio)
+    queue = make_queue(tmp_path, DOSE)
+    folder = site(queue, tmp_path, studio)
     monkeypatch.setattr("fallow_labeling_tools.label_studio_server.AT_ONCE", 1)
     sent = []
 
@@ -213,30 +213,30 @@ def test_a_sync_that_was_killed_is_made_good_by_the_next(
 
     with monkeypatch.context() as until, pytest.raises(Killed):
         until.setattr(httpx.Client, "stream", until_the_second)
-        sync(folder, desk)
-    done = sync(folder, desk)
+        sync(folder, queue)
+    done = sync(folder, queue)
     assert done.sent == 2
     tasks = tasks_of(studio, done.project)
     assert sorted(task["data"]["row"] for task in tasks) == [1, 3, 4]
     annotate(studio, done.project, {"patient-3": "2,5"}, kind="text")
-    assert sync(folder, desk).taken.recorded == 1
-    assert desk.ledger.history(3)[0].value == 2.5
+    assert sync(folder, queue).taken.recorded == 1
+    assert queue.ledger.history(3)[0].value == 2.5
 
 
 def test_pictures_travel_in_the_task(studio: Studio, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path, DIGITS, picture_rows(tmp_path))
-    folder = site(desk, tmp_path, studio)
-    done = sync(folder, desk)
+    queue = make_queue(tmp_path, DIGITS, picture_rows(tmp_path))
+    folder = site(queue, tmp_path, studio)
+    done = sync(folder, queue)
     (task,) = [t for t in tasks_of(studio, done.project) if t["data"]["row"] == 3]
     assert task["data"]["image"].startswith("data:image/png;base64,")
     assert str(tmp_path) not in str(task["data"])
 
 
 def test_a_token_that_is_not_accepted_is_a_sentence(studio: Studio, tmp_path: Path) -> None:
-    desk = make_desk(tmp_path, HEART)
-    folder = site(desk, tmp_path, Studio(studio.address, "f" * 40))
+    queue = make_queue(tmp_path, HEART)
+    folder = site(queue, tmp_path, Studio(studio.address, "f" * 40))
     with pytest.raises(ValueError, match="does not accept the token") as error:
-        sync(folder, desk)
+        sync(folder, queue)
     assert "f" * 40 not in str(error.value)
 
 
@@ -251,8 +251,8 @@ def test_a_personal_token_is_exchanged_as_the_server_wants(
         pytest.skip("somebody has a personal token there, which is not ours to revoke")
     token = made.json()["token"]
     try:
-        desk = make_desk(tmp_path, HEART)
-        assert sync(site(desk, tmp_path, Studio(studio.address, token)), desk).sent == 3
+        queue = make_queue(tmp_path, HEART)
+        assert sync(site(queue, tmp_path, Studio(studio.address, token)), queue).sent == 3
     finally:
         revoked = f"{studio.address}/api/token/blacklist/"
         httpx.post(revoked, json={"refresh": token}, headers=head, timeout=60)
@@ -308,11 +308,11 @@ def test_settings_that_would_tell_the_token_or_mean_nothing_are_refused(
 
 def test_a_server_that_is_away_changes_nothing_and_says_so(tmp_path: Path) -> None:
     pytest.importorskip("httpx")
-    desk = make_desk(tmp_path, HEART)
-    folder = site(desk, tmp_path, Studio("http://127.0.0.1:9", TOKEN))
+    queue = make_queue(tmp_path, HEART)
+    folder = site(queue, tmp_path, Studio("http://127.0.0.1:9", TOKEN))
     with pytest.raises(Failed, match="was not reached"):
-        sync(folder, desk)
-    assert len(desk.ledger.questions(state="open")) == 3
+        sync(folder, queue)
+    assert len(queue.ledger.tasks(state="open")) == 3
 
 
 def test_the_commands_say_what_is_missing(allowed: Path, fallow: Command) -> None:

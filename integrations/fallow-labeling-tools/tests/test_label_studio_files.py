@@ -17,22 +17,22 @@ from fallow.deployment.site.labels_files import write_with
 from fallow.deployment.site.labels_io import (
     import_labels,
     list_labels,
-    list_open_questions,
+    list_open_tasks,
 )
 from fallow_labeling_tools import CVAT, LabelStudio
-from tests.deployment.desks import DOSE, HEART, make_desk
+from tests.deployment.label_queues import DOSE, HEART, make_queue
 
 
-def about(desk: LabelQueue) -> tuple[Any, Any, Any]:
-    return desk.ledger, desk.schema, desk.rows
+def about(queue: LabelQueue) -> tuple[Any, Any, Any]:
+    return queue.ledger, queue.schema, queue.rows
 
 
-def take(desk: LabelQueue, path: Path) -> Imported:
-    return import_labels(*about(desk), path, "Cy", tool=LabelStudio())
+def take(queue: LabelQueue, path: Path) -> Imported:
+    return import_labels(*about(queue), path, "Cy", tool=LabelStudio())
 
 
-def export(desk: LabelQueue, path: Path, lines: Sequence[JsonObject]) -> None:
-    tasks = LabelingTasks(lines, desk.schema.classes, lambda row: None)
+def export(queue: LabelQueue, path: Path, lines: Sequence[JsonObject]) -> None:
+    tasks = LabelingTasks(lines, queue.schema.classes, lambda row: None)
     assert write_with(LabelStudio(), path, tasks) == [path]
 
 
@@ -58,7 +58,7 @@ def annotate(value: dict[str, Any], by: Any = None, tag: str = "label", **more: 
 
 
 def test_the_full_json_of_label_studio_is_taken(tmp_path: Path) -> None:
-    desk, path = make_desk(tmp_path, asked=(3, 1, 4, 0, 5)), tmp_path / "tasks.json"
+    queue, path = make_queue(tmp_path, asked=(3, 1, 4, 0, 5)), tmp_path / "tasks.json"
     comment = {"from_name": "note", "type": "textarea", "value": {"text": ["see scan"]}}
     with_note = annotate({"choices": ["healthy"]}, 7)
     with_note["result"].append(comment)
@@ -82,17 +82,17 @@ def test_the_full_json_of_label_studio_is_taken(tmp_path: Path) -> None:
             ]
         )
     )
-    assert take(desk, path) == Imported(3, 0, 2, ())
-    outcome = [(g.who, g.value) for row in (3, 1, 4) for g in desk.ledger.history(row)]
+    assert take(queue, path) == Imported(3, 0, 2, ())
+    outcome = [(g.who, g.value) for row in (3, 1, 4) for g in queue.ledger.history(row)]
     assert outcome == [("ann@h.example", 1.0), ("annotator 7", 0.0), ("Bo", None)]
 
 
 @pytest.mark.parametrize("value", [{"number": 2.5}, {"text": ["2.5"]}, {"text": "2,5"}])
 def test_numbers_of_label_studio_are_taken(value: dict[str, Any], tmp_path: Path) -> None:
-    desk, path = make_desk(tmp_path, DOSE), tmp_path / "tasks.json"
+    queue, path = make_queue(tmp_path, DOSE), tmp_path / "tasks.json"
     path.write_text(json.dumps([task(3, annotate(value))]))
-    assert take(desk, path).recorded == 1
-    assert [(g.who, g.value) for g in desk.ledger.history(3)] == [("Cy", 2.5)]
+    assert take(queue, path).recorded == 1
+    assert [(g.who, g.value) for g in queue.ledger.history(3)] == [("Cy", 2.5)]
 
 
 @pytest.mark.parametrize(
@@ -116,16 +116,16 @@ def test_numbers_of_label_studio_are_taken(value: dict[str, Any], tmp_path: Path
 def test_an_annotation_that_is_no_label_is_named(
     annotation: Any, said: str, tmp_path: Path
 ) -> None:
-    desk, path = make_desk(tmp_path), tmp_path / "tasks.json"
+    queue, path = make_queue(tmp_path), tmp_path / "tasks.json"
     path.write_text(json.dumps([task(3, annotation)]))
     with pytest.raises(ValueError, match=said):
-        take(desk, path)
+        take(queue, path)
 
 
 def test_two_choices_for_one_sample_are_refused_with_their_line(tmp_path: Path) -> None:
-    desk, path = make_desk(tmp_path), tmp_path / "tasks.json"
+    queue, path = make_queue(tmp_path), tmp_path / "tasks.json"
     path.write_text(json.dumps([task(3, annotate({"choices": ["ill", "healthy"]}))]))
-    found = take(desk, path)
+    found = take(queue, path)
     assert found.refused[0].startswith(
         "entry 1: label 'ill, healthy' is not one of the agreed"
     )
@@ -137,9 +137,9 @@ def test_tasks_of_label_studio_go_out_with_features_and_come_back_with_labels(
 ) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    first, second = make_desk(tmp_path / "a", schema), make_desk(tmp_path / "b", schema)
+    first, second = make_queue(tmp_path / "a", schema), make_queue(tmp_path / "b", schema)
     path = tmp_path / "tasks.json"
-    export(first, path, list_open_questions(*about(first)))
+    export(first, path, list_open_tasks(*about(first)))
     assert len(json.loads(path.read_text())) == 3
     assert path.stat().st_mode & 0o077 == 0
     data = json.loads(path.read_text())[0]["data"]
@@ -172,23 +172,23 @@ def test_tasks_of_label_studio_go_out_with_features_and_come_back_with_labels(
 def test_a_file_that_is_no_export_is_refused(
     tmp_path: Path, content: str, said: str
 ) -> None:
-    desk = make_desk(tmp_path)
+    queue = make_queue(tmp_path)
     (tmp_path / "in.json").write_bytes(content.encode("latin-1"))
     with pytest.raises(ValueError, match=said):
-        take(desk, tmp_path / "in.json")
-    assert len(desk.ledger.questions(state="open")) == 3
+        take(queue, tmp_path / "in.json")
+    assert len(queue.ledger.tasks(state="open")) == 3
 
 
 @pytest.mark.parametrize("tool", [CVAT(), LabelStudio()])
 def test_files_are_read_from_no_pipe_and_up_to_a_bound(
     tool: CVAT | LabelStudio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = make_desk(tmp_path)
+    queue = make_queue(tmp_path)
     (tmp_path / "pipe").symlink_to(os.devnull)  # a pipe would hang
     with pytest.raises(ValueError, match="is not a file but a pipe or a device"):
-        import_labels(*about(desk), tmp_path / "pipe", "Ann", tool=tool)
+        import_labels(*about(queue), tmp_path / "pipe", "Ann", tool=tool)
     monkeypatch.setattr(labels_files, "MOST_BYTES", 1 << 20)
     with (tmp_path / "long").open("wb") as file:
         file.truncate((1 << 20) + 1)
     with pytest.raises(ValueError, match="long has more than 1 MiB"):
-        import_labels(*about(desk), tmp_path / "long", "Ann", tool=tool)
+        import_labels(*about(queue), tmp_path / "long", "Ann", tool=tool)

@@ -20,7 +20,7 @@ from fallow.deployment.labeling_page import LabelQueue
 from fallow.storage.errors import Failed
 from fallow_labeling_tools import label_studio_server
 from fallow_labeling_tools.label_studio_server import SERVER
-from tests.deployment.desks import HEART, make_desk
+from tests.deployment.label_queues import HEART, make_queue
 
 pytest.importorskip("httpx")
 
@@ -72,12 +72,12 @@ def studio(serve: Serve) -> Iterator[tuple[Studio, list[Any]]]:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> LabelQueue:
-    return make_desk(tmp_path, HEART)
+def queue(tmp_path: Path) -> LabelQueue:
+    return make_queue(tmp_path, HEART)
 
 
 def test_the_token_goes_to_no_machine_that_a_redirection_names(
-    desk: LabelQueue, tmp_path: Path
+    queue: LabelQueue, tmp_path: Path
 ) -> None:
     with studio(lambda to: send(to, {"results": []})) as (other, heard):
 
@@ -88,12 +88,12 @@ def test_the_token_goes_to_no_machine_that_a_redirection_names(
             to.end_headers()
 
         with studio(lead_away) as (first, _), pytest.raises(Failed, match="302 to GET"):
-            sync(site(desk, tmp_path, first), desk)
+            sync(site(queue, tmp_path, first), queue)
     assert heard == []
 
 
 def test_an_answer_that_is_packed_many_times_is_not_unpacked(
-    desk: LabelQueue, tmp_path: Path
+    queue: LabelQueue, tmp_path: Path
 ) -> None:
     # 64 MiB of zeros in 2 KiB; each layer more is a factor of hundreds
     content = gzip.compress(gzip.compress(bytes(1 << 26), 1))
@@ -104,13 +104,13 @@ def test_an_answer_that_is_packed_many_times_is_not_unpacked(
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with studio(pack) as (there, _), pytest.raises(Failed, match="200 to GET"):
-        sync(site(desk, tmp_path, there), desk)
+        sync(site(queue, tmp_path, there), queue)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown < 1 << 15  # KiB
 
 
 def test_an_answer_without_an_end_is_read_to_the_bound(
-    desk: LabelQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    queue: LabelQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(label_studio_server, "LARGEST", 1 << 16)
     sent = []
@@ -123,13 +123,13 @@ def test_an_answer_without_an_end_is_read_to_the_bound(
             sent.append(1 << 14)
 
     with studio(pour) as (there, _), pytest.raises(Failed, match="200 to GET"):
-        sync(site(desk, tmp_path, there), desk)
+        sync(site(queue, tmp_path, there), queue)
     assert sum(sent) < 1 << 26  # what lies in the buffers of the system
 
 
 @pytest.mark.parametrize("begins", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\n\r\n"])
 def test_an_answer_of_a_byte_now_and_then_is_cut_off(
-    desk: LabelQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begins: bytes
+    queue: LabelQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begins: bytes
 ) -> None:
     monkeypatch.setattr(label_studio_server, "LONGEST", 0.2)
 
@@ -141,12 +141,12 @@ def test_an_answer_of_a_byte_now_and_then_is_cut_off(
 
     began = time.monotonic()
     with studio(trickle) as (there, _), pytest.raises(Failed, match="was not reached"):
-        sync(site(desk, tmp_path, there), desk)
+        sync(site(queue, tmp_path, there), queue)
     assert time.monotonic() - began < 3
 
 
 def test_a_list_of_projects_without_an_end_is_left(
-    desk: LabelQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    queue: LabelQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(label_studio_server, "MOST_PAGES", 3)
     more = {"results": [{"id": 1, "title": "another"}], "next": "http://evil.example/"}
@@ -154,15 +154,15 @@ def test_a_list_of_projects_without_an_end_is_left(
         studio(lambda to: send(to, more)) as (there, asked),
         pytest.raises(Failed, match="200 to GET /api/projects"),
     ):
-        sync(site(desk, tmp_path, there), desk)
+        sync(site(queue, tmp_path, there), queue)
     assert len(asked) == 3
     assert all(path.startswith("/api/projects?page=") for path, _ in asked)
 
 
 def test_annotations_of_other_sites_and_studies_and_of_rows_never_asked_are_no_labels(
-    desk: LabelQueue, tmp_path: Path
+    queue: LabelQueue, tmp_path: Path
 ) -> None:
-    folder = site(desk, tmp_path, Studio("", TOKEN))
+    folder = site(queue, tmp_path, Studio("", TOKEN))
     study = folder.agreement.digest
     ours = {"study": study, "site": folder.name, "row": 3, "id": "patient-3"}
     choice = {"from_name": "label", "type": "choices", "value": {"choices": ["ill"]}}
@@ -190,7 +190,7 @@ def test_annotations_of_other_sites_and_studies_and_of_rows_never_asked_are_no_l
 
     with studio(answer) as (there, _):
         (tmp_path / SERVER).write_text(f'address = "{there.address}"\ntoken = "{TOKEN}"\n')
-        taken = sync(folder, desk).taken
+        taken = sync(folder, queue).taken
     assert taken.recorded == 0
     assert len(taken.refused) == 4
-    assert len(desk.ledger.questions(state="open")) == 3
+    assert len(queue.ledger.tasks(state="open")) == 3

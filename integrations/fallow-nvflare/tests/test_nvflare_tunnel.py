@@ -28,7 +28,7 @@ from fallow_nvflare.app.fallow_tunnel.tunnel import (
     ALL,
     EACH,
     PIECE,
-    Entrance,
+    AccessControl,
     Exit,
     Fields,
     find_port,
@@ -261,14 +261,14 @@ def test_a_site_takes_nothing_for_connections_that_it_did_not_open() -> None:
         carried.append(fields)
         return True
 
-    with closing(Entrance(carry, 0)) as entrance:
+    with closing(AccessControl(carry, 0)) as entrance:
         for fields in (piece(), {"do": "end", "name": NAME}, {"do": "open", "name": NAME}):
             assert not entrance.take(fields)
         assert carried == []
 
 
 def test_a_job_listens_on_the_machine_itself_alone() -> None:
-    with closing(Entrance(lambda fields: True, 0)) as entrance:
+    with closing(AccessControl(lambda fields: True, 0)) as entrance:
         assert entrance._server.getsockname()[0] == "127.0.0.1"
 
 
@@ -280,7 +280,7 @@ def test_a_moment_without_files_does_not_end_the_entrance() -> None:
         return True
 
     with (
-        closing(Entrance(carry, 0)) as entrance,
+        closing(AccessControl(carry, 0)) as entrance,
         closing(socket.socket()) as first,
         closing(socket.socket()) as second,
     ):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 from fallow.core.events import Event
-from fallow.core.words import duration
+from fallow.core.wording import duration
 from fallow.settings.recipe import Recipe
 from fallow.study.cell import StudyRun
 from fallow.study.names import label

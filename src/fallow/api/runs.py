@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from fallow.api.argument_order import check_order
 from fallow.api.federation import Federation
+from fallow.api.fingerprints import open_kept
 from fallow.api.keywords import ModelLike, RunSettings, StrategyLike, TrainingLike
 from fallow.api.objects import read_seed
 from fallow.api.progress import ProgressLine
-from fallow.api.remembered import open_kept
 from fallow.api.saved_model import read_rows_for, save_run
 from fallow.api.settings import read_request
 from fallow.core.banks import Layout
@@ -30,15 +30,15 @@ from fallow.core.methods import Predicting
 from fallow.core.names import OWN, Classes, lend
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
-from fallow.core.words import join_some
+from fallow.core.wording import join_some
 from fallow.data import Dataset
 from fallow.experiment.encoding import shape_seen
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import TrainedModel
-from fallow.experiment.journal import Journal
 from fallow.experiment.methods import ModelMaker, methods_of
 from fallow.models.custom import unwrap_model
+from fallow.recipes.own_data_strategies import suit_strategies
 from fallow.recipes.papers import load_known, load_papers
-from fallow.recipes.suited import suit_strategies
 from fallow.report.page import write_report
 from fallow.settings.budgets import LabelBudget
 from fallow.settings.recipe import Recipe
@@ -252,14 +252,14 @@ def _load_labels(folder: Path, sites: Sequence[SiteId]) -> pd.DataFrame:
     """Load all acquired labels, in order of acquisition."""
     import pandas as pd
 
-    columns = ["site", "row", "value", "cycle", "weight", "probability", "held"]
+    columns = ["site", "row", "value", "cycle", "weight", "probability", "is_validation"]
     rows: list[dict[str, object]] = []
     # A one-pass strategy has one event log per budget; the last log has all labels.
     journals = [*folder.glob("journal.sqlite"), *folder.glob("budget-*/journal.sqlite")]
     if journals:
         # numerically: "budget-10" after "budget-9"
         last = max(journals, key=lambda path: (len(path.parent.name), path.parent.name))
-        journal = Journal(last)
+        journal = EventLog(last)
         try:
             for site in sites:
                 for label in journal.load_labels(site):

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from fallow import strategies, training
 from fallow.api.argument_order import check_order
+from fallow.api.array_view import ArrayView, MissingArgument, Parts, SuppliedOutputs
 from fallow.api.arrays import (
     JoinedRows,
     OutputKind,
@@ -25,7 +26,6 @@ from fallow.api.arrays import (
     as_rows,
     check_output_kind,
 )
-from fallow.api.given import GivenView, Lacking, Parts, Said
 from fallow.api.keywords import StrategyLike, TrainingLike
 from fallow.api.objects import Collected, plain
 from fallow.core.ask import Ask
@@ -362,7 +362,7 @@ def _choose(
         ask.flush()
     except RuntimeError as error:
         cause = error.__cause__
-        if isinstance(cause, Lacking):
+        if isinstance(cause, MissingArgument):
             raise ValueError(str(cause)) from None
         if isinstance(cause, ValueError):  # the site rejects its examples or models
             raise ValueError(str(error)) from cause
@@ -478,7 +478,7 @@ class _NoTraining:
     def fit(
         self, method: Any, training_config: Any, round_: int, jobs: Sequence[Any]
     ) -> list[Any]:
-        raise RuntimeError(self.strategy) from Lacking(
+        raise RuntimeError(self.strategy) from MissingArgument(
             f"{self.strategy} trains its own models during selection; give model=module"
         )
 
@@ -532,7 +532,7 @@ class _World:
                 fresh=partial(_fresh, template, layout),
                 hidden=hidden,
                 noise="seeded",  # a selection draws from its seed, like a run
-                view=partial(GivenView, one.supplied, name_of),
+                view=partial(ArrayView, one.supplied, name_of),
             )
             members[name] = one.site(parts, store, known)
         executor: Any = _NoTraining(name_of)
@@ -548,7 +548,7 @@ def _fresh(template: nn.Module, layout: Layout, generator: torch.Generator) -> S
     """Return newly initialized weights, for query strategies that train from scratch."""
     reset = getattr(template, "reset", None)
     if reset is None:
-        raise Lacking(
+        raise MissingArgument(
             f"models are trained from new initial weights, and {type(template).__name__} "
             "has no method reset(generator) that draws them; add one"
         )
@@ -609,7 +609,7 @@ class _Read:
     held_y: npt.NDArray[Any]
     hidden: npt.NDArray[Any] | None
     models: Mapping[str, nn.Module]
-    supplied: Said
+    supplied: SuppliedOutputs
     outputs: int | None = field(default=None)  # number of model outputs per example
 
     @staticmethod
@@ -660,7 +660,7 @@ class _Read:
             held_y=held_y,
             hidden=hidden,
             models=models,
-            supplied=Said(bool(models), outputs, features),
+            supplied=SuppliedOutputs(bool(models), outputs, features),
             outputs=next(iter(widths), None),
         )
 

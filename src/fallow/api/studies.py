@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, final
 
 from fallow.api.argument_order import check_order
 from fallow.api.federation import Federation
+from fallow.api.fingerprints import open_kept
 from fallow.api.keywords import CompareSettings, Strategies, StrategyLike
 from fallow.api.objects import plain, read_seed
 from fallow.api.progress import ProgressLine
-from fallow.api.remembered import open_kept
 from fallow.api.runs import (
     Run,
     escape_text,
@@ -26,12 +26,12 @@ from fallow.api.runs import (
 from fallow.api.settings import read_request
 from fallow.core.names import OWN, lend
 from fallow.core.terms import explain_function, nearest
-from fallow.core.words import count_noun
+from fallow.core.wording import count_noun
 from fallow.data import Dataset
 from fallow.recipes.advice import RULES, read_table
 from fallow.recipes.default_training import USUAL_SEEDS
+from fallow.recipes.own_data_strategies import suit_strategies
 from fallow.recipes.papers import load_known, load_papers
-from fallow.recipes.suited import suit_strategies
 from fallow.report.figures.study import draw_forecast, learning_curves
 from fallow.report.final_table import Row, final_table, label_of
 from fallow.report.findings.degenerate import describe_baseline

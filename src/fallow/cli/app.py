@@ -22,6 +22,7 @@ from fallow.cli import (
     benchmark,
     completion,
     coordinate,
+    export_model,
     first_steps,
     label,
     lists,
@@ -31,7 +32,6 @@ from fallow.cli import (
     schema,
     site,
     studies,
-    takeaway,
 )
 from fallow.cli.paths import leave_current_folder
 from fallow.core.refusal import Halted
@@ -57,8 +57,8 @@ for command in (
     results.forecast,
     benchmark.advise,
     results.predict,
-    takeaway.export_model,
-    takeaway.cite,
+    export_model.export_model,
+    export_model.cite,
     new_study.init,
     new_study.new,
     lists.recipes,

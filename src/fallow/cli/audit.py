@@ -40,7 +40,7 @@ def write(
 
     fallow audit write basel-site
     """
-    from fallow.core.words import count_noun
+    from fallow.core.wording import count_noun
     from fallow.deployment.trail.entries import name_party
     from fallow.deployment.trail.files import PAGE
     from fallow.deployment.trail.signed import write_audit

@@ -18,7 +18,7 @@ from fallow.cli.terminal import print_lines
 from fallow.storage.errors import Stopped
 
 if TYPE_CHECKING:
-    from fallow.cli.coordinate_words import CoordinatorLines
+    from fallow.cli.coordinate_messages import CoordinatorLines
     from fallow.deployment.coordinator.folder import CoordinatorFolder
     from fallow.report.live_state import Status
 
@@ -75,7 +75,7 @@ def init(
     --example rows.csv --label disease --host fallow.example.org
     """
     check_arguments(recipe, opt.strategies_set(set_))
-    from fallow.cli.coordinate_words import SECURE_SUMS, after_init
+    from fallow.cli.coordinate_messages import SECURE_SUMS, after_init
     from fallow.cli.objects import NewFederation
     from fallow.deployment.agreement import Waits, read_guideline
     from fallow.deployment.building import with_secure_sums
@@ -170,7 +170,7 @@ def admit(
     as_json: opt.AsObject = False,
 ) -> None:
     """Admit sites by their join files."""
-    from fallow.cli.coordinate_words import after_admission, describe_admitted
+    from fallow.cli.coordinate_messages import after_admission, describe_admitted
     from fallow.cli.objects import Admission, AdmittedSite
     from fallow.deployment.coordinator.folder import CoordinatorFolder
     from fallow.deployment.coordinator.program import is_running
@@ -237,7 +237,7 @@ def start(
     log_format: opt.LogForm = None,
 ) -> None:
     """Start or resume the study; stop it with Ctrl-C or 'stop'."""
-    from fallow.cli.coordinate_words import CoordinatorLines
+    from fallow.cli.coordinate_messages import CoordinatorLines
     from fallow.cli.log_lines import open_log
     from fallow.core.events import Event
     from fallow.deployment.coordinator.folder import CoordinatorFolder
@@ -336,7 +336,7 @@ def _forecast(folder: Path) -> list[str]:
 
 def show(console: Console, status: Status) -> None:
     """Print the state of a run as lines and a table."""
-    from fallow.cli.coordinate_words import show_sites
+    from fallow.cli.coordinate_messages import show_sites
     from fallow.report.live import describe_standing, format_moment, without
 
     print_lines(console, [f"study {status['name']} (digest {status['digest']})"])
@@ -364,7 +364,7 @@ def advance(
 
     Sites that do not reply during feature scaling are excluded for the rest of the study.
     """
-    from fallow.cli.coordinate_words import why_not_advanced
+    from fallow.cli.coordinate_messages import why_not_advanced
     from fallow.cli.objects import Advance
     from fallow.deployment.coordinator.live import LABELING, Control
     from fallow.deployment.coordinator.status import collect_status

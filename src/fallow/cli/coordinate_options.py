@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from fallow.deployment.meanings import FEDERATION, as_help
+from fallow.deployment.descriptions import FEDERATION, as_help
 
 NewFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder to create")]
 Recipe = Annotated[

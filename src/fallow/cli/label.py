@@ -86,7 +86,7 @@ def label(
     from fallow.cli.objects import LabelingPage
     from fallow.deployment.labeling_page import (
         LabelQueue,
-        open_proxy_door,
+        open_proxy_access,
         serve,
         serve_behind_proxy,
     )
@@ -100,9 +100,9 @@ def label(
         port = PORT
     folder = SiteFolder.open(site)
     login = folder.settings.login
-    door = None
+    access = None
     if behind_proxy:
-        door = open_proxy_door(folder.path, login)
+        access = open_proxy_access(folder.path, login)
     agreement = folder.agreement
     rows = folder.rows
     ledger = folder.open_ledger()
@@ -115,7 +115,7 @@ def label(
         line = f"Labeling page of {page.site}: {page.address}"
         console.print(line, markup=False, soft_wrap=True)
         advice = "Keep the address secret."
-        if door is not None:
+        if access is not None:
             advice = (
                 "Only the proxy can open the page. It sends the secret in "
                 f"{folder.path / SECRET}."
@@ -140,8 +140,8 @@ def label(
                 space=open_feature_space(folder, ledger),
                 describe_data=partial(describe_own_data, folder),
             )
-            if door is not None and login is not None:
-                serve_behind_proxy(queue, say, door, login.listen)
+            if access is not None and login is not None:
+                serve_behind_proxy(queue, say, access, login.listen)
             else:
                 opened_from = None
                 if open_:

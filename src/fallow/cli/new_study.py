@@ -213,8 +213,8 @@ def _strategies(task: str) -> tuple[str, ...]:
 
     These are the strategies of the demo, or random sampling and the best strategy for regression.
     """
-    from fallow.recipes import demo, suited
+    from fallow.recipes import demo, own_data_strategies
 
     if task == "regression":
-        return suited.SOLVED
+        return own_data_strategies.SOLVED
     return demo.SOLVED

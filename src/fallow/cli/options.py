@@ -17,8 +17,8 @@ from rich.console import Console
 from fallow.cli.completion import complete_recipe, complete_setting, complete_strategies
 from fallow.cli.log_lines import LogFormat
 from fallow.cli.terminal import print_lines
-from fallow.deployment.meanings import as_help
-from fallow.settings.meanings import MEANINGS
+from fallow.deployment.descriptions import as_help
+from fallow.settings.descriptions import MEANINGS
 from fallow.storage.files import OTHERS
 from fallow.storage.plain import printable
 

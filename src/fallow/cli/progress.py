@@ -17,7 +17,7 @@ from rich.progress import (
 )
 
 from fallow.core.events import Event
-from fallow.core.words import rough_duration
+from fallow.core.wording import rough_duration
 from fallow.settings.recipe import Recipe
 from fallow.storage.plain import one_line
 from fallow.study.cell import StudyRun

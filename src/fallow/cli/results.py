@@ -194,7 +194,7 @@ def predict(
     """Predict with the model of a finished run, and write a CSV or Parquet file."""
     from fallow.cli.objects import WrittenPredictions
     from fallow.core.names import OWN
-    from fallow.core.words import count_noun
+    from fallow.core.wording import count_noun
     from fallow.deployment.site.folder import SETTINGS
     from fallow.deployment.site.predict import predict_at
     from fallow.study.predict import predict_file

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from fallow.cli import options as opt
 from fallow.cli.terminal import print_lines, show_table
-from fallow.deployment.meanings import SITE, as_help
+from fallow.deployment.descriptions import SITE, as_help
 
 if TYPE_CHECKING:
     from fallow.deployment.agreement import Agreement
@@ -246,7 +246,7 @@ def start(
     It first prints what will leave this site.
     """
     from fallow.cli.log_lines import open_log
-    from fallow.cli.site_words import SiteLines, describe_restored
+    from fallow.cli.site_messages import SiteLines, describe_restored
     from fallow.deployment.folders import tighten
     from fallow.deployment.site.folder import SiteFolder
     from fallow.deployment.site.serve import only_server, serve
@@ -296,7 +296,7 @@ SHOWN = 10  # rejected lines to show
 @opt.shows("fallow.deployment.site.status:SiteStatus")
 def status(folder: Folder, verbose: Verbose = False, as_json: opt.AsObject = False) -> None:
     """Show connection, labeling tasks, data sent and privacy budget spent."""
-    from fallow.cli.site_words import describe_status
+    from fallow.cli.site_messages import describe_status
     from fallow.deployment.site.folder import SiteFolder
     from fallow.deployment.site.status import collect_status
 
@@ -328,7 +328,7 @@ def unlock(
 
     It shows what is kept and what is lost, and asks first.
     """
-    from fallow.cli.site_words import describe_leaving
+    from fallow.cli.site_messages import describe_leaving
     from fallow.deployment.site.folder import SiteFolder
 
     values = SiteFolder.open(folder)
@@ -386,7 +386,7 @@ def import_(
     these, and optionally who. The label "cannot tell" skips an example. Files of 'export'
     are accepted. With --tool, the file is one of that labeling tool.
     """
-    from fallow.core.words import count_noun
+    from fallow.core.wording import count_noun
     from fallow.deployment.site.folder import SiteFolder
     from fallow.deployment.site.labeling_tools import find_tool
     from fallow.deployment.site.labels_io import import_labels
@@ -456,11 +456,11 @@ def export(
 
     After the end of a study, when no labeling task is open, it writes all labels.
     """
-    from fallow.core.words import count_noun
+    from fallow.core.wording import count_noun
     from fallow.deployment.site.folder import SiteFolder
     from fallow.deployment.site.labeling_tools import LabelingTasks, find_tool
     from fallow.deployment.site.labels_files import write_lines, write_with
-    from fallow.deployment.site.labels_io import Exported, list_labels, list_open_questions
+    from fallow.deployment.site.labels_io import Exported, list_labels, list_open_tasks
     from fallow.deployment.site.serve import has_ended
 
     result = SiteFolder.open(folder)
@@ -470,7 +470,7 @@ def export(
         writer = find_tool(tool, result.settings.names)
     kind: Literal["labeling tasks", "labels"] = "labeling tasks"
     with closing(result.open_ledger()) as ledger:
-        list_entries = list_open_questions
+        list_entries = list_open_tasks
         if labels or has_ended(ledger):
             list_entries = list_labels
             kind = "labels"
@@ -501,7 +501,7 @@ def sync(
 
     You can run it repeatedly.
     """
-    from fallow.core.words import count_noun
+    from fallow.core.wording import count_noun
     from fallow.deployment.site.folder import SiteFolder
     from fallow.deployment.site.labeling_tools import find_tool
 

@@ -220,7 +220,7 @@ def _study(
     from fallow.cli.progress import Watch
     from fallow.cli.terminal import Spinner
     from fallow.data.facts import describe_data, format_facts, notes_beside_facts
-    from fallow.recipes.suited import describe_change, suit_strategies
+    from fallow.recipes.own_data_strategies import describe_change, suit_strategies
     from fallow.study.callbacks import CallbackList, load_tracker
     from fallow.study.cluster import run_on_cluster
     from fallow.study.estimate import estimate

@@ -67,7 +67,7 @@ class Spinner:
 
     def tell_bytes(self, done: int, total: int) -> None:
         """Report the number of bytes read and in total."""
-        from fallow.core.words import (
+        from fallow.core.wording import (
             size,
         )  # imports PyTorch, which reading a file needs anyway
 

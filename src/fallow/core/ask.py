@@ -10,6 +10,7 @@ from typing import Any, Protocol, final
 import torch
 from torch import Tensor
 
+from fallow.core.aggregation import Implausible, sum_answers, sum_whole
 from fallow.core.client import ClientCall, name_call
 from fallow.core.disclosure import Disclosure, count_relayed_answers
 from fallow.core.exchange_key import ExchangeKey
@@ -26,7 +27,6 @@ from fallow.core.messages import (
     digest_exchange,
 )
 from fallow.core.refusal import Halted
-from fallow.core.totals import Implausible, sum_answers, sum_whole
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId
 

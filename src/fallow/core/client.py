@@ -24,8 +24,8 @@ from typing import Any, Literal, Protocol, TypeVar, final, get_args, runtime_che
 import torch
 from torch import Tensor
 
+from fallow.core.aggregation import are_finite
 from fallow.core.composites import Composite, Fields, read_parts
-from fallow.core.totals import are_finite
 from fallow.core.values import (
     Count,
     Flag,

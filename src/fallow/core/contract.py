@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal
 
 from fallow.core.client import Declaration, Operation, declared, list_marked
-from fallow.core.fits import FitDeclaration
+from fallow.core.fit_declarations import FitDeclaration
 from fallow.core.terms import explain_constructor
 
 Words = Mapping[str, str]

@@ -48,7 +48,7 @@ class Event(TypedDict, total=False):
     left: float  # seconds until the timeout
     # of annotators
     step: str
-    questions: str  # name of the labeling tasks of a step
+    tasks: str  # name of the labeling tasks of a step
     deadline: str  # UTC
     open: list[SiteId]  # sites whose annotators are not done
     # of silent sites: details, and since when

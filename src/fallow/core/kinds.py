@@ -19,7 +19,7 @@ from typing import (
 )
 
 from fallow.core.limits import Limits
-from fallow.core.words import join_words
+from fallow.core.wording import join_words
 
 PLAIN: Mapping[str, str] = {
     "bool": "true or false",

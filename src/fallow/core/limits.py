@@ -9,7 +9,7 @@ from functools import cache
 from numbers import Real
 from typing import Annotated, Any, Literal, final, get_args, get_origin, get_type_hints
 
-from fallow.core.words import join_words
+from fallow.core.wording import join_words
 
 BOUNDS: Mapping[str, str] = {
     "ge": "at least",

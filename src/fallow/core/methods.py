@@ -32,7 +32,7 @@ from torch import Generator, Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.fits import FitDeclaration, join_declarations
+from fallow.core.fit_declarations import FitDeclaration, join_declarations
 from fallow.core.local import LocalTraining
 from fallow.core.missing import Missing
 from fallow.core.training_config import TrainingConfig

@@ -16,8 +16,8 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor
 
+from fallow.core.aggregation import are_finite, does_fit
 from fallow.core.banks import Layout
-from fallow.core.totals import are_finite, does_fit
 from fallow.core.types import Value
 
 FLOATS = (torch.float32, torch.float64)

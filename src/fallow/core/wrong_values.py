@@ -18,7 +18,7 @@ from fallow.core.kinds import (
     show_value,
 )
 from fallow.core.terms import nearest
-from fallow.core.words import join_words
+from fallow.core.wording import join_words
 
 ABSENT = ("missing", "missing_argument")
 EXTRA = ("unexpected_keyword_argument", "extra_forbidden")

@@ -23,7 +23,7 @@ from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
 from fallow.core.values import resolve_dims
 from fallow.deployment.agreement import Agreement
-from fallow.deployment.people import People
+from fallow.deployment.annotators import People
 from fallow.encoders.base import HasWeights
 from fallow.engine import row_loss
 from fallow.engine.executors import Executor, build_executor

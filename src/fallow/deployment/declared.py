@@ -29,7 +29,7 @@ from tomlkit.items import Table
 
 from fallow.core.kinds import UNIONS
 from fallow.core.terms import nearest
-from fallow.core.words import join_words
+from fallow.core.wording import join_words
 from fallow.core.wrong_values import describe_wrong_value
 from fallow.deployment.toml import toml_item
 from fallow.storage.validation import JsonSchema, build_schema

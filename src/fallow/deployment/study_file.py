@@ -34,7 +34,7 @@ from fallow.deployment.declared import (
     list_declared,
     read_settings,
 )
-from fallow.deployment.meanings import FEDERATION
+from fallow.deployment.descriptions import FEDERATION
 from fallow.deployment.received import check_texts, read_toml
 from fallow.deployment.schema import Schema, schema_from
 from fallow.deployment.toml import (

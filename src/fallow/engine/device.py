@@ -19,7 +19,7 @@ from fallow.core.local import LocalTraining, RowLoss, TrainState
 from fallow.core.products import taking_products_on
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import SiteId, State
-from fallow.core.words import count_noun
+from fallow.core.wording import count_noun
 from fallow.engine.banked import RANDOM
 from fallow.engine.batches import Fitted, Job
 from fallow.engine.forward import draw_on_processor, forward, has_plain_dropout

@@ -16,7 +16,7 @@ from fallow.core.build import find, names
 from fallow.core.local import LocalTraining, RowLoss
 from fallow.core.names import BUILT_IN, NamePolicy, own_class
 from fallow.core.training_config import TrainingConfig
-from fallow.core.words import join_words
+from fallow.core.wording import join_words
 from fallow.engine.batches import Fitted, Job
 from fallow.engine.device import Device, Tell, say_nothing
 from fallow.engine.loop import Loop

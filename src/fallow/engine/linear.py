@@ -22,7 +22,7 @@ from fallow.core.local import (
 from fallow.core.training_config import Optimizer
 from fallow.engine.learner import squared_error
 from fallow.engine.optimize import unbias
-from fallow.engine.together import EpochLines, Seat
+from fallow.engine.site_batches import EpochLines, Seat
 from fallow.models.networks import Linear
 
 Array = npt.NDArray[Any]  # of the dtype of the model

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fallow.core.terms import nearest
-from fallow.core.words import join_words
+from fallow.core.wording import join_words
 
 Floats = NDArray[np.float64]
 Task = Literal["classification", "regression"]

@@ -22,7 +22,7 @@ from fallow.engine.learner import Autograd, movable
 from fallow.engine.linear import descend, is_linear, is_plain
 from fallow.engine.loop import Loop, reaches_accuracy
 from fallow.engine.optimize import copy_result, finish, join, stack, start, take
-from fallow.engine.together import EpochLines, Frame, Joined, Seat
+from fallow.engine.site_batches import EpochLines, Frame, Joined, Seat
 
 ROWS_AHEAD = 2**20  # positions that are drawn for several epochs at once
 

@@ -17,6 +17,7 @@ from fallow.core.methods import Methods
 from fallow.core.missing import Missing
 from fallow.core.types import SiteId, State
 from fallow.data.dataset import Dataset
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import (
     ExampleSpec,
     FinishedQuery,
@@ -24,7 +25,6 @@ from fallow.experiment.finished import (
     Phases,
     TrainedPhase,
 )
-from fallow.experiment.journal import Journal
 from fallow.experiment.scale import Scale
 from fallow.settings.recipe import Recipe
 from fallow.sites import LocalSite, Simulated
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 class Environment(Protocol):
     """Sites of an experiment.
 
-    `World` simulates them with an oracle that answers at once.  Real sites are other machines with
-    human annotators (`fallow.deployment`).  `Run` is the same for both.
+    `SimulatedEnvironment` simulates them with an oracle that answers at once.  Real sites are
+    other machines with human annotators (`fallow.deployment`).  `Run` is the same for both.
     """
 
     @property
@@ -84,7 +84,7 @@ class Environment(Protocol):
     def with_encoder(self, state: State) -> Environment: ...
     def in_units(self, scale: Scale) -> Environment: ...
     def with_targets(self, targets: State | None) -> Environment: ...
-    def agree_on_targets(self, ask: Ask) -> State | None: ...  # agreed on through the door
+    def agree_on_targets(self, ask: Ask) -> State | None: ...  # agreed on through `Ask`
 
     def budget_for(self, share: float | int) -> dict[SiteId, int]: ...
     def cap_budget(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]: ...
@@ -96,7 +96,7 @@ class Environment(Protocol):
     # labels for what was picked; ends the step and the cycle at the sites
     def buy_labels(
         self,
-        journal: Journal,
+        journal: EventLog,
         cycle: int,
         step: ExchangeKey,
         budget: Mapping[SiteId, int],
@@ -113,9 +113,9 @@ class Environment(Protocol):
     def restore(self, memory: Memory | None) -> None: ...  # what `first_phase` gave
     def hold_back_fresh(self, cycle: int, r: int) -> AbstractContextManager[None]: ...
     def score_round(
-        self, journal: Journal, shown: Disclosure, cycle: int, r: int, state: State
+        self, journal: EventLog, shown: Disclosure, cycle: int, r: int, state: State
     ) -> Evaluation: ...
-    def one_model(self, journal: Journal, state: State) -> State | None: ...
+    def one_model(self, journal: EventLog, state: State) -> State | None: ...
     def own_models(self, state: State) -> dict[SiteId, State]: ...  # where they differ
 
 

@@ -13,7 +13,7 @@ from fallow.experiment.finished import Memory, Phases, TrainedPhase
 from fallow.experiment.methods import threads, versions_of
 from fallow.settings.recipe import Recipe
 from fallow.sites import LocalSite
-from fallow.sites.store import RelayedMessage
+from fallow.sites.store import PeerMessage
 
 INPUTS = (
     "encoder",
@@ -97,15 +97,15 @@ def restore(members: Mapping[SiteId, LocalSite], memory: Memory) -> None:
 
     An object relayed to several sites is shared by them again.
     """
-    messages: dict[tuple[int, ...], RelayedMessage] = {}
+    messages: dict[tuple[int, ...], PeerMessage] = {}
     for name, kept in memory.items():
         members[name].forget()
-        brought: dict[str, dict[SiteId, RelayedMessage]] = {}
+        brought: dict[str, dict[SiteId, PeerMessage]] = {}
         for what, state in kept.items():
             verb, is_part, sender = what.partition("/")
             if is_part and verb != "own":
                 alike = tuple(map(id, state.values()))
-                letter = messages.setdefault(alike, RelayedMessage(state))
+                letter = messages.setdefault(alike, PeerMessage(state))
                 brought.setdefault(verb, {})[sender] = letter
             else:
                 members[name].remember(what, state)

@@ -52,7 +52,7 @@ MOST_HELD = 2**28
 
 @final
 @dataclass
-class HeldRows:
+class DeviceCache:
     """Dataset that a process read last, for the next seed of its study.
 
     Datasets above `MOST_HELD` bytes are not kept.

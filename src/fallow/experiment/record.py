@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 
 from fallow.core.kinds import show_name
 from fallow.core.types import SiteId
-from fallow.core.words import join_words
+from fallow.core.wording import join_words
 from fallow.storage.validation import STRICT, Count, Number, Rule, Whole
 
 AT_MOST = 50

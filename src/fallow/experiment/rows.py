@@ -20,7 +20,7 @@ from fallow.data.dataset import Dataset, embed_rows
 from fallow.data.own.cells import Say, say_nothing
 from fallow.data.partition import partitions
 from fallow.data.reading import count_at
-from fallow.experiment.kept_rows import HeldRows, read_once
+from fallow.experiment.kept_rows import DeviceCache, read_once
 from fallow.models import build_model
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -37,7 +37,7 @@ def open_data(
     kept_in: Path | None = None,
     outline: int | None = None,
     say: Say = say_nothing,
-    cache: HeldRows | None = None,
+    cache: DeviceCache | None = None,
 ) -> Dataset:
     """Load the dataset of a configuration, with the same subset for all strategies of a seed.
 
@@ -51,7 +51,7 @@ def open_data(
         Number of images to read instead of all (`load_outline`), sufficient for an estimate.
     say : callable, optional
         Function that receives the number of bytes read.
-    held : HeldRows, optional
+    held : DeviceCache, optional
         Data read for an earlier seed.
     """
 

@@ -22,6 +22,7 @@ from fallow.experiment.audit import describe_tallies
 from fallow.experiment.curve import decide_stop
 from fallow.experiment.encoding import add_encoder
 from fallow.experiment.environment import Environment
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import (
     FinishedAudit,
     FinishedModel,
@@ -33,7 +34,6 @@ from fallow.experiment.finished import (
     TrainedModel,
     TrainedPhase,
 )
-from fallow.experiment.journal import Journal
 from fallow.experiment.methods import local_training_config
 from fallow.experiment.scale import Scale
 from fallow.experiment.steps import Spent, add_queries, build_record, cohort_of
@@ -82,7 +82,7 @@ class ExperimentRun:
     """
 
     world: Environment
-    journal: Journal
+    journal: EventLog
     phases: Phases = field(default_factory=Phases)
     folder: Path | None = None
     say: Say = stay_silent

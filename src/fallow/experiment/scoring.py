@@ -12,7 +12,7 @@ from fallow.core.methods import Finishing
 from fallow.core.types import SiteId, State
 from fallow.experiment.environment import Environment, Simulation
 from fallow.experiment.evaluate import evaluate, measure_training_loss, score_of_majority
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.steps import cohort_of, describe_collaboration
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ HEAD = "head.weight"
 
 
 def score_round(
-    world: Simulation, journal: Journal, cycle: int, r: int, state: State
+    world: Simulation, journal: EventLog, cycle: int, r: int, state: State
 ) -> Evaluation:
     """Evaluate round ``r`` on the test set (`describe_round`).
 

@@ -18,8 +18,8 @@ from fallow.core.streams import seed_of, stream
 from fallow.core.types import SiteId, State
 from fallow.data import validation_split
 from fallow.experiment.environment import Environment, Simulation
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import FinishedPhase, FinishedQuery, StepCosts
-from fallow.experiment.journal import Journal
 from fallow.experiment.methods import threads, versions_of
 from fallow.settings.recipe import Recipe
 from fallow.sites.store import Label
@@ -106,7 +106,7 @@ def is_stratified(recipe: Recipe, classes: int) -> bool:
 
 def buy_labels(
     world: Simulation,
-    journal: Journal,
+    journal: EventLog,
     cycle: int,
     step: ExchangeKey,
     budget: Mapping[SiteId, int],

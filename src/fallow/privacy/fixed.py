@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+from fallow.core.aggregation import check_addend
 from fallow.core.refusal import Refusal
-from fallow.core.totals import check_addend
 from fallow.core.types import SiteId
 
 FINEST = 40

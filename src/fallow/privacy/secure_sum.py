@@ -14,9 +14,9 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fallow.core.aggregation import align_answers, check_addend
 from fallow.core.messages import Masked
 from fallow.core.refusal import Halted
-from fallow.core.totals import align_answers, check_addend
 from fallow.core.types import Answer, SiteId
 from fallow.privacy.fixed import decode, encode, encode_any
 from fallow.privacy.masks import mask

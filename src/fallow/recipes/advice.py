@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from fallow.study.advice import AdviceTable, Rules, WorldFacts
+from fallow.study.advice import AdviceTable, Rules, SimulationFacts
 
 FOLDER = Path(__file__).parent / "published"
 SCORES = FOLDER / "few-labels.csv"
@@ -22,7 +22,7 @@ def read_table() -> AdviceTable:
 
     worlds = {}
     for row in pd.read_csv(WORLDS).itertuples(index=False):
-        worlds[str(row.task)] = WorldFacts(
+        worlds[str(row.task)] = SimulationFacts(
             classes=int(row.classes),
             sites=int(row.sites),
             apart=float(row.apart),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from fallow.core.words import join_words
+from fallow.core.wording import join_words
 from fallow.report.final_table import (
     FinalTable,
     digits_of,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from fallow.core.words import count_noun
+from fallow.core.wording import count_noun
 from fallow.report.final_table import FinalTable, Row, Spread, number
 from fallow.study.statistics import Comparison, Interval
 

@@ -16,7 +16,7 @@ from fallow.core.client import GROUPS, UNDECLARED, Group, declared
 from fallow.core.methods import methods_by_owner
 from fallow.core.missing import Missing
 from fallow.core.names import BUILT_IN
-from fallow.core.words import count_noun, duration, join_words, size, was_or_were
+from fallow.core.wording import count_noun, duration, join_words, size, was_or_were
 from fallow.encoders.filling import Filling
 from fallow.experiment.contribution import MinNewLabels
 from fallow.experiment.methods import methods_of

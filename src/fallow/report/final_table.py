@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Protocol
 
-from fallow.core.words import count_noun
+from fallow.core.wording import count_noun
 from fallow.experiment.metrics import labels_saved
 from fallow.report.findings.degenerate import (
     describe_baseline,

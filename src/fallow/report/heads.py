@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fallow.core.words import count_noun, join_words
+from fallow.core.wording import count_noun, join_words
 from fallow.report.blocks import Block, Blocks, Notes, Table
 from fallow.report.columns import NOTHING
 from fallow.report.final_table import digits_of, label_of, rank_strategies, spread_of

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from fallow.core.words import count_noun, was_or_were
+from fallow.core.wording import count_noun, was_or_were
 from fallow.report.blocks import Block, Blocks, Note, Paragraph, Table
 from fallow.report.live_state import LiveState
 from fallow.storage.received import parse_json, read_regular
@@ -120,7 +120,7 @@ def describe_standing(live: Live) -> str:
     ... )
     'The run is going on. Now: training, cycle 1 of 2.'
     >>> describe_standing(
-    ...     {"state": "running", "phase": "people label", "questions": "first labels"}
+    ...     {"state": "running", "phase": "people label", "tasks": "first labels"}
     ... )
     'The run is going on. Now: people label, first labels.'
     >>> describe_standing({"state": "stopped", "why": "its process has ended"})
@@ -144,7 +144,7 @@ def _place(live: Live) -> list[str]:
     """Return the phase of an open run, with cycle and round if applicable."""
     phase = str(live.get("phase", "starting"))
     cells = [phase]
-    if phase == "people label" and live.get("questions") == FIRST_LABELS:
+    if phase == "people label" and live.get("tasks") == FIRST_LABELS:
         cells.append(FIRST_LABELS)
     elif live.get("cycle") is not None and phase != "first labels":
         cells.append(f"cycle {live['cycle']} of {live.get('cycles')}")
@@ -215,7 +215,7 @@ def _about_labels(live: Live) -> list[str]:
     """Describe the deadline of labeling, or the reason why labeling has ended."""
     if live.get("closing"):
         return [
-            f"The {live['questions']} are being closed {REQUEST}; open "
+            f"The {live['tasks']} are being closed {REQUEST}; open "
             "labeling tasks are withdrawn."
         ]
     if live.get("deadline"):
@@ -232,12 +232,12 @@ def _about_labels(live: Live) -> list[str]:
     if many:
         questions = count_noun(many, "open labeling task")
         back = f"; {questions} {was_or_were(many)} withdrawn"
-    return [f"The {ended['questions']} were closed {CLOSED[ended['why']]}{back}."]
+    return [f"The {ended['tasks']} were closed {CLOSED[ended['why']]}{back}."]
 
 
 def caption(live: Live) -> str:
     """Return the caption of the table of sites."""
-    questions = live.get("questions")
+    questions = live.get("tasks")
     if not questions:
         return "Sites"
     return f"Sites, and the {questions}"

@@ -101,7 +101,7 @@ class EndedLabels(TypedDict):
     """Step whose labeling has ended."""
 
     step: Annotated[str, Field(description="the step")]
-    questions: Annotated[str, Field(description="name of its labeling tasks")]
+    tasks: Annotated[str, Field(description="name of its labeling tasks")]
     why: Annotated[str, Field(description="`advance`, `deadline` or another reason")]
     open: NotRequired[
         Annotated[Count | None, Field(description="labeling tasks that were still open")]
@@ -125,7 +125,7 @@ class LiveState(TypedDict):
     updated: NotRequired[Annotated[Moment, Field(description="time of this state")]]
     phase: NotRequired[Annotated[str, Field(description="what the run does")]]
     step: NotRequired[Annotated[str | None, Field(description="step that is labeled")]]
-    questions: NotRequired[
+    tasks: NotRequired[
         Annotated[str | None, Field(description="name of its labeling tasks")]
     ]
     cycle: NotRequired[Annotated[Count | None, Field(description="cycle, from 0")]]

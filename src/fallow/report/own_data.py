@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from fallow.core.words import join_some
+from fallow.core.wording import join_some
 from fallow.data.facts import DataFacts
 from fallow.report.blocks import Block, Blocks, Fold, Notes, Paragraph, Table
 from fallow.storage.received import parse_json, read_regular

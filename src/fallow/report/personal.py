@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from fallow.core.words import join_some, join_words, size
+from fallow.core.wording import join_some, join_words, size
 from fallow.report.blocks import Block, Blocks, Note, Table, show_figure
 from fallow.report.columns import NOTHING, with_interval
 from fallow.report.figures import sites as draw

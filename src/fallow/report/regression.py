@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fallow.core.words import join_words, size
+from fallow.core.wording import join_words, size
 from fallow.report.blocks import Blocks, Note, Table
 from fallow.report.columns import NOTHING
 from fallow.report.costs import last_counts, mean_text

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from matplotlib.figure import Figure as Drawing
 
-from fallow.core.words import count_noun, join_words
+from fallow.core.wording import count_noun, join_words
 from fallow.report import alt_text
 from fallow.report.blocks import Block, Blocks, Note, Notes, Table, present, show_figure
 from fallow.report.figures import study as draw

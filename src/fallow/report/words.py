@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from fallow.core.words import count_noun, join_some
+from fallow.core.wording import count_noun, join_some
 from fallow.experiment.metrics import labels_to_reach
 from fallow.report.final_table import FinalTable, Row, Spread, number
 from fallow.report.findings.degenerate import describe_baseline, find_equals, find_one_class

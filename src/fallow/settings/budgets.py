@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
 from fallow.core.types import SiteId
-from fallow.core.words import count_noun
+from fallow.core.wording import count_noun
 
 LabelBudget = float | int
 """Labels to acquire: a fraction (float) of all examples, or a number (int) at each site."""

@@ -11,7 +11,7 @@ from pydantic import Field
 from fallow.core.names import spell_class
 from fallow.core.terms import nearest
 from fallow.core.training_config import KEYWORDS
-from fallow.core.words import join_words
+from fallow.core.wording import join_words
 from fallow.settings.classes import (
     PARTS,
     classes_of,

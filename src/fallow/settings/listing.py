@@ -18,7 +18,7 @@ from pydantic import Field
 
 from fallow.core.limits import SCHEMA, find_limits
 from fallow.core.training_config import KEYWORDS
-from fallow.settings.meanings import MEANINGS, PARTS
+from fallow.settings.descriptions import MEANINGS, PARTS
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Published, Spec
 from fallow.storage.validation import JsonSchema, build_schema

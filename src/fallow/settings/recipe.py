@@ -24,7 +24,7 @@ from fallow.core.training_config import (
     expand_keywords,
     merge_explicit,
 )
-from fallow.core.words import join_words
+from fallow.core.wording import join_words
 from fallow.core.wrong_values import describe_wrong_value
 from fallow.privacy import Privacy
 from fallow.settings.budgets import (

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fallow.core.words import count_noun, join_some
+from fallow.core.wording import count_noun, join_some
 from fallow.settings.listing import meaning_of
 from fallow.settings.recipe import Recipe
 

@@ -2,7 +2,7 @@
 
 from fallow.sites.in_process import InProcess, Simulated
 from fallow.sites.site import LocalSite, Parts
-from fallow.sites.store import Label, MemoryStore, RelayedMessage, Store
+from fallow.sites.store import Label, MemoryStore, PeerMessage, Store
 
 __all__ = [
     "InProcess",
@@ -10,7 +10,7 @@ __all__ = [
     "LocalSite",
     "MemoryStore",
     "Parts",
-    "RelayedMessage",
+    "PeerMessage",
     "Simulated",
     "Store",
 ]

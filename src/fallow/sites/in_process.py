@@ -12,6 +12,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fallow.core.aggregation import sum_whole
 from fallow.core.client import (
     Declaration,
     declared,
@@ -21,14 +22,13 @@ from fallow.core.client import (
 from fallow.core.disclosure import payload
 from fallow.core.messages import Delivered, Request, payload_of
 from fallow.core.refusal import words_stay
-from fallow.core.totals import sum_whole
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId
 from fallow.core.values import resolve_dims
 from fallow.engine.executors import Executor
 from fallow.sites.answering import answer_step
 from fallow.sites.site import LocalSite
-from fallow.sites.store import RelayedMessage
+from fallow.sites.store import PeerMessage
 
 Routes = Mapping[SiteId, Sequence[SiteId]]
 """Routes of a relay: the senders of each receiver."""
@@ -176,10 +176,10 @@ def deliver(
 ) -> dict[SiteId, Answer]:
     """Deliver relayed replies to their receivers; the server side learns sizes only."""
     n_receivers = Counter(chain.from_iterable(routes.values()))  # by sender
-    messages: dict[SiteId, RelayedMessage] = {}
+    messages: dict[SiteId, PeerMessage] = {}
     for sender in n_receivers:
         state = {name: torch.as_tensor(v) for name, v in answers[sender].items()}
-        messages[sender] = RelayedMessage(state)
+        messages[sender] = PeerMessage(state)
     verbs = {requests[sender].steps[-1].verb for sender in n_receivers}  # exactly one
     for verb in verbs:
         for to, senders in routes.items():

@@ -30,7 +30,7 @@ from fallow.privacy.guard import Noise
 from fallow.sites.store import (
     Contribution,
     Label,
-    RelayedMessages,
+    PeerMessages,
     SeenRows,
     Source,
     Store,
@@ -137,7 +137,7 @@ class LocalSite:
             )
         self._seen: Tensor | SeenRows | None = None
         self._gathered: dict[str, Gathered] = {}
-        self.gone = torch.zeros(len(self.x), dtype=torch.bool)
+        self.excluded = torch.zeros(len(self.x), dtype=torch.bool)
         self.reread(self.store.load_labels(self.id))
         self.memory |= self.store.load_states(self.id)
 
@@ -181,17 +181,17 @@ class LocalSite:
     @property
     def pool(self) -> Tensor:
         """Return the positions of the unlabeled examples, ascending."""
-        return (~self.bought & ~self.gone).nonzero().squeeze(1)
+        return (~self.bought & ~self.excluded).nonzero().squeeze(1)
 
     @property
     def labeled(self) -> Tensor:
         """Return the positions of the training examples, ascending."""
-        return (self.bought & ~self.held & ~self.gone).nonzero().squeeze(1)
+        return (self.bought & ~self.held & ~self.excluded).nonzero().squeeze(1)
 
     @property
     def validation(self) -> Tensor:
         """Return the positions of the validation examples, ascending."""
-        return (self.held & ~self.gone).nonzero().squeeze(1)
+        return (self.held & ~self.excluded).nonzero().squeeze(1)
 
     @property
     def labels(self) -> Tensor:
@@ -261,9 +261,9 @@ class LocalSite:
         if known.turn == turn or new < self.parts.privacy.waits_for:
             return
         labels = self.store.load_labels(self.id)
-        kept = tuple(label for label in labels if not self.gone[label.row])
-        gone = tuple(self.gone.nonzero().squeeze(1).tolist())
-        self.store.contribute(self.id, Contribution(turn, kept, gone))
+        kept = tuple(label for label in labels if not self.excluded[label.row])
+        excluded = tuple(self.excluded.nonzero().squeeze(1).tolist())
+        self.store.contribute(self.id, Contribution(turn, kept, excluded))
 
     def as_contributed(self) -> LocalSite:
         """Return the site as of its last contribution.
@@ -275,14 +275,14 @@ class LocalSite:
         known = self.store.load_contribution(self.id)
         former = copy.copy(self)
         former.reread(known.labels)
-        former.leave(known.gone)
+        former.leave(known.excluded)
         former.seen = rows
         return former
 
     def leave(self, rows: Sequence[int]) -> None:
         """Exclude exactly these examples from the unlabeled pool, training and validation."""
-        self.gone = torch.zeros_like(self.gone)
-        self.gone[list(rows)] = True
+        self.excluded = torch.zeros_like(self.excluded)
+        self.excluded[list(rows)] = True
 
     def remember(self, name: str, state: State | None) -> None:
         """Store a state until the cycle ends; None deletes it."""
@@ -295,7 +295,7 @@ class LocalSite:
             self._seen = None
             self._gathered.clear()
 
-    def receive(self, verb: str, messages: RelayedMessages) -> None:
+    def receive(self, verb: str, messages: PeerMessages) -> None:
         """Store relayed messages and delete earlier ones of the same client function."""
         for name in names_from_relay(verb, self.memory):
             del self.memory[name]

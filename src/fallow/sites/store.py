@@ -35,17 +35,17 @@ class Label(NamedTuple):
 class Contribution(NamedTuple):
     """Labels whose exact statistics a site contributes.
 
-    ``turn``: the step that last decided on them; "" if no step of this run did. ``gone``: examples
+    ``turn``: the step that last decided on them; "" if no step of this run did. ``excluded``: examples
     outside the unlabeled pool at that time.
     """
 
     turn: str = ""
     labels: tuple[Label, ...] = ()
-    gone: tuple[int, ...] = ()
+    excluded: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
-class RelayedMessage:
+class PeerMessage:
     """A reply from one site to others, stored as one object for all receivers."""
 
     state: State
@@ -61,7 +61,7 @@ class RelayedMessage:
         return checksum(self.content)
 
 
-RelayedMessages = Mapping[SiteId, RelayedMessage]
+PeerMessages = Mapping[SiteId, PeerMessage]
 """Messages that one site received in one relay, by sender."""
 
 
@@ -71,7 +71,7 @@ class Store(ReleaseLedger, Protocol):
     def keep(self, site: SiteId, name: str, state: State | None) -> None:
         """Store a state under a name; None deletes it."""
 
-    def receive(self, site: SiteId, verb: str, messages: RelayedMessages) -> None:
+    def receive(self, site: SiteId, verb: str, messages: PeerMessages) -> None:
         """Store relayed messages under ``verb/sender``, and delete earlier ones of the function."""
 
     def load_states(self, site: SiteId) -> dict[str, State]:
@@ -110,7 +110,7 @@ class MemoryStore:
         else:
             self.states.setdefault(site, {})[name] = state
 
-    def receive(self, site: SiteId, verb: str, messages: RelayedMessages) -> None:
+    def receive(self, site: SiteId, verb: str, messages: PeerMessages) -> None:
         """Store relayed messages and delete earlier ones of the same client function."""
         states = self.states.setdefault(site, {})
         for name in names_from_relay(verb, states):

@@ -57,7 +57,7 @@ class SiteView:
     def answers(self, places: Tensor) -> Tensor:
         """Return the labels of examples by position, (k,) float64; NaN for unlabeled ones."""
         outcome = self._site.targets(places).double()
-        is_known = self._site.bought[places] & ~self._site.gone[places]
+        is_known = self._site.bought[places] & ~self._site.excluded[places]
         return outcome.masked_fill(~is_known, float("nan"))
 
     @property

@@ -9,7 +9,7 @@ import stat
 import tomllib
 from pathlib import Path
 
-from fallow.core.words import size
+from fallow.core.wording import size
 
 SURROGATE = b"\xed"
 """First byte of half a surrogate pair, which `json.loads` accepts, and of some letters."""

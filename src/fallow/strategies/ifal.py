@@ -12,7 +12,7 @@ from torch.nn.functional import kl_div
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.fits import Fit, FitDeclaration
+from fallow.core.fit_declarations import Fit, FitDeclaration
 from fallow.core.local import Batch, Learner, TrainState, weighted_mean
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage

@@ -38,7 +38,7 @@ COLUMNS = ("task", "strategy", "seed", "labels", "accuracy")
 
 @with_config(STRICT)
 @dataclass(frozen=True)
-class WorldFacts:
+class SimulationFacts:
     """Properties of a federated dataset that aggregates reveal; None if unknown."""
 
     classes: Annotated[int, Field(ge=2, description="number of classes")]
@@ -56,10 +56,10 @@ class WorldFacts:
         float | None, Field(ge=0, le=1, description="class imbalance, from 0 to 1")
     ] = None
 
-    def distance(self, other: WorldFacts) -> float:
+    def distance(self, other: SimulationFacts) -> float:
         """Return the squared distance of two federated datasets, in units of `ALIKE`.
 
-        >>> WorldFacts(10, 10, 0.5, 0.0).distance(WorldFacts(10, 20, 0.5, 0.0))
+        >>> SimulationFacts(10, 10, 0.5, 0.0).distance(SimulationFacts(10, 20, 0.5, 0.0))
         0.25
         """
         result = (math.log2(self.classes / other.classes) / ALIKE["classes"]) ** 2
@@ -72,15 +72,15 @@ class WorldFacts:
         return float(result)
 
 
-def facts_of_counts(counts: Sequence[Sequence[float]]) -> WorldFacts:
+def facts_of_counts(counts: Sequence[Sequence[float]]) -> SimulationFacts:
     """Compute the properties from the label counts of shape (sites, classes).
 
     >>> facts_of_counts([[20, 0], [0, 20]])
-    WorldFacts(classes=2, sites=2, apart=1.0, uneven=0.0)
+    SimulationFacts(classes=2, sites=2, apart=1.0, uneven=0.0)
     """
     table = np.asarray(counts, dtype=float)
     sites, classes = table.shape
-    return WorldFacts(classes, sites, _apart(table), _uneven(table.sum(0)))
+    return SimulationFacts(classes, sites, _apart(table), _uneven(table.sum(0)))
 
 
 def _apart(table: NDArray[np.float64]) -> float | None:
@@ -112,7 +112,7 @@ def _uneven(counts: NDArray[np.float64]) -> float | None:
     return round(min(1.0, math.sqrt(max(0.0, square))), 6)
 
 
-def read_facts(study: StudyRecords) -> tuple[WorldFacts, float]:
+def read_facts(study: StudyRecords) -> tuple[SimulationFacts, float]:
     """Read the properties of a study and its number of labels per class, from its records.
 
     The run with the most labels counts.  Raises ValueError for a study without records, and for
@@ -141,7 +141,7 @@ def read_facts(study: StudyRecords) -> tuple[WorldFacts, float]:
     labels = float(last.get("labeled") or 0) / classes
     counts = [counted for counted in per_site.values() if len(counted) == classes]
     if len(counts) < len(per_site) or not counts:  # without classes
-        return WorldFacts(classes, max(len(per_site), 1)), labels
+        return SimulationFacts(classes, max(len(per_site), 1)), labels
     return facts_of_counts(counts), labels
 
 
@@ -165,7 +165,7 @@ class AdviceTable:
     """
 
     scores: pd.DataFrame
-    worlds: Mapping[str, WorldFacts]
+    worlds: Mapping[str, SimulationFacts]
 
     @cached_property
     def curves(self) -> Mapping[str, Curves]:
@@ -289,7 +289,7 @@ class Advice:
     ]
     start: Annotated[float, Field(description="labels per class from which it holds")]
     end: Annotated[float, Field(description="labels per class up to which it holds")]
-    facts: Annotated[WorldFacts, Field(description="properties of the study")]
+    facts: Annotated[SimulationFacts, Field(description="properties of the study")]
     usual: Annotated[str, Field(description="default strategy")]
     reference: Annotated[str, Field(description="strategy that gains are relative to")]
     sentences: Annotated[tuple[str, ...], Field(description="recommendation in words")] = ()
@@ -361,7 +361,9 @@ def weigh_tasks(
     return mean, quantile * math.sqrt(spread / effective)
 
 
-def advise(table: AdviceTable, facts: WorldFacts, labels: float, rules: Rules) -> Advice:
+def advise(
+    table: AdviceTable, facts: SimulationFacts, labels: float, rules: Rules
+) -> Advice:
     """Recommend a strategy for ``labels`` labels per class, given the properties ``facts``.
 
     The strategy with the largest expected gain is recommended if at least two tasks count and its gain

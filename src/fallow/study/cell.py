@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fallow.core.names import Classes
 from fallow.data.dataset import Dataset
-from fallow.experiment.world import Runtime
+from fallow.experiment.simulation import Runtime
 from fallow.settings.recipe import Recipe
 
 

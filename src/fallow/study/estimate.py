@@ -19,16 +19,16 @@ from fallow.core.methods import Choosing, Load
 from fallow.core.streams import stream
 from fallow.core.training_config import TrainingStage
 from fallow.core.types import State
-from fallow.core.words import count_noun, duration, size
+from fallow.core.wording import count_noun, duration, size
 from fallow.data.dataset import Dataset
 from fallow.experiment.evaluate import evaluate
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.first_phase import describe_training
-from fallow.experiment.journal import Journal
 from fallow.experiment.methods import local_training_config, methods_of
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.rows import open_data
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import World, world_of
+from fallow.experiment.simulation import SimulatedEnvironment, world_of
 from fallow.settings.budgets import LabelBudget
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -99,7 +99,7 @@ class Pace:
     per_try: float  # a model averaged and seen with one row, beyond per_look
     pool: int  # training examples of all sites
     model: int  # bytes
-    world: World  # that was timed
+    world: SimulatedEnvironment  # that was timed
 
 
 class Crossing(NamedTuple):
@@ -432,12 +432,12 @@ def _shorten(recipe: Recipe) -> Recipe:
 
 def _time_round(recipe: Recipe, seed: int, dataset: Dataset) -> _TimedRound:
     """Time one round of a short configuration, and the other parts of the run."""
-    journal = Journal()
+    journal = EventLog()
     started = time.perf_counter()
     run = ExperimentRun(world_of(recipe, seed, dataset, journal), journal)
     run.initial()
     # The dataset changes when examples are encoded and scaled, and is still a simulation.
-    world = cast(World, run.world)
+    world = cast(SimulatedEnvironment, run.world)
     start = time.perf_counter() - started
 
     started = time.perf_counter()
@@ -464,7 +464,7 @@ def _time_round(recipe: Recipe, seed: int, dataset: Dataset) -> _TimedRound:
     return _TimedRound(rows, max(spent - scoring, 1e-6), pace)  # one evaluation
 
 
-def _time_try(world: World, state: State) -> float:
+def _time_try(world: SimulatedEnvironment, state: State) -> float:
     """Return the median seconds of averaging in one more model and evaluating it."""
     site = next(iter(world.members.values()))
     view = SiteView(site, 0)
@@ -491,13 +491,13 @@ def _measure_crossing(recipe: Recipe, pace: Pace) -> Crossing:
     return Crossing(first=one, later=two - one)
 
 
-def _count_bytes(recipe: Recipe, world: World, rounds: int) -> int:
+def _count_bytes(recipe: Recipe, world: SimulatedEnvironment, rounds: int) -> int:
     """Count the bytes of some rounds in both directions."""
     short = replace(world.recipe, training=recipe.training, rounds=rounds, score_rounds=1)
     methods = methods_of(short)
     for site in world.members.values():
         site.parts = replace(site.parts, methods=methods)
         site.forget()
-    run = ExperimentRun(replace(world, recipe=short, methods=methods), Journal())
+    run = ExperimentRun(replace(world, recipe=short, methods=methods), EventLog())
     shown = Disclosure.of(run.train(0, None)["revealed"])
     return shown.bytes_up + shown.bytes_down

@@ -12,7 +12,7 @@ from typing import Any
 from fallow import training as trainers
 from fallow.core.build import find
 from fallow.core.contract import Contract, Tag
-from fallow.core.words import count_noun
+from fallow.core.wording import count_noun
 from fallow.settings.spec import Spec
 from fallow.study.known import PaperResults
 from fallow.study.records import BOUND, StudyManifest, is_bound

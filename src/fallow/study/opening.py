@@ -17,7 +17,7 @@ from fallow.core.contract import Contract
 from fallow.core.names import OWN, NamePolicy, spell_class
 from fallow.core.streams import stream
 from fallow.core.terms import refuse_for_classes
-from fallow.core.words import join_words
+from fallow.core.wording import join_words
 from fallow.data.dataset import Dataset
 from fallow.data.facts import DataFacts, describe_data
 from fallow.data.own.cells import Say, say_nothing
@@ -26,7 +26,7 @@ from fallow.experiment.encoding import encoder_for_texts, shape_seen
 from fallow.experiment.methods import ModelMaker, methods_of, versions
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.rows import open_data
-from fallow.experiment.world import World, world_of
+from fallow.experiment.simulation import SimulatedEnvironment, world_of
 from fallow.settings.classes import classes_of
 from fallow.settings.recipe import (
     OUTSIDE,
@@ -105,7 +105,7 @@ def prepare_study(
     suited: Suited | None = None,
     say: Say = say_nothing,
     at_sites: Mapping[str, str] | None = None,
-) -> tuple[Setup, World]:
+) -> tuple[Setup, SimulatedEnvironment]:
     """Complete the configuration from the data, and create the environment of the first run.
 
     ``sites=0`` is replaced by the number of natural sites, and settings for classes are dropped for
@@ -151,7 +151,9 @@ def prepare_study(
     return replace(setup, recipe=recipe), world
 
 
-def describe_prepared(setup: Setup, world: World, cells: Sequence[StudyRun]) -> str:
+def describe_prepared(
+    setup: Setup, world: SimulatedEnvironment, cells: Sequence[StudyRun]
+) -> str:
     """Describe strategies, seeds, sites, training algorithms, model and encoder in one line."""
     recipe = setup.recipe
     shape = tuple(world.dataset.x.shape[1:])

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from fallow.core.words import join_words
+from fallow.core.wording import join_words
 from fallow.engine.score_metrics import find_metric
 from fallow.experiment.metrics import aulc
 from fallow.experiment.metrics_counts import class_spread, kl_to_global, total_variation

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fallow.core.words import count_noun
+from fallow.core.wording import count_noun
 
 LEVEL = 0.05
 """Significance level."""

@@ -24,15 +24,15 @@ import torch
 
 from fallow.core.events import Event, Say, name_run, stay_silent
 from fallow.core.names import lend
-from fallow.core.words import count_noun, size
+from fallow.core.wording import count_noun, size
 from fallow.data.dataset import Dataset
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import Phases
-from fallow.experiment.journal import Journal
-from fallow.experiment.kept_rows import HeldRows
+from fallow.experiment.kept_rows import DeviceCache
 from fallow.experiment.one_pass import each_budget, is_one_pass
 from fallow.experiment.rows import open_data
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import partition_of, world_of
+from fallow.experiment.simulation import partition_of, world_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import bounds_of, variant
 from fallow.storage.errors import sentence
@@ -251,7 +251,7 @@ class Shared:
     """Data shared by the runs of one process: encoded features, the dataset and the last partition."""
 
     features: FeatureStore
-    cache: HeldRows = field(default_factory=HeldRows)
+    cache: DeviceCache = field(default_factory=DeviceCache)
     of_seed: dict[int, Dataset] = field(default_factory=dict)
 
 
@@ -344,7 +344,7 @@ def _open_run(
     kept: FeatureStore,
 ) -> Iterator[ExperimentRun]:
     """Open a run with its event log in ``folder``, and check that both match."""
-    journal = Journal(folder / "journal.sqlite")
+    journal = EventLog(folder / "journal.sqlite")
     try:
         if not recipe.is_digested_as(journal.note_once("digest", recipe.digest)):
             raise ValueError(

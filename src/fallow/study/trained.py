@@ -10,7 +10,7 @@ from fallow.core.methods import Predicting
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.terms import nearest
 from fallow.core.types import SiteId, State
-from fallow.core.words import join_some
+from fallow.core.wording import join_some
 from fallow.experiment.finished import TrainedModel
 from fallow.experiment.methods import methods_of
 from fallow.settings.recipe import Recipe, recipe_from

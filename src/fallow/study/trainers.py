@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 
-from fallow.core.words import count_noun, join_some
+from fallow.core.wording import count_noun, join_some
 from fallow.settings.recipe import Recipe, contract_of_training, recipe_from
 from fallow.settings.variants import variant
 from fallow.study.records import StudyRecords

@@ -21,7 +21,7 @@ from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.composites import Losses, PoolProducts, Products
 from fallow.core.contract import Contract
-from fallow.core.fits import STORED, FitDeclaration
+from fallow.core.fit_declarations import STORED, FitDeclaration
 from fallow.core.limits import PositiveFinite, check_fields
 from fallow.core.refusal import Refusal
 from fallow.core.terms import explain_constructor

@@ -20,7 +20,7 @@ from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.composites import Products
 from fallow.core.contract import Contract
-from fallow.core.fits import STORED, FitDeclaration
+from fallow.core.fit_declarations import STORED, FitDeclaration
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, State
 from fallow.core.values import Count, NonNegative, Real

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, final
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.fits import FitDeclaration
+from fallow.core.fit_declarations import FitDeclaration
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor

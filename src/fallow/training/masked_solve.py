@@ -13,7 +13,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.ask import Ask, each_of_all, sum_of_all
 from fallow.core.contract import Contract
-from fallow.core.fits import MODEL, STORED, FitDeclaration
+from fallow.core.fit_declarations import MODEL, STORED, FitDeclaration
 from fallow.core.limits import NonNegativeFinite, check_fields
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from fallow.core import client
+from fallow.core.aggregation import cap_weights
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.fits import FitDeclaration
+from fallow.core.fit_declarations import FitDeclaration
 from fallow.core.limits import Limits, PositiveFloat
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining
 from fallow.core.terms import explain_constructor, refuse_unused
-from fallow.core.totals import cap_weights
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.base import (

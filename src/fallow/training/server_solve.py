@@ -16,7 +16,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.contract import Contract
-from fallow.core.fits import STORED, FitDeclaration
+from fallow.core.fit_declarations import STORED, FitDeclaration
 from fallow.core.limits import NonNegativeFinite, check_fields
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig

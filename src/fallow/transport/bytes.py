@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
+from fallow.core.aggregation import sum_whole
 from fallow.core.messages import Delivered, Request
-from fallow.core.totals import sum_whole
 from fallow.core.types import SiteId
 from fallow.engine.executors import Executor
 from fallow.sites.in_process import (

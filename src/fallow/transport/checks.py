@@ -14,6 +14,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from fallow.core.aggregation import are_finite
 from fallow.core.banks import Layout
 from fallow.core.client import Declaration, declared, find_fault, find_wrong_form
 from fallow.core.composites import read_parts
@@ -22,7 +23,6 @@ from fallow.core.messages import KEYS, Request, Step
 from fallow.core.methods import Methods, methods_by_owner
 from fallow.core.missing import Missing
 from fallow.core.refusal import Refusal
-from fallow.core.totals import are_finite
 from fallow.core.training_config import TrainingConfig
 from fallow.core.types import Answer, SiteId
 from fallow.core.values import (

@@ -22,7 +22,7 @@ Errand = Literal["request", "deliver", "progress"]
 
 
 @dataclass(frozen=True)
-class Order:
+class Instruction:
     """Instruction of the coordinator to one site.
 
     Parameters
@@ -85,15 +85,15 @@ class Form:
     field with arbitrary content.
     """
 
-    kind: type[Order | Reply]
+    kind: type[Instruction | Reply]
     adapter: TypeAdapter[Any]  # pydantic adapter of this kind of message
     head: tuple[str, ...]
     rest: str
 
 
 ORDER = Form(
-    kind=Order,
-    adapter=TypeAdapter(Order),
+    kind=Instruction,
+    adapter=TypeAdapter(Instruction),
     head=(
         "study",
         "run",
@@ -114,15 +114,15 @@ REPLY = Form(
 )
 
 
-def sign_message(secret: bytes, content: Order | Reply) -> bytes:
+def sign_message(secret: bytes, content: Instruction | Reply) -> bytes:
     """Return a signed message."""
     return sign(secret, pack(asdict(content)))
 
 
-def open_order(public: bytes, blob: bytes) -> Order:
+def open_instruction(public: bytes, blob: bytes) -> Instruction:
     """Return the instruction in a coordinator's message. Raises ValueError otherwise."""
     fields = _open_message(ORDER, public, blob, "the coordinator")
-    return Order(**fields)
+    return Instruction(**fields)
 
 
 def open_reply(public: bytes, blob: bytes, site: SiteId) -> Reply:

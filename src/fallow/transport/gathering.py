@@ -13,7 +13,13 @@ from fallow.core.refusal import Halted
 from fallow.core.types import Answer, SiteId
 from fallow.storage.plain import plain
 from fallow.transport.checks import ResponseCheck
-from fallow.transport.envelope import Order, Reply, Transport, open_reply, sign_message
+from fallow.transport.envelope import (
+    Instruction,
+    Reply,
+    Transport,
+    open_reply,
+    sign_message,
+)
 from fallow.transport.release import HERE, check_release
 
 EPSILON = "#epsilon"
@@ -98,7 +104,7 @@ class ReplyCollector:
     """
 
     remote: Correspondence
-    orders: Mapping[SiteId, Order]
+    orders: Mapping[SiteId, Instruction]
     accept: Callable[[SiteId, Answer], Answer]
     need: int
     timeout: float

@@ -11,18 +11,17 @@ from typing import Protocol, final
 
 from torch import Tensor
 
+from fallow.core.aggregation import sum_whole
 from fallow.core.disclosure import payload
 from fallow.core.events import Say
 from fallow.core.exchange_key import LARGEST, ExchangeKey
 from fallow.core.messages import Delivered, Masked, Request, payload_of
 from fallow.core.refusal import Halted
-from fallow.core.totals import sum_whole
 from fallow.core.types import Answer, SiteId
 from fallow.sites.in_process import Routes
 from fallow.storage.plain import plain
-from fallow.transport.alike import find_odd, is_ragged
 from fallow.transport.checks import ResponseCheck, check_plain
-from fallow.transport.envelope import Order, Transport, sign_message
+from fallow.transport.envelope import Instruction, Transport, sign_message
 from fallow.transport.gathering import (
     FindOdd,
     Keys,
@@ -31,17 +30,18 @@ from fallow.transport.gathering import (
     Waiting,
     find_none_odd,
 )
-from fallow.transport.relays import (
+from fallow.transport.peer_messages import (
     BYTES,
     LETTER,
     LONGEST,
     NEWS,
-    OrderBody,
+    InstructionBody,
     check_letters,
     delivery_body,
     request_body,
     tensor_to_bytes,
 )
+from fallow.transport.reply_consistency import find_odd, is_ragged
 from fallow.transport.sum_keys import SIGNED, check_sum_key, find_shown, join_proofs
 
 GLANCE = 120.0
@@ -168,7 +168,7 @@ class Remote:
         return result
 
     def _exchange_plain(self, requests: Mapping[SiteId, Request], down: int) -> Delivered:
-        bodies: dict[SiteId, OrderBody] = {}
+        bodies: dict[SiteId, InstructionBody] = {}
         for site, request in requests.items():
             proofs = self._find_proofs(request)
             bodies[site] = request_body(request, news=self._join_news(site), proofs=proofs)
@@ -278,7 +278,7 @@ class Remote:
         for to, senders in routes.items():
             for sender in senders:
                 receivers.setdefault(sender, set()).add(to)
-        bodies: dict[SiteId, OrderBody] = {}
+        bodies: dict[SiteId, InstructionBody] = {}
         for site, request in requests.items():
             seals = self._find_seals(receivers.get(site, set()))
             bodies[site] = request_body(
@@ -309,7 +309,7 @@ class Remote:
     ) -> None:
         """Deliver the messages of the senders to their receivers."""
         verb = request.steps[-1].verb
-        bodies: dict[SiteId, OrderBody] = {}
+        bodies: dict[SiteId, InstructionBody] = {}
         for to, senders in routes.items():
             if senders:
                 messages = {sender: answers[sender][f"{LETTER}{to}"] for sender in senders}
@@ -352,7 +352,7 @@ class Remote:
         self,
         *,
         keys: Mapping[SiteId, ExchangeKey],
-        bodies: Mapping[SiteId, OrderBody],
+        bodies: Mapping[SiteId, InstructionBody],
         accept: Callable[[SiteId, Answer], Answer],
         needs_all: bool = False,
         find_odd: FindOdd = find_none_odd,
@@ -446,14 +446,14 @@ class Remote:
         self,
         site: SiteId,
         key: ExchangeKey,
-        body: OrderBody | None,
+        body: InstructionBody | None,
         further: int = 1,
-    ) -> Order:
+    ) -> Instruction:
         """Return the next instruction to a site.
 
         ``further`` is the increase of the exchange number, 0 for messages that are not exchanges.
         """
-        return Order(
+        return Instruction(
             study=self.study,
             run=self.run,
             site=site,

@@ -16,8 +16,8 @@ from fallow.core.messages import KEYS, Masked, Request
 from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId
 from fallow.privacy.signing import SIGNATURE, open_signed, sign
-from fallow.transport.envelope import Order
-from fallow.transport.relays import PROOFS, bytes_to_tensor, tensor_to_bytes
+from fallow.transport.envelope import Instruction
+from fallow.transport.peer_messages import PROOFS, bytes_to_tensor, tensor_to_bytes
 
 SIGNED = "#signed"
 """Reserved field of a reply with a public key: its signature."""
@@ -36,7 +36,7 @@ def find_shown(request: Request) -> Masked | None:
 
 
 def sign_sum_key(
-    secret: bytes, order: Order, site: SiteId, masked: Masked, key: object
+    secret: bytes, order: Instruction, site: SiteId, masked: Masked, key: object
 ) -> Tensor:
     """Return the signature, (64,) uint8, of ``site``'s public key for an aggregation."""
     statement = _state(order.study, order.run, site, masked, key)
@@ -80,7 +80,7 @@ def join_proofs(
     return proofs
 
 
-def check_proofs(order: Order, masked: Masked) -> dict[SiteId, bytes]:
+def check_proofs(order: Instruction, masked: Masked) -> dict[SiteId, bytes]:
     """Return the identity keys of the other sites of an aggregation after verifying their
     signatures.
 
@@ -125,7 +125,7 @@ def is_seal_signed(
 
 
 def check_seal_proofs(
-    order: Order, to: Mapping[SiteId, bytes], own: bytes
+    order: Instruction, to: Mapping[SiteId, bytes], own: bytes
 ) -> dict[SiteId, bytes]:
     """Return the identity keys of the receivers of peer messages after verifying their encryption
     keys.
@@ -166,7 +166,7 @@ class _Proof(NamedTuple):
     signature: bytes
 
 
-def _read_proof(order: Order, site: SiteId) -> _Proof | None:
+def _read_proof(order: Instruction, site: SiteId) -> _Proof | None:
     """Return the proof in an instruction for a public key of a site, or None."""
     proofs = order.body.get(PROOFS)
     if not isinstance(proofs, dict) or site not in proofs:

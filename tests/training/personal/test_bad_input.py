@@ -16,10 +16,10 @@ from fallow.core.contract import Contract
 from fallow.core.streams import stream
 from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data.dataset import Dataset
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.methods import methods_of
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import World, world_of
+from fallow.experiment.simulation import SimulatedEnvironment, world_of
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -91,9 +91,9 @@ def enlarge_rows(site: LocalSite) -> None:
 
 def run_recipe(
     found: Dataset, training: str, fields: Mapping[str, Any] | None = None, **changes: Any
-) -> tuple[World, Journal, Mapping[str, Any]]:
+) -> tuple[SimulatedEnvironment, EventLog, Mapping[str, Any]]:
     """A run's world, its journal and its last record."""
-    journal = Journal()
+    journal = EventLog()
     recipe = replace(RECIPE, training=Spec(training, fields or {}), **changes)
     world = world_of(recipe, 0, found, journal)
     return world, journal, ExperimentRun(world, journal).go()[-1]
@@ -286,7 +286,7 @@ def test_methods_that_need_single_models_are_refused_under_secure_sums(
 def test_nothing_that_the_server_remembers_is_handed_to_sites_before_a_query(
     training: str, tmp_path: Path
 ) -> None:
-    journal = Journal()
+    journal = EventLog()
     recipe = replace(RECIPE, training=Spec(training), initial=0.5, budget=0.2, cycles=1)
     if training not in TRAINING_ANY_MODEL:
         recipe = replace(recipe, model=Spec("linear"))

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import build_world
+from fallow.experiment.simulation import build_world
 from fallow.settings.spec import Spec
 from tests.sites.test_agree import TINY
 from tests.training.personal.federation import TRAINING_ANY_MODEL
@@ -29,7 +29,7 @@ OWN = replace(
 
 @pytest.mark.parametrize("name", OURS)
 def test_every_site_has_a_score_of_its_own_and_remembers_its_best_model(name: str) -> None:
-    journal = Journal()
+    journal = EventLog()
     world = build_world(replace(OWN, training=Spec(name)), 0, journal)
     last = ExperimentRun(world, journal).go()[-1]
     per_site = last["per_site"]

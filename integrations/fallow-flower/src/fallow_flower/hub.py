@@ -14,7 +14,7 @@ from time import monotonic
 
 from fallow.core.events import Say, stay_silent
 from fallow.core.types import SiteId
-from fallow.transport.answers import Answers, collect_answers
+from fallow.transport.reply_queue import Answers, collect_answers
 from fallow_flower.app.fallow_pipe.pipe import (
     ANSWER,
     MESSAGE,

@@ -41,7 +41,7 @@ from fallow.deployment.site.labels_files import format_objects, write_lines
 from fallow.deployment.site.labels_io import (
     CANNOT_TELL,
     import_labels,
-    list_open_questions,
+    list_open_tasks,
 )
 from fallow.storage.errors import Failed, sentence
 from fallow.storage.files import OTHERS
@@ -330,7 +330,7 @@ class LabelStudio(LabelingTool):
             )
             known = {_name_question(_find_data(task)) for task in tasks}
             lines = []
-            for line in list_open_questions(ledger, schema, rows):
+            for line in list_open_tasks(ledger, schema, rows):
                 if _name_question(line) not in known:
                     details = {"study": agreement.digest, "site": folder.name}
                     lines.append(details | _describe_sample(line, show))

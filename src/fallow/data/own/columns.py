@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.core.missing import BUCKETS, CHARACTERS, WORDS, name_buckets, name_marks
-from fallow.core.words import join_some
+from fallow.core.wording import join_some
 from fallow.data.own.cells import EMPTY, ColumnCells, Numbers
 from fallow.data.own.dialect import Dialect
 from fallow.data.reading import ColumnRead

@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from fallow.core.terms import explain_constructor
-from fallow.data.partition.cuts import (
+from fallow.data.partition.base import (
     IntArray,
     check_sites,
     class_rows,

@@ -1,7 +1,7 @@
 """The partitions that `LongTail` can use: all except itself."""
 
+from fallow.data.partition.base import Partition
 from fallow.data.partition.basic import IID, Counts, Natural
-from fallow.data.partition.cuts import Partition
 from fallow.data.partition.dirichlet import Dirichlet, ExactDirichlet, FedMADirichlet
 from fallow.data.partition.few_classes import ClassWindows, Patho, Shards
 from fallow.data.partition.target_dirichlet import TargetDirichlet

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.core.terms import explain_constructor
-from fallow.data.partition.cuts import (
+from fallow.data.partition.base import (
     FloatArray,
     IntArray,
     check_positive,

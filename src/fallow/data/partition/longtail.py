@@ -11,7 +11,7 @@ import numpy as np
 from fallow.core.build import build
 from fallow.core.terms import explain_constructor
 from fallow.data.partition import before_tail
-from fallow.data.partition.cuts import (
+from fallow.data.partition.base import (
     IntArray,
     Partition,
     check_positive,

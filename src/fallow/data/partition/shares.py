@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fallow.core.streams import seed_of
 from fallow.data.dataset import copies_of
-from fallow.data.partition.cuts import (
+from fallow.data.partition.base import (
     FloatArray,
     IntArray,
     class_rows,

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.core.terms import explain_constructor
-from fallow.data.partition.cuts import IntArray, check_positive, check_sites
+from fallow.data.partition.base import IntArray, check_positive, check_sites
 from fallow.data.partition.dirichlet import cut_classes
 
 Binning = Literal["quantile", "equal-width"]

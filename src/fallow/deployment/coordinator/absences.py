@@ -22,7 +22,7 @@ from fallow.core.exchange_key import IN_ROUND, STEPS, ExchangeKey, StepName, rea
 from fallow.core.refusal import Halted
 from fallow.core.types import SiteId, Tree
 from fallow.deployment.agreement import Agreement
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.privacy.settings import SMALLEST
 from fallow.transport.remote import AGAIN, BEFORE
 
@@ -56,7 +56,7 @@ class Absence:
     at: str
 
 
-def load_absences(journal: Journal) -> list[Absence]:
+def load_absences(journal: EventLog) -> list[Absence]:
     """Return the sites left out of rounds and queries of a run, oldest first."""
     lines = json.loads(journal.read_note(ABSENT) or "[]")
     return [Absence(line["site"], read_key(line["key"]), line["at"]) for line in lines]
@@ -74,7 +74,7 @@ class Revocation:
     step: str
 
 
-def load_left(journal: Journal) -> dict[SiteId, str]:
+def load_left(journal: EventLog) -> dict[SiteId, str]:
     """Return the sites removed from the study and the time of removal as ISO text."""
     left: dict[SiteId, str] = json.loads(journal.read_note(LEFT) or "{}")
     for site, revocation in load_revocations(journal).items():
@@ -83,13 +83,13 @@ def load_left(journal: Journal) -> dict[SiteId, str]:
     return left
 
 
-def load_revocations(journal: Journal) -> dict[SiteId, Revocation]:
+def load_revocations(journal: EventLog) -> dict[SiteId, Revocation]:
     """Return the sites whose keys were revoked during a step."""
     lines = json.loads(journal.read_note(REVOKED) or "{}")
     return {site: Revocation(**line) for site, line in lines.items()}
 
 
-def find_absent(journal: Journal, key: ExchangeKey) -> set[SiteId]:
+def find_absent(journal: EventLog, key: ExchangeKey) -> set[SiteId]:
     """Return the sites that are left out of a round or query."""
     return {absence.site for absence in load_absences(journal) if absence.key == key}
 
@@ -138,7 +138,7 @@ def describe_key(key: ExchangeKey) -> str:
 
 
 def leave_out(
-    journal: Journal,
+    journal: EventLog,
     agreement: Agreement,
     contracts: Mapping[str, Contract],
     *,
@@ -182,7 +182,7 @@ def _is_within(key: ExchangeKey, position: ExchangeKey) -> bool:
 
 
 def _check_place(
-    journal: Journal,
+    journal: EventLog,
     agreement: Agreement,
     contracts: Mapping[str, Contract],
     position: ExchangeKey,
@@ -209,7 +209,7 @@ def _check_place(
         )
 
 
-def ask_anew(journal: Journal, phase: str) -> None:
+def ask_anew(journal: EventLog, phase: str) -> None:
     """Repeat a phase such as ``0/train`` under keys that no site has seen."""
     name = f"{AGAIN}{phase}"
     journal.note(name, str(int(journal.read_note(name) or 0) + 1))
@@ -218,7 +218,7 @@ def ask_anew(journal: Journal, phase: str) -> None:
 # -- discarding the exchange that stopped the server side ----------------------------------
 
 
-def take_back_last(journal: Journal) -> ExchangeKey | None:
+def take_back_last(journal: EventLog) -> ExchangeKey | None:
     """Discard the last recorded exchange because the server side failed on its content.
 
     Returns its key, or None if there is none. The exchange is repeated under a new key.
@@ -271,7 +271,7 @@ def explain_too_few(agreement: Agreement, absent: Iterable[SiteId]) -> str | Non
 
 
 def revoke(
-    journal: Journal,
+    journal: EventLog,
     agreement: Agreement,
     contracts: Mapping[str, Contract],
     *,
@@ -318,7 +318,7 @@ def revoke(
         leave(journal, sites, at, key)
 
 
-def leave(journal: Journal, sites: Iterable[SiteId], at: str, key: ExchangeKey) -> None:
+def leave(journal: EventLog, sites: Iterable[SiteId], at: str, key: ExchangeKey) -> None:
     """Remove sites from the rest of the study.
 
     The open step, in which the exchange ``key`` waited for them, is repeated.

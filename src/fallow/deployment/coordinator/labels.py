@@ -11,8 +11,8 @@ from fallow.core.events import Say, stay_silent
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.types import Answer, SiteId
 from fallow.deployment.coordinator.live import Control, seconds_of, utc
-from fallow.deployment.coordinator.news import note_cut_short
-from fallow.experiment.journal import Journal
+from fallow.deployment.coordinator.notifications import note_cut_short
+from fallow.experiment.event_log import EventLog
 from fallow.report.live import FIRST_LABELS
 
 Ended = Literal["settled", "deadline", "advance"]
@@ -38,7 +38,7 @@ class LabelWait:
     """
 
     sites: Counting
-    journal: Journal
+    journal: EventLog
     control: Control
     seconds: float  # time for annotators
     say: Say = stay_silent
@@ -78,7 +78,7 @@ class LabelWait:
             {
                 "event": "labeled",
                 "step": step.step_name,
-                "questions": name_questions(step),
+                "tasks": name_tasks(step),
                 "why": result,
             }
         )
@@ -102,7 +102,7 @@ class LabelWait:
             {
                 "event": "labels",
                 "step": step.step_name,
-                "questions": name_questions(step),
+                "tasks": name_tasks(step),
                 "deadline": until,
                 "sites": result,
                 "open": waiting,
@@ -133,14 +133,14 @@ class LabelWait:
         return now
 
 
-def name_questions(step: ExchangeKey) -> str:
+def name_tasks(step: ExchangeKey) -> str:
     """Return the display name of the labeling tasks of a step.
 
-    >>> name_questions(ExchangeKey("initial", "initial"))
+    >>> name_tasks(ExchangeKey("initial", "initial"))
     'first labels'
-    >>> name_questions(ExchangeKey("query", "query", cycle=2))
+    >>> name_tasks(ExchangeKey("query", "query", cycle=2))
     'labels of cycle 2'
-    >>> name_questions(ExchangeKey("query", "query", cycle=2, part=1))
+    >>> name_tasks(ExchangeKey("query", "query", cycle=2, part=1))
     'labels of cycle 2, part 2'
     """
     if step.phase == "initial":

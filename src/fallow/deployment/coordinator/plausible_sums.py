@@ -11,10 +11,10 @@ from typing import final
 
 import torch
 
+from fallow.core.aggregation import Implausible
 from fallow.core.ask import Masking
 from fallow.core.events import Say
 from fallow.core.refusal import Halted
-from fallow.core.totals import Implausible
 from fallow.core.types import Answer, SiteId
 from fallow.deployment.coordinator.weights import SiteWeights
 

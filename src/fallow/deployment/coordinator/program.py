@@ -18,7 +18,6 @@ from fallow.core.events import Say, stay_silent
 from fallow.core.types import SiteId
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.building import BuiltStudy, build_study
-from fallow.deployment.card import CARD, CardFacts, write_card
 from fallow.deployment.coordinator.absences import (
     is_of_all,
     leave,
@@ -29,6 +28,7 @@ from fallow.deployment.coordinator.absences import (
     revoke,
     take_back_last,
 )
+from fallow.deployment.coordinator.event_reporter import EventReporter
 from fallow.deployment.coordinator.labels import LabelWait
 from fallow.deployment.coordinator.live import (
     Advanced,
@@ -39,12 +39,12 @@ from fallow.deployment.coordinator.live import (
     WatchedTransport,
     utc,
 )
-from fallow.deployment.coordinator.news import describe_leaving, list_news
+from fallow.deployment.coordinator.notifications import describe_leaving, list_notifications
 from fallow.deployment.coordinator.sites import RealSites, greet_sites
-from fallow.deployment.coordinator.tell import Teller
 from fallow.deployment.coordinator.weights import SiteWeights, find_longest
 from fallow.deployment.folders import private_folder, tighten
-from fallow.experiment.journal import Journal
+from fallow.deployment.model_card import CARD, CardFacts, write_card
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.methods import versions
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.run import ExperimentRun
@@ -145,28 +145,30 @@ class Program:
         with alone(self.folder):
             control.forget("stop")
             live = Live(self.folder / "live.json", self.clock, self.say)
-            tell = Teller(self.folder, self.agreement, live, self.say, self.pages)
+            reporter = EventReporter(
+                self.folder, self.agreement, live, self.say, self.pages
+            )
             sweep(self.folder)
             try:
                 if not self.is_done:
-                    tell.begin()
+                    reporter.begin()
                     begin()
                     transport = WatchedTransport(
                         self.transport, live, control, self.revoked
                     )
-                    while not self._run_to_the_end(tell, transport, control):
-                        tell.say({"event": "again"})
-                tell.end("finished")
+                    while not self._run_to_the_end(reporter, transport, control):
+                        reporter.say({"event": "again"})
+                reporter.end("finished")
             except StopRequested:
-                tell.end("stopped")
+                reporter.end("stopped")
                 return False
             except BaseException as error:
-                tell.end("failed", sentence(error))
+                reporter.end("failed", sentence(error))
                 raise
         return True
 
     def _run_to_the_end(
-        self, tell: Teller, transport: WatchedTransport, control: Control
+        self, reporter: EventReporter, transport: WatchedTransport, control: Control
     ) -> bool:
         """Run to the end, and return False if a site has left and the open step is repeated."""
         write_json(self.folder / "study.json", describe_study(self.agreement, self.cell))
@@ -180,40 +182,40 @@ class Program:
             transport.removed = self.revoked() & {*left, *removed}
             for site in self.revoked():
                 self.revoke(site)
-            tell.run = journal.note_once("run", name_run(self.clock()))
+            reporter.run = journal.note_once("run", name_run(self.clock()))
             carrier = Remote(
                 transport=transport,
                 book=journal,
                 keys=self.keys,
                 study=self.agreement.digest,
-                run=tell.run,
+                run=reporter.run,
                 waits=self.agreement.waits,
-                say=tell,
+                say=reporter,
                 border=border,
                 weights=weights,
                 clock=self.ticks,
                 left=partial(load_left, journal),
                 revoked=frozenset(transport.removed & removed.keys()),
-                news=partial(list_news, journal),
+                news=partial(list_notifications, journal),
             )
-            tell.note_absences(load_absences(journal), removed | left)
+            reporter.note_absences(load_absences(journal), removed | left)
             for site, since in left.items():
                 # a removed site receives no instruction that could carry the notification
                 if site not in transport.removed:
                     message = carrier.sign_news(site, describe_leaving(since))
                     transport.transport.send({site: message})
             try:
-                self._run_all(carrier, journal, parts, weights, tell, control)
+                self._run_all(carrier, journal, parts, weights, reporter, control)
             except Advanced as advanced:
-                self._go_on_without(advanced.sites, carrier, journal, parts, tell)
+                self._go_on_without(advanced.sites, carrier, journal, parts, reporter)
                 return False
             except Revoked as revoked:
-                self._remove(revoked.sites, carrier, journal, parts, tell)
+                self._remove(revoked.sites, carrier, journal, parts, reporter)
                 return False
             except (StopRequested, Failed):
                 raise
             except Exception:
-                self._look_back(carrier, journal, tell)
+                self._look_back(carrier, journal, reporter)
                 raise
         return True
 
@@ -239,9 +241,9 @@ class Program:
         self,
         sites: list[SiteId],
         carrier: Remote,
-        journal: Journal,
+        journal: EventLog,
         parts: BuiltStudy,
-        tell: Teller,
+        reporter: EventReporter,
     ) -> None:
         """Proceed without pending sites.
 
@@ -264,15 +266,15 @@ class Program:
             why = f"proceeding without {names}"
         except ValueError as error:
             why = f"cannot proceed without {names}: {error}"
-        tell({"event": "advanced", "sites": sites, "why": why})
+        reporter({"event": "advanced", "sites": sites, "why": why})
 
     def _remove(
         self,
         sites: list[SiteId],
         carrier: Remote,
-        journal: Journal,
+        journal: EventLog,
         parts: BuiltStudy,
-        tell: Teller,
+        reporter: EventReporter,
     ) -> None:
         """Remove sites from the study because their keys were revoked."""
         key = carrier.asking
@@ -284,9 +286,11 @@ class Program:
         why = (
             f"the keys of {', '.join(sites)} were revoked: the study proceeds without them"
         )
-        tell({"event": "revoked", "sites": sites, "why": why})
+        reporter({"event": "revoked", "sites": sites, "why": why})
 
-    def _look_back(self, carrier: Remote, journal: Journal, tell: Teller) -> None:
+    def _look_back(
+        self, carrier: Remote, journal: EventLog, reporter: EventReporter
+    ) -> None:
         """Discard the exchange on which the server side failed.
 
         Otherwise the same error would stop the run after every start.
@@ -297,7 +301,7 @@ class Program:
             return  # it was not recorded, or its step is over
         key = take_back_last(journal)
         if key is not None:
-            tell(
+            reporter(
                 {
                     "event": "taken back",
                     "key": str(key),
@@ -313,22 +317,22 @@ class Program:
     def _run_all(
         self,
         carrier: Remote,
-        journal: Journal,
+        journal: EventLog,
         parts: BuiltStudy,
         weights: SiteWeights,
-        tell: Teller,
+        reporter: EventReporter,
         control: Control,
     ) -> None:
         """Register the sites and run the study."""
         waits = self.agreement.waits
         greeted = greet_sites(parts, carrier, journal)
-        tell.note_greetings(greeted["sites"])
+        reporter.note_greetings(greeted["sites"])
         label_wait = LabelWait(
             sites=carrier,
             journal=journal,
             control=control,
             seconds=waits.deadline,
-            say=tell,
+            say=reporter,
             clock=self.clock,
             every=self.poll,
         )
@@ -342,7 +346,9 @@ class Program:
             weights=weights,
         )
         self._run(
-            ExperimentRun(sites, journal, folder=self.run_folder, say=tell), parts, sites
+            ExperimentRun(sites, journal, folder=self.run_folder, say=reporter),
+            parts,
+            sites,
         )
 
     def _run(self, run: ExperimentRun, parts: BuiltStudy, sites: RealSites) -> None:
@@ -419,10 +425,10 @@ def is_running(folder: Path) -> bool:
 
 
 @contextmanager
-def open_journal(path: Path, agreement: Agreement) -> Iterator[Journal]:
+def open_journal(path: Path, agreement: Agreement) -> Iterator[EventLog]:
     """Open the event log of a run that started with this agreement."""
     make_folder(path)
-    journal = Journal(path / "journal.sqlite", is_durable=True)
+    journal = EventLog(path / "journal.sqlite", is_durable=True)
     try:
         if journal.note_once("agreement", agreement.digest) != agreement.digest:
             raise ValueError(

@@ -20,14 +20,15 @@ from fallow.core.missing import Missing
 from fallow.core.refusal import Halted
 from fallow.core.types import Answer, SiteId, State, Tree
 from fallow.deployment.agreement import Agreement
+from fallow.deployment.annotator_values import ALLOWED, TESTS
 from fallow.deployment.building import BuiltStudy
 from fallow.deployment.coordinator.absences import find_absent, load_revocations
 from fallow.deployment.coordinator.labels import LabelWait, read_count
-from fallow.deployment.coordinator.news import note_closed_without
+from fallow.deployment.coordinator.notifications import note_closed_without
 from fallow.deployment.coordinator.plausible_sums import PlausibleSums
 from fallow.deployment.coordinator.scores import score_counts, score_totals
 from fallow.deployment.coordinator.weights import SiteWeights
-from fallow.deployment.people_values import ALLOWED, TESTS
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import (
     ExampleSpec,
     FinishedQuery,
@@ -35,7 +36,6 @@ from fallow.experiment.finished import (
     Phases,
     TrainedPhase,
 )
-from fallow.experiment.journal import Journal
 from fallow.experiment.measuring import add_up, score_metrics
 from fallow.experiment.methods import is_shared
 from fallow.experiment.scale import Scale, find_variance
@@ -75,7 +75,7 @@ class RealSites:
     agreement: Agreement
     made: BuiltStudy
     carrier: Carrier
-    journal: Journal
+    journal: EventLog
     label_wait: LabelWait
     greeted: Greetings
     weights: SiteWeights
@@ -273,7 +273,7 @@ class RealSites:
 
     def buy_labels(
         self,
-        journal: Journal,
+        journal: EventLog,
         cycle: int,
         step: ExchangeKey,
         budget: Mapping[SiteId, int],
@@ -386,7 +386,7 @@ class RealSites:
         return nullcontext()
 
     def score_round(
-        self, journal: Journal, shown: Disclosure, cycle: int, r: int, state: State
+        self, journal: EventLog, shown: Disclosure, cycle: int, r: int, state: State
     ) -> Evaluation:
         """Return the scores on the sites' test examples. Sites with few of them do not report."""
 
@@ -414,7 +414,7 @@ class RealSites:
 
         return describe_round(self, cycle, r, state, compute)
 
-    def one_model(self, journal: Journal, state: State) -> State | None:
+    def one_model(self, journal: EventLog, state: State) -> State | None:
         """Distribute the global model, or return None if sites use personalized models."""
         shown = Disclosure()
         ask = self._ask(ExchangeKey("finish", "finish"), self.recipe.cycles, shown)
@@ -450,7 +450,7 @@ def find_rows(known: Mapping[SiteId, Answer]) -> dict[SiteId, int]:
     return limits
 
 
-def greet_sites(made: BuiltStudy, carrier: Carrier, journal: Journal) -> Greetings:
+def greet_sites(made: BuiltStudy, carrier: Carrier, journal: EventLog) -> Greetings:
     """Register all sites, once per run.
 
     A study starts with all sites whatever the quorum, because budgets are shares of each site's

@@ -15,9 +15,9 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fallow.core.aggregation import cap_weights, does_fit, lower_median, number_of
 from fallow.core.client import Declaration
 from fallow.core.messages import Request
-from fallow.core.totals import cap_weights, does_fit, lower_median, number_of
 from fallow.core.types import Answer, SiteId
 from fallow.core.values import Kind, Model
 from fallow.deployment.agreement import Bounds

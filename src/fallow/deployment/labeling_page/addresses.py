@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 
-from fallow.deployment.labeling_page.door import ENTRANCE, Door
+from fallow.deployment.labeling_page.access import ENTRANCE, TokenAccess
+from fallow.deployment.labeling_page.annotators import Who, person, remember
 from fallow.deployment.labeling_page.forms import row_of, whole_number
-from fallow.deployment.labeling_page.people import Who, person, remember
 from fallow.deployment.labeling_page.pictures import picture, placeholder
 from fallow.deployment.labeling_page.views import HERE, Views
 
@@ -30,7 +30,7 @@ def views_of(request: Request) -> Views:
 
 def row_in(request: Request, row: str) -> int:
     """Return the row number in an address."""
-    return row_of(row, len(views_of(request).desk.rows.ids))
+    return row_of(row, len(views_of(request).queue.rows.ids))
 
 
 Page = Annotated[Views, Depends(views_of)]
@@ -40,15 +40,15 @@ Row = Annotated[int, Depends(row_in)]
 @router.get(ENTRANCE)
 def enter(request: Request, views: Page, token: str = "") -> Response:
     """Set the cookie for a browser that presents the token."""
-    door: Door = request.app.state.door
-    if not door.opens(token):
+    access: TokenAccess = request.app.state.access
+    if not access.opens(token):
         return views.plain(
             403, "This address is not the latest one that 'fallow label' printed."
         )
     # Send a page that forwards the browser instead of a redirect: after a link from another site,
     # browsers do not send strict cookies with a redirect.
     response = views.page("enter", None)
-    response.set_cookie(door.cookie, door.key, httponly=True, samesite="strict")
+    response.set_cookie(access.cookie, access.key, httponly=True, samesite="strict")
     if request.app.state.who is not None:
         remember(response, request.app.state.who)
     return response
@@ -64,9 +64,9 @@ def name(request: Request, views: Page) -> Response:
 def first(request: Request, who: Who, views: Page, row: str = "") -> Response:
     """Show the annotator's next labeling task after ``row``, or report that none is open."""
     notice = views.describe_outcome(request.query_params, who)
-    _, asked = views.desk.around(whole_number(row), who)
+    _, asked = views.queue.around(whole_number(row), who)
     if asked is None:  # the row itself may be the only open task
-        asked = next(iter(views.desk.waiting(who)), None)
+        asked = next(iter(views.queue.waiting(who)), None)
     if asked is None:
         return views.all_done(who, notice=notice)
     return views.sample(asked, who, notice=notice)
@@ -75,7 +75,7 @@ def first(request: Request, who: Who, views: Page, row: str = "") -> Response:
 @router.get("/sample/{row}")
 def sample(request: Request, who: Who, views: Page, row: Row, guess: str = "") -> Response:
     """Show one example, labeled or not. ``guess="yes"`` shows the model's prediction."""
-    asked = views.desk.question(row)
+    asked = views.queue.task(row)
     if asked is None:
         raise ValueError("This example was not selected for labeling.")
     return views.sample(
@@ -121,7 +121,7 @@ def image(views: Page, row: Row, view: str = "0") -> Response:
     """
     number = whole_number(view)
     try:
-        result = None if number is None else picture(views.desk.rows, row, number)
+        result = None if number is None else picture(views.queue.rows, row, number)
     except ValueError as error:
         shown = placeholder(str(error))
         return Response(shown.content, 400, media_type=shown.media_type)

@@ -8,15 +8,15 @@ from fastapi import FastAPI, Request
 from fastapi.responses import RedirectResponse, Response
 
 from fallow.deployment.labeling_page import addresses, changes
-from fallow.deployment.labeling_page.desk import LabelQueue
-from fallow.deployment.labeling_page.door import HEADERS, Entrance
+from fallow.deployment.labeling_page.access import HEADERS, AccessControl
+from fallow.deployment.labeling_page.annotators import Nameless, person
 from fallow.deployment.labeling_page.forms import name_of
-from fallow.deployment.labeling_page.people import Nameless, person
+from fallow.deployment.labeling_page.label_queue import LabelQueue
 from fallow.deployment.labeling_page.views import Views
 from fallow.storage.errors import Failed
 
 
-def create_app(desk: LabelQueue, door: Entrance, who: str | None = None) -> FastAPI:
+def create_app(queue: LabelQueue, access: AccessControl, who: str | None = None) -> FastAPI:
     """Create the application of one site.
 
     ``who`` is the annotator's name until another one is entered. Raises ValueError for an invalid
@@ -24,9 +24,9 @@ def create_app(desk: LabelQueue, door: Entrance, who: str | None = None) -> Fast
     """
     routes = addresses.router.routes + changes.router.routes
     app = FastAPI(routes=routes, docs_url=None, redoc_url=None, openapi_url=None)
-    views = Views(desk, door.asks_for_names)
+    views = Views(queue, access.asks_for_names)
     app.state.views = views
-    app.state.door = door
+    app.state.access = access
     app.state.who = None
     if who is not None:
         app.state.who = name_of(who)
@@ -38,7 +38,7 @@ def create_app(desk: LabelQueue, door: Entrance, who: str | None = None) -> Fast
         peer = ""
         if request.client is not None:
             peer = request.client.host
-        refusal = door.refuses(
+        refusal = access.refuses(
             request.method,
             request.scope["path"],  # the path used for routing
             headers=request.headers,

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import RedirectResponse, Response
 
 from fallow.deployment.labeling_page.addresses import Page, views_of
-from fallow.deployment.labeling_page.desk import Outdated
+from fallow.deployment.labeling_page.annotators import Who, person, remember
 from fallow.deployment.labeling_page.forms import (
     field,
     form,
@@ -17,7 +17,7 @@ from fallow.deployment.labeling_page.forms import (
     row_of,
     value_of,
 )
-from fallow.deployment.labeling_page.people import Who, person, remember
+from fallow.deployment.labeling_page.label_queue import Outdated
 from fallow.deployment.labeling_page.views import onward
 
 router = APIRouter()
@@ -26,7 +26,7 @@ Form = Annotated[dict[str, str], Depends(form)]
 
 def row_in(request: Request, form: Form) -> int:
     """Return the row number in a form."""
-    return row_of(field(form, "row"), len(views_of(request).desk.rows.ids))
+    return row_of(field(form, "row"), len(views_of(request).queue.rows.ids))
 
 
 Row = Annotated[int, Depends(row_in)]
@@ -48,15 +48,15 @@ def rename(request: Request, form: Form, views: Page) -> Response:
 @router.post("/answer")
 def answer(who: Who, form: Form, views: Page, row: Row) -> Response:
     """Save a label, or that the annotator cannot tell."""
-    asked = views.desk.question(row)
+    asked = views.queue.task(row)
     if asked is None:
         raise ValueError("This example was not selected for labeling. Nothing was saved.")
     seen = field(form, "seen")
     try:
-        value = value_of(form, views.desk.schema)
-        outcome = views.desk.answer(row, value, who, seen)
+        value = value_of(form, views.queue.schema)
+        outcome = views.queue.answer(row, value, who, seen)
     except (Outdated, ValueError) as error:
-        now = views.desk.question(row) or asked
+        now = views.queue.task(row) or asked
         typed = form.get("value", "")
         return views.sample(now, who, 409, alert=str(error), typed=typed)
     return onward("/", outcome, row)
@@ -66,12 +66,12 @@ def answer(who: Who, form: Form, views: Page, row: Row) -> Response:
 def undo(who: Who, form: Form, views: Page, row: Row) -> Response:
     """Undo the annotator's latest label."""
     try:
-        views.desk.take_back(row, who, field(form, "said"))
+        views.queue.take_back(row, who, field(form, "said"))
     except Outdated as error:
         details = row
         if error.row is not None:
             details = error.row
-        asked = views.desk.question(details)
+        asked = views.queue.task(details)
         if asked is None:
             raise ValueError(str(error)) from error
         return views.sample(asked, who, 409, alert=str(error))
@@ -83,8 +83,8 @@ def resolve(who: Who, form: Form, views: Page, row: Row) -> Response:
     """Resolve a conflict."""
     seen = field(form, "seen")
     try:
-        value = value_of(form, views.desk.schema)
-        views.desk.resolve(row, value, who, seen)
+        value = value_of(form, views.queue.schema)
+        views.queue.resolve(row, value, who, seen)
     except (Outdated, ValueError) as error:
         return views.conflict_list(who, 409, alert=str(error))
     return onward("/conflicts", "resolved", row)
@@ -97,5 +97,5 @@ def withdraw(who: Who, form: Form, views: Page, row: Row) -> Response:
         why = reason_of(form)
     except ValueError as error:
         return views.withdrawal(row, who, 400, alert=str(error), why=form.get("why", ""))
-    views.desk.ledger.withdraw(row, who, why)
+    views.queue.ledger.withdraw(row, who, why)
     return onward("/", "withdrawn", row)

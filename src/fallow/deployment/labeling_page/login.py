@@ -18,7 +18,7 @@ from typing import final
 
 from starlette.datastructures import Headers
 
-from fallow.deployment.labeling_page.door import ENTRANCE, refuse_foreign_form
+from fallow.deployment.labeling_page.access import ENTRANCE, refuse_foreign_form
 from fallow.deployment.labeling_page.forms import name_of
 from fallow.deployment.site.settings import PageLogin
 from fallow.storage.errors import Failed
@@ -33,7 +33,7 @@ ANEW = "and a new one is created, which the proxy then needs"
 
 @final
 @dataclass(frozen=True)
-class ProxyDoor:
+class ProxyAccess:
     """Access through a reverse proxy only.
 
     ``header`` is the field with the annotator's name. ``people`` are the permitted annotators.
@@ -120,7 +120,7 @@ class ProxyDoor:
         return hmac.compare_digest(shown[0].encode(), self.secret.encode())
 
 
-def open_proxy_door(folder: Path, login: PageLogin | None) -> ProxyDoor:
+def open_proxy_access(folder: Path, login: PageLogin | None) -> ProxyAccess:
     """Return the access control of a page behind a reverse proxy.
 
     The shared secret is created if it is missing. Raises ValueError if site.toml does not name the
@@ -139,7 +139,7 @@ def open_proxy_door(folder: Path, login: PageLogin | None) -> ProxyDoor:
             )
         people.append(name)
     proxies = frozenset(map(ip_address, login.proxies))
-    return ProxyDoor(
+    return ProxyAccess(
         header=login.header,
         people=frozenset(people),
         proxies=proxies,

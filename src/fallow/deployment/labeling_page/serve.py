@@ -11,11 +11,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Timer
 
+from fallow.deployment.labeling_page.access import TokenAccess
 from fallow.deployment.labeling_page.app import create_app
-from fallow.deployment.labeling_page.desk import LabelQueue
-from fallow.deployment.labeling_page.door import Door
+from fallow.deployment.labeling_page.label_queue import LabelQueue
 from fallow.deployment.labeling_page.local_server import HOME, build_server, listen
-from fallow.deployment.labeling_page.login import ProxyDoor
+from fallow.deployment.labeling_page.login import ProxyAccess
 from fallow.storage.files import FILE, write_whole
 
 WAY_IN = """<!doctype html>
@@ -33,7 +33,7 @@ WAY_IN = """<!doctype html>
 
 
 def serve(
-    desk: LabelQueue,
+    queue: LabelQueue,
     say: Callable[[str], None],
     port: int = 0,
     who: str | None = None,
@@ -51,12 +51,12 @@ def serve(
     """
     with ExitStack() as stack:
         listener = stack.enter_context(listen(port, host))
-        door = Door(listener.getsockname()[1])
-        server = build_server(create_app(desk, door, who))
-        say(door.address)
+        access = TokenAccess(listener.getsockname()[1])
+        server = build_server(create_app(queue, access, who))
+        say(access.address)
         if opened_from is not None and _has_screen():
-            file = opened_from / f"label-{door.port}.html"
-            way = stack.enter_context(_way_in(file, door.address))
+            file = opened_from / f"label-{access.port}.html"
+            way = stack.enter_context(_way_in(file, access.address))
             Timer(0.3, webbrowser.open, (way,)).start()
         server.run(sockets=[listener])
 
@@ -77,7 +77,7 @@ def _way_in(file: Path, address: str) -> Iterator[str]:
 
 
 def serve_behind_proxy(
-    desk: LabelQueue, say: Callable[[str], None], door: ProxyDoor, address: str
+    queue: LabelQueue, say: Callable[[str], None], access: ProxyAccess, address: str
 ) -> None:
     """Serve a reverse proxy at ``host:port`` until Ctrl-C. ``say`` receives the public address.
 
@@ -85,8 +85,8 @@ def serve_behind_proxy(
     """
     host, _, port = address.rpartition(":")
     with listen(int(port), host.strip("[]")) as listener:
-        server = build_server(create_app(desk, door))
-        say(door.address)
+        server = build_server(create_app(queue, access))
+        say(access.address)
         server.run(sockets=[listener])
 
 

@@ -14,8 +14,9 @@ from urllib.parse import quote
 from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from fallow.deployment.labeling_page import words
-from fallow.deployment.labeling_page.desk import (
+from fallow.deployment.labeling_page import texts
+from fallow.deployment.labeling_page.forms import whole_number
+from fallow.deployment.labeling_page.label_queue import (
     CANNOT_TELL,
     ENDED,
     LabelQueue,
@@ -24,9 +25,8 @@ from fallow.deployment.labeling_page.desk import (
     encode_answers,
     find_own_answer,
 )
-from fallow.deployment.labeling_page.forms import whole_number
 from fallow.deployment.labeling_page.pictures import SMALL, sizes
-from fallow.deployment.ledger.questions import LabelAnswer, Question
+from fallow.deployment.ledger.labeling_tasks import LabelAnswer, LabelingTask
 from fallow.report.own_data import summarize_data
 
 HERE = Path(__file__).parent
@@ -56,7 +56,7 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(clock=words.format_time, cycle=words.cycle_name)
+    environment.filters.update(clock=texts.format_time, cycle=texts.cycle_name)
     return environment
 
 
@@ -71,7 +71,7 @@ class Notice(NamedTuple):
 class CycleCounts(TypedDict):
     """Labeling progress of the newest cycle, or None before the first.
 
-    ``summary`` is the progress in words. ``deadline`` is ISO 8601 in UTC. ``conflicts`` is the number
+    ``summary`` is the progress in texts. ``deadline`` is ISO 8601 in UTC. ``conflicts`` is the number
     of open conflicts over all cycles.
     """
 
@@ -94,19 +94,19 @@ class Views:
     ``asks_for_names``: annotators enter a name and may change it.
     """
 
-    desk: LabelQueue
+    queue: LabelQueue
     asks_for_names: bool = True
 
     def page(
         self, name: str, who: str | None, status: int = 200, /, **more: object
     ) -> HTMLResponse:
         """Render a page with the common header: annotator and labeling progress."""
-        desk = self.desk
+        queue = self.queue
         context: Context = {
-            "desk": desk,
-            "schema": desk.schema,
-            "ids": desk.rows.ids,
-            "label": desk.label,
+            "queue": queue,
+            "schema": queue.schema,
+            "ids": queue.rows.ids,
+            "label": queue.label,
             "who": who,
             "asks_for_names": self.asks_for_names,
             "alert": None,
@@ -119,11 +119,11 @@ class Views:
 
     def counts(self) -> CycleCounts:
         """Return the progress of the newest cycle and the number of open conflicts."""
-        ledger = self.desk.ledger
+        ledger = self.queue.ledger
         cycle = max(ledger.cycles(), default=None)
-        asked: Sequence[Question] = []
+        asked: Sequence[LabelingTask] = []
         if cycle is not None:
-            asked = ledger.questions(cycle)
+            asked = ledger.tasks(cycle)
         deadline = None
         if asked:
             deadline = asked[0].deadline
@@ -135,20 +135,20 @@ class Views:
         if n_withdrawn:
             output += f", {n_withdrawn} withdrawn"
         if progress.open or progress.conflicts:
-            output += f", {words.describe_time_left(deadline, datetime.now(UTC))}"
+            output += f", {texts.describe_time_left(deadline, datetime.now(UTC))}"
         return {
             "cycle": cycle,
             "progress": asdict(progress),
             "summary": output,
             "deadline": deadline,
-            "conflicts": len(ledger.questions(state="conflict")),
+            "conflicts": len(ledger.tasks(state="conflict")),
         }
 
     # -- one example ------------------------------------------------------------------------
 
     def sample(
         self,
-        asked: Question,
+        asked: LabelingTask,
         who: str,
         status: int = 200,
         typed: str | None = None,
@@ -161,8 +161,8 @@ class Views:
         prediction, which is hidden by default.
         """
         own = find_own_answer(asked, who)
-        last_said = self.desk.find_last_said(asked, who)
-        before, after = self.desk.around(asked.row, who)
+        last_said = self.queue.find_last_said(asked, who)
+        before, after = self.queue.around(asked.row, who)
         if typed is None:
             typed = ""
             if own is not None and own.value is not None:
@@ -171,7 +171,7 @@ class Views:
         shows_history = last_said is not None or asked.state in ("declined", *ENDED)
         history: Sequence[LabelAnswer] = []
         if shows_history:
-            history = self.desk.ledger.history(asked.row)
+            history = self.queue.ledger.history(asked.row)
         return self.page(
             "sample",
             who,
@@ -185,9 +185,9 @@ class Views:
             after=after,
             typed=typed,
             is_open=asked.state not in ENDED,
-            state=words.STATES[asked.state],
-            reasons=words.list_reasons(
-                self.desk.schema, asked.why, position=asked.position, of=asked.of
+            state=texts.STATES[asked.state],
+            reasons=texts.list_reasons(
+                self.queue.schema, asked.why, position=asked.position, of=asked.of
             ),
             history=history,
             similar=self._similar(asked.row),
@@ -200,12 +200,12 @@ class Views:
 
     def all_done(self, who: str, **more: object) -> HTMLResponse:
         """Render the page for an annotator without open tasks."""
-        others = len(self.desk.ledger.questions(state="open"))
+        others = len(self.queue.ledger.tasks(state="open"))
         return self.page("done", who, others=others, **self._undo(who), **more)
 
     def data(self, who: str) -> HTMLResponse:
         """Render how the site's files were read."""
-        facts = self.desk.data
+        facts = self.queue.data
         summary = ""
         if facts is not None:
             summary = summarize_data(facts)
@@ -214,14 +214,14 @@ class Views:
     def conflict_list(self, who: str, status: int = 200, **more: object) -> HTMLResponse:
         """Render the open conflicts with the labels of each annotator."""
         conflicts: list[Context] = []
-        for asked in self.desk.ledger.questions(state="conflict"):
+        for asked in self.queue.ledger.tasks(state="conflict"):
             details: Context = {"asked": asked, "seen": encode_answers(asked)}
             conflicts.append(details | self._distinct_answers(asked) | self._row(asked.row))
         return self.page("conflicts", who, status, found=conflicts, **more)
 
     def own_labels(self, who: str, number: int, **more: object) -> HTMLResponse:
         """Render a page of the annotator's labels, newest first. Page numbers start at 1."""
-        answered = self.desk.list_answered(who)
+        answered = self.queue.list_answered(who)
         n_pages = max(1, math.ceil(len(answered) / A_PAGE))
         number = min(number, n_pages)
         first = (number - 1) * A_PAGE
@@ -232,7 +232,7 @@ class Views:
             total=len(answered),
             number=number,
             pages=n_pages,
-            states=words.STATES,
+            states=texts.STATES,
             decision=decision,
             **more,
         )
@@ -256,7 +256,7 @@ class Views:
         progress = counts["progress"]
         asked = None
         if row is not None:
-            asked = self.desk.question(row)
+            asked = self.queue.task(row)
         own = None
         state = None
         if asked is not None:
@@ -266,7 +266,7 @@ class Views:
             "summary": counts["summary"],
             "done": progress["answered"] + progress["declined"],
             "asked": progress["asked"],
-            "waiting": len(self.desk.waiting(who)),
+            "waiting": len(self.queue.waiting(who)),
             "state": state,
             "seen": encode_answer(own),
         }
@@ -276,35 +276,35 @@ class Views:
     def _similar(self, row: int) -> list[Context]:
         """Return the nearest labeled rows in readable form."""
         result: list[Context] = []
-        for other, value in self.desk.list_similar(row):
+        for other, value in self.queue.list_similar(row):
             result.append(
-                {"row": other, "label": self.desk.label(value), **self._row(other)}
+                {"row": other, "label": self.queue.label(value), **self._row(other)}
             )
         return result
 
     def _guess(self, row: int, *, is_shown: bool) -> Context:
         """Return the prediction of the site's latest model if it is requested."""
-        space = self.desk.space
+        space = self.queue.space
         guess = None
         if space is not None and is_shown:
             guess = space.guess(row)
         sentence = None
         if guess is not None:
-            by = words.MODELS["global"]
-            sentence = words.describe_guess(self.desk.schema, by, *guess)
+            by = texts.MODELS["global"]
+            sentence = texts.describe_guess(self.queue.schema, by, *guess)
         return {"can_guess": space is not None and space.has_model, "guess": sentence}
 
     def _row(self, row: int) -> Context:
         """Return a row in readable form: images with their sizes, or table cells."""
-        pictures = sizes(self.desk.rows, row)
+        pictures = sizes(self.queue.rows, row)
         if not pictures:
-            cells = self.desk.describe_row(row)
+            cells = self.queue.describe_row(row)
             return {"pictures": [], "is_small": False, "cells": cells}
         is_small = all(max(in_pixels) <= SMALL for in_pixels in pictures)
         return {"pictures": pictures, "is_small": is_small, "cells": ()}
 
-    def _distinct_answers(self, asked: Question) -> Context:
-        """Return the distinct labels of a task, encoded for forms and in words."""
+    def _distinct_answers(self, asked: LabelingTask) -> Context:
+        """Return the distinct labels of a task, encoded for forms and in texts."""
         values = dict.fromkeys(answer.value for answer in asked.answers)
         as_sent: list[str] = []
         in_words: list[str] = []
@@ -313,36 +313,36 @@ class Views:
                 as_sent.append(CANNOT_TELL)
             else:
                 as_sent.append(f"{value:.17g}")
-            in_words.append(self.desk.label(value))
+            in_words.append(self.queue.label(value))
         return {"said": as_sent, "words": in_words}
 
     def _keys(self) -> Context:
         """Return the number, name and keyboard key of each class."""
-        names = self.desk.schema.classes
-        keys = zip(range(len(names)), names, words.hot_keys(names), strict=True)
+        names = self.queue.schema.classes
+        keys = zip(range(len(names)), names, texts.hot_keys(names), strict=True)
         return {"keys": list(keys)}
 
     def _undo(self, who: str) -> Context:
         """Return the context of the undo button, or nothing if there is no label to undo."""
-        undoable = self.desk.undoable(who)
+        undoable = self.queue.undoable(who)
         if undoable is None:
             return {"undo": None}
         asked, answer = undoable
-        label = self.desk.label(answer.value)
-        n_said = len(self.desk.ledger.history(asked.row))
+        label = self.queue.label(answer.value)
+        n_said = len(self.queue.ledger.history(asked.row))
         return {"undo": {"row": asked.row, "label": label, "said": n_said}}
 
     def describe_outcome(self, query: Mapping[str, str], who: str) -> Notice | None:
         """Return the message about the last action, from the address of the redirect."""
         outcome = query.get("told", "")
         row = whole_number(query.get("row", ""))
-        ids = self.desk.rows.ids
+        ids = self.queue.rows.ids
         if outcome not in NOTICES or row is None or row >= len(ids):
             return None
         label = ""
-        for answer in self.desk.ledger.history(row):
+        for answer in self.queue.ledger.history(row):
             if answer.who == who:
-                label = self.desk.label(answer.value)  # the last label counts
+                label = self.queue.label(answer.value)  # the last label counts
         sentence = NOTICES[outcome].format(id=f"“{ids[row]}”", label=f"“{label}”")
         return Notice(sentence, is_quiet=outcome in QUIET)
 

@@ -10,7 +10,7 @@ from fallow.core.types import SiteId, State
 from fallow.deployment.ledger.store import SiteStore
 from fallow.privacy import Released
 from fallow.privacy.ledger import SumKey
-from fallow.sites.store import Contribution, Label, RelayedMessages, names_from_relay
+from fallow.sites.store import Contribution, Label, PeerMessages, names_from_relay
 
 
 @final
@@ -73,7 +73,7 @@ class Draft:
         """Store a state as `SiteStore.keep` does, at the end of the instruction."""
         self._kept[name] = state
 
-    def receive(self, site: SiteId, verb: str, messages: RelayedMessages) -> None:
+    def receive(self, site: SiteId, verb: str, messages: PeerMessages) -> None:
         """Store peer messages, and delete those of an earlier relay of the client function."""
         # messages of an earlier relay
         for name in names_from_relay(verb, self.load_states(site)):

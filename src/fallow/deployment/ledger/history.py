@@ -36,7 +36,7 @@ def list_history(tables: Tables, store: SiteStore) -> list[HistoryLine]:
     with tables.transaction():  # read a consistent snapshot
         tables.check(tuple(MARKED))
         lines = [
-            *_list_purchases(tables),
+            *_list_requests(tables),
             *_list_answers(tables),
             *_list_withdrawals(tables),
             *_list_exchanges(tables),
@@ -47,10 +47,10 @@ def list_history(tables: Tables, store: SiteStore) -> list[HistoryLine]:
     return sorted(lines, key=lambda line: line.at)
 
 
-def _list_purchases(tables: Tables) -> Iterator[HistoryLine]:
+def _list_requests(tables: Tables) -> Iterator[HistoryLine]:
     sql = (
         "SELECT p.run, p.step, p.asked_at, p.deadline, "
-        "(SELECT count(*) FROM question WHERE purchase = p.id) FROM purchase AS p ORDER BY p.id"
+        "(SELECT count(*) FROM task WHERE request = p.id) FROM request AS p ORDER BY p.id"
     )
     for run, step, at, deadline, shown in tables.read(sql):
         note = f"{shown} rows"
@@ -61,8 +61,8 @@ def _list_purchases(tables: Tables) -> Iterator[HistoryLine]:
 
 def _list_answers(tables: Tables) -> Iterator[HistoryLine]:
     sql = (
-        "SELECT g.kind, g.at, g.who, q.run, p.step, q.row FROM given AS g "
-        "JOIN question AS q ON q.id = g.question JOIN purchase AS p ON p.id = q.purchase "
+        "SELECT g.kind, g.at, g.who, q.run, p.step, q.row FROM annotation AS g "
+        "JOIN task AS q ON q.id = g.task JOIN request AS p ON p.id = q.request "
         "ORDER BY g.id"
     )
     for kind, at, who, run, step, row in tables.read(sql):
@@ -70,7 +70,7 @@ def _list_answers(tables: Tables) -> Iterator[HistoryLine]:
 
 
 def _list_withdrawals(tables: Tables) -> Iterator[HistoryLine]:
-    sql = "SELECT at, who, row FROM gone WHERE why = 'withdrawn' ORDER BY rowid"
+    sql = "SELECT at, who, row FROM excluded WHERE why = 'withdrawn' ORDER BY rowid"
     for at, who, row in tables.read(sql):
         yield HistoryLine("withdrawn", at, who=who, row=row)
 
@@ -90,7 +90,7 @@ def _list_releases(tables: Tables, store: SiteStore) -> Iterator[HistoryLine]:
     exchanges = tables.read("SELECT run, key, at FROM exchange")
     sent = {(run, key): at for run, key, at in exchanges}
     booked = store.list_release_times()
-    spent = tables.read("SELECT run, key, epsilon FROM spent ORDER BY rowid")
+    spent = tables.read("SELECT run, key, epsilon FROM privacy_spending ORDER BY rowid")
     for run, key, epsilon in spent:
         known = [times[run, key] for times in (sent, booked) if (run, key) in times]
         what = "noise"
@@ -100,7 +100,7 @@ def _list_releases(tables: Tables, store: SiteStore) -> Iterator[HistoryLine]:
 
 
 def _list_going_back(tables: Tables) -> Iterator[HistoryLine]:
-    sql = "SELECT run, key, at FROM going_back ORDER BY rowid"
+    sql = "SELECT run, key, at FROM rollback_log ORDER BY rowid"
     for run, key, at in tables.read(sql):
         yield HistoryLine("went back", at, run=run, key=key)
 

@@ -14,14 +14,14 @@ from typing import NamedTuple, final
 
 from fallow.core.types import SiteId
 from fallow.deployment.ledger.history import HistoryLine, list_history
-from fallow.deployment.ledger.orders import Orders, Traffic
-from fallow.deployment.ledger.purchases import Purchases
-from fallow.deployment.ledger.questions import (
+from fallow.deployment.ledger.instructions import Instructions, Traffic
+from fallow.deployment.ledger.label_requests import LabelRequests
+from fallow.deployment.ledger.labeling_tasks import (
     EntryKind,
     LabelAnswer,
+    LabelingTask,
     LabelProgress,
-    Question,
-    QuestionState,
+    TaskState,
     check_value,
     decide_state,
     now,
@@ -30,18 +30,18 @@ from fallow.deployment.ledger.store import SiteStore
 from fallow.deployment.ledger.tables import Tables
 
 CURRENT = """
-SELECT id, who, value, at, kind FROM given WHERE question = ? AND kind <> 'taken back'
-AND id NOT IN (SELECT undoes FROM given WHERE question = ? AND undoes IS NOT NULL) ORDER BY id
+SELECT id, who, value, at, kind FROM annotation WHERE task = ? AND kind <> 'taken back'
+AND id NOT IN (SELECT undoes FROM annotation WHERE task = ? AND undoes IS NOT NULL) ORDER BY id
 """
 SHOWN = """
-SELECT q.id, q.row, q.cycle, q.place, p.asked_at, p.deadline, q.why, q.state, q.entered,
-    (SELECT count(*) FROM question WHERE purchase = q.purchase)
-FROM question AS q JOIN purchase AS p ON p.id = q.purchase
+SELECT q.id, q.row, q.cycle, q.position, p.asked_at, p.deadline, q.why, q.state, q.entered,
+    (SELECT count(*) FROM task WHERE request = q.request)
+FROM task AS q JOIN request AS p ON p.id = q.request
 """
 NEWEST = "SELECT id FROM run ORDER BY turn DESC LIMIT 1"
 
 
-class _QuestionLine(NamedTuple):
+class _TaskLine(NamedTuple):
     """A line of `SHOWN`.
 
     ``of`` is the number of labeling tasks of its step. ``entered`` is the ID of the newest label
@@ -55,7 +55,7 @@ class _QuestionLine(NamedTuple):
     asked_at: str
     deadline: str | None
     why: str  # JSON
-    state: QuestionState
+    state: TaskState
     entered: int
     of: int
 
@@ -64,7 +64,7 @@ class _AnswerLine(NamedTuple):
     """A label that can be undone: its ID, its labeling task and its value."""
 
     id: int
-    question: int
+    task: int
     value: float | None
 
 
@@ -96,7 +96,7 @@ class Ledger:
         Storage of a `LocalSite`.
     orders
         Exchanges with the coordinator.
-    purchases
+    requests
         Labeling tasks from the coordinator's point of view.
     """
 
@@ -122,9 +122,9 @@ class Ledger:
         self.annotators = annotators
         self._tables = Tables(path, site)
         self.store = SiteStore(self._tables, epsilon, delta)
-        self.orders = Orders(self._tables)
-        self.purchases = Purchases(self._tables, self.store)
-        self.purchases.limit_to(limit=limit, shown=shown)
+        self.orders = Instructions(self._tables)
+        self.requests = LabelRequests(self._tables, self.store)
+        self.requests.limit_to(limit=limit, shown=shown)
         self.orders.check_owner(site, classes)
 
     @contextmanager
@@ -152,9 +152,9 @@ class Ledger:
 
     # -- views for annotators ---------------------------------------------------------------
 
-    def questions(
+    def tasks(
         self, cycle: int | None = None, state: str | None = None
-    ) -> list[Question]:
+    ) -> list[LabelingTask]:
         """Return labeling tasks of the newest run in the order of selection.
 
         ``cycle`` and ``state`` filter the tasks.
@@ -163,12 +163,12 @@ class Ledger:
             f"{SHOWN} WHERE q.run = ({NEWEST}) AND (?1 IS NULL OR q.cycle = ?1) "
             "AND (?2 IS NULL OR q.state = ?2) ORDER BY q.id"
         )
-        lines = map(_QuestionLine._make, self._tables.read(sql, cycle, state))
-        return [self._build_question(line) for line in lines]
+        lines = map(_TaskLine._make, self._tables.read(sql, cycle, state))
+        return [self._build_task(line) for line in lines]
 
     def cycles(self) -> list[int]:
         """Return the cycles of the newest run with labeling tasks. -1 is the initial labeled set."""
-        sql = f"SELECT DISTINCT cycle FROM purchase WHERE run = ({NEWEST}) ORDER BY cycle"
+        sql = f"SELECT DISTINCT cycle FROM request WHERE run = ({NEWEST}) ORDER BY cycle"
         return [cycle for (cycle,) in self._tables.read(sql)]
 
     def progress(self, cycle: int | None = None) -> LabelProgress:
@@ -176,10 +176,10 @@ class Ledger:
         if cycle is None:
             cycle = max(self.cycles(), default=-1)
         sql = (
-            f"SELECT state, count(*) FROM question WHERE run = ({NEWEST}) AND cycle = ? "
+            f"SELECT state, count(*) FROM task WHERE run = ({NEWEST}) AND cycle = ? "
             "GROUP BY state"
         )
-        counts: dict[QuestionState, int] = dict(self._tables.read(sql, cycle))
+        counts: dict[TaskState, int] = dict(self._tables.read(sql, cycle))
         return LabelProgress(
             asked=sum(counts.values()),
             answered=counts.get("answered", 0),
@@ -194,8 +194,8 @@ class Ledger:
         ``cycle`` restricts them to the labeling task of that cycle in the newest run.
         """
         sql = (
-            "SELECT g.who, g.value, g.at, g.kind FROM given AS g "
-            f"JOIN question AS q ON q.id = g.question WHERE q.row = ?1 AND (?2 IS NULL OR "
+            "SELECT g.who, g.value, g.at, g.kind FROM annotation AS g "
+            f"JOIN task AS q ON q.id = g.task WHERE q.row = ?1 AND (?2 IS NULL OR "
             f"(q.cycle = ?2 AND q.run = ({NEWEST}))) ORDER BY g.id"
         )
         lines = self._tables.read(sql, row, cycle)
@@ -212,16 +212,16 @@ class Ledger:
         """Return all events of all runs, oldest first, for the audit trail."""
         return list_history(self._tables, self.store)
 
-    def _load_question(self, question: int) -> Question:
-        return self._build_question(self._load_line(question))
+    def _load_task(self, task: int) -> LabelingTask:
+        return self._build_task(self._load_line(task))
 
-    def _load_line(self, question: int) -> _QuestionLine:
-        lines = self._tables.read(f"{SHOWN} WHERE q.id = ?", question)
-        return _QuestionLine._make(lines[0])
+    def _load_line(self, task: int) -> _TaskLine:
+        lines = self._tables.read(f"{SHOWN} WHERE q.id = ?", task)
+        return _TaskLine._make(lines[0])
 
-    def _build_question(self, line: _QuestionLine) -> Question:
+    def _build_task(self, line: _TaskLine) -> LabelingTask:
         answers = [value for _, value in self._load_current_answers(line.id)]
-        return Question(
+        return LabelingTask(
             row=line.row,
             cycle=line.cycle,
             position=line.position,
@@ -233,13 +233,13 @@ class Ledger:
             deadline=line.deadline,
         )
 
-    def _load_current_answers(self, question: int) -> list[tuple[int, LabelAnswer]]:
+    def _load_current_answers(self, task: int) -> list[tuple[int, LabelAnswer]]:
         """Return the labels that count, with their IDs.
 
         These are the last label of each annotator, or those since the last decision.
         """
         current: dict[str, tuple[int, LabelAnswer]] = {}
-        for answer, who, value, at, kind in self._tables.read(CURRENT, question, question):
+        for answer, who, value, at, kind in self._tables.read(CURRENT, task, task):
             if kind == "resolved":
                 current = {}
             current.pop(who, None)  # keep the newest label last
@@ -250,7 +250,7 @@ class Ledger:
 
     def answer(
         self, row: int, value: float | None, who: str, kind: EntryKind = "answer"
-    ) -> Question:
+    ) -> LabelingTask:
         """Record an annotator's label of a row, replacing an earlier one. None means "cannot tell".
 
         Repeating a label changes nothing. A label that is already used in training is corrected at
@@ -272,9 +272,9 @@ class Ledger:
                 if is_correcting_resolution:
                     kind = "resolved"  # the decision still counts
                 self._record(asked, who=who, value=value, kind=kind)
-            return self._load_question(asked.id)
+            return self._load_task(asked.id)
 
-    def resolve(self, row: int, value: float | None, who: str) -> Question:
+    def resolve(self, row: int, value: float | None, who: str) -> LabelingTask:
         """Resolve a conflict. Earlier labels no longer count.
 
         Raises ValueError if there is no conflict.
@@ -282,32 +282,32 @@ class Ledger:
         with self.transaction():
             asked = self._find_question(row)
             check_value(value, self.classes, row=row, site=self.site)
-            if self._load_question(asked.id).state != "conflict":
+            if self._load_task(asked.id).state != "conflict":
                 raise ValueError(
                     f"row {row} of site {self.site} is not in conflict, so no "
                     "decision is necessary"
                 )
             self._record(asked, who=who, value=value, kind="resolved")
-            return self._load_question(asked.id)
+            return self._load_task(asked.id)
 
-    def take_back(self, who: str) -> Question | None:
+    def take_back(self, who: str) -> LabelingTask | None:
         """Undo an annotator's latest label that is not used in training, or return None."""
         with self.transaction():
             latest = self._find_latest_answer(who)
             if latest is None:
                 return None
-            asked = self._load_line(latest.question)
+            asked = self._load_line(latest.task)
             self._record(
                 asked, who=who, value=latest.value, kind="taken back", undoes=latest.id
             )
-            return self._load_question(latest.question)
+            return self._load_task(latest.task)
 
-    def undoable(self, who: str) -> Question | None:
+    def undoable(self, who: str) -> LabelingTask | None:
         """Return the labeling task whose label `take_back` would undo."""
         latest = self._find_latest_answer(who)
         if latest is None:
             return None
-        return self._load_question(latest.question)
+        return self._load_task(latest.task)
 
     def _find_latest_answer(self, who: str) -> _AnswerLine | None:
         """Return the label that an annotator entered last, or None if none can be undone.
@@ -315,10 +315,10 @@ class Ledger:
         The order of entry counts, not the clock.
         """
         sql = (
-            "SELECT g.id, g.question, g.value FROM given AS g JOIN question AS q "
-            "ON q.id = g.question WHERE g.who = ? AND g.kind <> 'taken back' AND g.id > q.entered "
-            "AND q.state NOT IN ('expired', 'withdrawn') AND g.id NOT IN (SELECT undoes FROM given "
-            "WHERE undoes IS NOT NULL) ORDER BY g.id DESC LIMIT 1"
+            "SELECT g.id, g.task, g.value FROM annotation AS g JOIN task AS q "
+            "ON q.id = g.task WHERE g.who = ? AND g.kind <> 'taken back' AND g.id > q.entered "
+            "AND q.state NOT IN ('expired', 'withdrawn') AND g.id NOT IN "
+            "(SELECT undoes FROM annotation WHERE undoes IS NOT NULL) ORDER BY g.id DESC LIMIT 1"
         )
         lines = self._tables.read(sql, who)
         if not lines:
@@ -338,7 +338,7 @@ class Ledger:
             raise ValueError(f"site {self.site} has no row {row}; its rows are 0 to {last}")
         with self.transaction():
             self._tables.write(
-                "INSERT INTO gone (row, why, who, note, at, applied) "
+                "INSERT INTO excluded (row, why, who, note, at, applied) "
                 "VALUES (?, 'withdrawn', ?, ?, ?, 0) ON CONFLICT (row) DO UPDATE "
                 "SET why = 'withdrawn', who = excluded.who, note = excluded.note, "
                 "at = excluded.at WHERE why = 'declined'",
@@ -348,11 +348,11 @@ class Ledger:
                 now(),
             )
             self._tables.write(
-                "UPDATE question SET state = 'withdrawn' WHERE row = ? AND state <> 'expired'",
+                "UPDATE task SET state = 'withdrawn' WHERE row = ? AND state <> 'expired'",
                 row,
             )
 
-    def _find_question(self, row: int) -> _QuestionLine:
+    def _find_question(self, row: int) -> _TaskLine:
         """Return the newest labeling task of a row.
 
         Raises ValueError if it cannot be labeled.
@@ -365,7 +365,7 @@ class Ledger:
                 f"row {row} of site {self.site} has no labeling task: only selected "
                 "examples can be labeled"
             )
-        asked = _QuestionLine._make(lines[0])
+        asked = _TaskLine._make(lines[0])
         if asked.state == "expired":
             raise ValueError(
                 f"the labeling task of row {row} of site {self.site} expired at the "
@@ -380,7 +380,7 @@ class Ledger:
 
     def _record(
         self,
-        asked: _QuestionLine,
+        asked: _TaskLine,
         *,
         who: str,
         value: float | None,
@@ -396,7 +396,7 @@ class Ledger:
         if value is not None:
             value = float(value)
         self._tables.write(
-            "INSERT INTO given (question, who, value, at, kind, undoes) VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO annotation (task, who, value, at, kind, undoes) VALUES (?, ?, ?, ?, ?, ?)",
             asked.id,
             who,
             value,
@@ -406,5 +406,5 @@ class Ledger:
         )
         answers = [answer for _, answer in self._load_current_answers(asked.id)]
         state = decide_state(answers, self.annotators)
-        sql = "UPDATE question SET state = ? WHERE id = ?"
+        sql = "UPDATE task SET state = ? WHERE id = ?"
         self._tables.write(sql, state, asked.id)

@@ -9,10 +9,10 @@ from typing import Any, final
 
 from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId, State
-from fallow.deployment.ledger.questions import now
+from fallow.deployment.ledger.labeling_tasks import now
 from fallow.deployment.ledger.releases import NAME, ReleaseEntry, Releases, UnreadableBook
 from fallow.deployment.ledger.tables import COPIED, NOTICED, Tables
-from fallow.experiment.journal import with_checksum
+from fallow.experiment.event_log import with_checksum
 from fallow.privacy import Released
 from fallow.privacy.ledger import SumKey, add_up, as_written, doubtful
 from fallow.sites.store import Contribution, Label
@@ -20,7 +20,7 @@ from fallow.storage.files import MARK, checksum
 from fallow.storage.packing import unpack
 
 REMEMBER = (
-    "INSERT OR IGNORE INTO undo SELECT ?1, ?2, (SELECT state FROM kept WHERE name = ?2)"
+    "INSERT OR IGNORE INTO undo SELECT ?1, ?2, (SELECT state FROM memory WHERE name = ?2)"
 )
 OLDEST = (
     "FROM undo AS u WHERE exchange = (SELECT min(exchange) FROM undo WHERE name = u.name)"
@@ -31,7 +31,7 @@ RECORDED = "releases are recorded"
 """Mark of a ledger: `Releases` has all of its releases."""
 SAID = "put back, in words"
 """Mark of a ledger: description of the cost of restoring it."""
-NEW_RELEASE = "INSERT INTO spent (run, key, epsilon, line) VALUES (?, ?, ?, ?)"
+NEW_RELEASE = "INSERT INTO privacy_spending (run, key, epsilon, line) VALUES (?, ?, ?, ?)"
 
 
 @final
@@ -63,14 +63,14 @@ class SiteStore:
         with self._tables.transaction():
             self._tables.write(REMEMBER, self.exchange, name)
             if state is None:
-                self._tables.write("DELETE FROM kept WHERE name = ?", name)
+                self._tables.write("DELETE FROM memory WHERE name = ?", name)
             else:
-                sql = "INSERT OR REPLACE INTO kept VALUES (?, ?)"
+                sql = "INSERT OR REPLACE INTO memory VALUES (?, ?)"
                 self._tables.write(sql, name, with_checksum(state))
 
     def load_states(self, site: SiteId) -> dict[str, State]:
         """Return all stored states by name. Raises Failed if one is damaged."""
-        rows = self._tables.read("SELECT name, state FROM kept ORDER BY name")
+        rows = self._tables.read("SELECT name, state FROM memory ORDER BY name")
         states: dict[str, State] = {}
         for name, blob in rows:
             states[name] = self._unpack(blob, f"the state {name}")
@@ -85,16 +85,16 @@ class SiteStore:
         with self._tables.transaction():
             if not self._tables.read("SELECT 1 FROM undo LIMIT 1"):
                 return False
-            self._tables.write("DELETE FROM kept WHERE name IN (SELECT name FROM undo)")
+            self._tables.write("DELETE FROM memory WHERE name IN (SELECT name FROM undo)")
             self._tables.write(
-                f"INSERT INTO kept SELECT name, state {OLDEST} AND state IS NOT NULL"
+                f"INSERT INTO memory SELECT name, state {OLDEST} AND state IS NOT NULL"
             )
             self._tables.write("DELETE FROM undo")
             return True
 
     def clear(self) -> None:
         """Delete all states of a run before another one starts."""
-        for table in ("kept", "undo", "secret"):
+        for table in ("memory", "undo", "secret"):
             self._tables.write(f"DELETE FROM {table}")
 
     # -- labels -----------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class SiteStore:
     def write(self, site: SiteId, labels: Sequence[Label]) -> None:
         """Add labels, which are never undone."""
         sql = (
-            "INSERT INTO label (row, value, cycle, weight, probability, held, mark) "
+            "INSERT INTO label (row, value, cycle, weight, probability, is_validation, mark) "
             "VALUES (?, ?, ?, ?, ?, ?, ?)"
         )
         with self._tables.transaction():
@@ -162,7 +162,11 @@ class SiteStore:
         with any earlier one.
         """
         labels = [list(label) for label in contribution.labels]
-        line = {"turn": contribution.turn, "labels": labels, "gone": [*contribution.gone]}
+        line = {
+            "turn": contribution.turn,
+            "labels": labels,
+            "excluded": [*contribution.excluded],
+        }
         blob = with_checksum(line)
         sql = "INSERT OR REPLACE INTO contribution VALUES (1, ?, ?)"
         self._tables.write(sql, self.run, blob)
@@ -175,10 +179,10 @@ class SiteStore:
         run, blob = lines[0]
         line = self._unpack(blob, "the labels of its last contribution")
         labels = tuple(Label(*label) for label in line["labels"])
-        gone = tuple(line["gone"])
+        excluded = tuple(line["excluded"])
         if run != self.run:
-            return Contribution("", labels, gone)
-        return Contribution(line["turn"], labels, gone)
+            return Contribution("", labels, excluded)
+        return Contribution(line["turn"], labels, excluded)
 
     # -- noise and masks --------------------------------------------------------------------
 
@@ -188,7 +192,7 @@ class SiteStore:
         Raises ValueError beyond the site's own limit.
         """
         with self._tables.transaction():
-            self._tables.check(["spent"])
+            self._tables.check(["privacy_spending"])
             self.compare()
             cost = released.epsilon
             if self._epsilon is not None:
@@ -219,7 +223,7 @@ class SiteStore:
 
     def _in_doubt(self) -> str:
         """Describe the privacy cost that is charged because releases may be unknown."""
-        sql = "SELECT epsilon FROM spent WHERE substr(key, 1, length(?)) = ?"
+        sql = "SELECT epsilon FROM privacy_spending WHERE substr(key, 1, length(?)) = ?"
         costs = self._tables.read(sql, PUT_BACK, PUT_BACK)
         unknown = [Released(epsilon=cost, digest="", answer={}) for (cost,) in costs]
         return doubtful(unknown)
@@ -329,7 +333,7 @@ class SiteStore:
         """Record a cost for releases that may have happened."""
         newest = self._tables.read_one("SELECT id FROM run ORDER BY turn DESC LIMIT 1")
         run: str = newest or self.run
-        n_releases = self._tables.read_one("SELECT count(*) FROM spent")
+        n_releases = self._tables.read_one("SELECT count(*) FROM privacy_spending")
         key = f"{PUT_BACK} {now()} {n_releases}"
         unknown = Released(epsilon=cost, digest="", answer={}, delta=delta)
         line = with_checksum({**unknown.to_line(), "key": key})
@@ -345,25 +349,25 @@ class SiteStore:
     def _load_entries(self) -> dict[tuple[str, str], ReleaseEntry]:
         """Return the releases in this ledger by run and key."""
         lines = self._tables.read(
-            "SELECT run, key, epsilon, line FROM spent ORDER BY rowid"
+            "SELECT run, key, epsilon, line FROM privacy_spending ORDER BY rowid"
         )
         entries = [ReleaseEntry._make(line) for line in lines]
         return {(entry.run, entry.key): entry for entry in entries}
 
     def _read_note(self, name: str) -> str | None:
-        sql = "SELECT value FROM about WHERE name = ?"
+        sql = "SELECT value FROM metadata WHERE name = ?"
         one: str | None = self._tables.read_one(sql, name)
         return one
 
     def _note(self, name: str, value: str) -> None:
         self._tables.write(
-            "INSERT OR REPLACE INTO about (name, value) VALUES (?, ?)", name, value
+            "INSERT OR REPLACE INTO metadata (name, value) VALUES (?, ?)", name, value
         )
 
     def trust(self) -> None:
         """Clear the restored state: labels of a cycle were added, or another run starts."""
         for name in (COPIED, NOTICED):
-            self._tables.write("DELETE FROM about WHERE name = ?", name)
+            self._tables.write("DELETE FROM metadata WHERE name = ?", name)
 
     def find_copy_time(self) -> str | None:
         """Return the time of the backup that this ledger was restored from.
@@ -402,18 +406,20 @@ class SiteStore:
 
     def _spent_delta(self) -> Fraction:
         deltas: list[float] = []
-        for key, blob in self._tables.read("SELECT key, line FROM spent"):
+        for key, blob in self._tables.read("SELECT key, line FROM privacy_spending"):
             deltas.append(self._unpack(blob, f"release {key}").get("delta", 0.0))
         return add_up(deltas)
 
     def _spent_exactly(self) -> Fraction:
-        return add_up(cost for (cost,) in self._tables.read("SELECT epsilon FROM spent"))
+        return add_up(
+            cost for (cost,) in self._tables.read("SELECT epsilon FROM privacy_spending")
+        )
 
     def load_releases(self, site: SiteId) -> dict[str, Released]:
         """Return the releases of the run by key, in the order of spending."""
         self.compare()
         releases: dict[str, Released] = {}
-        sql = "SELECT key, line FROM spent WHERE run = ? ORDER BY rowid"
+        sql = "SELECT key, line FROM privacy_spending WHERE run = ? ORDER BY rowid"
         for key, blob in self._tables.read(sql, self.run):
             line = self._unpack(blob, f"release {key}")
             if line.pop("key") != key:
@@ -431,7 +437,7 @@ class SiteStore:
 
     def load_secret(self, site: SiteId) -> SumKey | None:
         """Return the latest secret, or None if there is none."""
-        packed = self._tables.read_one("SELECT held FROM secret")
+        packed = self._tables.read_one("SELECT content FROM secret")
         if packed is None:
             return None
         secret: SumKey = self._unpack(packed, "the key of a secure aggregation")

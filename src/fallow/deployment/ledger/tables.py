@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Any, final
 
 from fallow.core.types import SiteId
-from fallow.deployment.ledger.questions import now
+from fallow.deployment.ledger.labeling_tasks import now
 from fallow.storage.database import BUSY, Database, DatabaseErrors, Durability, make_private
 from fallow.storage.errors import Damaged, Failed, Replaced, Unwritable
 from fallow.storage.files import checksum
@@ -23,77 +23,77 @@ VERSION = 1
 """Version of the tables. A file of another version is rejected."""
 
 TABLES = """
-CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE metadata (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 
 CREATE TABLE run (id TEXT PRIMARY KEY, turn INTEGER NOT NULL UNIQUE,
-    place INTEGER NOT NULL DEFAULT -1, newest TEXT) STRICT;
+    position INTEGER NOT NULL DEFAULT -1, newest TEXT) STRICT;
 CREATE TABLE exchange (id INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL,
     key TEXT NOT NULL, step TEXT NOT NULL, fields TEXT NOT NULL, digest TEXT NOT NULL,
-    place INTEGER NOT NULL, verbs TEXT NOT NULL, bytes INTEGER NOT NULL, at TEXT NOT NULL,
+    position INTEGER NOT NULL, verbs TEXT NOT NULL, bytes INTEGER NOT NULL, at TEXT NOT NULL,
     answer BLOB, UNIQUE (run, key)) STRICT;
 
-CREATE TABLE kept (name TEXT PRIMARY KEY, state BLOB NOT NULL) STRICT;
+CREATE TABLE memory (name TEXT PRIMARY KEY, state BLOB NOT NULL) STRICT;
 CREATE TABLE undo (exchange INTEGER NOT NULL, name TEXT NOT NULL, state BLOB,
     PRIMARY KEY (exchange, name)) STRICT;
-CREATE TABLE spent (run TEXT NOT NULL, key TEXT NOT NULL, epsilon REAL NOT NULL,
+CREATE TABLE privacy_spending (run TEXT NOT NULL, key TEXT NOT NULL, epsilon REAL NOT NULL,
     line BLOB NOT NULL, PRIMARY KEY (run, key)) STRICT;
-CREATE TABLE secret (one INTEGER PRIMARY KEY CHECK (one = 1),
-    held BLOB NOT NULL) STRICT;
+CREATE TABLE secret (id INTEGER PRIMARY KEY CHECK (id = 1),
+    content BLOB NOT NULL) STRICT;
 
 CREATE TABLE label (row INTEGER PRIMARY KEY, value REAL NOT NULL,
-    cycle INTEGER NOT NULL, weight REAL NOT NULL, probability REAL, held INTEGER NOT NULL,
+    cycle INTEGER NOT NULL, weight REAL NOT NULL, probability REAL, is_validation INTEGER NOT NULL,
     mark BLOB NOT NULL) STRICT;
-CREATE TABLE gone (row INTEGER PRIMARY KEY, why TEXT NOT NULL
+CREATE TABLE excluded (row INTEGER PRIMARY KEY, why TEXT NOT NULL
     CHECK (why IN ('withdrawn', 'declined')), who TEXT NOT NULL, note TEXT NOT NULL,
     at TEXT NOT NULL, applied INTEGER NOT NULL) STRICT;
 
-CREATE TABLE purse (one INTEGER PRIMARY KEY CHECK (one = 1), most INTEGER,
-    asked INTEGER NOT NULL DEFAULT 0, CHECK (most IS NULL OR asked <= most)) STRICT;
-INSERT INTO purse (one) VALUES (1);
-CREATE TABLE purchase (id INTEGER PRIMARY KEY, run TEXT NOT NULL, step TEXT NOT NULL,
+CREATE TABLE label_budget (id INTEGER PRIMARY KEY CHECK (id = 1), maximum INTEGER,
+    asked INTEGER NOT NULL DEFAULT 0, CHECK (maximum IS NULL OR asked <= maximum)) STRICT;
+INSERT INTO label_budget (id) VALUES (1);
+CREATE TABLE request (id INTEGER PRIMARY KEY, run TEXT NOT NULL, step TEXT NOT NULL,
     cycle INTEGER NOT NULL, allowed INTEGER NOT NULL, asked INTEGER NOT NULL DEFAULT 0,
     asked_at TEXT NOT NULL, deadline TEXT, closed INTEGER NOT NULL DEFAULT 0,
     UNIQUE (run, step), CHECK (asked BETWEEN 0 AND allowed)) STRICT;
-CREATE TABLE question (id INTEGER PRIMARY KEY,
-    purchase INTEGER NOT NULL REFERENCES purchase, run TEXT NOT NULL, cycle INTEGER NOT NULL,
-    row INTEGER NOT NULL, place INTEGER NOT NULL, why TEXT NOT NULL, weight REAL NOT NULL,
+CREATE TABLE task (id INTEGER PRIMARY KEY,
+    request INTEGER NOT NULL REFERENCES request, run TEXT NOT NULL, cycle INTEGER NOT NULL,
+    row INTEGER NOT NULL, position INTEGER NOT NULL, why TEXT NOT NULL, weight REAL NOT NULL,
     probability REAL, state TEXT NOT NULL DEFAULT 'open' CHECK (state IN
         ('open', 'answered', 'declined', 'conflict', 'expired', 'withdrawn')),
     entered INTEGER NOT NULL DEFAULT 0, UNIQUE (run, cycle, row)) STRICT;
-CREATE INDEX question_row ON question (row);
-CREATE TABLE given (id INTEGER PRIMARY KEY AUTOINCREMENT,
-    question INTEGER NOT NULL REFERENCES question, who TEXT NOT NULL, value REAL,
+CREATE INDEX task_row ON task (row);
+CREATE TABLE annotation (id INTEGER PRIMARY KEY AUTOINCREMENT,
+    task INTEGER NOT NULL REFERENCES task, who TEXT NOT NULL, value REAL,
     at TEXT NOT NULL, kind TEXT NOT NULL CHECK (kind IN
         ('answer', 'imported', 'resolved', 'taken back')), undoes INTEGER UNIQUE) STRICT;
-CREATE INDEX given_question ON given (question);
+CREATE INDEX annotation_task ON annotation (task);
 
-CREATE TRIGGER never_asked_again BEFORE INSERT ON question
+CREATE TRIGGER never_asked_again BEFORE INSERT ON task
 WHEN EXISTS (SELECT 1 FROM label WHERE row = NEW.row)
-  OR EXISTS (SELECT 1 FROM gone WHERE row = NEW.row)
+  OR EXISTS (SELECT 1 FROM excluded WHERE row = NEW.row)
 BEGIN SELECT RAISE(ABORT, 'a row that has a label or has left is never asked'); END;
-CREATE TRIGGER asking_costs AFTER INSERT ON question BEGIN
-    UPDATE purchase SET asked = asked + 1 WHERE id = NEW.purchase;
-    UPDATE purse SET asked = asked + 1;
+CREATE TRIGGER asking_costs AFTER INSERT ON task BEGIN
+    UPDATE request SET asked = asked + 1 WHERE id = NEW.request;
+    UPDATE label_budget SET asked = asked + 1;
 END;
-CREATE TRIGGER expired_is_given_back AFTER UPDATE OF state ON question
+CREATE TRIGGER expired_is_given_back AFTER UPDATE OF state ON task
 WHEN NEW.state = 'expired' AND OLD.state <> 'expired' BEGIN
-    UPDATE purchase SET asked = asked - 1 WHERE id = NEW.purchase;
-    UPDATE purse SET asked = asked - 1;
+    UPDATE request SET asked = asked - 1 WHERE id = NEW.request;
+    UPDATE label_budget SET asked = asked - 1;
 END;
-CREATE TRIGGER expired_for_good BEFORE UPDATE OF state ON question
+CREATE TRIGGER expired_for_good BEFORE UPDATE OF state ON task
 WHEN OLD.state IN ('expired', 'withdrawn') AND NEW.state <> OLD.state
-BEGIN SELECT RAISE(ABORT, 'a question that has ended is never opened again'); END;
+BEGIN SELECT RAISE(ABORT, 'a task that has ended is never opened again'); END;
 CREATE TRIGGER history_stays
-BEFORE UPDATE OF id, question, who, value, at, kind, undoes ON given
+BEFORE UPDATE OF id, task, who, value, at, kind, undoes ON annotation
 BEGIN SELECT RAISE(ABORT, 'history is only added to'); END;
-CREATE TRIGGER history_is_whole BEFORE DELETE ON given
+CREATE TRIGGER history_is_whole BEFORE DELETE ON annotation
 BEGIN SELECT RAISE(ABORT, 'history is only added to'); END;
 
-CREATE TABLE attention (one INTEGER PRIMARY KEY CHECK (one = 1), most INTEGER,
-    shown INTEGER NOT NULL DEFAULT 0, CHECK (most IS NULL OR shown <= most)) STRICT;
-INSERT INTO attention (one) VALUES (1);
-CREATE TRIGGER showing_counts AFTER INSERT ON question BEGIN
-    UPDATE attention SET shown = shown + 1;
+CREATE TABLE display_budget (id INTEGER PRIMARY KEY CHECK (id = 1), maximum INTEGER,
+    shown INTEGER NOT NULL DEFAULT 0, CHECK (maximum IS NULL OR shown <= maximum)) STRICT;
+INSERT INTO display_budget (id) VALUES (1);
+CREATE TRIGGER showing_counts AFTER INSERT ON task BEGIN
+    UPDATE display_budget SET shown = shown + 1;
 END;
 
 CREATE TABLE scored (run TEXT NOT NULL, step TEXT NOT NULL, digest TEXT NOT NULL,
@@ -101,15 +101,15 @@ CREATE TABLE scored (run TEXT NOT NULL, step TEXT NOT NULL, digest TEXT NOT NULL
 CREATE TABLE attempt (run TEXT NOT NULL, key TEXT NOT NULL, fields TEXT NOT NULL,
     digest TEXT NOT NULL, PRIMARY KEY (run, key)) STRICT;
 CREATE TABLE left_run (id TEXT PRIMARY KEY, at TEXT NOT NULL) STRICT;
-CREATE TABLE going_back (run TEXT NOT NULL, number INTEGER NOT NULL, key TEXT NOT NULL,
+CREATE TABLE rollback_log (run TEXT NOT NULL, number INTEGER NOT NULL, key TEXT NOT NULL,
     at TEXT NOT NULL, PRIMARY KEY (run, number)) STRICT;
-CREATE TABLE contribution (one INTEGER PRIMARY KEY CHECK (one = 1), run TEXT NOT NULL,
+CREATE TABLE contribution (id INTEGER PRIMARY KEY CHECK (id = 1), run TEXT NOT NULL,
     line BLOB NOT NULL) STRICT;
-CREATE TABLE taken_back (run TEXT NOT NULL, key TEXT NOT NULL, PRIMARY KEY (run, key)) STRICT;
+CREATE TABLE rolled_back (run TEXT NOT NULL, key TEXT NOT NULL, PRIMARY KEY (run, key)) STRICT;
 """
 MARKED = {
-    "about": ("name", "value"),
-    "run": ("id", "turn", "place", "newest"),
+    "metadata": ("name", "value"),
+    "run": ("id", "turn", "position", "newest"),
     "exchange": (
         "id",
         "run",
@@ -117,16 +117,16 @@ MARKED = {
         "step",
         "fields",
         "digest",
-        "place",
+        "position",
         "verbs",
         "bytes",
         "at",
     ),
-    "spent": ("run", "key", "epsilon"),
-    "gone": ("row", "why", "who", "note", "at", "applied"),
-    "purse": ("one", "most", "asked"),
-    "attention": ("one", "most", "shown"),
-    "purchase": (
+    "privacy_spending": ("run", "key", "epsilon"),
+    "excluded": ("row", "why", "who", "note", "at", "applied"),
+    "label_budget": ("id", "maximum", "asked"),
+    "display_budget": ("id", "maximum", "shown"),
+    "request": (
         "id",
         "run",
         "step",
@@ -137,29 +137,36 @@ MARKED = {
         "deadline",
         "closed",
     ),
-    "question": (
+    "task": (
         "id",
-        "purchase",
+        "request",
         "run",
         "cycle",
         "row",
-        "place",
+        "position",
         "why",
         "weight",
         "probability",
         "state",
         "entered",
     ),
-    "given": ("id", "question", "who", "value", "at", "kind", "undoes"),
+    "annotation": ("id", "task", "who", "value", "at", "kind", "undoes"),
     "scored": ("run", "step", "digest"),
     "attempt": ("run", "key", "fields", "digest"),
     "left_run": ("id", "at"),
-    "going_back": ("run", "number", "key", "at"),
-    "taken_back": ("run", "key"),
+    "rollback_log": ("run", "number", "key", "at"),
+    "rolled_back": ("run", "key"),
 }
 """Tables whose lines have a checksum of these columns. Other tables have their own checksums: labels
 (`store`), states, secrets, replies and releases (`with_checksum`)."""
-PEOPLES = ("gone", "purse", "attention", "purchase", "question", "given")
+LABEL_TABLES = (
+    "excluded",
+    "label_budget",
+    "display_budget",
+    "request",
+    "task",
+    "annotation",
+)
 """The subset of these tables from which labels are derived."""
 MARK_OF = "fallow_mark"
 """Name of `mark_of` in the database."""
@@ -222,7 +229,7 @@ class Tables:
                 f"ledger {self.path} was written by another version of Fallow: install that one"
             )
 
-    def check(self, tables: Sequence[str] = PEOPLES) -> None:
+    def check(self, tables: Sequence[str] = LABEL_TABLES) -> None:
         """Raise Failed if a line of these tables was changed."""
         for table in tables:
             columns = ", ".join(MARKED[table])
@@ -294,12 +301,12 @@ class Tables:
             with closing(Database(draft, words, SYNCHRONOUS)) as copy:
                 copy.teach(MARK_OF, mark_of)
                 copy.write(
-                    "INSERT OR REPLACE INTO about (name, value) VALUES (?, ?)",
+                    "INSERT OR REPLACE INTO metadata (name, value) VALUES (?, ?)",
                     COPIED,
                     now(),
                 )
                 # a backup that is restored later starts without this finding
-                copy.write("DELETE FROM about WHERE name = ?", NOTICED)
+                copy.write("DELETE FROM metadata WHERE name = ?", NOTICED)
                 # a restored key would mask a second contribution
                 copy.write("DELETE FROM secret")
                 copy.read("VACUUM")  # remove the deleted key from free pages as well

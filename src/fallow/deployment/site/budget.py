@@ -8,7 +8,7 @@ from typing import NamedTuple, final
 
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.building import build_study
-from fallow.deployment.site.schedule import OrderPlace
+from fallow.deployment.site.schedule import InstructionPosition
 from fallow.experiment.methods import is_shared
 from fallow.experiment.one_pass import is_one_pass
 from fallow.settings.budgets import LabelBudget, allocate_budget
@@ -39,7 +39,7 @@ class Budget:
     is_one_pass: bool = False
     rows_of_all: int | None = None
 
-    def of(self, position: OrderPlace) -> int | None:
+    def of(self, position: InstructionPosition) -> int | None:
         """Return the number of labels that a step may request."""
         recipe = self.recipe
         if position.cycle < 0:
@@ -104,7 +104,7 @@ class Budget:
             return None
         return first + by_strategy + of_cycles
 
-    def infer_rows_of_all(self, position: OrderPlace, asked: int) -> int | None:
+    def infer_rows_of_all(self, position: InstructionPosition, asked: int) -> int | None:
         """Return the largest total number of examples that the requested number implies.
 
         Returns None if the number does not depend on the total. The number increases with the

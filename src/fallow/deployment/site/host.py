@@ -21,20 +21,20 @@ from fallow.core.streams import seed_of
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.values import Known
 from fallow.deployment.agreement import Agreement
+from fallow.deployment.annotators import PICKED, Office, People, begin_cycle
 from fallow.deployment.building import build_study
+from fallow.deployment.descriptions import RUNS
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.ledger.draft import Draft
-from fallow.deployment.ledger.purchases import Allowance
-from fallow.deployment.meanings import RUNS
-from fallow.deployment.people import PICKED, Office, People, begin_cycle
+from fallow.deployment.ledger.label_requests import Allowance
 from fallow.deployment.site.clocks import check_run
 from fallow.deployment.site.folder import SiteFolder
-from fallow.deployment.site.going_back import GoingBack
-from fallow.deployment.site.limits import OrderNotes, SiteLimits
+from fallow.deployment.site.limits import InstructionNotes, SiteLimits
 from fallow.deployment.site.peers import Peers
 from fallow.deployment.site.refusals import ErrorLog, word_for_outside
+from fallow.deployment.site.rollback import Rollback
 from fallow.deployment.site.rows import SiteRows
-from fallow.deployment.site.schedule import OrderPlace
+from fallow.deployment.site.schedule import InstructionPosition
 from fallow.experiment.encoding import kept_features
 from fallow.experiment.steps import hold_back, is_stratified
 from fallow.sites.in_process import perform
@@ -48,14 +48,14 @@ from fallow.transport.checks import (
     count_products,
     sizes_of_models,
 )
-from fallow.transport.envelope import Order, Reply, open_order, sign_message
+from fallow.transport.envelope import Instruction, Reply, open_instruction, sign_message
 from fallow.transport.gathering import EPSILON
-from fallow.transport.relays import (
+from fallow.transport.peer_messages import (
     Delivery,
     bytes_to_tensor,
     limit_claims,
     read_delivery,
-    read_news,
+    read_notification,
     read_request,
     seal_letters,
 )
@@ -140,7 +140,7 @@ class Host:
             len(self._x),
             count_products(self._made.methods, self._made.width),
         )
-        self._back = GoingBack(
+        self._back = Rollback(
             schedule=self._limits.schedule,
             orders=ledger.orders,
             site=folder.name,
@@ -155,11 +155,11 @@ class Host:
     def handle(self, blob: bytes) -> bytes:
         """Return the reply to a message, both as bytes."""
         name = self._folder.name
-        order: Order | None = None
+        order: Instruction | None = None
         with self._turn:
             try:
                 self._check_size(blob)
-                order = open_order(self._agreement.coordinator, blob)
+                order = open_instruction(self._agreement.coordinator, blob)
                 answer = self._answer(order)
                 reply = Reply(order.run, name, order.key, answer=answer, life=order.life)
                 return sign_message(self._folder.keys.sign, reply)
@@ -181,7 +181,7 @@ class Host:
                 f"{self._largest}"
             )
 
-    def _function(self, order: Order | None) -> str:
+    def _function(self, order: Instruction | None) -> str:
         """Describe an instruction by its own and the agreement's terms only."""
         if order is None:
             return "an unread message"
@@ -206,7 +206,7 @@ class Host:
 
     # -- accepting instructions --------------------------------------------------------------
 
-    def _answer(self, order: Order) -> Answer:
+    def _answer(self, order: Instruction) -> Answer:
         """Perform an instruction and return the reply.
 
         If the coordinator has counted an exchange that this ledger does not have, the ledger was
@@ -225,7 +225,7 @@ class Host:
                     sentence += f"; {output}"
             raise Refusal(sentence) from error
 
-    def _in_turn(self, order: Order) -> Answer:
+    def _in_turn(self, order: Instruction) -> Answer:
         if order.purpose == "progress":
             self._find_counted(order)
             self._hear_beside_orders(order)
@@ -251,19 +251,19 @@ class Host:
             self._draft.abandon(self._folder.name)
             raise
 
-    def _hear_beside_orders(self, order: Order) -> None:
+    def _hear_beside_orders(self, order: Instruction) -> None:
         """Store the notification to a site that receives no more instructions.
 
         Such a message changes nothing else, so the number of notifications is limited here.
         """
-        news = read_news(order)
+        news = read_notification(order)
         orders = self._ledger.orders
         is_on = order.run == orders.newest_run()
         has_room = len(orders.load_news()) < MOST_NEWS
         if news and is_on and has_room:
             orders.note_news(order.run, news)
 
-    def _check_addressed(self, order: Order) -> None:
+    def _check_addressed(self, order: Instruction) -> None:
         if order.site != self._folder.name:
             raise Refusal(
                 f"an instruction to site {order.site} was sent to site {self._folder.name}"
@@ -327,7 +327,7 @@ class Host:
         """Add the labels in the site's file, which have no cost."""
         name = self._folder.name
         recipe = self._agreement.recipe
-        taken = self._ledger.purchases.find_taken_rows("", -1)
+        taken = self._ledger.requests.find_taken_rows("", -1)
         labels: list[Label] = []
         for row, value in enumerate(self._folder.rows.labels):
             if value is not None and row not in taken:
@@ -337,7 +337,7 @@ class Host:
         labels = hold_back(labels, recipe.validation, by_class, seed)
         self._ledger.store.write(name, labels)
 
-    def _take_turn(self, order: Order, position: OrderPlace) -> None:
+    def _take_turn(self, order: Instruction, position: InstructionPosition) -> None:
         """Undo changes that came too late, and check the position of an instruction.
 
         Raises ValueError for an instruction out of order. A run proceeds from step to step, and
@@ -362,7 +362,7 @@ class Host:
         if store.restore():
             self._site = None
 
-    def _find_counted(self, order: Order) -> int:
+    def _find_counted(self, order: Instruction) -> int:
         """Return the number of the last counted exchange.
 
         Raises OlderLedger if it is unknown.
@@ -381,16 +381,16 @@ class Host:
 
     # -- performing instructions -------------------------------------------------------------
 
-    def _bring_letters(self, order: Order, position: OrderPlace) -> Answer:
+    def _bring_letters(self, order: Instruction, position: InstructionPosition) -> Answer:
         brought = self._receive(order, position)
         answer: Answer = {"refused": "; ".join(brought.refused.values())}
-        return self._finish(order, brought.verb, answer, notes=OrderNotes())
+        return self._finish(order, brought.verb, answer, notes=InstructionNotes())
 
     def _perform(
         self,
-        order: Order,
+        order: Instruction,
         request: Request,
-        position: OrderPlace,
+        position: InstructionPosition,
         to: Mapping[SiteId, bytes],
     ) -> Answer:
         """Perform a request, and write the reply and all changes in one transaction at the end."""
@@ -403,7 +403,7 @@ class Host:
             self._ledger.orders.attempt(order)
             if notes.scored is not None:
                 self._ledger.orders.note_score(order.run, position.step, notes.scored)
-        news = read_news(order)
+        news = read_notification(order)
         if news:
             self._ledger.orders.note_news(order.run, news)
         verb = request.steps[-1].verb or request.steps[-1].kind
@@ -430,7 +430,7 @@ class Host:
         return answer
 
     def _check_keys(
-        self, order: Order, request: Request, to: Mapping[SiteId, bytes]
+        self, order: Instruction, request: Request, to: Mapping[SiteId, bytes]
     ) -> None:
         """Raise Refusal for public keys that do not belong to the other sites.
 
@@ -443,7 +443,7 @@ class Host:
             if step.masked is not None and step.masked.keys:
                 self._peers.hold(check_proofs(order, step.masked))
 
-    def _sign_key(self, order: Order, request: Request, answer: Answer) -> Answer:
+    def _sign_key(self, order: Instruction, request: Request, answer: Answer) -> Answer:
         """Sign the public key for a sum in a reply. Other replies are returned unchanged."""
         shown = find_shown(request)
         if shown is None:
@@ -454,11 +454,11 @@ class Host:
 
     def _finish(
         self,
-        order: Order,
+        order: Instruction,
         verb: str,
         answer: Answer,
         *,
-        notes: OrderNotes,
+        notes: InstructionNotes,
         is_closing: bool = False,
     ) -> Answer:
         """Write the changes and the reply, with the privacy cost.
@@ -480,7 +480,7 @@ class Host:
                 store.trust()
         return answer
 
-    def _receive(self, order: Order, position: OrderPlace) -> Delivery:
+    def _receive(self, order: Instruction, position: InstructionPosition) -> Delivery:
         """Decrypt, check and store relayed messages."""
         method = methods_by_owner(self._made.methods)[position.owner]
         known = Known(self._made.dims)
@@ -493,7 +493,7 @@ class Host:
         site.receive(brought.verb, brought.messages)
         return brought
 
-    def _by_method(self, request: Request, position: OrderPlace) -> Answer:
+    def _by_method(self, request: Request, position: InstructionPosition) -> Answer:
         site = self._here(request)
         begin_cycle(site, max(position.cycle, 0), self._agreement.recipe)
         before = site.memory.get("picks")
@@ -503,7 +503,7 @@ class Host:
             site.remember(PICKED, {"step": bytes_to_tensor(position.step.encode())})
         return answers[site.id]
 
-    def _about_people(self, order: Order, request: Request) -> Answer:
+    def _about_people(self, order: Instruction, request: Request) -> Answer:
         """Run client functions of `People`, masked if secure aggregation is enabled."""
         step = request.steps[-1]
         site = self._here(request)
@@ -539,12 +539,12 @@ class Host:
         is_first = request is not None and request.key.turn == 0
         is_new = self._site is None
         if is_first:
-            self._ledger.purchases.apply_withdrawals()
+            self._ledger.requests.apply_withdrawals()
         site = self._site or LocalSite(
             self._folder.name, self._x, self._own_parts(), self._draft
         )
         if is_first or is_new:
-            site.leave(self._ledger.purchases.find_excluded_rows())
+            site.leave(self._ledger.requests.find_excluded_rows())
         self._site = site
         return site
 

@@ -34,7 +34,7 @@ from typing import Annotated, Literal, final
 from pydantic import Field, with_config
 
 from fallow.deployment.ledger import Ledger
-from fallow.deployment.ledger.questions import LabelAnswer, Question
+from fallow.deployment.ledger.labeling_tasks import LabelAnswer, LabelingTask
 from fallow.deployment.schema import Schema
 from fallow.deployment.site.labeling_tools import Imported, JsonObject, LabelingTool
 from fallow.deployment.site.labels_files import Key, read_lines, read_with
@@ -55,13 +55,13 @@ WRITTEN = (
 # -- export ---------------------------------------------------------------------------------
 
 
-def list_open_questions(
+def list_open_tasks(
     ledger: Ledger, schema: Schema, rows: SiteRows, *, guess: bool = False
 ) -> list[JsonObject]:
     """Return the open labeling tasks as lines of a file, in the order of selection."""
     return [
         _build_line(schema, rows, asked, answer=None, guess=guess)
-        for asked in ledger.questions(state="open")
+        for asked in ledger.tasks(state="open")
     ]
 
 
@@ -71,7 +71,7 @@ def list_labels(
     """Return all labels that count, one line per annotator and task."""
     return [
         _build_line(schema, rows, asked, answer=answer, guess=guess)
-        for asked in ledger.questions()
+        for asked in ledger.tasks()
         for answer in asked.answers
     ]
 
@@ -79,7 +79,7 @@ def list_labels(
 def _build_line(
     schema: Schema,
     rows: SiteRows,
-    asked: Question,
+    asked: LabelingTask,
     *,
     answer: LabelAnswer | None,
     guess: bool,
@@ -216,7 +216,7 @@ def import_labels(
     same = 0
     try:
         with ledger.transaction():
-            known = {question.row: question for question in ledger.questions()}
+            known = {question.row: question for question in ledger.tasks()}
             for line in agreed:
                 try:
                     is_new = _record(line, known, ledger=ledger, schema=schema, rows=rows)
@@ -299,7 +299,7 @@ def _list_names(tool: LabelingTool | None, rows: SiteRows) -> Sequence[str]:
 
 def _record(
     line: _Line,
-    known: dict[int, Question],
+    known: dict[int, LabelingTask],
     *,
     ledger: Ledger,
     schema: Schema,

@@ -18,7 +18,7 @@ from torch import Tensor
 from fallow.core.client import declared, find_wrong_argument, list_label_counts
 from fallow.core.contract import Contract
 from fallow.core.exchange_key import ExchangeKey
-from fallow.core.fits import LOCAL
+from fallow.core.fit_declarations import LOCAL
 from fallow.core.messages import KEYS, Request, Step
 from fallow.core.methods import (
     Finishing,
@@ -35,7 +35,7 @@ from fallow.deployment.agreement import Agreement
 from fallow.deployment.building import BuiltStudy
 from fallow.deployment.ledger import Ledger
 from fallow.deployment.site.budget import Budget
-from fallow.deployment.site.schedule import OrderPlace, RunSchedule
+from fallow.deployment.site.schedule import InstructionPosition, RunSchedule
 from fallow.encoders.filling import check_fill
 from fallow.experiment.methods import is_shared, local_training_config
 from fallow.storage.files import digest_of
@@ -48,7 +48,7 @@ FITS = 6  # models that one instruction trains or sends
 
 
 @dataclass(frozen=True)
-class OrderNotes:
+class InstructionNotes:
     """Facts that the ledger stores when an instruction is done.
 
     ``rows_of_all`` is the largest total number of rows that the instruction implies. ``scored`` is
@@ -104,33 +104,37 @@ class SiteLimits:
 
     # -- checks before an instruction --------------------------------------------------------
 
-    def check(self, run: str, request: Request, place: OrderPlace, pool: int) -> OrderNotes:
+    def check(
+        self, run: str, request: Request, position: InstructionPosition, pool: int
+    ) -> InstructionNotes:
         """Raise ValueError for a request that the agreement does not permit.
 
         Returns the facts to store when the instruction is done. ``pool`` is the number of rows in
         the unlabeled pool.
         """
-        self._check_tuned(request, place)
-        self._check_often(run, request, place)
-        self._check_fits(request, place)
-        self._check_masked(request, place)
+        self._check_tuned(request, position)
+        self._check_often(run, request, position)
+        self._check_fits(request, position)
+        self._check_masked(request, position)
         last = request.steps[-1]
         fill = self._find_fill(request.owner, last.verb)
         if fill is not None:
-            self._check_fill(request.key, last.args.get(fill), place)
+            self._check_fill(request.key, last.args.get(fill), position)
         if last.kind != "fit" and last.verb != KEYS:
             self._check_words(request, last)
-        if place.kind == "encode" and last.verb != KEYS:
+        if position.kind == "encode" and last.verb != KEYS:
             self._check_encoding(last)
         if request.owner == "people":
-            return self._check_people(run, request, last, place, pool)
-        notes = OrderNotes()
+            return self._check_people(run, request, last, position, pool)
+        notes = InstructionNotes()
         for n in self._find_label_counts(request.owner, last):
-            notes = self._check_asked(request.key, n, place, pool)
-        if place.kind == "best":
+            notes = self._check_asked(request.key, n, position, pool)
+        if position.kind == "best":
             self._check_whole(request.key, last.args)
         for step in request.steps:
-            if step.kind == "fit" and (place.kind == "head" or _brings_common_model(step)):
+            if step.kind == "fit" and (
+                position.kind == "head" or _brings_common_model(step)
+            ):
                 self._check_whole(request.key, step.args)
         return notes
 
@@ -161,19 +165,19 @@ class SiteLimits:
         """Return the first name in alphabetical order that is not a site of the study."""
         return min(set(names) - set(self.agreement.sites), default=None)
 
-    def _check_tuned(self, request: Request, place: OrderPlace) -> None:
+    def _check_tuned(self, request: Request, position: InstructionPosition) -> None:
         """Raise Refusal for requests that do not match the choice of an encoder by labels.
 
         Without such a choice, nothing may depend on one. With it, rows are encoded only afterwards.
         """
         has_choice = "tuning" in self.made.methods
-        is_after = place.key.phase == "tuned"
+        is_after = position.key.phase == "tuned"
         if is_after and not has_choice:
             raise Refusal(
                 f"instruction {request.key} is not part of this study: no field of "
                 "its encoder is chosen by labels"
             )
-        if has_choice and not is_after and place.kind in ("encode", "features"):
+        if has_choice and not is_after and position.kind in ("encode", "features"):
             raise Refusal(
                 f"instruction {request.key} is too early: a field of the encoder is "
                 "chosen by the initial labels before examples are encoded"
@@ -181,7 +185,9 @@ class SiteLimits:
 
     # -- number of requests ------------------------------------------------------------------
 
-    def _check_often(self, run: str, request: Request, place: OrderPlace) -> None:
+    def _check_often(
+        self, run: str, request: Request, position: InstructionPosition
+    ) -> None:
         """Check that a client function is requested as often as its declaration permits."""
         last = request.steps[-1]
         verb = last.verb or last.kind
@@ -196,16 +202,16 @@ class SiteLimits:
             turns = most
             if self.agreement.recipe.privacy.secure_sum:
                 turns = 2 * most
-        if place.turn >= turns:
+        if position.turn >= turns:
             raise Refusal(
-                f"instruction {request.key} has number {place.turn}, counted from 0, "
-                f"but there are at most {turns} of {place.asks}"
+                f"instruction {request.key} has number {position.turn}, counted from 0, "
+                f"but there are at most {turns} of {position.asks}"
             )
-        times = self.ledger.orders.times(run, place.asks, verb)
+        times = self.ledger.orders.times(run, position.asks, verb)
         if times >= most:
             raise Refusal(
                 f"instruction {request.key} requests {verb!r} from site {self.site} "
-                f"in {place.asks} again, but the agreed algorithm requests it at "
+                f"in {position.asks} again, but the agreed algorithm requests it at "
                 f"most {most} times"
             )
 
@@ -220,15 +226,15 @@ class SiteLimits:
             most *= self.sites
         return most
 
-    def _check_masked(self, request: Request, place: OrderPlace) -> None:
+    def _check_masked(self, request: Request, position: InstructionPosition) -> None:
         """Check that a masked sum belongs to its step and to sites of the study."""
         for step in request.steps:
             details = step.masked
             if details is None:
                 continue
             exchange = details.exchange
-            is_here = exchange == replace(place.key.first, turn=exchange.turn)
-            is_later = exchange.turn > place.turn
+            is_here = exchange == replace(position.key.first, turn=exchange.turn)
+            is_later = exchange.turn > position.turn
             if not is_here or is_later or details.attempt >= self.sites:
                 raise Refusal(
                     f"instruction {request.key} belongs to another exchange than the "
@@ -243,7 +249,7 @@ class SiteLimits:
 
     # -- local training ---------------------------------------------------------------------
 
-    def _check_fits(self, request: Request, place: OrderPlace) -> None:
+    def _check_fits(self, request: Request, position: InstructionPosition) -> None:
         """Check that models are placed and trained as the agreed algorithms do."""
         fits = [step for step in request.steps if step.kind == "fit"]
         if len(fits) > FITS:
@@ -251,7 +257,7 @@ class SiteLimits:
                 f"instruction {request.key} has {len(fits)} models; a site accepts {FITS}"
             )
         for step in fits:
-            known = self._models(request, place)
+            known = self._models(request, position)
             if step.verb not in known:
                 raise Refusal(
                     f"instruction {request.key} would store {step.verb!r:.80} at "
@@ -259,7 +265,7 @@ class SiteLimits:
                     f"{', '.join(known) or 'nothing'}"
                 )
             if (
-                place.kind == "query"
+                position.kind == "query"
                 and step.verb == "local"
                 and step.training_config is None
             ):
@@ -268,7 +274,7 @@ class SiteLimits:
                     "'local', which only the queried site trains itself"
                 )
             if step.training_config is not None and not self._is_agreed(
-                request.owner, step, place
+                request.owner, step, position
             ):
                 raise Refusal(
                     f"instruction {request.key} requests training of {step.verb!r} "
@@ -276,7 +282,7 @@ class SiteLimits:
                     f"({_describe(step.training_config)})"
                 )
             if step.training_config is None and not self._is_stored(
-                request.owner, step, place
+                request.owner, step, position
             ):
                 raise Refusal(
                     f"instruction {request.key} sends a model {step.verb!r} without "
@@ -286,33 +292,33 @@ class SiteLimits:
             if why is not None:
                 raise Refusal(f"instruction {request.key} {why}")
 
-    def _models(self, request: Request, place: OrderPlace) -> tuple[str, ...]:
+    def _models(self, request: Request, position: InstructionPosition) -> tuple[str, ...]:
         """Return the names under which instructions store models at a site."""
-        if place.kind in ("round", "last"):
+        if position.kind in ("round", "last"):
             models = self._contract("training").fit.models
             return tuple(dict.fromkeys([LOCAL, *models]))
-        if place.kind == "head":
+        if position.kind == "head":
             return tuple(self._contract("head").fit.models)
-        if place.kind == "query":
+        if position.kind == "query":
             own = tuple(self._contract("query").fit.models)
-            if place.part:
+            if position.part:
                 return own
             return ("global", "local", *own)
         return ()
 
-    def _is_agreed(self, owner: str, step: Step, place: OrderPlace) -> bool:
+    def _is_agreed(self, owner: str, step: Step, position: InstructionPosition) -> bool:
         training_config = step.training_config
         if training_config is None:
             return False
         method = self._method(owner)
         if owner == "query" and step.verb in ("local", "global"):
             wanted = local_training_config(self.agreement.recipe, method)
-            return step.verb == "local" and training_config == wanted and place.part == 0
+            return step.verb == "local" and training_config == wanted and position.part == 0
         return method.contract.fit.allows(method, step.verb, training_config)
 
-    def _is_stored(self, owner: str, step: Step, place: OrderPlace) -> bool:
+    def _is_stored(self, owner: str, step: Step, position: InstructionPosition) -> bool:
         """Return whether an instruction may bring a model that is not trained."""
-        if step.verb == "global" and place.kind == "query":
+        if step.verb == "global" and position.kind == "query":
             return True
         method = self._method(owner)
         return method.contract.fit.allows(method, step.verb, None)
@@ -352,12 +358,14 @@ class SiteLimits:
         if encoding is not None:
             encoding.check(self.site, dict(step.args))
 
-    def _check_fill(self, key: ExchangeKey, fill: object, place: OrderPlace) -> None:
+    def _check_fill(
+        self, key: ExchangeKey, fill: object, position: InstructionPosition
+    ) -> None:
         """Raise unless values for empty cells are sent exactly when the agreement needs them."""
         schema = self.agreement.schema
         has_encoder = self.made.encoder is not None
         # before an encoder is used, or otherwise with the standardization of columns
-        is_here = schema.missing is not None and has_encoder == (place.kind == "cells")
+        is_here = schema.missing is not None and has_encoder == (position.kind == "cells")
         if is_here:
             check_fill(self.site, fill, math.prod(schema.shape))
         elif fill is not None:
@@ -369,59 +377,68 @@ class SiteLimits:
     # -- labels and scores ------------------------------------------------------------------
 
     def _check_people(
-        self, run: str, request: Request, step: Step, place: OrderPlace, pool: int
-    ) -> OrderNotes:
+        self,
+        run: str,
+        request: Request,
+        step: Step,
+        position: InstructionPosition,
+        pool: int,
+    ) -> InstructionNotes:
         is_for_keys = step.verb == KEYS
-        if not is_for_keys and step.verb != place.kind:
+        if not is_for_keys and step.verb != position.kind:
             raise Refusal(
                 f"instruction {request.key} requests {step.verb!r}, but its key is "
-                f"of {place.kind}"
+                f"of {position.kind}"
             )
-        if place.kind in ("ask", "close"):
+        if position.kind in ("ask", "close"):
             name = step.args.get("step")
             cycle = step.args.get("cycle")
-            if (name, cycle) != (place.step, place.cycle):
+            if (name, cycle) != (position.step, position.cycle):
                 raise Refusal(
                     f"instruction {request.key} is for step {name!r:.80} of cycle "
-                    f"{cycle!r:.40}, but its key is for {place.step!r} of cycle "
-                    f"{place.cycle}"
+                    f"{cycle!r:.40}, but its key is for {position.step!r} of cycle "
+                    f"{position.cycle}"
                 )
-        if place.kind == "ask":
+        if position.kind == "ask":
             for n in self._find_label_counts(request.owner, step):
-                return self._check_asked(request.key, n, place, pool)
-        if place.kind == "score" and not is_for_keys:
-            return self._check_score(run, request.key, step.args, place)
-        if place.kind == "finish":
+                return self._check_asked(request.key, n, position, pool)
+        if position.kind == "score" and not is_for_keys:
+            return self._check_score(run, request.key, step.args, position)
+        if position.kind == "finish":
             self._check_whole(request.key, step.args)
-        return OrderNotes()
+        return InstructionNotes()
 
     def _check_asked(
-        self, key: ExchangeKey, asked: int, place: OrderPlace, pool: int
-    ) -> OrderNotes:
+        self, key: ExchangeKey, asked: int, position: InstructionPosition, pool: int
+    ) -> InstructionNotes:
         """Check that the number of requested labels is at most the agreed one."""
         budget = self.budget
-        most = budget.of(place)
+        most = budget.of(position)
         if most is not None and asked > most:
             raise Refusal(
                 f"instruction {key} requests {asked} labels from site {self.site}, "
-                f"but the agreement allows {most} in {place.step}: no labeling task "
+                f"but the agreement allows {most} in {position.step}: no labeling task "
                 "was created"
             )
-        if self.agreement.recipe.audit and place.kind in ("query", "draw"):
+        if self.agreement.recipe.audit and position.kind in ("query", "draw"):
             return (
-                OrderNotes()
+                InstructionNotes()
             )  # a part of the cycle's budget, which does not imply the total number of rows
-        is_of_all = budget.is_shared and place.cycle >= 0
+        is_of_all = budget.is_shared and position.cycle >= 0
         if most is None and (asked < pool or is_of_all):
             # a number capped by the site's rows does not imply the total number of rows
-            return OrderNotes(rows_of_all=budget.infer_rows_of_all(place, asked))
-        return OrderNotes()
+            return InstructionNotes(rows_of_all=budget.infer_rows_of_all(position, asked))
+        return InstructionNotes()
 
     def _check_score(
-        self, run: str, key: ExchangeKey, args: Mapping[str, Value], place: OrderPlace
-    ) -> OrderNotes:
+        self,
+        run: str,
+        key: ExchangeKey,
+        args: Mapping[str, Value],
+        position: InstructionPosition,
+    ) -> InstructionNotes:
         recipe = self.agreement.recipe
-        is_last = place.round == recipe.rounds - 1
+        is_last = position.round == recipe.rounds - 1
         methods = self.made.methods
         ends = isinstance(methods["training"], Finishing) or "head" in methods
         is_retained = recipe.validation > 0 and not (ends and is_last)
@@ -440,13 +457,13 @@ class SiteLimits:
         scored = digest_of(parts)
         orders = self.ledger.orders
         most = self.most_scores
-        if not orders.is_scored(run, place.step, scored) and orders.scores() >= most:
+        if not orders.is_scored(run, position.step, scored) and orders.scores() >= most:
             raise Refusal(
                 f"site {self.site} has scored {orders.scores()} models, its limit "
                 f"over all runs is {most}: raise scores.limit in its site.toml, or "
                 "leave the study"
             )
-        return OrderNotes(scored=scored)
+        return InstructionNotes(scored=scored)
 
     @property
     def most_scores(self) -> int:

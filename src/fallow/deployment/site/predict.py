@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fallow.deployment.people import MODEL
+from fallow.deployment.annotators import MODEL
 from fallow.deployment.site.folder import SiteFolder
 from fallow.storage.errors import Failed
 from fallow.storage.files import FILE, load_tree

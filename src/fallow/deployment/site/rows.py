@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.terms import nearest
-from fallow.core.words import count_noun
+from fallow.core.wording import count_noun
 from fallow.data.own.archive import read_arrays
 from fallow.data.own.cells import TABLES, number_in
 from fallow.data.own.columns import hash_texts

@@ -61,7 +61,7 @@ ORDER: tuple[tuple[StepName, ...], ...] = (
 
 @final
 @dataclass(frozen=True)
-class OrderPlace:
+class InstructionPosition:
     """Position of an instruction in a run.
 
     Parameters
@@ -126,7 +126,7 @@ class RunSchedule:
 
     recipe: Recipe
 
-    def find_position(self, key: ExchangeKey) -> OrderPlace:
+    def find_position(self, key: ExchangeKey) -> InstructionPosition:
         """Return the position of an instruction.
 
         Raises ValueError for a key that the configuration does not permit.
@@ -152,9 +152,9 @@ class RunSchedule:
         rank: tuple[int, ...] = (*phase, _within(step), key.turn)
         if key.is_delivery:  # the delivery follows the first part of a relay
             rank += (1,)
-        return OrderPlace(key=key, cycle=cycle, rank=rank)
+        return InstructionPosition(key=key, cycle=cycle, rank=rank)
 
-    def check(self, request: Request, position: OrderPlace) -> None:
+    def check(self, request: Request, position: InstructionPosition) -> None:
         """Raise ValueError unless the request has the owner, cycle and round of its key.
 
         If a cycle has several queries, they are numbered consecutively (`Run._query`).

@@ -19,7 +19,7 @@ from fallow.core.events import Event as SiteEvent
 from fallow.core.events import Say, is_progress
 from fallow.deployment.folders import tighten
 from fallow.deployment.ledger import Ledger
-from fallow.deployment.ledger.questions import now
+from fallow.deployment.ledger.labeling_tasks import now
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.host import Host
 from fallow.deployment.transports import Connect, connect

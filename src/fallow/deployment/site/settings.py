@@ -28,7 +28,7 @@ from fallow.deployment.declared import (
     list_declared,
     read_settings,
 )
-from fallow.deployment.meanings import RUNS, SITE
+from fallow.deployment.descriptions import RUNS, SITE
 from fallow.storage.validation import JsonSchema, Rule
 from fallow.transport.address import is_loopback
 

@@ -121,7 +121,7 @@ def collect_progress(folder: SiteFolder) -> SiteProgress:
         if ledger.copy.exists():
             age = max(0.0, time.time() - ledger.copy.stat().st_mtime)
         labels = ledger.progress()
-        waiting = ledger.questions(state="open")
+        waiting = ledger.tasks(state="open")
         sent: list[SentReplies] = []
         for line in ledger.traffic():
             sent.append(
@@ -147,7 +147,7 @@ def collect_progress(folder: SiteFolder) -> SiteProgress:
                 "open": labels.open,
                 "deadline": waiting[0].deadline if waiting else None,
             },
-            "asked": ledger.purchases.asked,
+            "asked": ledger.requests.asked,
             "limit": folder.settings.limit,
             "copied": ledger.store.find_copy_time(),
             "copy_age": age,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from fallow.core.client import GROUPS, UNDECLARED, Group, declared
 from fallow.core.methods import methods_by_owner
-from fallow.core.words import count_noun, join_some
+from fallow.core.wording import count_noun, join_some
 from fallow.deployment.agreement import MOST_OF_GUIDELINE, Agreement
 from fallow.deployment.building import build_study
 from fallow.deployment.site.folder import SiteFolder

@@ -20,7 +20,7 @@ from fallow.deployment.joining import fingerprint
 from fallow.deployment.ledger.history import HistoryLine
 from fallow.deployment.site.folder import SiteFolder
 from fallow.deployment.site.terms import Disclosed, list_agreed_disclosures
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.study.cell import StudyRun
 
 Role = Literal["site", "coordinator"]
@@ -185,7 +185,7 @@ def _list_decisions(folder: Path, agreement: Agreement) -> list[Entry]:
     if not (path / "journal.sqlite").exists():
         return []
     entries: list[Entry] = []
-    with closing(Journal(path / "journal.sqlite", is_durable=True)) as journal:
+    with closing(EventLog(path / "journal.sqlite", is_durable=True)) as journal:
         run = journal.read_note("run") or ""
         for absence in load_absences(journal):
             entry = _empty("absent")

@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 from typing_extensions import TypedDict
 
 from fallow.deployment.folders import private_folder
-from fallow.deployment.ledger.questions import now
+from fallow.deployment.ledger.labeling_tasks import now
 from fallow.deployment.received import read_bytes, read_toml
 from fallow.deployment.trail.entries import Role, name_party, read_trail
 from fallow.deployment.trail.files import PAGE, RECORDS, TABLE, render_files

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import fmean
 
-from fallow.core.words import join_some
+from fallow.core.wording import join_some
 from fallow.experiment.record import Record
 from fallow.study.records import RunRecords, StudyRecords
 

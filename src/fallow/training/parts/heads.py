@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from fallow.core.aggregation import are_finite
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.client import ClientCall
 from fallow.core.composites import Losses
 from fallow.core.refusal import Refusal
-from fallow.core.totals import are_finite
 from fallow.core.types import Answer, State
 from fallow.core.values import Kind, NonNegative, Real
 from fallow.core.view import View

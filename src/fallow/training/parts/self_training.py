@@ -19,11 +19,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fallow.core.aggregation import are_finite
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.client import ClientCall
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
-from fallow.core.totals import are_finite
 from fallow.core.types import Answer
 from fallow.core.view import View
 from fallow.training.parts.heads import FeatureRows, Labeled, LabeledRows, SelectedPenalty

@@ -17,7 +17,7 @@ from fallow.core import client
 from fallow.core.ask import Ask, sum_of_all
 from fallow.core.composites import Products
 from fallow.core.contract import Contract
-from fallow.core.fits import STORED, FitDeclaration
+from fallow.core.fit_declarations import STORED, FitDeclaration
 from fallow.core.limits import PositiveFinite, check_fields
 from fallow.core.terms import explain_constructor
 from fallow.core.training_config import TrainingConfig

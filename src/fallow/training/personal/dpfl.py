@@ -17,7 +17,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.fits import Fit, FitDeclaration
+from fallow.core.fit_declarations import Fit, FitDeclaration
 from fallow.core.limits import NonNegativeFinite, NonNegativeInt, PositiveInt
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.methods import Load

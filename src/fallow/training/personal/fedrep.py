@@ -11,7 +11,7 @@ from torch import Tensor
 from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.fits import MODEL, Fit, FitDeclaration
+from fallow.core.fit_declarations import MODEL, Fit, FitDeclaration
 from fallow.core.limits import NonNegativeInt
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining

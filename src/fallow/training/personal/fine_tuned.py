@@ -15,7 +15,7 @@ from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.client import ClientCall
 from fallow.core.contract import Contract
-from fallow.core.fits import Fit, FitDeclaration
+from fallow.core.fit_declarations import Fit, FitDeclaration
 from fallow.core.limits import NonNegativeFloat
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining

@@ -13,7 +13,7 @@ import torch
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.fits import STORED, Fit, FitDeclaration
+from fallow.core.fit_declarations import STORED, Fit, FitDeclaration
 from fallow.core.limits import PositiveFloat
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.step_training import StepTraining

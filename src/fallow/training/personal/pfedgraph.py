@@ -13,7 +13,7 @@ from fallow.core import client
 from fallow.core.ask import Ask
 from fallow.core.banks import Bank
 from fallow.core.contract import Contract
-from fallow.core.fits import STORED, Fit, FitDeclaration
+from fallow.core.fit_declarations import STORED, Fit, FitDeclaration
 from fallow.core.limits import NonNegativeFloat, PositiveFloat
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.messages import To

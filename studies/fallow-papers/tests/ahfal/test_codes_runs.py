@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.record import Record
 from fallow.experiment.run import ExperimentRun
-from fallow.experiment.world import build_world
+from fallow.experiment.simulation import build_world
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 
@@ -33,7 +33,7 @@ def records(strategy: str, model: str = "mlp") -> list[Record]:
         model=Spec(model),
         strategy=Spec.parse(f"fallow_papers.ahfal.codes:{strategy}"),
     )
-    journal = Journal()
+    journal = EventLog()
     values = ExperimentRun(build_world(recipe, 0, journal), journal).go()
     journal.close()
     return values

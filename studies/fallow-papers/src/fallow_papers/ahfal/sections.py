@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fallow.core.words import join_words
+from fallow.core.wording import join_words
 from fallow.report.blocks import Block, Blocks, Note, Table, show_figure
 from fallow.report.columns import NOTHING, with_interval
 from fallow.report.comparisons import (

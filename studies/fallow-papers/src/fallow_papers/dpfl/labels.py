@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fallow.core.words import count_noun
+from fallow.core.wording import count_noun
 
 GRAPHS = {
     "static": "random graph",

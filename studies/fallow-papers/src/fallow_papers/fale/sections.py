@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fallow.core.words import join_words
+from fallow.core.wording import join_words
 from fallow.report.blocks import Blocks, Note, Table
 from fallow.report.columns import NOTHING
 from fallow.report.comparisons import few, tested_cells

@@ -18,7 +18,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.fuel.f3.cellnet.fqcn import FQCN
 
-from .tunnel import Entrance, Exit, Fields, find_port
+from .tunnel import AccessControl, Exit, Fields, find_port
 
 TOPIC = "fallow.tunnel"
 SECONDS = 60.0  # seconds until an unacknowledged piece counts as lost
@@ -76,7 +76,7 @@ class SitePart(Executor):
 
     def __init__(self) -> None:
         super().__init__()
-        self._entrance: Entrance | None = None
+        self._entrance: AccessControl | None = None
         self._is_over = Event()
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -100,7 +100,7 @@ class SitePart(Executor):
         """Listen as soon as possible. An error here would end the job of all sites."""
         while not self._is_over.is_set():
             try:
-                self._entrance = Entrance(self._carry, find_port())
+                self._entrance = AccessControl(self._carry, find_port())
             except (OSError, ValueError) as error:
                 self.logger.error(
                     f"the tunnel cannot listen here, and tries again: {error}"

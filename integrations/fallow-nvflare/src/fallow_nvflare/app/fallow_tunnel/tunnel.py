@@ -171,7 +171,7 @@ def _write_piece(connection: Connection, fields: Fields) -> bool:
     return connection.write(number, piece)
 
 
-class Entrance:
+class AccessControl:
     """End at a site. ``carry`` sends to the server. ``port`` 0 chooses a free port.
 
     Raises OSError if the port is in use.

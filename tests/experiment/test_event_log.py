@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 from fallow.sites.store import Label
 from fallow.storage.errors import Failed
 from tests.keys import key_of
@@ -22,13 +22,13 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def journal(path: Path) -> Iterator[Journal]:
-    made = Journal(path)
+def journal(path: Path) -> Iterator[EventLog]:
+    made = EventLog(path)
     yield made
     made.close()
 
 
-def test_an_exchange_is_recalled_under_its_key_and_contents(journal: Journal) -> None:
+def test_an_exchange_is_recalled_under_its_key_and_contents(journal: EventLog) -> None:
     entry = {"answers": {"a": {"w": torch.arange(3.0), "n": 2}}, "up": 5, "down": 7}
     assert journal.recall(key_of("0/train/0/0"), "digest") is None
     journal.record(key_of("0/train/0/0"), "digest", entry)
@@ -38,7 +38,7 @@ def test_an_exchange_is_recalled_under_its_key_and_contents(journal: Journal) ->
     assert found == {"answers": {"a": {"n": 2}}, "up": 5, "down": 7}
 
 
-def test_the_same_key_with_other_contents_is_refused(journal: Journal) -> None:
+def test_the_same_key_with_other_contents_is_refused(journal: EventLog) -> None:
     journal.record(key_of("0/query/0"), "one", {})
     with pytest.raises(
         Failed, match=r"exchange 0/query/0 of .* was recorded with other contents"
@@ -46,7 +46,7 @@ def test_the_same_key_with_other_contents_is_refused(journal: Journal) -> None:
         journal.recall(key_of("0/query/0"), "two")
 
 
-def test_a_finished_step_forgets_its_own_exchanges_and_no_others(journal: Journal) -> None:
+def test_a_finished_step_forgets_its_own_exchanges_and_no_others(journal: EventLog) -> None:
     keys = ("1/train/0/0", "1/train/1/0", "11/train/0/0", "1/query/0")
     for key in keys:
         journal.record(key_of(key), "d", {})
@@ -56,14 +56,14 @@ def test_a_finished_step_forgets_its_own_exchanges_and_no_others(journal: Journa
     assert journal.exchanges() == [key_of(key) for key in kept]
 
 
-def test_a_step_gives_what_a_resumed_run_will_read(journal: Journal) -> None:
+def test_a_step_gives_what_a_resumed_run_will_read(journal: EventLog) -> None:
     given = journal.finish("0/query", {"memo": {3: (1, 2.5)}})
     assert given == journal.load_step("0/query") == {"memo": {"3": [1, 2.5]}}
     assert journal.load_step("1/query") is None
 
 
 def test_a_transaction_is_all_or_nothing_and_an_inner_one_joins_it(
-    journal: Journal,
+    journal: EventLog,
 ) -> None:
     with pytest.raises(ZeroDivisionError), journal.transaction():
         journal.keep("a", "local", {"w": torch.zeros(2)})
@@ -78,14 +78,14 @@ def test_what_sites_keep_and_buy_is_there_after_the_file_is_opened_again(
     path: Path,
 ) -> None:
     labels = [Label(3, 1.0, 0), Label(5, 0.25, 1, 0.1, 0.2)]
-    first = Journal(path)
+    first = EventLog(path)
     first.write("a", labels)
     first.keep("a", "local", {"w": torch.tensor([0.1, 0.2])})
     first.keep("a", "gone", {"w": torch.zeros(1)})
     first.keep("a", "gone", None)
     assert first.note_once("digest", "one") == "one"
     first.close()
-    again = Journal(path)
+    again = EventLog(path)
     assert again.load_labels("a") == labels
     assert again.load_labels("b") == []
     assert list(again.load_states("a")) == ["local"]
@@ -94,7 +94,7 @@ def test_what_sites_keep_and_buy_is_there_after_the_file_is_opened_again(
     again.close()
 
 
-def test_a_row_is_never_labeled_twice(journal: Journal) -> None:
+def test_a_row_is_never_labeled_twice(journal: EventLog) -> None:
     journal.write("a", [Label(3, 1.0, 0)])
     with pytest.raises(Failed, match="UNIQUE constraint"):
         journal.write("a", [Label(3, 2.0, 1)])
@@ -104,15 +104,15 @@ def test_a_row_is_never_labeled_twice(journal: Journal) -> None:
     "sql",
     [
         "UPDATE finished SET result = CAST(X'00' || substr(result, 2) AS BLOB)",
-        "UPDATE kept SET state = substr(state, 1, 20)",
+        "UPDATE memory SET state = substr(state, 1, 20)",
         "UPDATE exchange SET entry = CAST(substr(entry, 1, 60) || X'2A' AS BLOB)",
         "UPDATE label SET value = 2.0",
         "UPDATE label SET weight = 0.5",
-        "UPDATE label SET held = 1",
+        "UPDATE label SET is_validation = 1",
     ],
 )
 def test_a_value_that_was_changed_is_reported_as_damage(path: Path, sql: str) -> None:
-    journal = Journal(path)
+    journal = EventLog(path)
     journal.record(key_of("1/train/0/0"), "d", {"answers": {}, "up": 1, "down": 2})
     journal.finish("0/train", {"state": torch.zeros(4)})
     journal.keep("a", "local", {"w": torch.zeros(4)})
@@ -121,7 +121,7 @@ def test_a_value_that_was_changed_is_reported_as_damage(path: Path, sql: str) ->
     with sqlite3.connect(path) as db:
         db.execute(sql)
     db.close()
-    again = Journal(path)
+    again = EventLog(path)
     with pytest.raises(
         Failed, match=r"damaged .*: delete the folder .* run again with --resume"
     ):
@@ -135,7 +135,7 @@ def test_a_value_that_was_changed_is_reported_as_damage(path: Path, sql: str) ->
 def test_bytes_overwritten_anywhere_are_noticed_or_do_not_matter(
     tmp_path: Path, path: Path
 ) -> None:
-    journal = Journal(path)
+    journal = EventLog(path)
     for step in range(3):
         journal.finish(f"{step}/train", {"state": torch.full((400,), float(step))})
         journal.write(
@@ -148,7 +148,7 @@ def test_bytes_overwritten_anywhere_are_noticed_or_do_not_matter(
         damaged = tmp_path / f"{at}.sqlite"
         damaged.write_bytes(whole[:at] + b"\xa5" * 64 + whole[at + 64 :])
         try:
-            again = Journal(damaged)
+            again = EventLog(damaged)
         except Failed:
             noticed += 1
             continue
@@ -174,12 +174,12 @@ def test_a_file_that_is_no_journal_is_reported_as_damage(
 ) -> None:
     path.write_bytes(content)
     with pytest.raises(Failed, match=r"journal\.sqlite is damaged"):
-        Journal(path)
+        EventLog(path)
 
 
 def test_a_journal_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     with pytest.raises(Failed, match=r"cannot be written .*: free some space"):
-        Journal(tmp_path / "nowhere" / "journal.sqlite")
+        EventLog(tmp_path / "nowhere" / "journal.sqlite")
 
 
 @pytest.mark.parametrize(
@@ -187,13 +187,13 @@ def test_a_journal_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     [
         "CREATE VIEW finished AS WITH RECURSIVE n(k) AS (SELECT 1 UNION ALL SELECT k FROM n) "
         "SELECT k FROM n",
-        "CREATE TRIGGER t AFTER INSERT ON finished BEGIN DELETE FROM kept; END",
+        "CREATE TRIGGER t AFTER INSERT ON finished BEGIN DELETE FROM memory; END",
     ],
 )
 def test_a_file_that_would_run_something_is_refused(path: Path, hidden: str) -> None:
     if "TRIGGER" in hidden:
-        Journal(path).close()
+        EventLog(path).close()
     with closing(sqlite3.connect(path)) as received:
         received.execute(hidden)
     with pytest.raises(Failed, match="which no event log has"):
-        Journal(path)
+        EventLog(path)

@@ -33,7 +33,7 @@ OVER = ("gathered", "missing", "labels", "labeled", "round", "query", "scored")
 
 @final
 @dataclass
-class Teller:
+class EventReporter:
     """Receive the events of a run, its transport and the wait for labels, and pass them to ``say``.
 
     ``pages`` updates the report after every score and when labeling has progressed. ``run`` is the
@@ -60,9 +60,7 @@ class Teller:
             known = before["sites"].get(site, {})
             lasting = {name: known.get(name) for name in LASTING}
             self.live.update_site(site, online=False, awaited=None, **lasting)
-        self.live.state |= {
-            name: before.get(name) for name in ("step", "questions", "ended")
-        }
+        self.live.state |= {name: before.get(name) for name in ("step", "tasks", "ended")}
         self.live.put(
             state="running",
             pid=os.getpid(),
@@ -176,7 +174,7 @@ class Teller:
         self.live.put(
             phase=LABELING,
             step=step,
-            questions=event["questions"],
+            tasks=event["tasks"],
             deadline=event["deadline"],
             silent=silent,
         )
@@ -197,7 +195,7 @@ class Teller:
         if (details.get("ended") or {}).get("step") != step:
             details["ended"] = {
                 "step": step,
-                "questions": event["questions"],
+                "tasks": event["tasks"],
                 "why": event["why"],
                 "open": sum(n["open"] for n in counts.values()),
             }

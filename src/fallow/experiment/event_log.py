@@ -13,7 +13,7 @@ from fallow.core.exchange_key import ExchangeKey, read_key
 from fallow.core.types import SiteId, State
 from fallow.privacy import Released
 from fallow.privacy.ledger import SumKey
-from fallow.sites.store import Contribution, Label, RelayedMessages
+from fallow.sites.store import Contribution, Label, PeerMessages
 from fallow.storage.database import Database, DatabaseErrors, Durability
 from fallow.storage.errors import Failed
 from fallow.storage.files import MARK, checksum
@@ -22,33 +22,34 @@ from fallow.storage.packing import pack, unpack
 DURABLE: Durability = "FULL"
 Result = TypeVar("Result")  # of a step: a dictionary that `pack` supports
 
-DROP_LETTERS = """
-DELETE FROM letter WHERE NOT EXISTS (SELECT 1 FROM received WHERE received.mark = letter.mark)
+DROP_MESSAGES = """
+DELETE FROM peer_message
+WHERE NOT EXISTS (SELECT 1 FROM received WHERE received.mark = peer_message.mark)
 """
-"""Delete relayed messages that are no longer in the memory of any site."""
-ADD_HELD = "ALTER TABLE label ADD COLUMN held INTEGER NOT NULL DEFAULT 0"
-"""For older files without validation labels, in which all labels are used for training."""
+"""Delete peer messages that are no longer in the memory of any site."""
 TABLES = """
 CREATE TABLE IF NOT EXISTS exchange (key TEXT PRIMARY KEY, phase TEXT, fields TEXT, digest TEXT,
                                      entry BLOB) STRICT;
 CREATE TABLE IF NOT EXISTS finished (step TEXT PRIMARY KEY, result BLOB) STRICT;
-CREATE TABLE IF NOT EXISTS kept (site TEXT, name TEXT, state BLOB, PRIMARY KEY (site, name)) STRICT;
-CREATE TABLE IF NOT EXISTS letter (mark BLOB PRIMARY KEY, content BLOB) STRICT;
+CREATE TABLE IF NOT EXISTS memory (site TEXT, name TEXT, state BLOB,
+                                   PRIMARY KEY (site, name)) STRICT;
+CREATE TABLE IF NOT EXISTS peer_message (mark BLOB PRIMARY KEY, content BLOB) STRICT;
 CREATE TABLE IF NOT EXISTS received (site TEXT, name TEXT, mark BLOB,
                                      PRIMARY KEY (site, name)) STRICT;
 CREATE INDEX IF NOT EXISTS received_mark ON received (mark);
 CREATE TABLE IF NOT EXISTS label (site TEXT, row INTEGER, value REAL, cycle INTEGER, weight REAL,
-                                  probability REAL, mark BLOB, held INTEGER NOT NULL DEFAULT 0,
+                                  probability REAL, mark BLOB, is_validation INTEGER NOT NULL,
                                   PRIMARY KEY (site, row)) STRICT;
-CREATE TABLE IF NOT EXISTS spent (site TEXT, key TEXT, line BLOB, PRIMARY KEY (site, key)) STRICT;
-CREATE TABLE IF NOT EXISTS secret (site TEXT PRIMARY KEY, held BLOB) STRICT;
+CREATE TABLE IF NOT EXISTS privacy_spending (site TEXT, key TEXT, line BLOB,
+                                             PRIMARY KEY (site, key)) STRICT;
+CREATE TABLE IF NOT EXISTS secret (site TEXT PRIMARY KEY, content BLOB) STRICT;
 CREATE TABLE IF NOT EXISTS contribution (site TEXT PRIMARY KEY, line BLOB) STRICT;
-CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT) STRICT;
+CREATE TABLE IF NOT EXISTS metadata (name TEXT PRIMARY KEY, value TEXT) STRICT;
 """
 
 
 @final
-class Journal:
+class EventLog:
     """Event log of the server side, and store of the simulated sites.
 
     Both sides of an exchange are one transaction, which ``kill -9`` cannot split.
@@ -57,7 +58,7 @@ class Journal:
     read the file. Every value has a checksum. Raises Failed if the file is damaged, or if
     its disk is full or read-only.
 
-    >>> journal = Journal()
+    >>> journal = EventLog()
     >>> journal.finish("0/train", {"seconds": 1.5})
     {'seconds': 1.5}
     >>> journal.load_step("0/train"), journal.load_step("0/query")
@@ -66,7 +67,7 @@ class Journal:
 
     def __init__(self, path: Path | None = None, is_durable: bool = False) -> None:
         self.path = path
-        self._letters: dict[bytes, State] = {}  # those that were read, by their checksum
+        self._messages: dict[bytes, State] = {}  # those that were read, by their checksum
         words = DatabaseErrors(self._damaged, self._unwritable)
         durability: Durability = "NORMAL"
         if is_durable:
@@ -74,9 +75,6 @@ class Journal:
         self._file = Database(path, words, durability, is_private=is_durable)
         self._refuse_what_runs()
         self._file.create(TABLES)
-        columns = [name for _, name, *_ in self._read("PRAGMA table_info(label)")]
-        if "held" not in columns:
-            self._write(ADD_HELD)
 
     def _refuse_what_runs(self) -> None:
         """Raise Failed if the file has views or triggers.
@@ -186,7 +184,7 @@ class Journal:
         with self.transaction():
             self._write("INSERT INTO finished VALUES (?, ?)", step, with_checksum(result))
             self._write("DELETE FROM exchange WHERE phase = ?", step)
-            self._write(DROP_LETTERS)
+            self._write(DROP_MESSAGES)
         as_read: Result = unpack(pack(result))
         return as_read
 
@@ -205,16 +203,16 @@ class Journal:
 
     def note_once(self, name: str, value: str) -> str:
         """Store ``value`` under ``name`` unless there is one, and return the stored value."""
-        self._write("INSERT OR IGNORE INTO about VALUES (?, ?)", name, value)
-        return str(self._read("SELECT value FROM about WHERE name = ?", name)[0][0])
+        self._write("INSERT OR IGNORE INTO metadata VALUES (?, ?)", name, value)
+        return str(self._read("SELECT value FROM metadata WHERE name = ?", name)[0][0])
 
     def note(self, name: str, value: str) -> None:
         """Store ``value`` under ``name``, and replace an earlier value."""
-        self._write("INSERT OR REPLACE INTO about VALUES (?, ?)", name, value)
+        self._write("INSERT OR REPLACE INTO metadata VALUES (?, ?)", name, value)
 
     def read_note(self, name: str) -> str | None:
         """Return the latest note under ``name``, or None."""
-        rows = self._read("SELECT value FROM about WHERE name = ?", name)
+        rows = self._read("SELECT value FROM metadata WHERE name = ?", name)
         if not rows:
             return None
         return str(rows[0][0])
@@ -225,7 +223,7 @@ class Journal:
         """After the last step, delete data that is needed only for a resume, and free the
         space.
         """
-        for table in ("kept", "received", "letter", "secret"):
+        for table in ("memory", "received", "peer_message", "secret"):
             self._write(f"DELETE FROM {table}")
         self._write("VACUUM")
 
@@ -237,47 +235,49 @@ class Journal:
     # --------------------------------------
 
     def keep(self, site: SiteId, name: str, state: State | None) -> None:
-        for table in ("kept", "received"):
+        for table in ("memory", "received"):
             self._write(f"DELETE FROM {table} WHERE site = ? AND name = ?", site, name)
         if state is not None:
             blob = with_checksum(state)
-            self._write("INSERT INTO kept VALUES (?, ?, ?)", site, name, blob)
+            self._write("INSERT INTO memory VALUES (?, ?, ?)", site, name, blob)
 
-    def receive(self, site: SiteId, verb: str, messages: RelayedMessages) -> None:
+    def receive(self, site: SiteId, verb: str, messages: PeerMessages) -> None:
         """Store a peer message once for all receivers, as long as a site has it in memory."""
-        self._letters.clear()
-        for table in ("kept", "received"):
+        self._messages.clear()
+        for table in ("memory", "received"):
             sql = f"DELETE FROM {table} WHERE site = ? AND instr(name, ?) = 1"
             self._write(sql, site, f"{verb}/")
-        for sender, letter in messages.items():
+        for sender, message in messages.items():
             name = f"{verb}/{sender}"
-            if not self._read("SELECT 1 FROM letter WHERE mark = ?", letter.mark):
-                self._write("INSERT INTO letter VALUES (?, ?)", letter.mark, letter.content)
-            self._write("INSERT INTO received VALUES (?, ?, ?)", site, name, letter.mark)
-        self._write(DROP_LETTERS)
+            if not self._read("SELECT 1 FROM peer_message WHERE mark = ?", message.mark):
+                self._write(
+                    "INSERT INTO peer_message VALUES (?, ?)", message.mark, message.content
+                )
+            self._write("INSERT INTO received VALUES (?, ?, ?)", site, name, message.mark)
+        self._write(DROP_MESSAGES)
 
     def load_states(self, site: SiteId) -> dict[str, State]:
         states: dict[str, State] = {}
-        sql = "SELECT name, state FROM kept WHERE site = ? ORDER BY name"
+        sql = "SELECT name, state FROM memory WHERE site = ? ORDER BY name"
         for name, blob in self._read(sql, site):
             states[name] = self._unpack(blob, f"{name} of site {site}")
         sql = "SELECT name, mark FROM received WHERE site = ? ORDER BY name"
         for name, mark in self._read(sql, site):
-            states[name] = self._load_letter(mark, f"{name} of site {site}")
+            states[name] = self._load_message(mark, f"{name} of site {site}")
         return states
 
-    def _load_letter(self, mark: bytes, what: str) -> State:
+    def _load_message(self, mark: bytes, what: str) -> State:
         """Return the content of a peer message. Sites with the same message share one object.
 
         ``mark`` is the checksum of its content.
         """
-        if mark not in self._letters:
-            rows = self._read("SELECT content FROM letter WHERE mark = ?", mark)
+        if mark not in self._messages:
+            rows = self._read("SELECT content FROM peer_message WHERE mark = ?", mark)
             content = b""  # a different checksum
             if rows:
                 content = rows[0][0]
-            self._letters[mark] = self._unpack(mark + content, what)
-        return self._letters[mark]
+            self._messages[mark] = self._unpack(mark + content, what)
+        return self._messages[mark]
 
     # -- labels of the sites -------------------------------------------------------------
 
@@ -303,7 +303,7 @@ class Journal:
 
     def load_labels(self, site: SiteId) -> list[Label]:
         sql = """
-            SELECT row, value, cycle, weight, probability, held, mark
+            SELECT row, value, cycle, weight, probability, is_validation, mark
             FROM label WHERE site = ? ORDER BY row
         """
         labels = []
@@ -320,7 +320,11 @@ class Journal:
 
     def contribute(self, site: SiteId, contribution: Contribution) -> None:
         labels = [list(label) for label in contribution.labels]
-        line = {"turn": contribution.turn, "labels": labels, "gone": [*contribution.gone]}
+        line = {
+            "turn": contribution.turn,
+            "labels": labels,
+            "excluded": [*contribution.excluded],
+        }
         blob = with_checksum(line)
         self._write("INSERT OR REPLACE INTO contribution VALUES (?, ?)", site, blob)
 
@@ -330,18 +334,18 @@ class Journal:
             return Contribution()
         line = self._unpack(rows[0][0], f"the last contribution of site {site}")
         labels = tuple(Label(*label) for label in line["labels"])
-        return Contribution(line["turn"], labels, tuple(line["gone"]))
+        return Contribution(line["turn"], labels, tuple(line["excluded"]))
 
     # -- releases of the sites (`fallow.privacy.ledger.Ledger`)
     # ------------------------------------
 
     def spend(self, site: SiteId, key: str, released: Released) -> None:
         line = with_checksum({**released.to_line(), "key": key})
-        self._write("INSERT INTO spent VALUES (?, ?, ?)", site, key, line)
+        self._write("INSERT INTO privacy_spending VALUES (?, ?, ?)", site, key, line)
 
     def load_releases(self, site: SiteId) -> dict[str, Released]:
         releases = {}
-        sql = "SELECT key, line FROM spent WHERE site = ? ORDER BY rowid"
+        sql = "SELECT key, line FROM privacy_spending WHERE site = ? ORDER BY rowid"
         for key, blob in self._read(sql, site):
             line = self._unpack(blob, f"release {key} of site {site}")
             if line.pop("key") != key:
@@ -356,7 +360,7 @@ class Journal:
         self._write("INSERT OR REPLACE INTO secret VALUES (?, ?)", site, blob)
 
     def load_secret(self, site: SiteId) -> SumKey | None:
-        rows = self._read("SELECT held FROM secret WHERE site = ?", site)
+        rows = self._read("SELECT content FROM secret WHERE site = ?", site)
         if not rows:
             return None
         secret: SumKey = self._unpack(rows[0][0], f"the secret of site {site}")
@@ -385,7 +389,6 @@ def _label_checksum(site: SiteId, label: Label) -> bytes:
         label.cycle,
         float(label.weight),
         probability,
+        label.is_validation,
     )
-    if label.is_validation:  # absent in older files
-        line = (*line, "held")
     return checksum(repr(line).encode())

@@ -10,7 +10,7 @@ from typing import Literal, TypedDict
 
 from fallow.core.types import SiteId
 
-QuestionState = Literal["open", "answered", "declined", "conflict", "expired", "withdrawn"]
+TaskState = Literal["open", "answered", "declined", "conflict", "expired", "withdrawn"]
 EntryKind = Literal["answer", "taken back", "resolved", "imported"]
 
 
@@ -41,10 +41,10 @@ class LabelAnswer:
 
 
 @dataclass(frozen=True)
-class Question:
+class LabelingTask:
     """A labeling task.
 
-    ``place`` is the rank of the row in the selection, from 0, and ``of`` the number selected.
+    ``position`` is the rank of the row in the selection, from 0, and ``of`` the number selected.
     ``answers`` are the current labels of the annotators.
     """
 
@@ -53,7 +53,7 @@ class Question:
     position: int
     of: int
     why: Reasons
-    state: QuestionState
+    state: TaskState
     answers: tuple[LabelAnswer, ...]
     asked_at: str
     deadline: str | None
@@ -80,7 +80,7 @@ class LabelProgress:
     open: int = 0
 
 
-def decide_state(answers: Sequence[LabelAnswer], people: int) -> QuestionState:
+def decide_state(answers: Sequence[LabelAnswer], people: int) -> TaskState:
     """Return the state of a labeling task from the current labels, oldest first.
 
     Two different labels are a conflict until it is resolved. A task is settled by ``people`` equal

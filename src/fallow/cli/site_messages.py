@@ -11,9 +11,9 @@ from rich.console import Console
 from fallow.cli.log_lines import LogLines, find_level
 from fallow.cli.terminal import print_event
 from fallow.core.events import Event
-from fallow.core.words import count_noun
-from fallow.deployment.card import CARD
-from fallow.deployment.people import MODEL
+from fallow.core.wording import count_noun
+from fallow.deployment.annotators import MODEL
+from fallow.deployment.model_card import CARD
 from fallow.deployment.site.clocks import find_start, format_time
 from fallow.report.live import format_moment
 

@@ -113,7 +113,7 @@ def describe_event(event: Event, agreement: Agreement) -> str | None:
         case "labels":
             return _describe_labels(event)
         case "labeled":
-            return f"{event['questions']}: {ENDED[event['why']]}"
+            return f"{event['tasks']}: {ENDED[event['why']]}"
         case "scored":
             return _describe_score(event)
         case "enough":

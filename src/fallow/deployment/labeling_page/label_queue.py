@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import final
 
 from fallow.data.facts import DataFacts
-from fallow.deployment.labeling_page.words import label_of
+from fallow.deployment.labeling_page.texts import label_of
 from fallow.deployment.ledger import Ledger
-from fallow.deployment.ledger.questions import LabelAnswer, Question
+from fallow.deployment.ledger.labeling_tasks import LabelAnswer, LabelingTask
 from fallow.deployment.schema import Schema
 from fallow.deployment.site.feature_space import FeatureSpace
 from fallow.deployment.site.rows import ReadableRow, SiteRows
@@ -71,25 +71,27 @@ class LabelQueue:
 
     # -- labeling tasks ---------------------------------------------------------------------
 
-    def question(self, row: int) -> Question | None:
+    def task(self, row: int) -> LabelingTask | None:
         """Return the newest labeling task of a row, or None if there was none."""
         newest = None
-        for asked in self.ledger.questions():
+        for asked in self.ledger.tasks():
             if asked.row == row:
                 newest = asked
         return newest
 
-    def waiting(self, who: str) -> list[Question]:
+    def waiting(self, who: str) -> list[LabelingTask]:
         """Return the open labeling tasks of an annotator, in the order of selection."""
-        waiting: list[Question] = []
-        for asked in self.ledger.questions(state="open"):
+        waiting: list[LabelingTask] = []
+        for asked in self.ledger.tasks(state="open"):
             if find_own_answer(asked, who) is None:
                 waiting.append(asked)
         return waiting
 
-    def around(self, row: int | None, who: str) -> tuple[Question | None, Question | None]:
+    def around(
+        self, row: int | None, who: str
+    ) -> tuple[LabelingTask | None, LabelingTask | None]:
         """Return the previous and the next task of an annotator, cyclically, or None."""
-        rows = [asked.row for asked in self.ledger.questions()]  # in the order of selection
+        rows = [asked.row for asked in self.ledger.tasks()]  # in the order of selection
         here = -1  # before all others
         if row is not None and row in rows:
             here = rows.index(row)
@@ -102,16 +104,16 @@ class LabelQueue:
         others = [other for other in circle if other in waiting]
         return waiting[others[-1]], waiting[others[0]]
 
-    def list_answered(self, who: str) -> list[tuple[Question, LabelAnswer]]:
+    def list_answered(self, who: str) -> list[tuple[LabelingTask, LabelAnswer]]:
         """Return the labels of an annotator, newest first, including overruled ones."""
-        answered: list[tuple[Question, LabelAnswer]] = []
-        for asked in self.ledger.questions():
+        answered: list[tuple[LabelingTask, LabelAnswer]] = []
+        for asked in self.ledger.tasks():
             last_said = self.find_last_said(asked, who)
             if last_said is not None:
                 answered.append((asked, last_said))
         return sorted(answered, key=lambda pair: pair[1].at, reverse=True)
 
-    def find_last_said(self, asked: Question, who: str) -> LabelAnswer | None:
+    def find_last_said(self, asked: LabelingTask, who: str) -> LabelAnswer | None:
         """Return the last label of an annotator, even if a decision has overruled it."""
         own = find_own_answer(asked, who)
         if own is None and decision(asked):
@@ -144,12 +146,12 @@ class LabelQueue:
         """
         entered = self.ledger.store.load_labels(self.site)
         labels = {label.row: label.value for label in entered}
-        for asked in self.ledger.questions():  # the newest task of a row comes last
+        for asked in self.ledger.tasks():  # the newest task of a row comes last
             if asked.state == "answered" and asked.value is not None:
                 labels[asked.row] = asked.value
             elif asked.state in ("open", "conflict"):
                 labels.pop(asked.row, None)
-        for row in self.ledger.purchases.find_left_rows():
+        for row in self.ledger.requests.find_left_rows():
             labels.pop(row, None)
         return labels
 
@@ -163,7 +165,7 @@ class LabelQueue:
         the ledger does.
         """
         with self.ledger.transaction():
-            asked = self.question(row)
+            asked = self.task(row)
             own = None
             if asked is not None:
                 own = find_own_answer(asked, who)
@@ -183,7 +185,7 @@ class LabelQueue:
             return "saved"
         return "changed"
 
-    def take_back(self, row: int, who: str, answer: str) -> Question:
+    def take_back(self, row: int, who: str, answer: str) -> LabelingTask:
         """Undo the annotator's latest label, which the page showed for ``row``.
 
         ``said`` is the length of the row's history on the page, so that a second click has no
@@ -207,10 +209,10 @@ class LabelQueue:
                 )
         return undone
 
-    def resolve(self, row: int, value: float | None, who: str, seen: str) -> Question:
+    def resolve(self, row: int, value: float | None, who: str, seen: str) -> LabelingTask:
         """Resolve a conflict. ``seen`` are the labels that the page showed."""
         with self.ledger.transaction():
-            asked = self.question(row)
+            asked = self.task(row)
             if asked is None or asked.state != "conflict":
                 raise Outdated("This conflict is already resolved. Nothing was changed.")
             if encode_answers(asked) != seen:
@@ -219,7 +221,7 @@ class LabelQueue:
                 )
             return self.ledger.resolve(row, value, who)
 
-    def undoable(self, who: str) -> tuple[Question, LabelAnswer] | None:
+    def undoable(self, who: str) -> tuple[LabelingTask, LabelAnswer] | None:
         """Return the latest label of an annotator that can be undone."""
         asked = self.ledger.undoable(who)
         if asked is None:
@@ -230,7 +232,7 @@ class LabelQueue:
         return asked, own_answer
 
 
-def find_own_answer(asked: Question, who: str) -> LabelAnswer | None:
+def find_own_answer(asked: LabelingTask, who: str) -> LabelAnswer | None:
     """Return the current label of one annotator."""
     for answer in asked.answers:
         if answer.who == who:
@@ -238,7 +240,7 @@ def find_own_answer(asked: Question, who: str) -> LabelAnswer | None:
     return None
 
 
-def decision(asked: Question) -> LabelAnswer | None:
+def decision(asked: LabelingTask) -> LabelAnswer | None:
     """Return the decision of a conflict and who made it, or None."""
     for answer in asked.answers:
         if answer.kind == "resolved":
@@ -271,7 +273,7 @@ def encode_answer(answer: LabelAnswer | None) -> str:
     return repr(answer.value)
 
 
-def encode_answers(asked: Question) -> str:
+def encode_answers(asked: LabelingTask) -> str:
     """Encode the labels of a task, so that a form can detect changes."""
     output = [f"{answer.who}={encode_answer(answer)}" for answer in asked.answers]
     return "; ".join(output)

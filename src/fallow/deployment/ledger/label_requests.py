@@ -11,25 +11,25 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
-from fallow.deployment.ledger.questions import QuestionState, Reasons, now
+from fallow.deployment.ledger.labeling_tasks import Reasons, TaskState, now
 from fallow.deployment.ledger.store import SiteStore
 from fallow.deployment.ledger.tables import Tables
 from fallow.sites.store import Label
 
 SETTLED = """
-SELECT q.id, q.row, q.run, q.cycle, q.weight, q.probability, q.state, q.purchase, max(g.id)
-FROM question AS q JOIN given AS g ON g.question = q.id
+SELECT q.id, q.row, q.run, q.cycle, q.weight, q.probability, q.state, q.request, max(g.id)
+FROM task AS q JOIN annotation AS g ON g.task = q.id
 WHERE q.state IN ('answered', 'declined') GROUP BY q.id HAVING max(g.id) > q.entered ORDER BY q.id
 """
 VALUE = """
-SELECT value FROM given WHERE question = ? AND kind <> 'taken back' AND id NOT IN
-(SELECT undoes FROM given WHERE question = ? AND undoes IS NOT NULL) ORDER BY id DESC LIMIT 1
+SELECT value FROM annotation WHERE task = ? AND kind <> 'taken back' AND id NOT IN
+(SELECT undoes FROM annotation WHERE task = ? AND undoes IS NOT NULL) ORDER BY id DESC LIMIT 1
 """
 TAKEN = """
-SELECT row FROM label UNION SELECT row FROM gone
-UNION SELECT row FROM question WHERE run = ? AND cycle = ?
-UNION SELECT row FROM question WHERE state IN ('answered', 'declined', 'conflict')
-UNION SELECT q.row FROM question AS q JOIN purchase AS p ON p.id = q.purchase
+SELECT row FROM label UNION SELECT row FROM excluded
+UNION SELECT row FROM task WHERE run = ? AND cycle = ?
+UNION SELECT row FROM task WHERE state IN ('answered', 'declined', 'conflict')
+UNION SELECT q.row FROM task AS q JOIN request AS p ON p.id = q.request
     WHERE p.closed = 0 AND p.run = ?
 """
 
@@ -71,19 +71,19 @@ class _Answered(NamedTuple):
     ``newest_answer`` is the ID of the newest line of its history.
     """
 
-    question: int
+    task: int
     row: int
     run: str
     cycle: int
     weight: float
     probability: float | None
-    state: QuestionState
-    purchase: int
+    state: TaskState
+    request: int
     newest_answer: int
 
 
 @final
-class Purchases:
+class LabelRequests:
     """Part of the ledger that creates and closes labeling tasks."""
 
     def __init__(self, tables: Tables, store: SiteStore) -> None:
@@ -95,22 +95,23 @@ class Purchases:
 
         A limit below the current number prevents further tasks.
         """
-        sql = "UPDATE attention SET most = CASE WHEN ?1 IS NULL THEN NULL ELSE max(?1, shown) END"
-        self._tables.write(sql, shown)
         sql = (
-            "UPDATE purse SET most = CASE WHEN ?1 IS NULL THEN NULL ELSE max(?1, asked) END"
+            "UPDATE display_budget SET maximum = "
+            "CASE WHEN ?1 IS NULL THEN NULL ELSE max(?1, shown) END"
         )
+        self._tables.write(sql, shown)
+        sql = "UPDATE label_budget SET maximum = CASE WHEN ?1 IS NULL THEN NULL ELSE max(?1, asked) END"
         self._tables.write(sql, limit)
 
     @property
     def asked(self) -> int:
         """Return the number of labels requested over all runs, without expired tasks."""
-        return int(self._tables.read("SELECT asked FROM purse")[0][0])
+        return int(self._tables.read("SELECT asked FROM label_budget")[0][0])
 
     @property
     def shown(self) -> int:
         """Return the number of tasks shown over all runs. Expired tasks count as well."""
-        return int(self._tables.read("SELECT shown FROM attention")[0][0])
+        return int(self._tables.read("SELECT shown FROM display_budget")[0][0])
 
     def ask(
         self,
@@ -138,14 +139,14 @@ class Purchases:
         allowance = allowance or Allowance()
         with self._tables.transaction():
             self._tables.check()
-            purchase = self._find_purchase(run, step)
-            if purchase is not None:
-                return self._count_questions(purchase)
+            request = self._find_request(run, step)
+            if request is not None:
+                return self._count_tasks(request)
             self._expire()
             taken = self.find_taken_rows(run, cycle)
             free = [chosen for chosen in rows if chosen.row not in taken]
-            purchase = self._tables.write(
-                "INSERT INTO purchase (run, step, cycle, allowed, asked_at, deadline) "
+            request = self._tables.write(
+                "INSERT INTO request (run, step, cycle, allowed, asked_at, deadline) "
                 "VALUES (?, ?, ?, ?, ?, ?)",
                 run,
                 step,
@@ -157,8 +158,8 @@ class Purchases:
             limit = min(allowed, self._count_affordable(len(free), allowance))
             asked = free[:limit]
             for position, chosen in enumerate(asked):
-                self._add_question(
-                    chosen, purchase=purchase, run=run, cycle=cycle, position=position
+                self._add_task(
+                    chosen, request=request, run=run, cycle=cycle, position=position
                 )
             return len(asked)
 
@@ -166,15 +167,15 @@ class Purchases:
         """Return the rows that cannot be requested in a cycle."""
         return {row for (row,) in self._tables.read(TAKEN, run, cycle, run)}
 
-    def _add_question(
-        self, chosen: ChosenRow, *, purchase: int, run: str, cycle: int, position: int
+    def _add_task(
+        self, chosen: ChosenRow, *, request: int, run: str, cycle: int, position: int
     ) -> None:
         try:
             self._tables.write(
-                "INSERT INTO question "
-                "(purchase, run, cycle, row, place, why, weight, probability) "
+                "INSERT INTO task "
+                "(request, run, cycle, row, position, why, weight, probability) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                purchase,
+                request,
                 run,
                 cycle,
                 chosen.row,
@@ -191,8 +192,10 @@ class Purchases:
 
     def _count_affordable(self, wanted: int, allowance: Allowance) -> int:
         """Return how many of the wanted tasks the limits over all runs permit."""
-        most_asked, asked = self._tables.read("SELECT most, asked FROM purse")[0]
-        most_shown, shown = self._tables.read("SELECT most, shown FROM attention")[0]
+        most_asked, asked = self._tables.read("SELECT maximum, asked FROM label_budget")[0]
+        most_shown, shown = self._tables.read("SELECT maximum, shown FROM display_budget")[
+            0
+        ]
         limits = [
             (most_asked, asked),
             (allowance.labels, asked),
@@ -205,21 +208,18 @@ class Purchases:
                 affordable = min(affordable, int(limit) - int(used))
         return max(0, affordable)
 
-    def _find_purchase(self, run: str, step: str) -> int | None:
-        sql = "SELECT id FROM purchase WHERE run = ? AND step = ?"
+    def _find_request(self, run: str, step: str) -> int | None:
+        sql = "SELECT id FROM request WHERE run = ? AND step = ?"
         one: int | None = self._tables.read_one(sql, run, step)
         return one
 
-    def _count_questions(self, purchase: int, state: QuestionState | None = None) -> int:
+    def _count_tasks(self, request: int, state: TaskState | None = None) -> int:
         """Return the number of tasks of a step, in one state or in any."""
-        sql = (
-            "SELECT count(*) FROM question "
-            "WHERE purchase = ?1 AND (?2 IS NULL OR state = ?2)"
-        )
-        return int(self._tables.read(sql, purchase, state)[0][0])
+        sql = "SELECT count(*) FROM task WHERE request = ?1 AND (?2 IS NULL OR state = ?2)"
+        return int(self._tables.read(sql, request, state)[0][0])
 
     def _expire(self) -> None:
-        self._tables.write("UPDATE question SET state = 'expired' WHERE state = 'open'")
+        self._tables.write("UPDATE task SET state = 'expired' WHERE state = 'open'")
 
     def close(
         self, run: str, step: str, hold: Callable[[list[Label]], list[Label]]
@@ -233,44 +233,44 @@ class Purchases:
         with self._tables.transaction():
             self._tables.check()
             self._expire()
-            self._tables.write("UPDATE purchase SET closed = 1")
-            purchase = self._find_purchase(run, step)
+            self._tables.write("UPDATE request SET closed = 1")
+            request = self._find_request(run, step)
             fresh: list[Label] = []
             late: list[Label] = []
             for answered in map(_Answered._make, self._tables.read(SETTLED)):
                 label = self._enter(answered, run)
                 if label is None:
                     continue
-                if answered.purchase == purchase:
+                if answered.request == request:
                     fresh.append(label)
                 else:
                     late.append(label)
             self._store.write(self._tables.site, hold(fresh))
             self._store.write(self._tables.site, late)
-            if purchase is None:
+            if request is None:
                 return StepOutcome(asked=0, answered=0, declined=0)
             return StepOutcome(
-                asked=self._count_questions(purchase),
-                answered=self._count_questions(purchase, "answered"),
-                declined=self._count_questions(purchase, "declined"),
+                asked=self._count_tasks(request),
+                answered=self._count_tasks(request, "answered"),
+                declined=self._count_tasks(request, "declined"),
             )
 
     def _enter(self, answered: _Answered, run: str) -> Label | None:
         """Add or correct the label of a row, or remove it if annotators cannot tell."""
-        question = answered.question
+        task = answered.task
         row = answered.row
-        sql = "UPDATE question SET entered = ? WHERE id = ?"
-        self._tables.write(sql, answered.newest_answer, question)
+        sql = "UPDATE task SET entered = ? WHERE id = ?"
+        self._tables.write(sql, answered.newest_answer, task)
         if answered.state == "declined":
             self._store.erase(row)
             sql = (
-                "INSERT OR IGNORE INTO gone (row, why, who, note, at, applied) "
+                "INSERT OR IGNORE INTO excluded (row, why, who, note, at, applied) "
                 "VALUES (?, 'declined', '', '', ?, 1)"
             )
             self._tables.write(sql, row, now())
             return None
-        self._tables.write("DELETE FROM gone WHERE row = ? AND why = 'declined'", row)
-        value = self._tables.read(VALUE, question, question)[0][0]
+        self._tables.write("DELETE FROM excluded WHERE row = ? AND why = 'declined'", row)
+        value = self._tables.read(VALUE, task, task)[0][0]
         earlier = self._store.erase(row)
         if earlier is not None:
             self._store.write(self._tables.site, [earlier._replace(value=value)])
@@ -288,11 +288,11 @@ class Purchases:
 
     def apply_withdrawals(self) -> None:
         """Apply all withdrawals so far."""
-        self._tables.write("UPDATE gone SET applied = 1")
+        self._tables.write("UPDATE excluded SET applied = 1")
 
     def find_left_rows(self) -> set[int]:
         """Return the withdrawn and the undecidable rows, including those not yet applied."""
-        return {row for (row,) in self._tables.read("SELECT row FROM gone")}
+        return {row for (row,) in self._tables.read("SELECT row FROM excluded")}
 
     def find_excluded_rows(self) -> list[int]:
         """Return the rows that are excluded from the pool and from training.
@@ -301,8 +301,8 @@ class Purchases:
         the end of labeling.
         """
         sql = (
-            "SELECT row FROM gone WHERE applied = 1 UNION SELECT q.row FROM question AS q "
-            "JOIN purchase AS p ON p.id = q.purchase WHERE p.closed = 1 AND q.state NOT IN "
+            "SELECT row FROM excluded WHERE applied = 1 UNION SELECT q.row FROM task AS q "
+            "JOIN request AS p ON p.id = q.request WHERE p.closed = 1 AND q.state NOT IN "
             "('expired', 'withdrawn') AND q.row NOT IN (SELECT row FROM label) ORDER BY row"
         )
         return [row for (row,) in self._tables.read(sql)]

@@ -37,7 +37,7 @@ NAME = "fallow-who"
 """Cookie with the annotator's name, which distinguishes annotators and is no password."""
 
 
-class Entrance(Protocol):
+class AccessControl(Protocol):
     """Access control: decides which requests pass, and who the annotator is."""
 
     @property
@@ -79,7 +79,7 @@ def refuse_foreign_form(method: str, headers: Headers, page: str) -> tuple[int, 
 
 @final
 @dataclass(frozen=True)
-class Door:
+class TokenAccess:
     """Access by token. A new ``token`` is drawn at each start. ``port`` is the port of the page."""
 
     port: int

@@ -13,14 +13,14 @@ from typing import final
 from fallow.core.exchange_key import ExchangeKey
 from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId
-from fallow.deployment.ledger.orders import Orders
-from fallow.deployment.site.schedule import OrderPlace, RunSchedule
-from fallow.transport.envelope import Order
+from fallow.deployment.ledger.instructions import Instructions
+from fallow.deployment.site.schedule import InstructionPosition, RunSchedule
+from fallow.transport.envelope import Instruction
 
 
 @final
 @dataclass(frozen=True)
-class GoingBack:
+class Rollback:
     """Rollback of the runs of a study at a site.
 
     A rollback gives the coordinator no additional label, labeling task, score, epsilon or delta,
@@ -32,12 +32,12 @@ class GoingBack:
     """
 
     schedule: RunSchedule
-    orders: Orders
+    orders: Instructions
     site: SiteId
     is_masked: bool = False
 
     def follow(
-        self, order: Order, position: OrderPlace, newest: ExchangeKey | None
+        self, order: Instruction, position: InstructionPosition, newest: ExchangeKey | None
     ) -> None:
         """Roll back if a new instruction requires it.
 
@@ -63,7 +63,7 @@ class GoingBack:
         if is_back or self._has_failed(order, position):
             self._go_back(order, position)
 
-    def _check_newest(self, order: Order, position: OrderPlace) -> None:
+    def _check_newest(self, order: Instruction, position: InstructionPosition) -> None:
         """Raise Refusal unless the exchange is the newest of all exchanges ever requested.
 
         Invalid exchanges are included, so that a run cannot be rolled back one exchange at a time.
@@ -76,14 +76,14 @@ class GoingBack:
                     "can be repeated"
                 )
 
-    def _has_failed(self, order: Order, position: OrderPlace) -> bool:
+    def _has_failed(self, order: Instruction, position: InstructionPosition) -> bool:
         """Return whether the exchange failed under another key, which is then invalid."""
         for key in self.orders.load_failed_keys(order.run):
             if key != order.key and self.schedule.find_position(key).rank == position.rank:
                 return True
         return False
 
-    def _go_back(self, order: Order, position: OrderPlace) -> None:
+    def _go_back(self, order: Instruction, position: InstructionPosition) -> None:
         newest: ExchangeKey | None = (
             None  # the newest exchange performed before this position
         )

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from fastapi import Depends, Request
 from fastapi.responses import Response
 
-from fallow.deployment.labeling_page.door import NAME, Entrance
+from fallow.deployment.labeling_page.access import NAME, AccessControl
 
 HALF_A_YEAR = 180 * 86400
 
@@ -19,8 +19,8 @@ class Nameless(Exception):
 
 def person(request: Request) -> str | None:
     """Return the annotator's name, as access control determines it."""
-    door: Entrance = request.app.state.door
-    return door.find_name(request.headers, request.cookies)
+    access: AccessControl = request.app.state.access
+    return access.find_name(request.headers, request.cookies)
 
 
 def require_name(request: Request) -> str:

@@ -6,8 +6,8 @@ import string
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from fallow.core.words import count_noun
-from fallow.deployment.ledger.questions import Reasons
+from fallow.core.wording import count_noun
+from fallow.deployment.ledger.labeling_tasks import Reasons
 from fallow.deployment.schema import Schema
 
 RESERVED = "guwx"  # guess, undo, why, cannot tell

@@ -14,19 +14,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fallow.core.aggregation import lower_median
 from fallow.core.client import Declaration, find_fault, list_relays
 from fallow.core.disclosure import payload
 from fallow.core.messages import Request
 from fallow.core.methods import Method
 from fallow.core.refusal import Refusal
-from fallow.core.totals import lower_median
 from fallow.core.types import Answer, SiteId, State, Tree, Value
 from fallow.core.values import Kind, Known, Numbers, knows_shape, shape_of
 from fallow.privacy.sealed import HALF, TAG, decrypt, encrypt_for
-from fallow.sites.store import RelayedMessage
+from fallow.sites.store import PeerMessage
 from fallow.storage.packing import pack, unpack_received
 from fallow.storage.plain import plain
-from fallow.transport.envelope import Order
+from fallow.transport.envelope import Instruction
 from fallow.transport.wire import pack_request, unpack_request
 
 LETTER = "letter/"  # prefix of the receiver's name, a field of a sender's reply
@@ -37,7 +37,7 @@ PROOFS = "proofs"
 LONGEST = 1000  # longest notification in characters
 
 
-OrderBody = Tree
+InstructionBody = Tree
 """Body of an instruction: a packed request with its fields, or sealed peer messages."""
 
 
@@ -50,7 +50,7 @@ class Delivery(NamedTuple):
     """
 
     verb: str
-    messages: dict[SiteId, RelayedMessage]
+    messages: dict[SiteId, PeerMessage]
     refused: dict[SiteId, str]
     cycle: int
     weight: str | None = None
@@ -78,14 +78,14 @@ def request_body(
     to: Mapping[SiteId, bytes] | None = None,
     news: str = "",
     proofs: Mapping[SiteId, Tensor] | None = None,
-) -> OrderBody:
+) -> InstructionBody:
     """Return the body of an instruction for a request.
 
     ``to`` has the public keys of the receivers of a relay. ``news`` is a notification, if there is
     one. ``proofs`` authenticate these keys and those of a masked sum (`transport.sum_keys`).
     """
     keys = {site: bytes_to_tensor(key) for site, key in (to or {}).items()}
-    body: OrderBody = {"request": bytes_to_tensor(pack_request(request)), "to": keys}
+    body: InstructionBody = {"request": bytes_to_tensor(pack_request(request)), "to": keys}
     if news:
         body[NEWS] = news
     if proofs:
@@ -93,7 +93,7 @@ def request_body(
     return body
 
 
-def read_news(order: Order) -> str:
+def read_notification(order: Instruction) -> str:
     """Return the notification in an instruction, which most instructions do not have."""
     if not isinstance(order.body, dict):
         return ""
@@ -103,13 +103,13 @@ def read_news(order: Order) -> str:
     return news[:LONGEST]
 
 
-def read_request(order: Order) -> tuple[Request, dict[SiteId, bytes]]:
+def read_request(order: Instruction) -> tuple[Request, dict[SiteId, bytes]]:
     """Return the request in an instruction, and the public keys of receivers.
 
     Raises ValueError for any other instruction.
     """
     names = {"request", "to"}
-    if read_news(order):
+    if read_notification(order):
         names.add(NEWS)
     if isinstance(order.body, dict) and PROOFS in order.body:
         names.add(PROOFS)
@@ -138,7 +138,7 @@ def read_request(order: Order) -> tuple[Request, dict[SiteId, bytes]]:
     return request, to
 
 
-def seal_letters(order: Order, answer: Answer, to: Mapping[SiteId, bytes]) -> Answer:
+def seal_letters(order: Instruction, answer: Answer, to: Mapping[SiteId, bytes]) -> Answer:
     """Return a sender's reply: an encrypted message for each receiver, and the original size."""
     state = {name: torch.as_tensor(value) for name, value in answer.items()}
     content = pack(state)
@@ -175,12 +175,16 @@ def check_letters(answer: Answer, to: set[SiteId]) -> Answer:
 # -- second part: delivery to receivers ---------------------------------------------------------
 
 
-def delivery_body(verb: str, messages: Mapping[SiteId, Value], cycle: int = 0) -> OrderBody:
+def delivery_body(
+    verb: str, messages: Mapping[SiteId, Value], cycle: int = 0
+) -> InstructionBody:
     """Return the body of an instruction that delivers peer messages, by sender."""
     return {"verb": verb, "letters": dict(messages), "cycle": cycle}
 
 
-def read_delivery(order: Order, secret: bytes, algorithm: Method, known: Known) -> Delivery:
+def read_delivery(
+    order: Instruction, secret: bytes, algorithm: Method, known: Known
+) -> Delivery:
     """Return the peer messages for the site with the private key ``secret``.
 
     ``algorithm`` declares the client functions whose replies other sites see. ``known`` has the
@@ -214,16 +218,18 @@ def read_delivery(order: Order, secret: bytes, algorithm: Method, known: Known) 
     readable = [state for state in opened.values() if state is not None]
     if refused and not readable:
         raise Refusal("; ".join(refused.values()))
-    messages: dict[SiteId, RelayedMessage] = {}
+    messages: dict[SiteId, PeerMessage] = {}
     for sender, delivery in opened.items():
         state = delivery or {}
         if sender in refused:
             state = _make_blank(kinds, known, delivery or readable[0])
-        messages[sender] = RelayedMessage(state)
+        messages[sender] = PeerMessage(state)
     return Delivery(body["verb"], messages, refused, body["cycle"], declaration.weight)
 
 
-def _open_letter(order: Order, sender: SiteId, letter: object, secret: bytes) -> State:
+def _open_letter(
+    order: Instruction, sender: SiteId, letter: object, secret: bytes
+) -> State:
     """Decrypt the state in a peer message. Raises Refusal without quoting its content."""
     details = _name_letter(order, sender, order.site)
     try:
@@ -279,7 +285,7 @@ def limit_claims(brought: Delivery, own: int, ratio: float) -> Delivery:
         if claimed > limit > 0:
             state = messages[sender].state
             limited = torch.full_like(state[weight], limit)
-            messages[sender] = RelayedMessage({**state, weight: limited})
+            messages[sender] = PeerMessage({**state, weight: limited})
     return brought._replace(messages=messages)
 
 
@@ -303,12 +309,12 @@ def _find_floating(value: Tensor) -> torch.dtype:
     return value.dtype if value.is_floating_point() else torch.float32
 
 
-def _name_letter(order: Order, sender: SiteId, receiver: SiteId) -> str:
+def _name_letter(order: Instruction, sender: SiteId, receiver: SiteId) -> str:
     """Return the context that binds a peer message to its sender, receiver and exchange."""
     return repr((order.run, str(replace(order.key, is_delivery=False)), sender, receiver))
 
 
-def _read_fields(order: Order, names: set[str]) -> OrderBody:
+def _read_fields(order: Instruction, names: set[str]) -> InstructionBody:
     if not isinstance(order.body, dict) or order.body.keys() != names:
         raise Refusal(
             f"instruction {order.key} ({order.purpose}) does not have the fields "

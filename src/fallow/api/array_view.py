@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fallow.sites import LocalSite
 
 
-class Lacking(ValueError):
+class MissingArgument(ValueError):
     """Missing argument that a query strategy needs; the message names it."""
 
 
@@ -26,7 +26,7 @@ Parts = Mapping[Rows, Tensor]
 
 
 @dataclass(frozen=True)
-class Said:
+class SuppliedOutputs:
     """Model outputs and features that the caller supplies, by model name ("" for every model).
 
     Attributes
@@ -53,16 +53,16 @@ class Said:
 
 
 @final
-class GivenView:
+class ArrayView:
     """Variant of `SiteView` that looks up outputs and features supplied by the caller.
 
     Without a model, examples without features serve as their own features.  Any other missing
-    input raises `Lacking` with the argument that supplies it.
+    input raises `MissingArgument` with the argument that supplies it.
     """
 
     def __init__(
         self,
-        supplied: Said,
+        supplied: SuppliedOutputs,
         strategy: str,
         site: LocalSite,
         cycle: int,
@@ -216,7 +216,7 @@ class GivenView:
             self._lack(what, "model=module")
 
     def _lack(self, what: str, give: str) -> None:
-        raise Lacking(
+        raise MissingArgument(
             f"{self._strategy} {what}, which site {self.site} does not have; give {give}"
         )
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fallow.deployment.labeling_page.door import Door
+from fallow.deployment.labeling_page.access import TokenAccess
 from fallow.deployment.labeling_page.forms import name_of
-from tests.deployment.desks import enter, make_desk, outside
+from tests.deployment.label_queues import enter, make_queue, outside
 
 PATHS = [
     "/",
@@ -32,44 +32,47 @@ PATHS = [
 
 @pytest.mark.parametrize("path", PATHS)
 def test_nothing_is_shown_without_the_cookie(tmp_path: Path, path: str) -> None:
-    browser = outside(make_desk(tmp_path))
+    browser = outside(make_queue(tmp_path))
     assert "the latest address that 'fallow label' printed" in browser.get(path)
     assert browser.shown.status_code == 403 and "patient" not in browser.text
 
 
 def test_nothing_is_changed_without_the_cookie(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path)
-    browser = outside(desk)
+    queue = make_queue(tmp_path)
+    browser = outside(queue)
     browser.post("/answer", {"row": "3", "seen": "", "value": "1"})
-    assert browser.shown.status_code == 403 and not desk.ledger.history(3)
+    assert browser.shown.status_code == 403 and not queue.ledger.history(3)
 
 
 def test_only_the_token_of_this_start_opens_the_page(tmp_path: Path) -> None:
-    browser = outside(make_desk(tmp_path), "Ann")
+    browser = outside(make_queue(tmp_path), "Ann")
     for wrong in ("", "?token=", "?token=another", "?token=the-toke", "?token=%C3%A9"):
         assert "is not the latest one that 'fallow label' printed" in browser.get(
             f"/enter{wrong}"
         )
         assert browser.shown.status_code == 403 and not browser.cookies
-    browser.get(browser.door.address)
+    browser.get(browser.access.address)
     assert "Example patient-3" in browser.get()
-    assert Door(1).token != Door(1).token and Door(1).key != Door(1).token
+    assert (
+        TokenAccess(1).token != TokenAccess(1).token
+        and TokenAccess(1).key != TokenAccess(1).token
+    )
 
 
 def test_the_cookie_is_of_no_use_elsewhere(tmp_path: Path) -> None:
-    browser = outside(make_desk(tmp_path), "Ann")
-    cookies = browser.request("GET", browser.door.address).headers.get_list("set-cookie")
+    browser = outside(make_queue(tmp_path), "Ann")
+    cookies = browser.request("GET", browser.access.address).headers.get_list("set-cookie")
     assert len(cookies) == 2
     assert all("HttpOnly" in c and "SameSite=strict" in c for c in cookies)
-    assert browser.door.token not in "".join(cookies)
+    assert browser.access.token not in "".join(cookies)
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:8123", "127.0.0.1", "127.0.0.1:80"]
 )
 def test_another_name_that_leads_here_is_refused(tmp_path: Path, host: str) -> None:
-    browser = enter(make_desk(tmp_path))
-    for path in ("/", browser.door.address):
+    browser = enter(make_queue(tmp_path))
+    for path in ("/", browser.access.address):
         outcome = browser.request("GET", path, headers={"host": host})
         assert outcome.status_code == 421 and "patient" not in browser.text
 
@@ -78,8 +81,8 @@ def test_another_name_that_leads_here_is_refused(tmp_path: Path, host: str) -> N
     "origin", ["http://127.0.0.1:9999", "https://127.0.0.1:8123", "null", ""]
 )
 def test_a_form_of_another_page_changes_nothing(tmp_path: Path, origin: str) -> None:
-    desk = make_desk(tmp_path)
-    browser = enter(desk)
+    queue = make_queue(tmp_path)
+    browser = enter(queue)
     headers = {"origin": origin} if origin else {}
     fields = {
         "row": "3",
@@ -93,12 +96,12 @@ def test_a_form_of_another_page_changes_nothing(tmp_path: Path, origin: str) -> 
         assert (
             browser.request("POST", path, data=fields, headers=headers).status_code == 403
         )
-    question = desk.question(3)
+    question = queue.task(3)
     assert question is not None and question.state == "open" and not question.answers
 
 
 def test_every_answer_forbids_what_comes_from_elsewhere(tmp_path: Path) -> None:
-    browser = enter(make_desk(tmp_path))
+    browser = enter(make_queue(tmp_path))
     for path in ("/", "/static/label.js", "/state", "/nowhere", "/sample/99"):
         headers = browser.request("GET", path).headers
         policy = headers["content-security-policy"]
@@ -109,7 +112,7 @@ def test_every_answer_forbids_what_comes_from_elsewhere(tmp_path: Path) -> None:
 
 
 def test_pages_name_no_other_machine_and_hold_no_code(tmp_path: Path) -> None:
-    browser = enter(make_desk(tmp_path))
+    browser = enter(make_queue(tmp_path))
     for path in ("/", "/conflicts", "/mine", "/withdraw/3", "/name"):
         page = browser.request("GET", path).text
         assert "//" not in page and "style=" not in page and "onclick" not in page
@@ -119,7 +122,7 @@ def test_pages_name_no_other_machine_and_hold_no_code(tmp_path: Path) -> None:
 
 
 def test_files_beside_the_static_ones_cannot_be_had(tmp_path: Path) -> None:
-    browser = enter(make_desk(tmp_path))
+    browser = enter(make_queue(tmp_path))
     for path in ("/static/..%2fapp.py", "/static/app.py", "/static/%2e%2e/app.py"):
         assert browser.request("GET", path).status_code == 404
 
@@ -138,25 +141,25 @@ def test_files_beside_the_static_ones_cannot_be_had(tmp_path: Path) -> None:
 def test_a_form_that_is_none_is_refused_in_words(
     tmp_path: Path, body: bytes, said: str
 ) -> None:
-    browser = enter(make_desk(tmp_path))
-    headers = {"origin": f"http://{browser.door.hosts[0]}"}
+    browser = enter(make_queue(tmp_path))
+    headers = {"origin": f"http://{browser.access.hosts[0]}"}
     found = browser.request("POST", "/answer", content=body, headers=headers)
     assert found.status_code == 400 and said in browser.text
 
 
 def test_somebody_says_who_they_are_before_they_label(tmp_path: Path) -> None:
-    desk = make_desk(tmp_path)
-    browser = enter(desk, who=None)
+    queue = make_queue(tmp_path)
+    browser = enter(queue, who=None)
     assert "Who is labeling?" in browser.get()
     assert browser.path == "/name"
     fields = {"row": "3", "seen": "", "value": "1"}
     assert "Who is labeling?" in browser.post("/answer", fields)
-    assert not desk.ledger.history(3)
+    assert not queue.ledger.history(3)
     assert "is not a valid name" in browser.post("/name", {"name": " =cmd"})
     assert 'value=" =cmd"' in browser.shown.text
     assert "Zoë Müller change" in browser.post("/name", {"name": " Zoë  Müller "})
     browser.send("/answer", value="1")
-    assert desk.ledger.history(3)[0].who == "Zoë Müller"
+    assert queue.ledger.history(3)[0].who == "Zoë Müller"
 
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 61, "a\x00b", "-Ann", "‮Ann"])

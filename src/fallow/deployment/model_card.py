@@ -11,7 +11,7 @@ from typing import Any
 from fallow.core.contract import Contract
 from fallow.core.methods import Methods, methods_by_owner
 from fallow.core.types import SiteId
-from fallow.core.words import count_noun, size
+from fallow.core.wording import count_noun, size
 from fallow.deployment.agreement import Agreement
 from fallow.deployment.schema import Column
 from fallow.experiment.methods import versions

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fallow.core.words import join_words
+from fallow.core.wording import join_words
 from fallow.data.dataset import Dataset
 from fallow.experiment.methods import methods_of
 from fallow.settings.recipe import Recipe

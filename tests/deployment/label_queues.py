@@ -1,4 +1,4 @@
-"""Small desks for the tests of the labeling page and of labels in and out."""
+"""Small label queues for the tests of the labeling page and of labels in and out."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fastapi import FastAPI
 from httpx import ASGITransport, AsyncClient, Cookies, Response
 
 from fallow.deployment.labeling_page import LabelQueue, create_app
-from fallow.deployment.labeling_page.door import Door
+from fallow.deployment.labeling_page.access import TokenAccess
 from fallow.deployment.labeling_page.local_server import build_server, listen
 from fallow.deployment.ledger import Ledger
-from fallow.deployment.ledger.purchases import ChosenRow
-from fallow.deployment.ledger.questions import Reasons
+from fallow.deployment.ledger.label_requests import ChosenRow
+from fallow.deployment.ledger.labeling_tasks import Reasons
 from fallow.deployment.schema import Column, Schema
 from fallow.deployment.site.rows import ReadableRow, SiteRows
 
@@ -50,7 +50,7 @@ def table_rows(ids: tuple[str, ...] | None = None) -> SiteRows:
     return SiteRows(torch.zeros(len(names), 4), (None,) * len(names), names, describe)
 
 
-def make_desk(
+def make_queue(
     folder: Path,
     schema: Schema = HEART,
     rows: SiteRows | None = None,
@@ -58,7 +58,7 @@ def make_desk(
     annotators: int = 1,
     limit: int | None = None,
 ) -> LabelQueue:
-    """A desk whose newest cycle, number 0, asks for the given rows in that order."""
+    """A queue whose newest cycle, number 0, asks for the given rows in that order."""
     ledger = Ledger(
         folder / "ledger.sqlite", "cleveland", len(schema.classes), limit, annotators
     )
@@ -81,14 +81,14 @@ def ask(
         lines = [ChosenRow(row, why) for row, why in asked.items()]
     else:
         lines = [ChosenRow(row) for row in asked]
-    ledger.purchases.ask(
+    ledger.requests.ask(
         RUN, f"{cycle}/query", cycle=cycle, allowed=len(lines), deadline=end, rows=lines
     )
 
 
 def close(ledger: Ledger, cycle: int = 0) -> None:
     """As the coordinator ends a cycle; nothing is held back for validation."""
-    ledger.purchases.close(RUN, f"{cycle}/query", lambda labels: labels)
+    ledger.requests.close(RUN, f"{cycle}/query", lambda labels: labels)
 
 
 @dataclass
@@ -96,7 +96,7 @@ class Browser:
     """A person's browser: it holds cookies and sends the forms that a page shows."""
 
     app: FastAPI
-    door: Door
+    access: TokenAccess
     cookies: Cookies = field(default_factory=Cookies)
     shown: Response = field(default_factory=lambda: Response(204))
 
@@ -104,7 +104,7 @@ class Browser:
         """What the page answers, and where it leads on to."""
 
         async def send() -> Response:
-            home = f"http://{self.door.hosts[0]}"
+            home = f"http://{self.access.hosts[0]}"
             about: Any = {
                 "cookies": self.cookies,
                 "follow_redirects": follow,
@@ -142,34 +142,34 @@ class Browser:
         return self.post(action, {**self.hidden(action), **fields})
 
     def post(self, action: str, fields: Mapping[str, str]) -> str:
-        headers = {"origin": f"http://{self.door.hosts[0]}"}
+        headers = {"origin": f"http://{self.access.hosts[0]}"}
         self.request("POST", action, data=dict(fields), headers=headers)
         return self.text
 
 
-def outside(desk: LabelQueue, who: str | None = None) -> Browser:
+def outside(queue: LabelQueue, who: str | None = None) -> Browser:
     """A browser that has not come in."""
-    door = Door(8123, "the-token")
-    return Browser(create_app(desk, door, who), door)
+    access = TokenAccess(8123, "the-token")
+    return Browser(create_app(queue, access, who), access)
 
 
-def enter(desk: LabelQueue, who: str | None = "Ann") -> Browser:
-    """A browser that has come in through the door, as somebody."""
-    browser = outside(desk, who)
-    browser.get(browser.door.address)
+def enter(queue: LabelQueue, who: str | None = "Ann") -> Browser:
+    """A browser that has come in through the access, as somebody."""
+    browser = outside(queue, who)
+    browser.get(browser.access.address)
     return browser
 
 
 @contextmanager
-def running(desk: LabelQueue, who: str | None = None) -> Iterator[Door]:
+def running(queue: LabelQueue, who: str | None = None) -> Iterator[TokenAccess]:
     """The page behind a real socket of this machine, on a free port."""
     with listen(0) as listener:
-        door = Door(listener.getsockname()[1])
-        server = build_server(create_app(desk, door, who))
+        access = TokenAccess(listener.getsockname()[1])
+        server = build_server(create_app(queue, access, who))
         thread = Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
-            yield door
+            yield access
         finally:
             server.should_exit = True
             thread.join(timeout=10)

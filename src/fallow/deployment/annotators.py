@@ -20,12 +20,7 @@ from fallow.core.streams import seed_of
 from fallow.core.types import Answer, State
 from fallow.core.values import LabelCount, Text, Whole
 from fallow.deployment.agreement import Agreement
-from fallow.deployment.card import CardFacts, write_card
-from fallow.deployment.ledger import Ledger
-from fallow.deployment.ledger.purchases import Allowance, ChosenRow
-from fallow.deployment.ledger.questions import LabelProgress, Reasons
-from fallow.deployment.people_scores import count_hits, count_scores_of_many, sum_errors
-from fallow.deployment.people_values import (
+from fallow.deployment.annotator_values import (
     Deadline,
     EndedTasks,
     Hits,
@@ -34,6 +29,11 @@ from fallow.deployment.people_values import (
     Registration,
     SquaredErrors,
 )
+from fallow.deployment.ledger import Ledger
+from fallow.deployment.ledger.label_requests import Allowance, ChosenRow
+from fallow.deployment.ledger.labeling_tasks import LabelProgress, Reasons
+from fallow.deployment.model_card import CardFacts, write_card
+from fallow.deployment.test_counts import count_hits, count_scores_of_many, sum_errors
 from fallow.experiment.audit import KEPT as OUTLOOK
 from fallow.experiment.encoding import add_encoder
 from fallow.experiment.finished import TrainedModel
@@ -47,7 +47,7 @@ from fallow.sites.site import ENCODE
 from fallow.sites.store import Label
 from fallow.sites.view import SiteView
 from fallow.storage.files import save_tree
-from fallow.transport.relays import tensor_to_bytes
+from fallow.transport.peer_messages import tensor_to_bytes
 
 MODEL = "model.safetensors"
 PICKED = "picked in"
@@ -166,13 +166,13 @@ class People:
         """Turn the selected examples into labeling tasks within the budget."""
         picks = _find_picks(at, step)
         if picks is not None:  # an example may have been withdrawn since
-            taken = at.ledger.purchases.find_taken_rows(at.run, cycle)
+            taken = at.ledger.requests.find_taken_rows(at.run, cycle)
             kept = [i for i, row in enumerate(picks["rows"].tolist()) if row not in taken]
             picks = {name: values[kept] for name, values in picks.items()}
         lines: list[ChosenRow] = []
         if picks is not None:
             lines = list(_explain_picks(at, cycle, picks))
-        asked = at.ledger.purchases.ask(
+        asked = at.ledger.requests.ask(
             run=at.run,
             step=step,
             cycle=cycle,
@@ -197,14 +197,14 @@ class People:
             by_class = is_stratified(recipe, at.site.parts.classes)
             return hold_back(labels, recipe.validation, by_class, drawn)
 
-        closed = at.ledger.purchases.close(at.run, step, hold)
+        closed = at.ledger.requests.close(at.run, step, hold)
         is_last = cycle < 0 or step == _name_last_query(recipe, cycle)
         lasting = _list_lasting(recipe)
         if not is_last:  # the query of the next part uses the same models
             lasting = MODELS + lasting
         at.site.forget(lasting)
         at.site.reread(at.ledger.store.load_labels(at.site.id))
-        at.site.leave(at.ledger.purchases.find_excluded_rows())
+        at.site.leave(at.ledger.requests.find_excluded_rows())
         return {**asdict(closed), **_count_labels(at.site)}
 
     @client.each(

@@ -41,6 +41,7 @@ from fallow.experiment.encoding import (
 )
 from fallow.experiment.environment import Simulation
 from fallow.experiment.evaluate import one_model, own_models, pseudo_labels
+from fallow.experiment.event_log import EventLog
 from fallow.experiment.finished import (
     ExampleSpec,
     FinishedQuery,
@@ -49,7 +50,6 @@ from fallow.experiment.finished import (
     TrainedPhase,
 )
 from fallow.experiment.first_phase import first_phase, restore
-from fallow.experiment.journal import Journal
 from fallow.experiment.methods import (
     ModelMaker,
     executor_of,
@@ -101,7 +101,7 @@ Runtime = Literal["inprocess", "bytes"]
 
 
 @dataclass(frozen=True)
-class World:
+class SimulatedEnvironment:
     """Simulated sites of one run; the server side only accesses ``carrier`` and the test set."""
 
     recipe: Recipe
@@ -173,14 +173,14 @@ class World:
         """Return all sites, since a simulation waits for each of them."""
         return tuple(cohort)
 
-    def with_encoder(self, state: State) -> World:
+    def with_encoder(self, state: State) -> SimulatedEnvironment:
         """Return the simulation with a fitted encoder, applied to the test examples."""
         if self.features is None:
             raise ValueError(f"{self.recipe.name} has no encoder for its examples")
         seen = self.features.of_tests(self.dataset.x_test, state)
         return replace(self, encoded_tests=seen, encoded_by=state)
 
-    def in_units(self, scale: Scale) -> World:
+    def in_units(self, scale: Scale) -> SimulatedEnvironment:
         """Return the simulation with feature scaling, applied to the test examples."""
         if self.encoded_tests is not None:
             return replace(self, encoded_tests=scale(self.encoded_tests), scale=scale)
@@ -190,7 +190,7 @@ class World:
     def agree_on_targets(self, ask: Ask) -> State | None:
         return targets_of(self, ask)
 
-    def with_targets(self, targets: State | None) -> World:
+    def with_targets(self, targets: State | None) -> SimulatedEnvironment:
         return replace(self, targets=targets)
 
     @property
@@ -242,7 +242,7 @@ class World:
 
     def buy_labels(
         self,
-        journal: Journal,
+        journal: EventLog,
         cycle: int,
         step: ExchangeKey,
         budget: Mapping[SiteId, int],
@@ -267,11 +267,11 @@ class World:
         return hold_back_fresh(self, cycle, r)
 
     def score_round(
-        self, journal: Journal, shown: Disclosure, cycle: int, r: int, state: State
+        self, journal: EventLog, shown: Disclosure, cycle: int, r: int, state: State
     ) -> Evaluation:
         return score_round(self, journal, cycle, r, state)
 
-    def one_model(self, journal: Journal, state: State) -> State | None:
+    def one_model(self, journal: EventLog, state: State) -> State | None:
         return one_model(self, state)
 
     def own_models(self, state: State) -> dict[SiteId, State]:
@@ -296,7 +296,7 @@ def build_world(
     store: Store,
     data_dir: Path | None = None,
     runtime: Runtime = "inprocess",
-) -> World:
+) -> SimulatedEnvironment:
     """Create sites, oracle and model of a configuration and a seed."""
     data = open_data(recipe, seed, data_dir)
     return world_of(recipe, seed, data, store, runtime=runtime)
@@ -310,7 +310,7 @@ def world_of(
     runtime: Runtime = "inprocess",
     kept: FeatureStore | None = None,
     say: Say = stay_silent,
-) -> World:
+) -> SimulatedEnvironment:
     """Create a simulation from a dataset in memory.
 
     ``kept`` is a feature store shared with other runs.  ``say`` receives messages about unsupported
@@ -358,7 +358,7 @@ def world_of(
     carrier: Carrier = InProcess(members, engine)
     if runtime == "bytes":
         carrier = Bytes(members, engine)
-    return World(
+    return SimulatedEnvironment(
         recipe=recipe,
         seed=seed,
         dataset=dataset,
@@ -447,7 +447,7 @@ def _build_oracle(
     return Simulated(hidden, limit, spent)
 
 
-def partition_of(world: World) -> dict[str, object]:
+def partition_of(world: SimulatedEnvironment) -> dict[str, object]:
     """Return the initial partition (sites x classes) and its heterogeneity, for reports."""
     details: dict[str, object] = {
         "sites": list(world.members),

@@ -11,13 +11,13 @@ from typing import Any, final
 from fallow.core.exchange_key import ExchangeKey, read_key
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, SiteId
-from fallow.deployment.ledger.questions import now
+from fallow.deployment.ledger.labeling_tasks import now
 from fallow.deployment.ledger.tables import Tables
-from fallow.experiment.journal import with_checksum
+from fallow.experiment.event_log import with_checksum
 from fallow.storage.errors import Failed
 from fallow.storage.files import MARK, checksum
 from fallow.storage.packing import pack, unpack
-from fallow.transport.envelope import Order
+from fallow.transport.envelope import Instruction
 
 ROWS_OF_ALL = "rows of all sites, at most"
 
@@ -33,7 +33,7 @@ class Traffic:
 
 
 @final
-class Orders:
+class Instructions:
     """Part of the ledger that records instructions and replies."""
 
     def __init__(self, tables: Tables) -> None:
@@ -55,9 +55,9 @@ class Orders:
 
     def _check_fact(self, name: str, value: str, *, way_out: str) -> None:
         """Store a permanent fact, or raise Failed if another value is stored."""
-        sql = "INSERT OR IGNORE INTO about (name, value) VALUES (?, ?)"
+        sql = "INSERT OR IGNORE INTO metadata (name, value) VALUES (?, ?)"
         self._tables.write(sql, name, value)
-        fact = self._tables.read("SELECT value FROM about WHERE name = ?", name)[0][0]
+        fact = self._tables.read("SELECT value FROM metadata WHERE name = ?", name)[0][0]
         if fact != value:
             raise Failed(
                 f"ledger {self._tables.path} was created with another {name} "
@@ -76,14 +76,14 @@ class Orders:
         return self._read_number(ROWS_OF_ALL)
 
     def _read_number(self, name: str) -> int | None:
-        one = self._tables.read_one("SELECT value FROM about WHERE name = ?", name)
+        one = self._tables.read_one("SELECT value FROM metadata WHERE name = ?", name)
         if one is None:
             return None
         return int(one)
 
     def note_rows_of_all(self, rows: int) -> None:
         """Store the number of rows of all sites for all runs. It does not change in a study."""
-        sql = "INSERT OR IGNORE INTO about (name, value) VALUES (?, ?)"
+        sql = "INSERT OR IGNORE INTO metadata (name, value) VALUES (?, ?)"
         self._tables.write(sql, ROWS_OF_ALL, str(rows))
 
     # -- requests that involve models -------------------------------------------------------
@@ -95,7 +95,7 @@ class Orders:
         """
         sql = (
             "SELECT count(*) FROM exchange WHERE run = ? AND step = ? AND verbs = ? "
-            "AND key NOT IN (SELECT key FROM taken_back WHERE run = exchange.run)"
+            "AND key NOT IN (SELECT key FROM rolled_back WHERE run = exchange.run)"
         )
         result = self._tables.read(sql, run, step, verb)
         return int(result[0][0])
@@ -118,12 +118,12 @@ class Orders:
 
     def times_back(self, run: str) -> int:
         """Return the number of times that a run was rolled back."""
-        sql = "SELECT count(*) FROM going_back WHERE run = ?"
+        sql = "SELECT count(*) FROM rollback_log WHERE run = ?"
         return int(self._tables.read(sql, run)[0][0])
 
     def is_taken_back(self, run: str, key: ExchangeKey) -> bool:
         """Return whether an exchange was rolled back."""
-        sql = "SELECT 1 FROM taken_back WHERE run = ? AND key = ?"
+        sql = "SELECT 1 FROM rolled_back WHERE run = ? AND key = ?"
         return bool(self._tables.read(sql, run, str(key)))
 
     def load_every_key(self, run: str) -> list[ExchangeKey]:
@@ -142,7 +142,7 @@ class Orders:
     def _load_standing(self, table: str, run: str) -> list[ExchangeKey]:
         sql = (
             f"SELECT fields FROM {table} WHERE run = ?1 AND key NOT IN "
-            "(SELECT key FROM taken_back WHERE run = ?1) ORDER BY rowid"
+            "(SELECT key FROM rolled_back WHERE run = ?1) ORDER BY rowid"
         )
         return [self._read_key(stored) for (stored,) in self._tables.read(sql, run)]
 
@@ -165,15 +165,15 @@ class Orders:
         number = self.times_back(run) + 1
         with self._tables.transaction():
             self._tables.write(
-                "INSERT INTO going_back (run, number, key, at) VALUES (?, ?, ?, ?)",
+                "INSERT INTO rollback_log (run, number, key, at) VALUES (?, ?, ?, ?)",
                 run,
                 number,
                 str(key),
                 now(),
             )
-            for taken_back in keys:
-                sql = "INSERT INTO taken_back (run, key) VALUES (?, ?)"
-                self._tables.write(sql, run, str(taken_back))
+            for rolled_back in keys:
+                sql = "INSERT INTO rolled_back (run, key) VALUES (?, ?)"
+                self._tables.write(sql, run, str(rolled_back))
             text = None
             if newest is not None:
                 text = str(newest)
@@ -206,12 +206,12 @@ class Orders:
         unprintable = {sign for sign in news if not sign.isprintable()}
         plain = news.translate({ord(sign): " " for sign in unprintable})
         mark = hashlib.sha256(plain.encode()).hexdigest()[:16]
-        sql = "INSERT OR IGNORE INTO about (name, value) VALUES (?, ?)"
+        sql = "INSERT OR IGNORE INTO metadata (name, value) VALUES (?, ?)"
         self._tables.write(sql, f"news/{run}/{mark}", plain)
 
     def load_news(self) -> list[str]:
         """Return the notifications of the coordinator in the newest run."""
-        sql = "SELECT value FROM about WHERE instr(name, ?) = 1 ORDER BY rowid"
+        sql = "SELECT value FROM metadata WHERE instr(name, ?) = 1 ORDER BY rowid"
         lines = self._tables.read(sql, f"news/{self.newest_run()}/")
         return [line for (line,) in lines]
 
@@ -233,7 +233,7 @@ class Orders:
     def find_position(self, run: str) -> tuple[int, ExchangeKey | None]:
         """Return the position and key of the newest exchange of a run, or (-1, None)."""
         sql = (
-            "SELECT run.place, exchange.fields FROM run LEFT JOIN exchange "
+            "SELECT run.position, exchange.fields FROM run LEFT JOIN exchange "
             "ON exchange.run = run.id AND exchange.key = run.newest WHERE run.id = ?"
         )
         position, stored = self._tables.read(sql, run)[0]
@@ -247,7 +247,7 @@ class Orders:
         one: int | None = self._tables.read_one(sql, run, key)
         return one
 
-    def recall(self, order: Order) -> Answer | None:
+    def recall(self, order: Instruction) -> Answer | None:
         """Return the stored reply to an instruction, or None for a new instruction.
 
         Raises ValueError for an instruction with a known key and different content. Also raises
@@ -278,7 +278,7 @@ class Orders:
         answer: Answer = unpack(blob[MARK:])
         return answer
 
-    def attempt(self, order: Order) -> None:
+    def attempt(self, order: Instruction) -> None:
         """Bind a key to an instruction before it is performed, even if it fails.
 
         Otherwise the coordinator could search for instructions that fail, which depends on the
@@ -299,11 +299,11 @@ class Orders:
                 "and it failed: a key has a single meaning"
             )
 
-    def finish(self, order: Order, verbs: str, answer: Answer) -> int:
+    def finish(self, order: Instruction, verbs: str, answer: Answer) -> int:
         """Store the reply of a completed instruction, and return the number of the exchange."""
         kept = with_checksum(answer)
         number = self._tables.write(
-            "INSERT INTO exchange (run, key, step, fields, digest, place, verbs, bytes, at, "
+            "INSERT INTO exchange (run, key, step, fields, digest, position, verbs, bytes, at, "
             "answer) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             order.run,
             str(order.key),
@@ -318,7 +318,7 @@ class Orders:
         )
         sql = "DELETE FROM attempt WHERE run = ? AND key = ?"
         self._tables.write(sql, order.run, str(order.key))
-        sql = "UPDATE run SET place = ?, newest = ? WHERE id = ?"
+        sql = "UPDATE run SET position = ?, newest = ? WHERE id = ?"
         self._tables.write(sql, order.number, str(order.key), order.run)
         return number
 
@@ -338,7 +338,7 @@ class Orders:
         return result
 
 
-def digest_of(order: Order) -> str:
+def digest_of(order: Instruction) -> str:
     """Return a hash of an instruction's content, without the time and number of attempts."""
     content: Any = {
         "run": order.run,

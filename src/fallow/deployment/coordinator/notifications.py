@@ -16,26 +16,26 @@ from fallow.deployment.coordinator.absences import (
     describe_key,
     load_absences,
 )
-from fallow.experiment.journal import Journal
+from fallow.experiment.event_log import EventLog
 
 CUT_SHORT = "cut short"
 CLOSED = "closed without"
 """Key in the event log: sites that missed the labeling of a step or its end."""
 
 
-def note_cut_short(journal: Journal, step: ExchangeKey, sites: Iterable[SiteId]) -> None:
+def note_cut_short(journal: EventLog, step: ExchangeKey, sites: Iterable[SiteId]) -> None:
     """Record that the labeling of a step was ended before these sites were done."""
     _note(journal, CUT_SHORT, step, sites)
 
 
 def note_closed_without(
-    journal: Journal, step: ExchangeKey, sites: Iterable[SiteId]
+    journal: EventLog, step: ExchangeKey, sites: Iterable[SiteId]
 ) -> None:
     """Record that a step ended, and its labels were counted, without these sites."""
     _note(journal, CLOSED, step, sites)
 
 
-def list_news(journal: Journal, site: SiteId) -> list[str]:
+def list_notifications(journal: EventLog, site: SiteId) -> list[str]:
     """Return the notifications to a site in a run, one sentence each."""
     news: list[str] = []
     for absence in load_absences(journal):
@@ -72,17 +72,17 @@ def _describe_closed(step: ExchangeKey) -> str:
     )
 
 
-def _note(journal: Journal, name: str, step: ExchangeKey, sites: Iterable[SiteId]) -> None:
+def _note(journal: EventLog, name: str, step: ExchangeKey, sites: Iterable[SiteId]) -> None:
     steps = _load(journal, name)
     steps[step.step_name] = {"key": step.to_dict(), "sites": sorted(sites)}
     journal.note(name, json.dumps(steps))
 
 
-def _load(journal: Journal, name: str) -> dict[str, Tree]:
+def _load(journal: EventLog, name: str) -> dict[str, Tree]:
     result: dict[str, Tree] = json.loads(journal.read_note(name) or "{}")
     return result
 
 
-def _list_steps(journal: Journal, name: str, site: SiteId) -> list[ExchangeKey]:
+def _list_steps(journal: EventLog, name: str, site: SiteId) -> list[ExchangeKey]:
     lines = _load(journal, name).values()
     return [read_key(line["key"]) for line in lines if site in line["sites"]]
