@@ -613,7 +613,7 @@ def test_a_site_tells_a_program_what_it_wrote_and_took(begun: Said, tmp_path: Pa
         "file": "open.csv",
         "kind": "labeling tasks",
         "count": 0,
-        "labels": None,
+        "more": [],
     }
     (tmp_path / "answers.csv").write_text("id,label\n1,yes\n")
     code, out, err = begun("site", "import", "north", "answers.csv", "--json")

@@ -19,7 +19,6 @@ from fallow.cli.log_lines import LogFormat
 from fallow.cli.terminal import print_lines
 from fallow.deployment.descriptions import as_help
 from fallow.settings.descriptions import MEANINGS
-from fallow.storage.files import OTHERS
 from fallow.storage.plain import printable
 
 if TYPE_CHECKING:
@@ -335,6 +334,8 @@ def tell(lines: Iterable[str], result: object, *, quiet: bool, as_json: bool) ->
 
 def for_a_real_site() -> None:
     """Restrict the permissions of all files of this process to the owner."""
+    from fallow.storage.files import OTHERS  # loads PyTorch
+
     os.umask(OTHERS)
 
 

@@ -7,8 +7,6 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-import pandas as pd
-
 SENTENCE = 500
 """Maximum number of characters of an error message that a site sends or accepts."""
 
@@ -173,6 +171,8 @@ def csv_content(names: Sequence[str], rows: Sequence[Sequence[object]]) -> bytes
     heads = [cell(name) for name in names]
     cells = [[_fill_cell(value) for value in row] for row in rows]
     # dtype object: otherwise integers with a missing value become floats
+    import pandas as pd
+
     table = pd.DataFrame(cells, columns=heads, dtype=object)
     text: str = table.to_csv(index=False, lineterminator="\r\n")
     return text.encode()
