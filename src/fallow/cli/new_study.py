@@ -10,7 +10,6 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 
 from fallow.cli import options as opt
@@ -56,6 +55,8 @@ def write_table() -> bytes:
 
     Older smokers with high blood pressure are ill more often, and all sites differ.
     """
+    import numpy as np
+
     draw = np.random.default_rng(7)
     text = io.StringIO()
     lines = csv.DictWriter(text, COLUMNS, lineterminator="\n")
