@@ -5,18 +5,22 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 HEAVY = {"torch", "numpy", "scipy", "sklearn", "matplotlib", "pydantic", "flwr", "fastapi"}
-COMMAND = """
+CODE = """
 import sys
-sys.argv = ["fallow", *{words!r}]
 from fallow.cli import main
-try:
-    main()
-except SystemExit as ended:
-    assert ended.code in (0, 2), ended.code
-print("loaded:", *sorted({heavy!r} & set(sys.modules)))
+known = set()
+for words in {commands!r}:
+    sys.argv = ["fallow", *words]
+    try:
+        main()
+    except SystemExit as ended:
+        assert ended.code in (0, 2), (words, ended.code)
+    heavy = {heavy!r} & set(sys.modules)
+    for name in sorted(heavy - known):
+        print("loads:", name, "by", *words)
+    known = heavy
+print("commands:", len({commands!r}))
 """
 
 
@@ -27,44 +31,51 @@ def loaded(code: str) -> list[str]:
     return done.stdout.rpartition("loaded:")[2].split()
 
 
-@pytest.mark.parametrize(
-    "words",
+COMMANDS: list[list[str]] = [
+    [],
+    ["--version"],
+    ["--help"],
+    ["compare", "--help"],
+    ["coordinate", "--help"],
+    ["coordinate", "init", "--help"],
+    ["site", "start", "--help"],
+    ["label", "--help"],
+    ["comparr"],
+    ["compare", "demo", "--strategy", "random,entrpy"],
+    ["compare", "dmo"],
+    ["run", "dmo", "--strategy", "random"],
+    ["run", "unknown/cifar"],
+    ["run", "demo", "--strategy", "entrpy"],
+    ["run", "demo", "--set", "strategy=entrpy"],
+    ["compare", "demo", "--set", "strategies=random,entrpy"],
     [
-        [],
-        ["--version"],
-        ["--help"],
-        ["compare", "--help"],
-        ["coordinate", "--help"],
-        ["coordinate", "init", "--help"],
-        ["site", "start", "--help"],
-        ["label", "--help"],
-        ["comparr"],
-        ["compare", "demo", "--strategy", "random,entrpy"],
-        ["compare", "dmo"],
-        ["run", "dmo", "--strategy", "random"],
-        ["run", "unknown/cifar"],
-        ["run", "demo", "--strategy", "entrpy"],
-        ["run", "demo", "--set", "strategy=entrpy"],
-        ["compare", "demo", "--set", "strategies=random,entrpy"],
-        [
-            "coordinate",
-            "init",
-            "dmo",
-            "--recipe",
-            "dmo",
-            "--sites",
-            "a,b",
-            "--example",
-            "a.csv",
-        ],
-        ["benchmark", "--method", "entrpy"],
-        ["run", "missing.toml"],
-        ["compare", "missing.toml"],
+        "coordinate",
+        "init",
+        "dmo",
+        "--recipe",
+        "dmo",
+        "--sites",
+        "a,b",
+        "--example",
+        "a.csv",
     ],
-    ids=" ".join,
-)
-def test_help_version_and_wrong_arguments_load_nothing_heavy(words: list[str]) -> None:
-    assert loaded(COMMAND.format(words=words, heavy=HEAVY)) == []
+    ["benchmark", "--method", "entrpy"],
+    ["run", "missing.toml"],
+    ["compare", "missing.toml"],
+]
+
+
+def test_help_version_and_wrong_arguments_load_nothing_heavy() -> None:
+    """One process runs all commands, and names the first that loads a package."""
+    done = subprocess.run(
+        [sys.executable, "-c", CODE.format(commands=COMMANDS, heavy=HEAVY)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"commands: {len(COMMANDS)}" in done.stdout
+    assert [line for line in done.stdout.splitlines() if line.startswith("loads:")] == []
 
 
 def test_a_worker_of_a_study_loads_no_statistics_and_no_figures() -> None:
