@@ -334,7 +334,7 @@ def tell(lines: Iterable[str], result: object, *, quiet: bool, as_json: bool) ->
 
 def for_a_real_site() -> None:
     """Restrict the permissions of all files of this process to the owner."""
-    from fallow.storage.files import OTHERS  # loads PyTorch
+    from fallow.storage.files import OTHERS
 
     os.umask(OTHERS)
 

@@ -10,12 +10,12 @@ import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from fallow.storage.errors import Failed, Unwritable
-from fallow.storage.packing import pack, unpack
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 OTHERS = 0o077
 """Permissions of all users except the owner; also the umask of a process of a federation."""
@@ -161,6 +161,8 @@ def write_lines(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
 
 def save_tree(path: Path, tree: Any, mode: int = 0o666) -> str:
     """Write tensors and plain values as a safetensors checkpoint; return the file's sha256."""
+    from fallow.storage.packing import pack  # loads PyTorch, which help does not need
+
     return write_whole(path, pack({"tree": tree, "digest": digest_of(tree)}), mode)
 
 
@@ -169,6 +171,8 @@ def load_tree(path: Path, folder: Path, sha256: str | None = None) -> Any:
 
     ``folder``: folder of the run, named in the message about a damaged file.
     """
+    from fallow.storage.packing import unpack
+
     way_out = f"delete the folder {folder} and run again with --resume (coordinate start: without)"
     try:
         content = path.read_bytes()
@@ -203,6 +207,8 @@ def digest_of(tree: Any) -> str:
     >>> digest_of({"a": (1, 2.5)}) == digest_of({"a": [1, 2.5]})
     True
     """
+    from torch import Tensor
+
     h = hashlib.sha256()
 
     def walk(node: Any) -> None:
