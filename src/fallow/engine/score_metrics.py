@@ -349,7 +349,7 @@ def check_metrics(names: Iterable[str], task: Task) -> None:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ValueWithInterval:
     """A value with the bounds of its 95 % interval; None where there are too few examples."""
 
     value: float | None
@@ -375,7 +375,7 @@ def resample(counts: Floats, seed: int = 0) -> Floats:
 
 def estimate_classes(
     metric: Metric, counts: Floats, replicates: Floats | None
-) -> tuple[Estimate, list[Estimate]]:
+) -> tuple[ValueWithInterval, list[ValueWithInterval]]:
     """Return the mean over classes and the value of each class, with percentile intervals.
 
     The bounds of the mean are the means of the bounds of the classes: the interval is exact for
@@ -393,31 +393,33 @@ def estimate_classes(
             if len(of_class) and not np.isnan(values[c]):
                 bounds[:, c] = np.quantile(of_class, [0.025, 0.975])
     classes = [
-        Estimate(_known(value), _known(low), _known(high))
+        ValueWithInterval(_known(value), _known(low), _known(high))
         for value, low, high in zip(values, *bounds, strict=True)
     ]
-    mean = Estimate(_mean(values), _mean(bounds[0]), _mean(bounds[1]))
+    mean = ValueWithInterval(_mean(values), _mean(bounds[0]), _mean(bounds[1]))
     return mean, classes
 
 
-def estimate_numbers(metric: Metric, first: Floats, second: Floats, rows: int) -> Estimate:
+def estimate_numbers(
+    metric: Metric, first: Floats, second: Floats, rows: int
+) -> ValueWithInterval:
     """Return a regression metric with an interval by the delta method.
 
     first: (4,) and second: (4, 4), sums as in `sum_moments` over ``rows`` examples.
     """
     if not rows:
-        return Estimate(None, None, None)
+        return ValueWithInterval(None, None, None)
     means = first / rows
     value = _known(metric.compute(means))
     if value is None or rows < 2:
-        return Estimate(value, None, None)
+        return ValueWithInterval(value, None, None)
     covariance = (second / rows - np.outer(means, means)) / (rows - 1)
     slope = _gradient(metric, means)
     variance = float(slope @ covariance @ slope)
     if not math.isfinite(variance):
-        return Estimate(value, None, None)
+        return ValueWithInterval(value, None, None)
     width = 1.96 * math.sqrt(max(variance, 0.0))
-    return Estimate(value, value - width, value + width)
+    return ValueWithInterval(value, value - width, value + width)
 
 
 def _gradient(metric: Metric, means: Floats) -> Floats:
