@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 from fallow.experiment.event_log import EventLog
@@ -32,21 +31,4 @@ def test_held_labels_are_there_after_the_journal_is_opened_again(tmp_path: Path)
     journal.close()
     again = EventLog(tmp_path / "journal.sqlite")
     assert again.load_labels("a") == labels
-    again.close()
-
-
-def test_in_a_journal_from_before_labels_were_held_back_all_of_them_train(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "journal.sqlite"
-    journal = EventLog(path)
-    journal.write("a", [Label(1, 0.0, 0)])
-    journal.close()
-    with sqlite3.connect(path) as db:
-        db.execute("ALTER TABLE label DROP COLUMN held")
-    db.close()
-    again = EventLog(path)
-    assert again.load_labels("a") == [Label(1, 0.0, 0)]
-    again.write("a", [Label(2, 0.0, 1, is_validation=True)])
-    assert [label.is_validation for label in again.load_labels("a")] == [False, True]
     again.close()
