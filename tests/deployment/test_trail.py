@@ -253,9 +253,9 @@ def test_a_ledger_of_which_a_line_was_changed_gives_no_trail(
     shutil.copytree(world.sites["basel"].path, copy)
     with closing(sqlite3.connect(copy / "ledger.sqlite")) as db, db:
         db.execute("DROP TRIGGER history_stays")
-        db.execute("DROP TRIGGER given_is_marked_again")
+        db.execute("DROP TRIGGER annotation_is_marked_again")
         db.execute("UPDATE annotation SET who = 'Eve' WHERE id = 1")
-    with pytest.raises(Failed, match="line 1 of its table given was changed"):
+    with pytest.raises(Failed, match="line 1 of its table annotation was changed"):
         read_trail(copy)
 
 
