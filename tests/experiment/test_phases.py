@@ -36,6 +36,7 @@ OTHER: dict[str, Any] = {
     "initial": 0.2,
     "budget_allocation": "proportional",
     "score_rounds": 1,
+    "metrics": ("auroc",),
     "executor": "loop",
     "channels_last": True,
     "dtype": "float64",

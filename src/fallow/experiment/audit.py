@@ -373,7 +373,7 @@ def describe_tally(tally: ErrorCounts, scale: float | None) -> Audited:
     factor of the error.
 
     >>> found = describe_tally(
-    ...     Tally(left=100.0, drawn=10.0, beyond=20.0, squares=200.0), None
+    ...     ErrorCounts(left=100.0, drawn=10.0, beyond=20.0, squares=200.0), None
     ... )
     >>> found["score"]
     0.8

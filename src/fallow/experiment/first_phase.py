@@ -24,6 +24,7 @@ INPUTS = (
     "rounds",
     "participation",
     "score_rounds",
+    "metrics",
     "channels_last",
     "dtype",
     "device",

@@ -1,7 +1,8 @@
 """Output formats of a final table: CSV, Markdown, LaTeX, and the terminal.
 
 >>> from fallow.report.tables import FinalTable, to_markdown
->>> print(to_markdown(FinalTable("tiny", "accuracy", None, (), "No test.")).splitlines()[0])
+>>> from fallow.study.records import ACCURACY
+>>> print(to_markdown(FinalTable("tiny", ACCURACY, None, (), "No test.")).splitlines()[0])
 | Strategy | Final accuracy, % | Seeds |
 """
 
