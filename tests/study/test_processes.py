@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing as mp
+import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
+import torch
+
+import fallow as fl
 
 PARENT = """
 import multiprocessing, os, signal, time
@@ -61,3 +69,40 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+class Finalized:
+    """Garbage of a cycle that writes a file if another process frees it."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.process = os.getpid()
+        self.itself = self
+
+    def __del__(self) -> None:
+        if os.getpid() != self.process:
+            self.file.write_text("freed")
+
+
+def first_rows(view: fl.SiteView, n: int) -> torch.Tensor:
+    """Select the first examples, after a collection of garbage in a worker process."""
+    if mp.parent_process() is not None:
+        gc.collect()
+    return torch.arange(n)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks processes of a study")
+def test_a_forked_process_frees_no_garbage_of_its_parent(tmp_path: Path) -> None:
+    """Freeing may wait for threads of the parent, such as those of an ONNX session."""
+    gc.collect()
+    gc.disable()
+    try:
+        Finalized(tmp_path / "freed")
+        federation = fl.Federation("digits", "iid", sites=2)
+        study = fl.compare(
+            federation, first_rows, seeds=2, cycles=1, jobs=2, progress=False
+        )
+    finally:
+        gc.enable()
+    assert study.failures == ()
+    assert not (tmp_path / "freed").exists()

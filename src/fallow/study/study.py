@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing as mp
 import os
 import queue
@@ -218,6 +219,7 @@ _shared: Shared | None = None  # by its runs; set once when it starts
 
 def _begin_worker(events: Queue[Event], setup: Setup) -> None:
     global _events, _setup, _shared
+    gc.freeze()  # objects of the parent may wait for its threads when they are freed
     _events = events
     _setup = setup
     _shared = Shared(FeatureStore(setup.out / FEATURES))
