@@ -70,7 +70,7 @@ def test_a_column_of_names_is_no_feature(tmp_path: Path) -> None:
     assert result.features == ("age", "chol")
     why = "it is an identifier (60 different texts in 60 rows)"
     hint = "name it with --text 'sex' to use it"
-    assert output == [f"example.csv: column 'sex' was skipped: {why}; {hint}"]
+    assert output == [f"example.csv: column 'sex' was left out: {why}; {hint}"]
 
 
 DATED = "id,age,sex,chol,seen,disease"
@@ -88,7 +88,7 @@ def test_a_column_of_dates_is_left_out_of_the_agreement_and_passed_over_at_sites
     result = schema_of(example, "disease", say=output.append)
     assert [column.name for column in result.columns] == ["age", "sex", "chol"]
     (sentence,) = output
-    assert "'seen' was skipped: it contains dates or times ('2024-01-01', ...)" in sentence
+    assert "'seen' was left out: it contains dates or times ('2024-01-01', ...)" in sentence
     at_site = read_rows(table(tmp_path / "rows.csv", *rows[:4], head=DATED), result)
     assert at_site.x.shape == (4, 4)
     assert at_site.columns[-1].why == "it contains dates or times ('2024-01-01', ...)"
@@ -97,7 +97,7 @@ def test_a_column_of_dates_is_left_out_of_the_agreement_and_passed_over_at_sites
 def test_a_table_of_nothing_but_names_is_refused_with_the_reason(tmp_path: Path) -> None:
     rows = [f"{i},name {i},{'ny'[i % 2]}" for i in range(30)]
     example = table(tmp_path / "example.csv", *rows, head="id,who,disease")
-    with pytest.raises(ValueError, match=r"no feature column \(column 'who' was skipped"):
+    with pytest.raises(ValueError, match=r"no feature column \(column 'who' was left out"):
         schema_of(example, "disease")
 
 

@@ -452,7 +452,7 @@ def _schema_of_table(
             column = _describe_column(file, name, values, needs_whole=needs_whole)
             columns.append(column)
         else:
-            reasons.append(f"column {name!r} was skipped: {why}")
+            reasons.append(f"column {name!r} was left out: {why}")
     if not columns:
         raise ValueError(
             f"{file.name} has no feature column ({'; '.join(reasons)}); add one"

@@ -107,7 +107,7 @@ class EventLog:
         ``what`` is used in the error.
         """
         if checksum(blob[MARK:]) != blob[:MARK]:
-            raise self._damaged(f"{what} has a different checksum")
+            raise self._damaged(f"{what} has a wrong checksum")
         return unpack(blob[MARK:])
 
     def transaction(self) -> AbstractContextManager[None]:
@@ -273,7 +273,7 @@ class EventLog:
         """
         if mark not in self._messages:
             rows = self._read("SELECT content FROM peer_message WHERE mark = ?", mark)
-            content = b""  # a different checksum
+            content = b""  # a wrong checksum
             if rows:
                 content = rows[0][0]
             self._messages[mark] = self._unpack(mark + content, what)
