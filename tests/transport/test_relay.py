@@ -178,9 +178,7 @@ def test_a_letter_that_was_changed_is_reported_as_damage(path: Path, sql: str) -
         db.execute(sql)
     db.close()
     again = EventLog(path)
-    with pytest.raises(
-        Failed, match=r"damaged \(model/b of site a has a wrong checksum\)"
-    ):
+    with pytest.raises(Failed, match=r"damaged \(model/b of site a has a wrong checksum\)"):
         members(again)
     again.close()
 
