@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import fallow as fl
+from fallow.core.view import View
 
 PARENT = """
 import multiprocessing, os, signal, time
@@ -84,7 +85,7 @@ class Finalized:
             self.file.write_text("freed")
 
 
-def first_rows(view: fl.SiteView, n: int) -> torch.Tensor:
+def first_rows(view: View, n: int) -> torch.Tensor:
     """Select the first examples, after a collection of garbage in a worker process."""
     if mp.parent_process() is not None:
         gc.collect()
