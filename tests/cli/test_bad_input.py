@@ -34,6 +34,14 @@ TABLE = ("--data", "patients.csv", "--label", "sick")
     ("words", "sentence"),
     [
         (
+            ["run", "demo", "--budget", "3", "--set", "budget=4"],
+            "--budget is '3' and --set budget is '4'; omit one of them",
+        ),
+        (
+            ["run", "demo", "--set", "cycles=3", "--set", "cycles=4"],
+            "--set cycles is given twice, as '3' and '4'; omit one of them",
+        ),
+        (
             ["rnu", "demo"],
             "No such command 'rnu'; did you mean 'run'? See 'fallow --help'",
         ),

@@ -350,20 +350,29 @@ def settings(
 
     ``columns`` contains the options id, drop, columns and budget.  A site column implies the natural
     partition with all its sites, unless the pairs override it.  Raises ValueError for a pair
-    without ``=``.
+    without ``=``, and for a setting with two values.
     """
-    words = {}
+    words: dict[str, str] = {}
     for pair in pairs or []:
         key, equals, value = pair.partition("=")
         if not equals:
             raise ValueError(f"--set {pair!r} is not of the form key=value")
+        if words.get(key, value) != value:
+            raise ValueError(
+                f"--set {key} is given twice, as {words[key]!r} and {value!r}; omit one of them"
+            )
         words[key] = value
     details = {}
     options = {"data": data, "label": label, "site": site} | columns
     for key, option in options.items():
-        if option is not None:
-            details[key] = option
-    values = details | words  # --set takes precedence
+        if option is None:
+            continue
+        if words.get(key, option) != option:
+            raise ValueError(
+                f"--{key} is {option!r} and --set {key} is {words[key]!r}; omit one of them"
+            )
+        details[key] = option
+    values = details | words
     if "site" not in values:
         return values
     return {"partition": "natural", "sites": "0"} | values
