@@ -34,6 +34,12 @@ def test_a_row_is_shown_in_the_agreed_words_and_units(tmp_path: Path) -> None:
     assert "disease 1 healthy 2 ill x Cannot tell" in text
 
 
+def test_the_direction_of_a_cell_does_not_reach_its_unit(tmp_path: Path) -> None:
+    browser = enter(make_queue(tmp_path))
+    browser.get()
+    assert '<bdi>209</bdi> <span class="unit">mg/dl</span>' in browser.shown.text
+
+
 def test_an_address_without_a_page_is_said_in_words(tmp_path: Path) -> None:
     browser = enter(make_queue(tmp_path))
     assert "There is no page at this address" in browser.get("/sampel/3")
