@@ -1,4 +1,4 @@
-"""One site and whoever writes orders to it: each message as a test wants it."""
+"""One site and a coordinator whose messages are controlled by the test."""
 
 from __future__ import annotations
 
@@ -56,22 +56,23 @@ TINY = Recipe(
 
 
 def agreement(*settings: str, schema: Schema = SCHEMA, **more: Any) -> Agreement:
-    """A tiny study of three sites: ``agreement("strategy=entropy", smallest=3)``."""
+    """Return a small study of three sites, e.g. ``agreement("strategy=entropy",
+    smallest=3)``."""
     recipe = with_settings(TINY, dict(pair.split("=", 1) for pair in settings))
     recipe = at_sites(recipe, "hospitals", len(SITES), schema)
     return Agreement("hospitals", recipe, schema, SITES, verify_key(SECRET), **more)
 
 
 def truth(row: int) -> float:
-    """What people at the site answer for a row: its class."""
+    """Return the true class of a row, which annotators at the site answer."""
     return float(row % CLASSES)
 
 
 def folder(
     path: Path, agreed: Agreement | None = None, brought: Sequence[int] = (), **chosen: Any
 ) -> SiteFolder:
-    """The folder of a site whose rows are near the corner of their class; those ``brought`` have
-    their label in the file, and all test rows have theirs."""
+    """Return the folder of a site whose examples are near the corner of their class. The
+    rows in ``brought`` and all test rows have their label in the file."""
     agreed = agreed or agreement("strategy=entropy")
     draw = np.random.default_rng(0)
     files = {}
@@ -99,9 +100,9 @@ def folder(
 
 @dataclass
 class Leader:
-    """A coordinator of one site, which it asks by signed orders, and that counts every answer.
+    """Act as coordinator of one site: send signed instructions and count every reply.
 
-    ``journal``: with a file it goes on where it stood, like its site.
+    ``journal``: with a file, the coordinator resumes where it stopped, as its site does.
     """
 
     site: SiteFolder
@@ -115,7 +116,7 @@ class Leader:
         self.start()
 
     def start(self) -> None:
-        """A new process of the site."""
+        """Start a new process of the site."""
         self.ledger = self.site.open_ledger()
         self.host = Host(self.site, self.ledger)
 
@@ -123,14 +124,14 @@ class Leader:
         self.ledger.close()
         self.start()
 
-    # -- single orders ----------------------------------------------------------------------
+    # -- single instructions ---------------------------------------------------------------
 
     @property
     def place(self) -> int:
         return int(self.journal.read_note("place") or 0)
 
     def order(self, request: Request, **more: Any) -> Instruction:
-        """The next order."""
+        """Return the next instruction."""
         counted = self.journal.read_note("counted")
         about = (self.site.agreement.digest, self.run, self.site.name, request.key)
         body = request_body(request, {})
@@ -145,10 +146,10 @@ class Leader:
         self.miss(order)
 
     def miss(self, order: Instruction) -> None:
-        """Its answer came too late to count, and the run went on."""
+        """Treat the site's reply as too late to count; the run continues without it."""
         self.journal.note("place", str(order.number))
 
-    # -- a carrier --------------------------------------------------------------------------
+    # -- transport -------------------------------------------------------------------------
 
     @property
     def sites(self) -> tuple[SiteId, ...]:
@@ -166,7 +167,7 @@ class Leader:
     def ask(self, key: str, owner: str, cycle: int = 0, **more: Any) -> Ask:
         return Ask(self, self.journal, Disclosure(), step_of(key), owner, cycle, **more)
 
-    # -- what a program does ----------------------------------------------------------------
+    # -- coordinator program ---------------------------------------------------------------
 
     def people(self, verb: str, key: str, cycle: int = 0, /, **args: Value) -> Answer:
         ask = self.ask(key_of_people(key, verb), "people", cycle)
@@ -174,12 +175,12 @@ class Leader:
         return ask.each(function, None, **args)[self.site.name]
 
     def label(self, who: str = "ann") -> None:
-        """Somebody answers everything that is open, and is right."""
+        """Answer all open labeling tasks with the true labels."""
         for question in self.ledger.tasks(state="open"):
             self.ledger.answer(question.row, truth(question.row), who)
 
     def initial(self, n: int = 4) -> None:
-        """The first labels: rows drawn, asked for, answered, closed."""
+        """Run the initial labeling: draw examples, ask, answer and close."""
         methods = self.host._made.methods
         methods["initial"].query(self.ask("0/initial", "initial"), {self.site.name: n}, {})
         self.people("ask", "0/initial", -1, step="0/initial", cycle=-1, allowed=n)
@@ -203,7 +204,7 @@ class Leader:
         self.host._made.methods["query"].query(ask, {self.site.name: n}, {})
 
     def cycle(self, state: State, cycle: int = 0) -> State:
-        """Two rounds, a query, labels."""
+        """Run a cycle: two rounds, a query and labels."""
         for r in range(2):
             state = self.round(r, state, cycle)
         self.query(state, cycle)
@@ -215,24 +216,25 @@ class Leader:
 
 
 def keep(key: str, verb: str, **args: Value) -> Request:
-    """An order to pick rows by the query."""
+    """Return an instruction to select examples by the query strategy."""
     return Request(key_of(key), "query", 0, 0, (Step("keep", verb, args),))
 
 
 def about(verb: str, key: str, **args: Value) -> Request:
-    """An order of people."""
+    """Return an instruction that concerns annotators."""
     return Request(
         key_of(f"{key_of_people(key, verb)}/0"), "people", 0, 0, (Step("each", verb, args),)
     )
 
 
 def key_of_people(key: str, verb: str) -> str:
-    """The key under which people are asked: with the verb behind that of the step."""
+    """Return the key of a question to annotators: the key of the step and the verb."""
     return key if verb == "hello" else f"{key}/{verb}"
 
 
 def order_picks(leader: Leader) -> Instruction:
-    """The models of a round are at the site; now the order to pick 3 rows by them."""
+    """Deliver the models of a round to the site and return an instruction to select 3
+    examples."""
     state = leader.first_model()
     leader.round(0, state)
     leader.exchange(

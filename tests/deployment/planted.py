@@ -1,4 +1,4 @@
-"""A site with planted names, a planted row and planted labels, and what finds them in bytes."""
+"""A site with planted names, a planted row and labels, and the search for them in bytes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.deployment.worlds import WAITS, Federation
 from tests.packages import install
 
 SITES = ("basel", "chur", "davos")
-PLANTED = "davos"  # the site that has them
+PLANTED = "davos"  # the site with the planted values
 FOLDER, FILE, TESTS = "sanatorium-berghof", "mountain-patients.csv", "mountain-controls.csv"
 ROW, WHO, WHY, NUMBER = (
     "castorp-hans-1907",
@@ -66,7 +66,8 @@ def schema(is_class: bool) -> Schema:
 
 
 def lines(site: SiteId, is_class: bool) -> list[list[str]]:
-    """Name, features and label of each row of a site; the planted row is the fifth at `PLANTED`."""
+    """Return name, features and label of each row of a site; the planted row of `PLANTED`
+    is the fifth."""
     draw = np.random.default_rng(SITES.index(site))
     found = []
     for i in range(COUNT):
@@ -93,8 +94,9 @@ def planted(
     policy: NamePolicy = BUILT_IN,
     **chosen: Any,
 ) -> Federation:
-    """Sites; at `PLANTED` everything has a name of its own, and one row comes labeled.  ``first``:
-    how many rows do everywhere beside it.  ``policy``: whose classes everybody allows."""
+    """Create sites, of which `PLANTED` has distinctive names and one labeled example.
+    ``first`` is the number of other labeled examples at every site; ``policy`` names the
+    classes that all sites allow."""
     chosen["allow"] = policy.allowed
     agreed_on = schema(is_class)
     secret = new_signing_key()
@@ -131,7 +133,7 @@ def _site(
 
 
 def people(world: Federation) -> Callable[[Event], None]:
-    """Listens to a coordinator; people answer what is open, and withdraw one row for a reason."""
+    """Return a listener that answers open labeling tasks and withdraws one example."""
 
     def say(event: Event) -> None:
         world.events.append(event)
@@ -143,7 +145,7 @@ def people(world: Federation) -> Callable[[Event], None]:
 
 
 def label(site: SiteId, ledger: Ledger, agreed_on: Schema) -> None:
-    """People answer what is open; at `PLANTED` they withdraw the first row that they were asked."""
+    """Answer open labeling tasks; at `PLANTED`, withdraw the first example asked for."""
     truth = [line[-1] for line in lines(site, bool(agreed_on.classes))]
     for asked in ledger.tasks(state="open"):
         ledger.answer(asked.row, agreed_on.value(truth[asked.row]), WHO)
@@ -153,7 +155,7 @@ def label(site: SiteId, ledger: Ledger, agreed_on: Schema) -> None:
 
 
 def rows_of(site: SiteFolder, ledger: Ledger) -> list[Tensor]:
-    """The planted row, (d,), in the units of its file, and as models see it."""
+    """Return the planted row, (d,), in the units of its file and as models receive it."""
     raw = site.rows.x[AT].double()
     scale = ledger.store.load_states(PLANTED).get("features")
     if scale is None:
@@ -162,7 +164,8 @@ def rows_of(site: SiteFolder, ledger: Ledger) -> list[Tensor]:
 
 
 def labels_of(ledger: Ledger) -> list[Tensor]:
-    """The labels of the planted site in the order of rows: the first ones, if many, and all."""
+    """Return the labels of the planted site in the order of its rows: the initial ones (if
+    there are many) and all."""
     outcome = sorted(ledger.store.load_labels(PLANTED))
     lists = (
         [label.value for label in outcome if label.cycle < 0],
@@ -174,11 +177,12 @@ def labels_of(ledger: Ledger) -> list[Tensor]:
     ]
 
 
-# -- what is looked for -----------------------------------------------------------------------
+# -- search patterns -----------------------------------------------------------------------
 
 
 def texts() -> list[bytes]:
-    """Names, texts and numbers as words: plain, in base64, and as 2 bytes a letter."""
+    """Return names, texts and numbers as strings: plain, in base64, and with 2 bytes per
+    character."""
     names = (FOLDER, FILE, TESTS, ROW, WHO, WHY, *CLASSES, *WARDS, f"{PLANTED}-name-")
     digits = {text for value in (*NUMBERS, NUMBER) for text in decimals(value)}
     plain = [text.encode() for text in (*names, *sorted(digits))]
@@ -187,28 +191,30 @@ def texts() -> list[bytes]:
 
 
 def decimals(value: float) -> set[str]:
-    """A number as words with six digits: cut off, so that more may follow, and rounded."""
+    """Format a number with six digits, once truncated (more digits may follow) and once
+    rounded."""
     return {repr(value)[: 7 + (value < 0)], f"{value:.6g}", f"{value:.5f}"}
 
 
 def in_base64(content: bytes) -> list[bytes]:
-    """How ``content`` looks in base64, wherever in the encoded bytes it begins."""
+    """Return ``content`` in base64 for each possible offset within the encoded bytes."""
     outcome = []
     for shift in range(3):
         text = base64.b64encode(bytes(shift) + content)
-        outcome.append(text[4 if shift else 0 : -4])  # what its neighbors have no part in
+        outcome.append(text[4 if shift else 0 : -4])  # independent of adjacent bytes
     return outcome
 
 
 def numbers() -> list[bytes]:
-    """The planted numbers as bytes."""
+    """Return the planted numbers as bytes."""
     rounded = [float(np.float32(value)) for value in (*NUMBERS, NUMBER)]
     row = struct.pack(f"<{len(NUMBERS)}f", *NUMBERS)
     return pack_floats((*NUMBERS, NUMBER)) + pack_floats(rounded) + in_base64(row)
 
 
 def pack_floats(values: Sequence[float]) -> list[bytes]:
-    """Neighbors as 8 bytes: each number as 8, two as 4, four as 2, in both orders of bytes."""
+    """Pack adjacent numbers into 8 bytes: one as 8, two as 4, four as 2, in both byte
+    orders."""
     return [
         struct.pack(f"{end}{many}{kind}", *values[i : i + many])
         for end in "<>"
@@ -218,13 +224,14 @@ def pack_floats(values: Sequence[float]) -> list[bytes]:
 
 
 def hidden_in(blob: bytes, rows: Sequence[Tensor] = ()) -> list[bytes]:
-    """What of the planted site stands in these bytes; ``rows``: other forms of its row, (d,)."""
+    """Return the planted values found in these bytes; ``rows``: other forms of the row,
+    (d,)."""
     seen = [needle for row in rows for needle in pack_floats(row[: len(NUMBERS)].tolist())]
     return [needle for needle in (*texts(), *numbers(), *seen) if needle in blob]
 
 
 def tensors(tree: Any) -> Iterator[Tensor]:
-    """Every tensor of a nested structure."""
+    """Yield every tensor of a nested structure."""
     if isinstance(tree, Tensor):
         yield tree
     elif isinstance(tree, dict):
@@ -240,8 +247,8 @@ def tensors(tree: Any) -> Iterator[Tensor]:
 
 
 def parallel(tensor: Tensor, to: Tensor, is_shifted: bool = False) -> bool:
-    """Whether neighbors in ``tensor``, along it or across, are a multiple of ``to``, (d,), or one
-    that was shifted."""
+    """Return whether adjacent values along any axis of ``tensor`` are a multiple of ``to``,
+    (d,), or of a shifted ``to``."""
     d = len(to)
     table = tensor.detach().double()
     lines = [table.reshape(1, -1)] + (
@@ -261,7 +268,7 @@ def parallel(tensor: Tensor, to: Tensor, is_shifted: bool = False) -> bool:
 
 @dataclass
 class Wire:
-    """Every message to and from every site, as bytes."""
+    """Record every message to and from every site as bytes."""
 
     up: list[tuple[SiteId, bytes]] = field(default_factory=list)
     down: list[tuple[SiteId, bytes]] = field(default_factory=list)
@@ -279,7 +286,7 @@ class Wire:
         return answer
 
     def found(self, rows: Sequence[Tensor], labels: Sequence[Tensor]) -> list[str]:
-        """What of the planted site is in some message, as `found_in` says it."""
+        """Return the planted values found in any message, in the format of `found_in`."""
         blobs = [blob for _, blob in (*self.up, *self.down)]
         told = [unpack(blob[SIGNATURE:]) for site, blob in self.up if site == PLANTED]
         return found_in(b"\n".join(blobs), told, rows, labels)
@@ -288,8 +295,8 @@ class Wire:
 def found_in(
     blob: bytes, told: Sequence[Any], rows: Sequence[Tensor], labels: Sequence[Tensor]
 ) -> list[str]:
-    """What of the planted site is in these bytes, and where in its replies ``told`` the direction
-    of a row is, (d,), or of a list of labels, (n,)."""
+    """Return the planted values found in these bytes, and the places in the replies
+    ``told`` with the direction of a row, (d,), or of a list of labels, (n,)."""
     names = [repr(needle) for needle in hidden_in(blob, rows)]
     sent = [(tree["key"], tensor) for tree in told for tensor in tensors(tree["answer"])]
     for what, vectors in (("row", rows), ("labels", labels)):
@@ -340,7 +347,7 @@ LEAKY = "leaky_of_tests"
 
 
 def install_leaky(folder: Path, patch: pytest.MonkeyPatch) -> NamePolicy:
-    """`Leaky` as a distribution that is installed and allowed everywhere; its name is
+    """Install `Leaky` as a distribution that all sites allow, named
     ``leaky_of_tests:Leaky``."""
     head = """
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
-"""A coordinator and its sites as processes of this machine, started by the command line, and what
-they must end with: what the same study in one process leaves."""
+"""Run a coordinator and its sites as processes started by the command line. Their results
+must equal those of the same study in one process."""
 
 from __future__ import annotations
 
@@ -44,13 +44,14 @@ SHORT = Recipe(
 )
 LONGER = replace(SHORT, rounds=4)
 LEADER = "coordinator"
-PAUSE = 0.5  # seconds between two looks of those who label
-GOODBYE = 30.0  # seconds to end in order
+PAUSE = 0.5  # seconds between two checks for open labeling tasks
+GOODBYE = 30.0  # seconds for an orderly shutdown
 
 
 @dataclass
 class Real:
-    """Processes by name: `LEADER` and the sites.  ``alike`` is the same study in one process."""
+    """Processes by name: `LEADER` and the sites. ``alike`` is the same study in one
+    process."""
 
     folder: Path
     alike: Federation
@@ -68,7 +69,7 @@ class Real:
             self.running[name] = start_command(self.log(name), what, "start", path)
 
     def kill(self, *names: str) -> None:
-        """All at once, by force."""
+        """Kill all named processes with SIGKILL."""
         for name in names:
             self.running[name].kill()
         for name in names:
@@ -78,7 +79,7 @@ class Real:
         self.running[name].send_signal(which)
 
     def finish(self, seconds: float) -> None:
-        """Wait for the coordinator's end, which must be a good one."""
+        """Wait for the coordinator to finish successfully."""
         try:
             code = self.running[LEADER].wait(seconds)
         except subprocess.TimeoutExpired as error:
@@ -88,7 +89,7 @@ class Real:
         assert code == 0, self.told()
 
     def close(self) -> None:
-        """End everything; nobody may be left."""
+        """Stop all processes and check that none is left."""
         self.done.set()
         for process in self.running.values():
             process.send_signal(signal.SIGCONT)
@@ -101,7 +102,7 @@ class Real:
                 process.wait()
         wait_until(lambda: not belonging(self.folder), GOODBYE, "no process is left")
 
-    # -- what is seen -----------------------------------------------------------------------
+    # -- observations ----------------------------------------------------------------------
 
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
@@ -110,7 +111,7 @@ class Real:
         return self.log(name).read_text() if self.log(name).exists() else ""
 
     def told(self) -> str:
-        """The last words of everybody, for a failed assertion."""
+        """Return the last output of every process, for a failed assertion."""
         return "\n".join(f"-- {name}: {self.text(name)[-1500:]}" for name in self.running)
 
     def live(self) -> dict[str, Any]:
@@ -123,14 +124,15 @@ class Real:
         return result
 
     def until_answered(self, key: str, site: str, seconds: float) -> None:
-        """Wait until a site has answered an exchange whose key starts so."""
+        """Wait until a site has answered an exchange whose key starts with this prefix."""
         try:
             wait_until(lambda: f"replied to {key}" in self.text(site), seconds, key)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.told()}") from error
 
     def waited_for(self, site: str, seconds: float) -> float:
-        """Seconds for which the next exchange that goes on without a site has waited for it."""
+        """Return the seconds for which the next exchange that proceeds without a site
+        waited for it."""
         seen: dict[str, Any] = {}
 
         def went_on() -> bool:
@@ -143,10 +145,11 @@ class Real:
         wait_until(went_on, seconds, "the exchange goes on")
         return time.time() - datetime.fromisoformat(seen["since"]).timestamp()
 
-    # -- people -----------------------------------------------------------------------------
+    # -- annotators ------------------------------------------------------------------------
 
     def label(self) -> None:
-        """Answer whatever is open, truly, until everything is done."""
+        """Answer all open labeling tasks with the true labels until the study is
+        finished."""
         while not self.done.wait(PAUSE):
             for name, site in self.sites.items():
                 if site.ledger_path.exists():
@@ -178,8 +181,8 @@ def real(
     carry: Carry | None = None,
     **waits: Any,
 ) -> Iterator[Real]:
-    """Folders of a coordinator and sites that were admitted; nothing runs yet but the people, and
-    not even they with ``people=False``."""
+    """Create folders of a coordinator and admitted sites. Only the annotators run, and not
+    even they with ``people=False``."""
     alike = federation(folder / "alike", recipe, rows(NAMES[:sites]))
     details = Waits(**{"timeout": 600.0, "patience": 1200.0, "deadline": 3600.0, **waits})
     agreed = alike.agreement
@@ -207,7 +210,7 @@ def real(
 
 
 def joined(folder: Path, name: str, office: CoordinatorFolder, address: str) -> SiteFolder:
-    """The folder of a site with the same rows as ``alike``, admitted."""
+    """Return the admitted folder of a site with the same examples as ``alike``."""
     data, test = (str(folder / "alike" / f"{name}-{part}.csv") for part in ("rows", "test"))
     site = SiteFolder.create(
         folder / name,
@@ -223,7 +226,8 @@ def joined(folder: Path, name: str, office: CoordinatorFolder, address: str) -> 
 
 
 def assert_as_undisturbed(found: Real) -> None:
-    """Records, questions, labels and weights are those of the study in one process."""
+    """Check that records, labeling tasks, labels and weights equal those of the study in
+    one process."""
     assert found.alike.program().go()
     place = found.alike.program().cell.folder(Path())
     here = found.office.path / place
@@ -241,7 +245,7 @@ def assert_as_undisturbed(found: Real) -> None:
 
 
 def assert_close(one: Any, other: Any, where: str) -> None:
-    """Trees of tensors are the same but for rounding."""
+    """Check that trees of tensors are equal up to rounding."""
     if isinstance(one, dict):
         assert one.keys() == other.keys(), where
         for name in one:
@@ -253,8 +257,8 @@ def assert_close(one: Any, other: Any, where: str) -> None:
 
 
 def records(place: Path, fingerprint: str = "") -> list[dict[str, Any]]:
-    """Records without seconds and without the bytes of ``fingerprint``, which each site sends of the
-    distributions that a study names."""
+    """Return the records without times and without the bytes of ``fingerprint``, which each
+    site sends for the distributions that a study names."""
     result = []
     for line in (place / "records.jsonl").read_text().splitlines():
         record = {
@@ -270,7 +274,8 @@ def records(place: Path, fingerprint: str = "") -> list[dict[str, Any]]:
 
 
 def asked(sites: Mapping[str, SiteFolder]) -> dict[str, list[tuple[int, int]]]:
-    """Which rows each site asked its people for, in which cycle; none may come twice."""
+    """Return the rows that each site asked its annotators for, by cycle; none may
+    repeat."""
     result = {}
     for name, site in sites.items():
         with closing(site.open_ledger()) as ledger:
@@ -283,11 +288,11 @@ def asked(sites: Mapping[str, SiteFolder]) -> dict[str, list[tuple[int, int]]]:
 
 
 def belonging(folder: Path) -> list[int]:
-    """Processes of Flower that work for this folder, whoever started them."""
+    """Return the Flower processes that work for this folder, whoever started them."""
     home = f"FLWR_HOME={folder}/".encode()
     result = []
     for details in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError):  # it has ended, or is another user's
+        with suppress(OSError):  # the process has ended or belongs to another user
             if home in details.read_bytes():
                 result.append(int(details.parent.name))
     return result

@@ -1,5 +1,5 @@
-"""Heads in closed form at real sites: secure sums unless the sites agree to show more, and words
-that say what is shown."""
+"""Test closed-form classifiers at real sites: secure sums unless the sites agree otherwise,
+and messages that state what is disclosed."""
 
 from __future__ import annotations
 
@@ -85,11 +85,12 @@ def test_what_an_exact_head_asks_is_listed(tmp_path: Path) -> None:
     assert any("without secure aggregation, the coordinator sees" in line for line in study)
 
 
-# -- what two aggregates tell -------------------------------------------------------------------
+# -- what two aggregates disclose ----------------------------------------------------------
 
 
 def listen(world: Federation) -> dict[str, dict[str, Any]]:
-    """From now on, what the coordinator receives: answers by the key of their exchange and site."""
+    """Record what the coordinator receives from now on: replies by exchange key and
+    site."""
     heard: dict[str, dict[str, Any]] = {}
 
     def listening_to(site: str) -> Callable[[bytes], bytes | None]:
@@ -109,14 +110,14 @@ def listen(world: Federation) -> dict[str, dict[str, Any]]:
 
 
 def add_up(parts: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """The totals of masked parts, which is all that these tell."""
+    """Return the sums of masked contributions, which disclose nothing else."""
     total = SecureSum().total(parts, "training", "totals", None)
     return {name: torch.as_tensor(value) for name, value in total.items()}
 
 
 def change_one(world: Federation, change: str) -> list[int]:
-    """Of all sites together, one example gets a label in a cycle, or a labeled one is withdrawn;
-    the list has its row at chur once that has happened."""
+    """Label one example of all sites, or withdraw a labeled one, in a cycle. The returned
+    list then has its row at chur."""
     ledger = world.ledgers["chur"]
     changed: list[int] = []
 
@@ -139,7 +140,8 @@ def change_one(world: Federation, change: str) -> list[int]:
 def compare_aggregates(
     folder: Path, change: str, reveal: str, least: int
 ) -> tuple[Federation, list[int], list[dict[str, torch.Tensor]]]:
-    """A study whose coordinator only looks, and the aggregates of its two cycles."""
+    """Run a study with a passive coordinator and return the aggregates of its two
+    cycles."""
     recipe = Recipe(
         "hospitals",
         **{**CLOSED, "encoder": Spec("identity"), "strategy": Spec("random")},
@@ -159,8 +161,8 @@ def compare_aggregates(
 def test_two_aggregates_do_not_differ_by_one_example(
     change: str, reveal: str, tmp_path: Path
 ) -> None:
-    """One example was labeled, or withdrawn, between two cycles: the former contribution stands, bit
-    for bit, and their difference tells nothing."""
+    """If one example was labeled or withdrawn between two cycles, the former contribution
+    is sent again bit for bit, so the difference discloses nothing."""
     world, changed, (before, after) = compare_aggregates(tmp_path, change, reveal, least=10)
     assert len(changed) == 1
     assert float(before["rows"]) == 15
@@ -173,13 +175,13 @@ def test_two_aggregates_do_not_differ_by_one_example(
 def test_without_a_minimum_two_aggregates_show_the_one_example_that_changed(
     change: str, tmp_path: Path
 ) -> None:
-    """What the minimum number of new labels prevents: with 1, a coordinator that only looks
-    reconstructs the example and its class."""
+    """Without a minimum number of new labels (1), a passive coordinator reconstructs the
+    example and its class from two aggregates."""
     world, changed, (before, after) = compare_aggregates(tmp_path, change, "path", least=1)
     (row,) = changed
     sign = 1.0 if change == "label" else -1.0
     assert float(after["n"] - before["n"]) == sign
-    # the sites' own rows, in units that the coordinator knows
+    # the site's own examples, scaled as the coordinator knows
     x = world.sites["chur"].rows.x[row].double()
     shown = sign * (after["features"] - before["features"])
     known = world.ledgers["chur"].store.load_states("chur")["features"]

@@ -1,5 +1,5 @@
-"""A site that is killed over and over, while its rows are encoded and a head is solved for behind
-masks, ends with the same bits as one that never was."""
+"""Kill a site repeatedly while it encodes examples and contributes to secure sums. The
+results equal those of an undisturbed site, bit for bit."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ from tests.experiment.crash import KILLED, Points, start_child, wait_for_child
 pytest.importorskip("cryptography")
 
 VICTIM = "basel"
-WAITS = Waits(
-    timeout=1e5, patience=1e5, deadline=1e6
-)  # of the transport's time, not of ours
+WAITS = Waits(timeout=1e5, patience=1e5, deadline=1e6)  # in the transport's simulated time
 RECIPE = Recipe(
     "hospitals",
     model=Spec("linear"),
@@ -59,22 +57,23 @@ EVERYTHING = ("",)
 
 @dataclass
 class Killed:
-    """A process of one site that orders kill: each at the first point of its work, in the next life
-    at the second, and so on, until the site outlives it.
+    """Simulate a site's process that instructions kill: at the first point of its work,
+    after a restart at the second, and so on, until the work completes.
 
-    A point lies before and after each commit of the ledger, each file that is put in its place or
-    brought to the disk, and each encoding of rows.  ``deadly``: how the keys of orders begin that
-    kill.
+    The points are before and after each commit of the ledger, each file that is replaced or
+    flushed to disk, and each encoding of examples. ``deadly``: prefixes of the keys of
+    instructions that kill.
     """
 
     site: SiteFolder
     deadly: tuple[str, ...]
-    deaths: Counter[str] = field(default_factory=Counter)  # by the key of the order
+    deaths: Counter[str] = field(default_factory=Counter)  # by the key of the instruction
     _child: int | None = None
     _pipe: Connection | None = None
 
     def handle(self, blob: bytes) -> bytes | None:
-        """The reply; None where the process died of the order, which is then sent again."""
+        """Return the reply, or None if the process died and the instruction must be sent
+        again."""
         key = str(open_instruction(self.site.agreement.coordinator, blob).key)
         pipe = self._pipe or self._start()
         point = self.deaths[key] if key.startswith(self.deadly) else None
@@ -113,13 +112,13 @@ class Killed:
 
 
 def live_and_die(site: SiteFolder, pipe: Connection) -> None:
-    """Answer messages; each comes with the number of the point at which it kills, or None."""
+    """Answer messages; each comes with the number of the point at which to die, or None."""
     points = Points(site.path)
-    patch = pytest.MonkeyPatch()  # never undone: the process dies with it
+    patch = pytest.MonkeyPatch()  # never undone because the process dies
     patch.setattr(Database, "commit", points.around(Database.commit))
     patch.setattr(Fourier, "encode", points.around(Fourier.encode))
     patch.setattr(os, "replace", points.around(os.replace))
-    patch.setattr(os, "fsync", points.around(lambda file: None))  # without the wait
+    patch.setattr(os, "fsync", points.around(lambda file: None))  # without waiting
     with closing(site.open_ledger()) as ledger:
         host = Host(site, ledger)
         while True:
@@ -133,7 +132,8 @@ def live_and_die(site: SiteFolder, pipe: Connection) -> None:
 
 
 def answering(world: Federation) -> Callable[[Event], None]:
-    """People answer at every site, each time in a process that has the ledger for that long."""
+    """Answer labeling tasks at every site, each time in a process that opens the ledger
+    only briefly."""
 
     def say(event: Event) -> None:
         if event["event"] != "labels":
@@ -147,7 +147,7 @@ def answering(world: Federation) -> Callable[[Event], None]:
 
 
 def features(site: SiteFolder) -> dict[str, bytes]:
-    """The files of features of a site, by the digests of encoder and rows."""
+    """Return the feature files of a site, by the digests of encoder and examples."""
     found = site.path.glob(f"{FEATURES}/*/{DATA}")
     return {file.parent.name: file.read_bytes() for file in found}
 
@@ -158,7 +158,8 @@ def check(
     recipe: Recipe = RECIPE,
     data: Dataset | None = None,
 ) -> Counter[str]:
-    """How often each order killed the site, which ended as one that was left alone."""
+    """Check how often each instruction killed the site, and that it ended as an undisturbed
+    one."""
     fresh = federation(tmp_path / "fresh", recipe, data or rows(NAMES[:3]), WAITS)
     fresh.close()
     whole = fresh.again(tmp_path / "whole")
@@ -175,7 +176,7 @@ def check(
 
     assert read_left(world) == read_left(whole)
     assert features(world.sites[VICTIM]) == features(whole.sites[VICTIM])
-    n_encoded = 0 if recipe.encoder is None else 2  # its rows, and those to test on
+    n_encoded = 0 if recipe.encoder is None else 2  # its own examples and the test examples
     assert len(features(whole.sites[VICTIM])) == n_encoded
     return killed.deaths
 
@@ -186,7 +187,7 @@ def test_a_site_killed_in_its_encoding_and_in_a_masked_head_ends_with_the_same_b
 ) -> None:
     deaths = check(tmp_path, ENCODING_AND_HEAD)
     handed_over = deaths.pop("0/initial/encode/0")
-    assert handed_over > 6  # its file of features is more than its ledger
+    assert handed_over > 6  # its feature file is written in addition to its ledger
     assert {"0/initial/encoder/0", "0/initial/encoder/1"} < set(deaths)  # keys, then sums
     assert {f"0/train/0/{turn}" for turn in range(4)} < set(deaths)  # keys and sums, twice
     assert min(deaths.values()) >= 6

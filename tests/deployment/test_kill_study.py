@@ -1,9 +1,10 @@
-"""Forty random kills in one live study, which ends bit for bit as one that nobody disturbed.
+"""Kill processes of a live study forty times; it ends bit for bit as an undisturbed one.
 
-Three hospitals, a coordinator and people are processes of this machine, over HTTPS.  At
-moments drawn from a seed some of them are killed (SIGKILL) and started again, as a service of the
-system would.  ``make soak`` runs it first, and prints what was killed when; `FALLOW_KILLS` changes
-how often, `FALLOW_KILL_SEED` when and whom.
+Three hospitals, a coordinator and annotators are processes on this machine and communicate
+over HTTPS. At moments drawn from a seed some of them are killed (SIGKILL) and restarted, as
+a service manager would do. ``make soak`` runs this test first and prints what was killed
+and when. `FALLOW_KILLS` sets the number of kills, `FALLOW_KILL_SEED` sets their times and
+targets.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ PHASES = {
     "query": "selecting examples",
     "initial": "selecting examples",
 }
-"""What is going on until an exchange is answered, by the first of these words in its key."""
-WHO = {  # who is killed at one moment, and how often that is drawn
+"""Phase until an exchange is answered, by the first of these words in its key."""
+WHO = {  # processes that are killed together, with probabilities
     "the coordinator": 0.30,
     "a site": 0.35,
     "the coordinator and a site": 0.15,
@@ -80,8 +81,8 @@ WHO = {  # who is killed at one moment, and how often that is drawn
 
 @dataclass(frozen=True)
 class Kill:
-    """after: how many exchanges were answered before; ``late``: seconds from then; ``away``:
-    seconds until the processes are started again."""
+    """Describe one kill: the exchanges answered before it (``after``), the delay from then
+    in seconds (``late``), and the seconds until the processes are restarted (``away``)."""
 
     after: int
     late: float
@@ -92,7 +93,7 @@ class Kill:
 
 @dataclass
 class Told:
-    """What happened to a study that was killed again and again."""
+    """Describe what happened to a study whose processes were killed repeatedly."""
 
     phases: Counter[str] = field(default_factory=Counter)
     who: Counter[str] = field(default_factory=Counter)
@@ -100,7 +101,7 @@ class Told:
 
 
 def timetable(exchanges: int, kills: int, seed: int) -> list[Kill]:
-    """Kills anywhere in a study of so many exchanges, in their order."""
+    """Return kills at random times of a study with this number of exchanges, in order."""
     draw = np.random.default_rng(seed)
     result = []
     for after in sorted(draw.integers(0, exchanges - 1, kills).tolist()):
@@ -120,7 +121,7 @@ def timetable(exchanges: int, kills: int, seed: int) -> list[Kill]:
 
 
 def answered(study: Real) -> list[str]:
-    """The exchanges that some site has answered, in their order, each once."""
+    """Return the exchanges that any site has answered, in order and without repeats."""
     result: dict[str, None] = {}
     for site in SITES:
         keys = re.findall(r"^replied to (\S+) ", study.text(site), re.MULTILINE)
@@ -129,7 +130,7 @@ def answered(study: Real) -> list[str]:
 
 
 def phase(key: str) -> str:
-    """What goes on until the exchange of a key is answered."""
+    """Return the phase that ends when the exchange with this key is answered."""
     words = re.split("[/#]", key)
     return next((what for word, what in PHASES.items() if word in words), words[0])
 
@@ -153,7 +154,7 @@ def start(study: Real, name: str) -> None:
 
 @contextmanager
 def hospitals(folder: Path) -> Iterator[Real]:
-    """Everybody is there, and people know what to answer; nothing runs yet."""
+    """Set up all folders and annotators without starting any process."""
     with real(folder, STUDY, len(SITES), people=False) as study:
         truth = {
             site: [int(study.alike.truth(site, row)) for row in range(len(details.rows.x))]
@@ -164,9 +165,9 @@ def hospitals(folder: Path) -> Iterator[Real]:
 
 
 def run_through(study: Real, kills: list[Kill], order: list[str]) -> Told:
-    """A study from its beginning to its end, killed as the timetable says.
+    """Run a study from beginning to end and kill processes according to the timetable.
 
-    order: the exchanges of an undisturbed run, by which a moment is known.
+    order: the exchanges of an undisturbed run, which define the moments.
     """
     output = Told()
     place = {key: at for at, key in enumerate(order)}
@@ -174,7 +175,8 @@ def run_through(study: Real, kills: list[Kill], order: list[str]) -> Told:
         start(study, name)
 
     def reached() -> int:
-        """How many exchanges are behind us; a key that only some site saw counts as well."""
+        """Return the number of exchanges completed so far, including keys that only a site
+        saw."""
         return 1 + max((place[key] for key in answered(study) if key in place), default=-1)
 
     def has_reached(exchanges: int) -> bool:
@@ -204,13 +206,14 @@ def run_through(study: Real, kills: list[Kill], order: list[str]) -> Told:
     return output
 
 
-# -- what a study leaves --------------------------------------------------------------------------
+# -- results of a study --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Left:
-    """models: every tree of tensors that was written, by its place; ``tasks``: row and cycle;
-    ``labels``: what stands in each ledger; ``spent``: ε; ``bought``: tasks that cost."""
+    """Collect the results of a study: all tensors written (``models``), the labeling tasks
+    as rows and cycles (``tasks``), the labels of each ledger (``labels``), epsilon
+    (``spent``) and the labeling tasks charged to the budget (``bought``)."""
 
     models: dict[str, Any]
     records: list[dict[str, Any]]
@@ -246,7 +249,7 @@ def without_noise(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def different(one: Any, other: Any, where: str) -> Iterator[str]:
-    """Where two trees differ in a bit."""
+    """Return the places where two trees differ in any bit."""
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         is_same = one.dtype == other.dtype and torch.equal(one, other)
         if not is_same:
@@ -265,14 +268,14 @@ def different(one: Any, other: Any, where: str) -> Iterator[str]:
 
 
 def acknowledged(study: Real) -> list[tuple[str, int, float]]:
-    """Answers of which somebody was told that they are safe: site, row, label."""
+    """Return the labels whose storage was acknowledged, as site, row and label."""
     lines = (study.folder / GIVEN).read_text().splitlines()
     result = [line.split() for line in lines]
     return [(site, int(row), float(value)) for site, row, value in result]
 
 
 def missing(study: Real) -> list[tuple[str, int, float]]:
-    """Acknowledged answers that no ledger has."""
+    """Return the acknowledged labels that are in no ledger."""
     lost = []
     for name, site in study.sites.items():
         with closing(site.open_ledger()) as ledger:

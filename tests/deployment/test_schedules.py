@@ -1,7 +1,8 @@
-"""Random schedules of crashes, lost, doubled, late and damaged messages over the real coordinator
-and real sites with their ledgers: all end where an undisturbed run ends.
+"""Test the coordinator and sites with ledgers under random schedules of faults.
 
-6 schedules; 1,000 where FALLOW_SOAK is set.
+A schedule contains crashes and lost, duplicated, late and damaged messages. Every run ends
+with the results of an undisturbed run. The tests use 6 schedules, or 1,000 if FALLOW_SOAK
+is set.
 """
 
 from __future__ import annotations
@@ -62,18 +63,21 @@ RELAYS = Recipe(
     validation=0.4,
     **COMMON,
 )
-STUDIES = {"sums": (SUMS, 4), "relays": (RELAYS, 2)}  # and so many schedules
+STUDIES = {"sums": (SUMS, 4), "relays": (RELAYS, 2)}  # in each of this number of schedules
 RUN, LIVES = "0000000001-" + 16 * "a", 60
 
 
 class Killed(BaseException):
-    """The coordinator's process is gone."""
+    """Signal that the coordinator's process was killed."""
 
 
 @dataclass
 class Fate:
-    """When the coordinator dies: with a small chance whenever it sends, receives or says anything,
-    a few times in all; and how quick people are."""
+    """Decide when the coordinator dies and how fast annotators answer.
+
+    The coordinator dies with a small probability whenever it sends, receives or prints, and
+    at most a few times in all.
+    """
 
     draw: np.random.Generator
     deaths: int = 3
@@ -89,7 +93,7 @@ class Fate:
 
 @dataclass
 class Mortal:
-    """A transport whose caller may die before and after it."""
+    """Wrap a transport so that its caller may die before and after each call."""
 
     transport: Loopback
     fate: Fate
@@ -112,7 +116,7 @@ class Mortal:
 
 @dataclass
 class Coordinator:
-    """One life after the other of a coordinator, over what its journal holds."""
+    """Restart a coordinator after each crash, from the contents of its event log."""
 
     world: Federation
     parts: BuiltStudy
@@ -131,7 +135,7 @@ class Coordinator:
             try:
                 return self._life(journal)
             except Killed:
-                self.transport.close()  # what was on its way is lost with the process
+                self.transport.close()  # messages in transit are lost with the process
             finally:
                 journal.close()
 
@@ -166,7 +170,7 @@ class Coordinator:
 
 @dataclass(frozen=True)
 class Left:
-    """What a study leaves behind."""
+    """Collect the results of a study."""
 
     model: dict[str, torch.Tensor]
     labels: dict[SiteId, list[Any]]
@@ -175,7 +179,7 @@ class Left:
 
 
 class Weather:
-    """A federation that is used again for every schedule, from the beginning."""
+    """Provide a federation that is reset and reused for every schedule."""
 
     def __init__(self, folder: Path, recipe: Recipe, quorum: int | None = None) -> None:
         sites = ("basel", "chur", "davos")
@@ -197,7 +201,7 @@ class Weather:
     def study(
         self, seed: int, faults: Faults = CALM, deaths: int = 0, shy: Shy | None = None
     ) -> Left:
-        """One schedule."""
+        """Run one schedule."""
         self.clear()
         world, fate = self.world, Fate(np.random.default_rng([seed, 1]), deaths)
 
@@ -216,7 +220,7 @@ class Weather:
         return Left(done["state"], world.labels(), coordinator.lives, transport.deaths)
 
     def people(self, fate: Fate) -> Callable[[Event], None]:
-        """They answer by and by, some twice."""
+        """Answer labeling tasks over time, some of them twice."""
 
         def answer(event: Event) -> None:
             if event["event"] != "labels":
@@ -234,7 +238,8 @@ class Weather:
         return answer
 
     def check_ledgers(self) -> None:
-        """No row was asked twice, nobody was asked too often, nothing was performed twice."""
+        """Check that no example was asked twice, no budget was exceeded and nothing ran
+        twice."""
         for site in self.world.sites.values():
             with sqlite3.connect(site.path / "ledger.sqlite") as db:
                 (twice,) = db.execute(
@@ -276,13 +281,13 @@ def test_every_schedule_ends_where_an_undisturbed_run_ends(
         found = weather.study(seed, STORM, 3)
         check_same(found, calm, seed)
         lives, deaths = lives + found.lives - 1, deaths + found.deaths
-    assert min(lives, deaths) > schedules  # there was a storm
+    assert min(lives, deaths) > schedules  # faults did occur
 
 
 @dataclass(frozen=True)
 class Shy:
-    """A site whose answers in some rounds of training never arrive.  performs: it does what it is
-    asked all the same, so that it has gone further than the coordinator knows."""
+    """Drop the replies of a site in some rounds of training. With ``performs``, the site
+    still carries out the instruction, so that its state is ahead of the coordinator's."""
 
     performs: bool
     public: bytes

@@ -1,4 +1,4 @@
-"""Hospitals in one process: folders of sites with tables, people who answer, and a coordinator."""
+"""Hospitals in one process: folders of sites with tables, annotators and a coordinator."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ Say = Callable[[Event], None]
 
 
 def rows(sites: tuple[str, ...] = NAMES, classes: int = 3, each: int = 24) -> Dataset:
-    """Rows that are not standardized, of some more at the first sites; a third are for tests."""
+    """Return examples that are not standardized; earlier sites have more of them. A third
+    are test examples."""
     draw = np.random.default_rng(0)
     group = np.concatenate(
         [np.full(each + 3 * (len(sites) - i), i) for i in range(len(sites))]
@@ -72,15 +73,17 @@ def rows(sites: tuple[str, ...] = NAMES, classes: int = 3, each: int = 24) -> Da
 
 
 def ward(sites: tuple[str, ...] = NAMES[:3], each: int = 32) -> Dataset:
-    """Three measurements and a text, of which some cells are empty; a third are for tests."""
+    """Return three measurements and a text column with empty cells. A third of the rows are
+    for testing."""
     draw = np.random.default_rng(3)
     n = len(sites) * each
     y = draw.integers(0, 2, n)
     group = np.repeat(np.arange(len(sites)), each)
-    x = np.zeros((n, 8), dtype=np.float32)  # x0, x1, x2, kind=a, kind=b, kind=c, two marks
+    # x0, x1, x2, kind=a, kind=b, kind=c, two missing-value indicators
+    x = np.zeros((n, 8), dtype=np.float32)
     x[:, :3] = 3 * draw.normal(size=(n, 3)) + 4 * y[:, None] + 7
     x[np.arange(n), 3 + draw.choice(3, n, p=(0.2, 0.5, 0.3))] = 1.0
-    # more is empty at later sites, as it is among hospitals
+    # later sites have more empty cells, because hospitals differ in this
     lacks_number = draw.random(n) < 0.1 + 0.2 * group
     lacks_text = draw.random(n) < 0.2
     x[lacks_number, 1] = np.nan
@@ -112,7 +115,8 @@ def split_tests(
     columns: tuple[str, ...] = (),
     missing: Missing | None = None,
 ) -> Dataset:
-    """Rows of sites as a data set.  group: (n,) whose each row is; test: (n,) whether it tests."""
+    """Return the examples of all sites as a dataset. group: (n,) site of each example;
+    test: (n,) whether it is a test example."""
     features = torch.from_numpy(x)
     labels = torch.from_numpy(y)
     groups = torch.from_numpy(group)
@@ -132,7 +136,8 @@ def split_tests(
 
 
 def photos(sites: tuple[str, ...] = NAMES[:3], each: int = 20) -> Dataset:
-    """Small pictures with colors, brighter in one class than in the other; a third for tests."""
+    """Return small color images, brighter in one class than in the other. A third are for
+    testing."""
     draw = np.random.default_rng(1)
     y = np.arange(len(sites) * each) % 2
     group = np.repeat(np.arange(len(sites)), each)
@@ -160,10 +165,10 @@ def schema_for(data: Dataset) -> Schema:
 
 @dataclass
 class Federation:
-    """Real sites in one process, over a loopback.
+    """Run real sites in one process over a loopback transport.
 
-    ``who``: answers the question for a row of a site with a label, or None: cannot tell; by
-    default the truth.  ``away``: sites whose people do not answer.
+    ``who``: function that returns the label of a row of a site, or None for "cannot tell"
+    (default: the true label). ``away``: sites whose annotators do not answer.
     """
 
     folder: Path
@@ -187,7 +192,7 @@ class Federation:
         return self.folder / "coordinator"
 
     def host(self, site: str) -> Callable[[bytes], bytes]:
-        """A new process of the site, with all that it knows in its ledger."""
+        """Return a new process of the site, which restores its state from its ledger."""
         if site in self.ledgers:
             self.ledgers[site].close()
         self.ledgers[site] = self.sites[site].open_ledger()
@@ -208,7 +213,7 @@ class Federation:
         return float(self.data.y[at[row]])
 
     def label(self, event: Event) -> None:
-        """People answer whatever is open when the coordinator looks."""
+        """Answer all open labeling tasks when the coordinator checks for labels."""
         self.events.append(event)
         if event["event"] == "labels":
             for site in self.sites.keys() - self.away:
@@ -237,14 +242,14 @@ class Federation:
         )
 
     def labels(self) -> dict[str, list[Any]]:
-        """The ledger of every site, as it stands."""
+        """Return the current ledger lines of every site."""
         return {
             site: ledger.store.load_labels(site)
             for site, ledger in sorted(self.ledgers.items())
         }
 
     def bought(self, cycle: int) -> dict[str, int]:
-        """How many labels of a cycle each site has."""
+        """Return the number of labels that each site acquired in a cycle."""
         labels = self.labels().items()
         return {site: sum(label.cycle == cycle for label in own) for site, own in labels}
 
@@ -257,7 +262,7 @@ class Federation:
             ledger.close()
 
     def again(self, folder: Path) -> Federation:
-        """The same sites and coordinator in a copy of the folder."""
+        """Return the same sites and coordinator in a copy of the folder."""
         shutil.copytree(self.folder, folder)
         sites = {name: SiteFolder.open(folder / name) for name in self.sites}
         return Federation(folder, self.agreement, self.data, self.secret, sites)
@@ -267,8 +272,8 @@ class Federation:
 
 
 def at_once(recipe: Recipe) -> Recipe:
-    """The recipe with statistics contributed after every label, where it says nothing else: what
-    waits for new labels is tested in `test_min_new_labels`."""
+    """Return the recipe with statistics contributed after every label, unless it sets a
+    minimum. The minimum number of new labels is tested in `test_min_new_labels`."""
     if recipe.privacy.min_new_labels is not None:
         return recipe
     return replace(recipe, privacy=replace(recipe.privacy, min_new_labels=1))
@@ -283,8 +288,8 @@ def federation(
     labeled: Mapping[str, int] | None = None,
     **more: Any,
 ) -> Federation:
-    """Folders of sites and a coordinator's keys for ``recipe``; ``labeled``: how many of a site's
-    first rows come with a label."""
+    """Create the folders of sites and the coordinator's keys for ``recipe``; the first
+    ``labeled`` rows of each site come with a label."""
     data = data or rows()
     schema = schema_for(data)
     names = data.group_names
@@ -321,12 +326,12 @@ TINY = Recipe(
 
 
 def tiny(folder: Path, recipe: Recipe = TINY, **more: Any) -> Federation:
-    """Three sites and the shortest study there is."""
+    """Return three sites and the shortest possible study."""
     return federation(folder, recipe, rows(NAMES[:3]), **more)
 
 
 def _cells(data: Dataset, row: torch.Tensor) -> list[str]:
-    """A row (d,) as it stands in a file."""
+    """Format a row (d,) as the cells of a file."""
     if data.missing is None:
         return [repr(value) for value in row.tolist()]
     cells = ["" if np.isnan(value) else repr(value) for value in row[:3].tolist()]
