@@ -1,4 +1,4 @@
-"""A small study among two or three sites, and files of rows that follow it."""
+"""A small study of two or three sites, and matching data files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def agreed(
     sites: tuple[str, ...] = ("north", "south"),
     **more: Any,
 ) -> Agreement:
-    """An agreement of a tiny recipe: ``agreed("strategy=entropy", seed=3)``."""
+    """Return the agreement of a tiny recipe, e.g. ``agreed("strategy=entropy",
+    seed=3)``."""
     words = dict(pair.split("=", 1) for pair in ("cycles=1", "rounds=1", *settings))
     recipe = at_sites(with_settings(Recipe("tiny"), words), "hearts", len(sites), schema)
     agreement = Agreement("hearts", recipe, schema, sites, b"k" * 32, waits=Waits(quorum=1))
@@ -39,6 +40,6 @@ def agreed(
 
 
 def table(path: Path, *rows: str, head: str = HEAD) -> Path:
-    """A CSV file with the given rows, or the four of `ROWS`."""
+    """Write a CSV file with the given rows (default: the four of `ROWS`)."""
     path.write_text("\n".join([head, *(rows or ROWS)]) + "\n", encoding="utf-8")
     return path

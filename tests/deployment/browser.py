@@ -1,4 +1,4 @@
-"""A real browser for tests of the labeling page, where there is one."""
+"""Run tests of the labeling page in a real browser, if one is installed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEEDS = [
 
 @contextmanager
 def chromium() -> Iterator[Any]:
-    """Chromium without a window, ended with the block."""
+    """Run headless Chromium and close it at the end of the block."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -37,7 +37,7 @@ def chromium() -> Iterator[Any]:
 
 
 def browser_test(test: Any) -> Any:
-    """A test that is passed over where there is no browser."""
+    """Mark a test as skipped if no browser is installed."""
     for mark in NEEDS:
         test = mark(test)
     return test

@@ -1,7 +1,7 @@
-"""Commands as processes of this machine, forked from one that has loaded what they import.
+"""Run commands as processes forked from one that has already imported what they need.
 
-Each is a process of its own, with its own memory, signals and end; but PyTorch and the rest are
-loaded once, and not by each of them.  `make soak` starts them from nothing, as a shell does.
+Each is a process with its own memory, signals and exit, but PyTorch and other packages are
+loaded only once. ``make soak`` starts the commands from scratch, as a shell does.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ LOADED = [
     *("fallow.report.live", "fallow.report.page", "fallow.study.callbacks"),
     *("cryptography.x509", "fastapi", "httpx", "uvicorn"),
 ]
-"""What `coordinate start`, `site start` and `label` import by and by."""
+"""Modules that `coordinate start`, `site start` and `label` import."""
 
 
 class Child(Protocol):
-    """What a test does with a process, as `subprocess.Popen` has it."""
+    """Subset of the interface of `subprocess.Popen` that the tests use."""
 
     @property
     def pid(self) -> int: ...
@@ -48,7 +48,7 @@ class Child(Protocol):
 
 @dataclass(frozen=True)
 class Forked:
-    """A forked process."""
+    """Wrap a forked process."""
 
     process: BaseProcess
 
@@ -87,7 +87,7 @@ def wait_until(is_true: Callable[[], object], seconds: float, what: str) -> None
 
 
 def free_port() -> int:
-    """A port of this machine that nothing uses now."""
+    """Return a free port of this machine."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port: int = bound.getsockname()[1]
@@ -95,7 +95,7 @@ def free_port() -> int:
 
 
 def processes() -> dict[int, tuple[int, str]]:
-    """Parent and command line of each process of this machine."""
+    """Return parent and command line of each process of this machine."""
     done = subprocess.run(
         ["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
     )
@@ -104,7 +104,8 @@ def processes() -> dict[int, tuple[int, str]]:
 
 
 def start_command(log: Path, *words: str) -> Child:
-    """``fallow`` with these words as a process, which writes to the end of ``log``."""
+    """Start ``fallow`` with these arguments as a process that appends its output to
+    ``log``."""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     if IS_FROM_NOTHING:
         with log.open("ab") as out:

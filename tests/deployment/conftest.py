@@ -1,4 +1,5 @@
-"""What the operating system holds survives a process that dies: no test waits for the disk."""
+"""Shared fixtures. Tests do not wait for the disk: data held by the operating system
+survives the death of a process."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def no_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def open_ledger(tmp_path: Path) -> Iterator[Open]:
-    """A ledger of 3 classes in which rows 4, 2 and 9 were asked for in cycle 0."""
+    """Open a ledger with 3 classes and labeling tasks for rows 4, 2 and 9 in cycle 0."""
     ledgers = []
 
     def make(
@@ -62,7 +63,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def site(template: Path, tmp_path: Path) -> SiteFolder:
-    """A site of which the first six rows have their label in the file."""
+    """Return a site whose first six rows have their label in the file."""
     return SiteFolder.open(shutil.copytree(template, tmp_path / "SITE"))
 
 
@@ -86,7 +87,7 @@ def command(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Said:
-    """The command in a folder with what `offices` makes: exit code, what it wrote, its error."""
+    """Run the command in a folder made by `offices`; return exit code, output and error."""
     monkeypatch.chdir(moved(offices_template, tmp_path))
 
     def run_command(*words: str) -> tuple[int, str, str]:

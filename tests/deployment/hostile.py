@@ -1,4 +1,4 @@
-"""A site of a whole study that answers what it wants, under its own signature."""
+"""A site that sends altered replies, signed with its own key, during a whole study."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fallow.transport.envelope import open_reply, sign_message
 from tests.deployment.worlds import Federation
 
 Change = Callable[[str, dict[str, Any]], dict[str, Any]]
-"""From the key of an exchange and the honest answer to what is sent."""
+"""Function from the key of an exchange and the honest reply to the reply that is sent."""
 
 
 def turn(world: Federation, site: str, change: Change) -> None:
-    """From now on a site sends what ``change`` makes of its answers, also after a restart."""
+    """Apply ``change`` to all further replies of a site, also after a restart."""
     keys = world.sites[site].keys
     honest = world.transport.alive[site]
 

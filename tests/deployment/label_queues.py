@@ -1,4 +1,4 @@
-"""Small label queues for the tests of the labeling page and of labels in and out."""
+"""Small label queues for the tests of the labeling page and of label import and export."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DIGITS = Schema("images", "classification", classes=("zero", "one", "two"), shap
 
 
 def table_rows(ids: tuple[str, ...] | None = None) -> SiteRows:
-    """Twelve patients, or as many as have names: row r is 40 + r years old."""
+    """Return twelve patients, or one for each name; row r is 40 + r years old."""
     names = ids or tuple(f"patient-{row}" for row in range(ROWS))
 
     def describe(row: int) -> ReadableRow:
@@ -58,7 +58,8 @@ def make_queue(
     annotators: int = 1,
     limit: int | None = None,
 ) -> LabelQueue:
-    """A queue whose newest cycle, number 0, asks for the given rows in that order."""
+    """Return a queue whose newest cycle, number 0, asks for the given rows in this
+    order."""
     ledger = Ledger(
         folder / "ledger.sqlite", "cleveland", len(schema.classes), limit, annotators
     )
@@ -74,7 +75,7 @@ def ask(
     cycle: int = 0,
     deadline: str | None = None,
 ) -> None:
-    """Three days are left unless the deadline says otherwise."""
+    """Ask for these rows; the default deadline is three days away."""
     later = datetime.now(UTC) + timedelta(days=3, hours=1)
     end = deadline or later.isoformat(timespec="seconds")
     if isinstance(asked, Mapping):
@@ -87,13 +88,13 @@ def ask(
 
 
 def close(ledger: Ledger, cycle: int = 0) -> None:
-    """As the coordinator ends a cycle; nothing is held back for validation."""
+    """Close a cycle as the coordinator does, without a validation set."""
     ledger.requests.close(RUN, f"{cycle}/query", lambda labels: labels)
 
 
 @dataclass
 class Browser:
-    """A person's browser: it holds cookies and sends the forms that a page shows."""
+    """Simulate a browser that keeps cookies and sends the forms of a page."""
 
     app: FastAPI
     access: TokenAccess
@@ -101,7 +102,7 @@ class Browser:
     shown: Response = field(default_factory=lambda: Response(204))
 
     def request(self, method: str, path: str, follow: bool = True, **more: Any) -> Response:
-        """What the page answers, and where it leads on to."""
+        """Send a request; return the response and the address of a redirect."""
 
         async def send() -> Response:
             home = f"http://{self.access.hosts[0]}"
@@ -124,7 +125,7 @@ class Browser:
 
     @property
     def text(self) -> str:
-        """What is to be read on the page, without markup."""
+        """Return the text of the page without markup."""
         return " ".join(unescape(re.sub(r"<[^>]+>", " ", self.shown.text)).split())
 
     @property
@@ -132,13 +133,13 @@ class Browser:
         return self.shown.url.path
 
     def hidden(self, action: str) -> dict[str, str]:
-        """The hidden fields of the first form with that action."""
+        """Return the hidden fields of the first form with this action."""
         form = self.shown.text.split(f'action="{action}"', 1)[1].split("</form>", 1)[0]
         fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form)
         return {name: unescape(value) for name, value in fields}
 
     def send(self, action: str, **fields: str) -> str:
-        """Send the first form with that action from the page that is shown."""
+        """Send the first form with this action on the current page."""
         return self.post(action, {**self.hidden(action), **fields})
 
     def post(self, action: str, fields: Mapping[str, str]) -> str:
@@ -148,13 +149,13 @@ class Browser:
 
 
 def outside(queue: LabelQueue, who: str | None = None) -> Browser:
-    """A browser that has not come in."""
+    """Return a browser that is not logged in."""
     access = TokenAccess(8123, "the-token")
     return Browser(create_app(queue, access, who), access)
 
 
 def enter(queue: LabelQueue, who: str | None = "Ann") -> Browser:
-    """A browser that has come in through the access, as somebody."""
+    """Return a browser that has logged in under this name."""
     browser = outside(queue, who)
     browser.get(browser.access.address)
     return browser
@@ -162,7 +163,7 @@ def enter(queue: LabelQueue, who: str | None = "Ann") -> Browser:
 
 @contextmanager
 def running(queue: LabelQueue, who: str | None = None) -> Iterator[TokenAccess]:
-    """The page behind a real socket of this machine, on a free port."""
+    """Serve the page on a free port of this machine."""
     with listen(0) as listener:
         access = TokenAccess(listener.getsockname()[1])
         server = build_server(create_app(queue, access, who))
@@ -176,7 +177,7 @@ def running(queue: LabelQueue, who: str | None = None) -> Iterator[TokenAccess]:
 
 
 def picture_rows(folder: Path) -> SiteRows:
-    """Twelve pictures of 8 x 8 pixels in files of their own."""
+    """Write twelve images of 8 x 8 pixels to separate files."""
     from PIL import Image
 
     x = torch.arange(ROWS * 64).reshape(ROWS, 1, 8, 8) * 5 % 256

@@ -1,11 +1,11 @@
-"""People of several sites as one process, which may be killed.
+"""Label at several sites from one process, which may be killed.
 
 Run as ``python -m tests.deployment.labeler F``.
 
-It answers what is open, one question after another, with what ``F/truth.json`` says of each row.
-Odd sites are answered on the ledger, as the labeling page does; the others by a CSV file that is
-exported, filled in and imported.  A line of ``F/given.txt`` is an answer that was acknowledged: it
-is on the disk before the next one is given, so that afterwards none of them may be missing.
+The process answers open labeling tasks one by one with the labels in ``F/truth.json``. At
+odd sites it writes to the ledger, as the labeling page does; at the others it exports,
+completes and imports a CSV file. Each line of ``F/given.txt`` is an acknowledged label. The
+line is on disk before the next label is given, so that a test can check that none is lost.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from fallow.deployment.site.labels_files import write_lines
 from fallow.deployment.site.labels_io import import_labels, list_open_tasks
 
 GIVEN, TRUTH = "given.txt", "truth.json"
-PAUSE = 0.3  # seconds from one answer to the next, as there are people who think
+PAUSE = 0.3  # seconds between two labels, because annotators take time
 WHO = "Ann"
 
 
 @dataclass(frozen=True)
 class Labeler:
-    """truth: the class of each row, by site."""
+    """Answer labeling tasks; truth: the class of each row, by site."""
 
     folder: Path
     sites: list[SiteFolder]
     truth: dict[str, list[int]]
 
     def look(self) -> None:
-        """Answer whatever is open at any site."""
+        """Answer all open labeling tasks of all sites."""
         for number, site in enumerate(self.sites):
             if not site.ledger_path.exists():
                 continue

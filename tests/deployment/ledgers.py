@@ -1,4 +1,4 @@
-"""A ledger with a few questions, for tests of what people do with them."""
+"""A ledger with a few labeling tasks, for tests of labeling."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Open = Callable[..., Ledger]
 
 
 def close(ledger: Ledger, step: str = STEP) -> list[Label]:
-    """Close a step; all labels then."""
+    """Close a step and return all labels."""
     ledger.requests.close(RUN, step, lambda labels: labels)
     return ledger.store.load_labels("north")
 

@@ -1,5 +1,5 @@
-"""A transport to sites in this process, over which messages get lost, doubled, late and damaged, and at
-whose ends processes die: as a seed says, in a time of its own."""
+"""A transport to sites in this process, with simulated time and seeded faults: messages are
+lost, duplicated, delayed or damaged, and processes at both ends die."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 from fallow.core.types import SiteId
 
 Handle = Callable[[bytes], bytes | None]
-"""What a site does with a message; None: its answer never arrives."""
-AGAIN = 5.0  # seconds after which a transport sends what was not answered once more
+"""Function from a message to the reply of a site; None: the reply is lost."""
+AGAIN = 5.0  # seconds after which an unanswered message is sent again
 
 
 @dataclass(frozen=True)
 class Faults:
-    """How likely it is that a message is lost, sent twice, damaged, and that its site dies before
-    or after it has done what the message asks; and how late a message may be, in seconds."""
+    """Probabilities that a message is lost, sent twice or damaged, and that its site dies
+    before or after performing it; and the maximum delay of a message in seconds."""
 
     lost: float = 0.0
     twice: float = 0.0
@@ -32,11 +32,12 @@ class Faults:
 
 @dataclass
 class Loopback:
-    """Implements `Transport`.
+    """Implement `Transport` in simulated time.
 
-    restart: makes the handler of a site whose process died.  down: sites that hear nothing until
-    they are taken out of it.  pause: real seconds of a wait in which nothing comes, for callers
-    with a real clock.  ``seconds`` is the time here, which only goes on while somebody waits.
+    restart: returns the handler of a site whose process died. down: sites that receive no
+    messages while they are in this set. pause: real seconds to sleep in a wait without
+    events, for callers that use a real clock. ``seconds`` is the simulated time, which
+    passes only in a wait.
     """
 
     handlers: Mapping[SiteId, Handle]
@@ -52,13 +53,11 @@ class Loopback:
     def __post_init__(self) -> None:
         self.alive = dict(self.handlers)
         self._draw = np.random.default_rng(self.seed)
-        self._open: dict[
-            SiteId, bytes
-        ] = {}  # the newest message to each site without an answer
+        self._open: dict[SiteId, bytes] = {}  # the newest unanswered message to each site
         self._agenda: list[tuple[float, int, str, SiteId, bytes, bytes]] = []
         self._turn = 0
 
-    # -- Transport -------------------------------------------------------------------------------
+    # -- Transport ---------------------------------------------------------------------------
 
     def send(self, messages: Mapping[SiteId, bytes]) -> None:
         for site, blob in messages.items():
@@ -67,13 +66,13 @@ class Loopback:
             self._training_config(AGAIN, "again", site, blob, blob)
 
     def revoke(self, site: SiteId) -> None:
-        """Nothing on its way to a site or from it arrives."""
+        """Drop all messages to or from the site that are in transit."""
         self._open.pop(site, None)
         self._agenda = [line for line in self._agenda if line[3] != site]
         heapq.heapify(self._agenda)
 
     def comes_late(self, site: SiteId, blob: bytes) -> None:
-        """An answer to a message that was sent before this transport was made."""
+        """Deliver a reply to a message that was sent before this transport was created."""
         self._carry("up", site, blob, b"")
 
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
@@ -102,7 +101,7 @@ class Loopback:
     def clock(self) -> float:
         return self.seconds
 
-    # -- what happens on the way ------------------------------------------------------------
+    # -- events in transit -----------------------------------------------------------------
 
     def _chance(self, likely: float) -> bool:
         return likely > 0 and bool(self._draw.random() < likely)

@@ -1,4 +1,4 @@
-"""Messages that nobody should send: valid ones with something changed, and nonsense."""
+"""Malformed messages: valid ones with a change, and random data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NUMBERS = (
 
 
 def odd_value(draw: np.random.Generator, depth: int = 0) -> Any:
-    """A tensor, a word, a number, or lists and dicts of such."""
+    """Return a tensor, a string, a number, or nested lists and dicts of them."""
     kind = draw.integers(0, 6 if depth < 3 else 4)
     if kind == 0:
         return WORDS[draw.integers(len(WORDS))]
@@ -56,7 +56,7 @@ def odd_value(draw: np.random.Generator, depth: int = 0) -> Any:
 
 
 def change_one(tree: Any, draw: np.random.Generator) -> Any:
-    """The tree with one thing in it replaced, dropped, added or doubled."""
+    """Return the tree with one element replaced, dropped, added or duplicated."""
     if isinstance(tree, dict) and tree and draw.random() < 0.8:
         name = list(tree)[draw.integers(len(tree))]
         match draw.integers(0, 6):
@@ -79,7 +79,7 @@ def change_one(tree: Any, draw: np.random.Generator) -> Any:
 
 
 def within(content: torch.Tensor, draw: np.random.Generator) -> Any:
-    """Bytes that are themselves a packed message, changed as such or byte by byte."""
+    """Change bytes that contain a packed message, either as a message or byte by byte."""
     blob = content.numpy().tobytes()
     try:
         found = (
@@ -87,13 +87,15 @@ def within(content: torch.Tensor, draw: np.random.Generator) -> Any:
             if draw.random() < 0.3
             else pack(change_one(unpack(blob), draw))
         )
-    except (ValueError, TypeError, OverflowError):  # what cannot be packed is no message
+    # a tree that cannot be packed is not a message
+    except (ValueError, TypeError, OverflowError):
         found = broken(blob, draw)
     return torch.tensor(list(found), dtype=torch.uint8)
 
 
 def broken(blob: bytes, draw: np.random.Generator) -> bytes:
-    """The bytes with a bit flipped, cut short, doubled, or with another length at their head."""
+    """Flip a bit of the bytes, truncate or duplicate them, or change the length in their
+    header."""
     at = int(draw.integers(max(len(blob), 1)))
     match draw.integers(0, 5):
         case 0:
@@ -108,7 +110,8 @@ def broken(blob: bytes, draw: np.random.Generator) -> bytes:
 
 
 def malformed(signed: bytes, secret: bytes, draw: np.random.Generator) -> bytes:
-    """A valid signed message made bad, most often before it is signed: then the signature holds."""
+    """Damage a valid signed message, usually before signing, so that its signature
+    verifies."""
     content = signed[SIGNATURE:]
     match draw.integers(0, 8):
         case 0:
@@ -124,7 +127,7 @@ def malformed(signed: bytes, secret: bytes, draw: np.random.Generator) -> bytes:
 
 
 def nest_deeply(draw: np.random.Generator) -> bytes:
-    """A tree of a great depth, a tensor that stands in it many times, or a header that lies."""
+    """Return a deeply nested tree, a tensor that occurs many times, or a wrong header."""
     blob = pack({"x": torch.zeros(3)})
     size = int.from_bytes(blob[:8], "little")
     header = json.loads(blob[8 : 8 + size])

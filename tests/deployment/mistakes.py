@@ -1,4 +1,4 @@
-"""A coordinator, sites and files as people have them, for tests of what they do wrong."""
+"""A coordinator, sites and files, for tests of user errors."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from fallow.storage.files import write_json
 from tests.deployment.agreed import HEAD, ROWS, TABLE, table
 from tests.deployment.label_queues import RUN, ask
 
-Said = Callable[..., tuple[int, str, str]]  # exit code, what was written, the error
+Said = Callable[..., tuple[int, str, str]]  # exit code, output, error
 NOBODY = 65534
 
 
 def offices(folder: Path) -> Path:
-    """``study`` and ``other`` (coordinators), ``north``, ``south`` (sites of the former, the first
-    was asked for two labels), ``elsewhere`` (a site of the latter), and files."""
+    """Create coordinators ``study`` and ``other``, sites ``north`` and ``south`` of
+    ``study`` (two labels are asked for at ``north``), site ``elsewhere`` of ``other``, and
+    files."""
     recipe = with_settings(Recipe("tiny"), {"cycles": "1", "rounds": "1"})
     for name in ("study", "other"):
         plan = StudyPlan(name, recipe, TABLE, ("north", "south"))
@@ -63,7 +64,7 @@ def _files(folder: Path) -> None:
 
 
 def moved(template: Path, to: Path) -> Path:
-    """A copy of `offices`, whose sites name their files by where these are now."""
+    """Copy `offices` and update the paths of data files in the sites' folders."""
     shutil.copytree(template, to, dirs_exist_ok=True)
     for file in to.glob("*/site.toml"):
         file.write_text(file.read_text().replace(str(template), str(to)))
@@ -71,8 +72,8 @@ def moved(template: Path, to: Path) -> Path:
 
 
 def read_out(study: Path) -> str:
-    """What a coordinator says by telephone: the digest of its study, or nothing of one that it
-    cannot read."""
+    """Return the fingerprint of a coordinator's study for verification, or an empty text if
+    the study cannot be read."""
     try:
         return CoordinatorFolder.open(study).agreement.digest
     except ValueError:
@@ -86,7 +87,7 @@ def edited(file: Path, old: str, new: str) -> None:
 
 
 def refused(done: tuple[int, str, str], said: str, code: int = 2) -> None:
-    """The command ended with one sentence that says so."""
+    """Check that the command failed with one sentence that contains this text."""
     found, _, err = done
     assert said in err
     assert found == code
@@ -96,7 +97,7 @@ def refused(done: tuple[int, str, str], said: str, code: int = 2) -> None:
 
 @contextmanager
 def full_disk(size: int) -> Iterator[None]:
-    """No file of this process grows beyond so many bytes."""
+    """Limit the size of each file that this process writes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -107,7 +108,7 @@ def full_disk(size: int) -> Iterator[None]:
 
 @contextmanager
 def read_only(source: Path) -> Iterator[Path]:
-    """A copy of a folder in which this process may read and not write, also where it is root's."""
+    """Copy a folder so that this process, even as root, can read but not write it."""
     is_root = os.geteuid() == 0
     with tempfile.TemporaryDirectory() as place:
         os.chmod(place, 0o755)

@@ -168,7 +168,7 @@ class Real:
 
 
 Carry = Callable[[Path, CoordinatorFolder], AbstractContextManager[Mapping[str, str]]]
-"""What carries messages of a study in a folder; yields the address that each site calls."""
+"""Transport of a study in a folder; yields the address that each site calls."""
 
 
 @contextmanager

@@ -1,5 +1,5 @@
-"""Sites of `tests.worlds` behind signed messages, and a carrier to them: what `Remote` needs, and
-nothing of a site's ledger."""
+"""Sites of `tests.worlds` behind signed messages, and a transport to them. They have all
+that `Remote` needs and no ledger."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Waits:
 
 @dataclass
 class Signing:
-    """A site that answers signed orders and never dies.  change: what it does to an answer before
-    that leaves, where it is not honest."""
+    """Simulate a site that answers signed instructions and never dies. change: modifies a
+    reply before it is sent, for a dishonest site."""
 
     site: LocalSite
-    public: bytes  # the coordinator's
+    public: bytes  # the coordinator's key
     secret: bytes = field(default_factory=new_signing_key)
     sealing: bytes = field(default_factory=new_secret)
     change: Change | None = None
@@ -116,7 +116,7 @@ class Signing:
 
 @dataclass
 class Federation:
-    """A world whose carrier is a `Remote`."""
+    """Provide a federated dataset whose transport is a `Remote`."""
 
     world: Simulation
     signing: dict[str, Signing]
@@ -143,7 +143,7 @@ class Federation:
 
     @property
     def refusals(self) -> dict[str, str]:
-        """The last reason why a site's answer did not count."""
+        """Return the last reason why a reply of a site was rejected."""
         return {e["site"]: e["why"] for e in self.said if e["event"] == "refused"}
 
 
@@ -154,11 +154,11 @@ def federation(
     privacy: Privacy | None = None,
     transport: Mapping[str, Any] | None = None,
 ) -> Federation:
-    """Sites on a loopback; ``transport``: fields of it."""
+    """Create sites on a loopback transport; ``transport``: fields of the transport."""
     made = world(sites or tables(), strategy)
     for (
         site
-    ) in made.members.values():  # noise as at a real site, own draws as in a simulation
+    ) in made.members.values():  # noise as at a real site, random draws as in a simulation
         site.parts = replace(
             site.parts,
             privacy=privacy or Privacy(),

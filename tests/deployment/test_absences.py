@@ -1,4 +1,5 @@
-"""Going on without a site, in one round or query or for good, and retries of what failed."""
+"""Proceed without a site in one round or query, or permanently, and retry failed
+exchanges."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ SHORT = Waits(timeout=5.0, patience=60.0, deadline=3600.0)
 
 
 def stops(world: Federation, when: Callable[[Event], bool]) -> Callable[[Event], None]:
-    """People answer, and the coordinator is told to stop where ``when`` says."""
+    """Return a listener that answers labeling tasks and stops the coordinator when ``when``
+    holds."""
 
     def say(event: Event) -> None:
         world.label(event)
@@ -55,11 +57,11 @@ def state(world: Federation, cycle: int = 0) -> torch.Tensor:
 
 
 def heard(world: Federation, site: str) -> list[str]:
-    """What people at a site were told by the coordinator."""
+    """Return the notifications that the coordinator sent to the annotators of a site."""
     return world.ledgers[site].orders.load_news()
 
 
-# -- a round or query ----------------------------------------------------------------------------
+# -- one round or query --------------------------------------------------------------------
 
 
 def test_keys_are_said_as_people_count() -> None:
@@ -113,7 +115,7 @@ def test_a_round_keeps_as_many_sites_as_its_method_needs(tmp_path: Path) -> None
     assert find_absent(journal, step_of("0/query/close")) == {"basel"}
 
 
-# -- what the server half stops on ---------------------------------------------------------------
+# -- failures in the server side -----------------------------------------------------------
 
 
 def test_an_answer_on_which_the_server_half_stops_does_not_count(
@@ -140,7 +142,7 @@ def test_an_answer_on_which_the_server_half_stops_does_not_count(
     assert (first["key"], second["key"]) == ("0/train/1/0", "0/train/1/0")
     assert "are discarded" in first["why"]
     assert world.program().go()
-    for site in world.sites:  # each start asked it anew
+    for site in world.sites:  # each start asks the site again
         performed = world.ledgers[site].orders.load_standing_keys(
             str(world.ledgers[site].orders.newest_run())
         )
@@ -151,11 +153,12 @@ def test_an_answer_on_which_the_server_half_stops_does_not_count(
     torch.testing.assert_close(state(world), state(honest))
 
 
-# -- a site --------------------------------------------------------------------------------------
+# -- permanent absence of a site -----------------------------------------------------------
 
 
 def scaling_waits(world: Federation, then: Callable[[], None]) -> Callable[[Event], None]:
-    """A site is away while columns are scaled; ``then`` happens when it is waited for."""
+    """Take a site offline during feature scaling; call ``then`` when the coordinator waits
+    for it."""
     waits: list[str] = []  # exchanges that waited
 
     def say(event: Event) -> None:
@@ -214,13 +217,13 @@ def test_a_site_that_left_stays_out_after_a_restart(tmp_path: Path) -> None:
 def away_after(
     world: Federation, event: str, then: Callable[[Event], None], **more: Any
 ) -> Callable[[Event], None]:
-    """A site is away from an event on; ``then`` happens when an exchange waits for it."""
+    """Take a site offline after an event; call ``then`` when an exchange waits for it."""
     happened: list[Event] = []
 
     def say(found: Event) -> None:
         world.label(found)
         if found["event"] == event and found.items() >= more.items() and not happened:
-            happened.append(found)  # a run that goes back comes there again
+            happened.append(found)  # a run that rolls back repeats this event
             world.transport.down = {"davos"}
         if found["event"] == "waiting" and not found["key"].startswith("progress/"):
             then(found)
@@ -230,7 +233,7 @@ def away_after(
 
 def advance_in(world: Federation) -> Callable[[Event], None]:
     def tell(event: Event) -> None:
-        world.transport.down = set()  # it is back for what comes later
+        world.transport.down = set()  # the site is back for later events
         Control(world.place / "control").tell("advance")
 
     return tell
@@ -254,7 +257,7 @@ def test_any_exchange_goes_on_without_a_silent_site_when_somebody_says_so(
     assert world.transport.seconds < 3600.0
     (line,) = without(read_live(world.place) or {})
     assert line.lower().startswith(f"{what} proceeds without davos since")
-    if what != "model/finish":  # after which no order comes that could say so
+    if what != "model/finish":  # no later instruction could tell the site
         (output,) = heard(world, "davos")
         assert f"proceeds without this site in {what}" in output
     assert heard(world, "basel") == []
@@ -320,7 +323,7 @@ def test_people_who_are_waited_for_at_a_silent_site_are_named(tmp_path: Path) ->
     assert "'fallow coordinate advance' proceeds with the available labels" in output[1]
 
 
-# -- what a site that was left behind hears ------------------------------------------------------
+# -- notifications of a site that was left behind ------------------------------------------
 
 
 def test_a_site_without_which_a_cycle_was_closed_hears_so_with_its_next_order(
@@ -352,7 +355,7 @@ def test_people_whose_labeling_was_cut_short_hear_so_at_once(tmp_path: Path) -> 
         world.label(event)
         if event["event"] == "labels":
             looks.append(event["step"])
-            if looks.count(event["step"]) == 2:  # by now the others are done
+            if looks.count(event["step"]) == 2:  # the other sites have finished
                 Control(world.place / "control").tell("advance")
 
     assert world.program(say).go()

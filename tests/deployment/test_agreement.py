@@ -1,4 +1,5 @@
-"""The agreement: what is written is read again, what changes results changes the digest."""
+"""Test that an agreement is read as written, and that changes with an effect on results
+change its digest."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ NUMBERS = replace(TABLE, task="regression", classes=(), unit="mmHg")
 
 
 def written(path: Path, old: str, new: str) -> Path:
-    """The file of a small agreement with one text in the place of another."""
+    """Write a small agreement with one text replaced by another."""
     text = agreement_text(agreed())
     assert old in text
     path.write_text(text.replace(old, new), encoding="utf-8")
@@ -54,7 +55,6 @@ def test_what_is_written_is_read_again_for_every_recipe() -> None:
 
 
 def test_what_a_training_method_brings_along_is_written_where_it_is_otherwise() -> None:
-    """Who reads ``training`` alone has one round, and features of an encoder."""
     solved = agreed("training=closed-form")
     recipe = replace(solved.recipe, encoder=Spec("identity"), score_rounds=5)
     other = replace(solved, recipe=recipe)
@@ -122,9 +122,9 @@ def test_tables_are_standardized_and_images_are_not() -> None:
 def test_a_recipe_may_start_from_one_of_the_library(tmp_path: Path) -> None:
     path = written(tmp_path / "study.toml", "rounds = 1\n", 'base = "demo"\n')
     found = read_agreement(path).recipe
-    assert found.model.name == "linear"  # the file has the last word
+    assert found.model.name == "linear"  # the file takes precedence
     assert found.rounds == 7  # of the demo
-    assert found.title == ""  # which speaks of other data
+    assert found.title == ""  # which describes other data
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_quorum_under_secure_sums_hides_the_single_site() -> None:
         agreed("privacy.secure_sum=true", "privacy.bound=10.0", sites=sites)
 
 
-# -- what both halves make of it --------------------------------------------------------------
+# -- use in the server side and the client side --------------------------------------------
 
 
 def test_both_halves_have_the_weights_of_the_simulator(tmp_path: Path) -> None:

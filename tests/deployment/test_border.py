@@ -1,4 +1,5 @@
-"""What the coordinator takes from a site, and a site from the coordinator."""
+"""Test which values the coordinator accepts from a site, and a site from the
+coordinator."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ BORDER = ResponseCheck({"a": 9}, {"w": 4}, labels={"a": 9}, dims=DIMS)
 
 
 def with_training(method: object) -> ResponseCheck:
-    """The same border in a study with a training algorithm."""
+    """Run the same checks in a study with a training algorithm."""
     return replace(BORDER, declared={"training": declared(method)})
 
 
@@ -146,7 +147,8 @@ MASKED_UPLOAD = {"n": PART[0], "w": PART.repeat(2), CHECK: PART[0]}
 def test_a_model_update_without_statistics_is_refused_before_it_is_compared(
     method: Any, kind: Any, masked: Any, answer: Any
 ) -> None:
-    """Beside answers of the same form, or of no others, it would pass."""
+    """It would be accepted if all other replies had the same form, or if there were
+    none."""
     asked = request(kind, "upload", masked=masked, owner="training")
     border = with_training(method)
     with pytest.raises(ValueError, match=r"^stats is missing beside "):
@@ -177,7 +179,6 @@ def test_an_addend_beyond_the_bound_of_a_request_is_refused() -> None:
 
 
 def test_a_truth_value_is_a_number_below_a_bound() -> None:
-    """It has no absolute value by itself, over which the whole exchange stumbled."""
     answer = {"x": True}
     bounded = replace(request("sum"), bound=2.0)
     assert BORDER.check("a", bounded, answer) == answer
@@ -210,11 +211,11 @@ def test_most_sites_say_which_form_is_the_usual_one() -> None:
     short: Answer = {"x": W[:1]}
     assert find_odd({}) == find_odd({"a": usual, "b": dict(usual)}) == {}
     assert find_odd({"a": short, "b": usual, "c": usual}).keys() == {"a"}
-    # of forms that are equally frequent the first site's holds
+    # if two forms are equally frequent, the form of the first site is used
     assert find_odd({"a": short, "b": usual}).keys() == {"b"}
 
 
-# -- at a site ----------------------------------------------------------------------------------
+# -- at a site -----------------------------------------------------------------------------
 
 PARTS = world(tables(), AHFAL()).members["a"].parts
 D = PARTS.layout.d

@@ -1,4 +1,4 @@
-"""From the browser to the model: what people type is what the next cycle of a real study learns."""
+"""Test that labels entered in a browser are used by the next cycle of a real study."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.deployment.real import LEADER, SHORT, Real, real, records
 
 FEW = replace(
     SHORT, initial=2, budget=1
-)  # first labels, and those of the one cycle, at a site
-LONG = 600.0  # seconds; a machine that is busy with other things takes minutes
+)  # number of initial labels and of labels in the only cycle, at a site
+LONG = 600.0  # seconds; a busy machine takes minutes
 pytestmark = NEEDS
 
 
 def open_page(browser: Any, study: Real, site: str) -> Any:
-    """The labeling page of a site, by the address that its process prints."""
+    """Open the labeling page of a site at the address that its process prints."""
     name = f"page of {site}"
     words = ("label", str(study.folder / site), "--who", "Ann", "--no-open", "--port", "0")
     study.running[name] = start_command(study.log(name), *words)
@@ -35,11 +35,12 @@ def open_page(browser: Any, study: Real, site: str) -> Any:
 
 
 def label_by_keyboard(page: Any, samples: int) -> dict[str, float]:
-    """Label what the page shows next, by the keyboard: the classes in turn, by sample."""
+    """Label the next example by keyboard, with the classes in turn; store it by its
+    name."""
     given = {}
     for number in range(samples):
         page.get_by_role("heading", name=re.compile("^Example ")).wait_for()
-        page.wait_for_load_state()  # keys are heard from then on
+        page.wait_for_load_state()  # from now on the page handles keys
         sample = page.locator("h1").inner_text().removeprefix("Example ")
         given[sample] = float(number % 2)
         with page.expect_navigation():
@@ -49,7 +50,8 @@ def label_by_keyboard(page: Any, samples: int) -> dict[str, float]:
 
 
 def load_labels(study: Real, site: str) -> dict[str, tuple[float, int]]:
-    """The labels that a site trains on, each with its cycle, by the name of the sample."""
+    """Return the labels that a site trains on, with their cycles, by name of the
+    example."""
     rows = study.sites[site].rows.ids
     found = dict(zip(sorted(study.sites), study.labels().values(), strict=True))[site]
     return {rows[label.row]: (label.value, label.cycle) for label in found}
@@ -62,7 +64,7 @@ def test_what_is_typed_in_the_browser_is_what_the_next_cycle_learns(tmp_path: Pa
 def check_typed(folder: Path, transport: str) -> None:
     """Label two cycles of a study in the browser."""
     with real(folder, FEW, transport=transport) as study, chromium() as browser:
-        study.done.set()  # nobody labels but the browser
+        study.done.set()  # all labels come from the browser
         study.start(LEADER, *study.sites)
         pages = {site: open_page(browser, study, site) for site in study.sites}
         first = {

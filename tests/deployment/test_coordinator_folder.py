@@ -1,4 +1,4 @@
-"""The folder of a coordinator, as it is made."""
+"""Test how the folder of a coordinator is created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Empty cells at real sites: what is agreed on, what is told, what cannot be, what people see."""
+"""Test empty cells at real sites: agreement, disclosure, implausible values and labeling
+page."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def table(path: Path, *lines: str) -> Path:
     return path
 
 
-# -- what is agreed on --------------------------------------------------------------------------
+# -- agreement -----------------------------------------------------------------------------
 
 
 def test_an_example_with_an_empty_cell_says_that_its_column_may_be_empty(
@@ -156,7 +157,7 @@ def test_a_person_reads_what_is_told_of_cells_before_the_site_joins(
     assert ("protected by secure aggregation" in line) == ("privacy" in change)
 
 
-# -- rows ---------------------------------------------------------------------------------------
+# -- examples ------------------------------------------------------------------------------
 
 
 def test_rows_are_read_with_their_empty_cells_and_shown_as_they_were(
@@ -176,7 +177,7 @@ def test_rows_are_read_with_their_empty_cells_and_shown_as_they_were(
         ("dose", "1", ""),
     )
     assert rows.describe(2) == (("age", "", "years"), ("sex", "", ""), ("dose", "3", ""))
-    assert rows.notes == ()  # an empty cell lies within any limits
+    assert rows.notes == ()  # empty cells are within any limits
 
 
 def test_a_column_that_was_agreed_to_be_given_is_not_left_empty(tmp_path: Path) -> None:
@@ -195,7 +196,7 @@ def test_a_text_among_numbers_is_still_refused(tmp_path: Path) -> None:
         read_rows(table(tmp_path / "r.csv", ",mal,1,no"), SCHEMA)
 
 
-# -- whole studies ------------------------------------------------------------------------------
+# -- whole studies -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("encoder", [None, FOURIER])
@@ -222,7 +223,8 @@ def test_a_model_of_the_sites_predicts_rows_with_empty_cells(
 
 
 def test_test_rows_of_a_site_teach_nobody(tmp_path: Path) -> None:
-    """With other test rows the sites agree on the same units and the same fillings."""
+    """The sites agree on the same scaling and the same fill values with other test
+    examples."""
     data = ward()
     other = torch.where(data.x_test.isnan(), data.x_test, 5 * data.x_test)
     found = []
@@ -274,7 +276,7 @@ def test_what_people_label_shows_an_empty_cell_as_empty(tmp_path: Path) -> None:
     world.close()
 
 
-# -- totals that cannot be ----------------------------------------------------------------------
+# -- implausible aggregates ----------------------------------------------------------------
 
 FIELD = {"rows": 10.0, "columns": [100.0, 3.0, 5.0, 2.0], "given": [9.0, 8.0, 8.0, 10.0]}
 LEVELS = Missing(levels=((1, 3),), marks=(("age_missing", "age"),))
@@ -317,7 +319,7 @@ def test_what_totals_of_cells_cannot_be(change: dict[str, Any], why: str | None)
 def put(
     name: str, at: int, value: float
 ) -> Callable[[str, dict[str, Any]], dict[str, Any]]:
-    """Change one number of the totals of cells."""
+    """Change one number in the aggregate of cells."""
 
     def change(key: str, answer: dict[str, Any]) -> dict[str, Any]:
         if name not in answer or "given" not in answer:
@@ -364,7 +366,7 @@ def test_masked_totals_that_cannot_be_never_count(tmp_path: Path) -> None:
     world.close()
 
 
-# -- what a site refuses ------------------------------------------------------------------------
+# -- rejected instructions -----------------------------------------------------------------
 
 
 COLUMNS = tuple(Column(f"x{i}", may_be_empty=i == 1) for i in range(4))
@@ -384,7 +386,7 @@ def send(leader: Leader, key: str, owner: str, step: Step) -> Reply:
 
 
 def place_of(leader: Leader) -> tuple[str, str]:
-    """The key and the owner of the exchange about empty cells."""
+    """Return the key and the owner of the exchange about empty cells."""
     if leader.site.agreement.recipe.encoder is None:
         return "0/initial/features", "scaling"
     return "0/initial/cells", "filling"
@@ -442,7 +444,7 @@ def test_an_encoder_comes_with_what_fills_cells(tmp_path: Path) -> None:
     leader = Leader(folder(tmp_path, agreement(*settings, schema=FIVE)))
     value: Answer = {
         "digest": encoder_digest(Fourier(features=8)),
-        "length": round_digits(torch.tensor(2.5).sqrt()),  # of five columns in deviations
+        "length": round_digits(torch.tensor(2.5).sqrt()),  # of five standardized columns
         "center": torch.zeros(5),
         "spread": torch.ones(5),
     }

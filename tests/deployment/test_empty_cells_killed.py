@@ -1,5 +1,5 @@
-"""A site that is killed over and over while the sites fill empty cells in together ends with the same
-bits as one that never was."""
+"""Kill a site repeatedly while the sites jointly fill empty cells. The results equal those
+of an undisturbed site, bit for bit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNITS = replace(RECIPE, encoder=None, training=Spec("fedavg"))
 
 @pytest.mark.parametrize(
     ("is_masked", "exchanges"),
-    [(True, 3), (False, 2)],  # keys, sums, what fills cells
+    [(True, 3), (False, 2)],  # keys, sums, fill values
 )
 @pytest.mark.long
 def test_before_an_encoder(is_masked: bool, exchanges: int, tmp_path: Path) -> None:
@@ -33,6 +33,6 @@ def test_before_an_encoder(is_masked: bool, exchanges: int, tmp_path: Path) -> N
 @pytest.mark.long
 def test_together_with_units_of_columns(tmp_path: Path) -> None:
     deaths = check(tmp_path, ("0/initial/features/",), UNITS, ward())
-    # keys and sums of cells, keys and sums of squares, and what was agreed on
+    # keys and sums of cells, keys and sums of squares, and the agreed values
     assert set(deaths) == {f"0/initial/features/{turn}" for turn in range(5)}
     assert min(deaths.values()) >= 6

@@ -1,4 +1,4 @@
-"""Encoders at real sites: what is agreed on, what is asked, what is kept, what is refused."""
+"""Test encoders at real sites: agreement, requests, stored features and rejected values."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ PICTURES = Recipe(
 )
 TABLE = "encoder=fourier:features=8"
 MODULE = "encoders_sent_to_tests"
-LENGTH = 1.4140625  # of four columns in units of their deviations, rounded
+LENGTH = 1.4140625  # of four standardized columns, rounded
 
 
 def features_of(world: Federation, site: str) -> dict[str, tuple[int, int]]:
-    """The files of features of a site, with when each was written last and its size."""
+    """Return the feature files of a site, with modification time and size."""
     result = world.sites[site].path.glob(f"{FEATURES}/*/{DATA}")
     return {str(file): (file.stat().st_mtime_ns, file.stat().st_size) for file in result}
 
@@ -73,12 +73,12 @@ def leader(tmp_path: Path) -> Iterator[Leader]:
 
 
 def next_second() -> float:
-    """A clock for a second run: names of runs tell seconds apart, and of two runs that begin in one
-    second the site takes either for the earlier one."""
+    """Return a clock for a second run. Names of runs have a resolution of one second, so a
+    site could take either of two runs in the same second for the earlier one."""
     return time.time() + 1
 
 
-# -- whole studies ------------------------------------------------------------------------------
+# -- whole studies -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("privacy", [Privacy(), Privacy(secure_sum=True)])
@@ -105,7 +105,7 @@ def test_a_process_that_is_started_again_finds_its_features(tmp_path: Path) -> N
     world = federation(tmp_path, PICTURES, photos())
     assert world.program().go()
     before = features_of(world, "basel")
-    width = 4 * 16 * 4  # bytes of the features of a row
+    width = 4 * 16 * 4  # bytes of the features of an example
     assert sorted(size for _, size in before.values()) == [6 * width, 14 * width]
     for path in (world.sites["basel"].path / FEATURES).rglob("*"):
         assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
@@ -178,7 +178,7 @@ def test_labels_choose_a_field_at_real_sites_behind_secure_sums(tmp_path: Path) 
     world.close()
 
 
-# -- what is agreed on --------------------------------------------------------------------------
+# -- agreement -----------------------------------------------------------------------------
 
 
 def test_an_agreement_names_its_encoder_and_has_another_digest(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_person_reads_what_an_encoder_tells(leader: Leader) -> None:
     ]
 
 
-# -- what is refused ----------------------------------------------------------------------------
+# -- rejected values -----------------------------------------------------------------------
 
 
 def asked(leader: Leader, key: str, owner: str, step: Step) -> str | None:
@@ -317,7 +317,7 @@ def test_a_refused_encoder_says_nothing_of_what_the_site_has() -> None:
     assert own[:4] not in str(refused.value)
 
 
-# -- networks of others -------------------------------------------------------------------------
+# -- custom networks -----------------------------------------------------------------------
 
 NETWORK = """
 from dataclasses import dataclass
@@ -355,12 +355,12 @@ class Frozen:
     def weights_digest(self):
         return str(self.net.body.weight.detach().sum().item())
 """
-"""A module with weights, as an encoder in a distribution of its own."""
+"""Source of an encoder with weights in a separate distribution."""
 
 
 @pytest.fixture
 def frozen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agreement]:
-    """A study whose encoder is such a module, which its parties allow."""
+    """Return a study whose encoder is a custom module that all parties allow."""
     source = {f"{MODULE}.py": NETWORK.format(scale=1.0)}
     install(tmp_path / "installed", "sent-encoder", source, monkeypatch)
     allowed = {"sent-encoder": distribution_digest("sent-encoder")}

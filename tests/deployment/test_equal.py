@@ -1,4 +1,5 @@
-"""The same study simulated and at real sites: the same picks, the same weights, the same scores."""
+"""Test that a study gives the same selections, weights and scores simulated and at real
+sites."""
 
 from __future__ import annotations
 
@@ -263,7 +264,7 @@ LONG = (
     "typical rows of what is uncertain with secure sums",
     "unlabeled examples in a head in closed form",
 )
-"""Studies of experimental strategies, and those of which each part is in another study too."""
+"""Studies of experimental strategies, or whose parts all occur in other studies too."""
 
 
 def ground(name: str) -> Dataset:
@@ -279,7 +280,7 @@ def recipe_of(name: str) -> Recipe:
 
 
 def simulate(world: Federation, folder: Path) -> tuple[ExperimentRun, list[Record]]:
-    """The study of the agreement as `fallow run` would run it."""
+    """Simulate the study of the agreement as `fallow run` does."""
     agreed = world.agreement
     journal = EventLog()
     run = ExperimentRun(
@@ -290,7 +291,7 @@ def simulate(world: Federation, folder: Path) -> tuple[ExperimentRun, list[Recor
 
 
 def lines(labels: Any) -> list[tuple[Any, ...]]:
-    """Ledger lines in the order of rows, with weights that may differ in the last digits."""
+    """Return the ledger lines in the order of rows, with rounded weights."""
     return [
         (at.row, at.value, at.cycle, at.is_validation, pytest.approx(at.weight, rel=1e-9))
         for at in sorted(labels)
@@ -303,14 +304,15 @@ def tree(file: Path) -> dict[str, Any]:
 
 
 def assert_alike(one: dict[str, Any], other: dict[str, Any]) -> None:
-    """The models of two files are the same but for rounding."""
+    """Check that the models of two files are equal up to rounding."""
     assert set(one["state"]) <= set(other["state"])
     for part, value in one["state"].items():
         assert torch.allclose(value, other["state"][part], rtol=1e-9, atol=1e-8), part
 
 
 def assert_as_long(one: dict[str, Any], other: dict[str, Any]) -> None:
-    """The models of two files differ by a rotation, which each site of a study draws in secret."""
+    """Check that the models of two files differ only by a rotation, which each site draws
+    secretly."""
     assert not torch.allclose(one["state"]["w"], other["state"]["w"])
     for part, value in one["state"].items():
         assert torch.allclose(value.norm(), other["state"][part].norm(), rtol=1e-9), part
@@ -340,7 +342,8 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
         )
     ours = tree(program.run_folder / "model.safetensors")
     theirs = tree(tmp_path / "model.safetensors")
-    if ours["state"] is not None:  # masks hide a common model from the coordinator
+    # secure aggregation hides a global model from the coordinator
+    if ours["state"] is not None:
         assert_alike(ours, theirs)
     is_common = "A global model" in (world.place / CARD).read_text()
     assert is_common == (ours["state"] is not None)
@@ -362,7 +365,8 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
 
 
 def assert_same_metrics(real: dict[str, Any], simulated: Record) -> None:
-    """Additional metrics are those of the simulation, by class and by site where they are shown."""
+    """Check that additional metrics, by class and by site if disclosed, equal those of the
+    simulation."""
     expected = simulated.get("metrics", {})
     assert set(real.get("metrics", {})) == set(expected)
     for name, scores in expected.items():
@@ -378,8 +382,9 @@ def assert_same_metrics(real: dict[str, Any], simulated: Record) -> None:
 
 
 def assert_same_audit(real: Any, simulated: Any) -> None:
-    """What rows that were drawn by chance say, for all sites and for each that is known alone; up to
-    the unit of errors, which at real sites is the variance of the first labels."""
+    """Check the results on evaluation sets, over all sites and for each site that discloses
+    them. Errors may differ in their unit, which at real sites is the variance of the
+    initial labels."""
     assert real.keys() == simulated.keys()
     unit = real["score"] / simulated["score"]
     for name in ("drawn", "chosen", "rows"):

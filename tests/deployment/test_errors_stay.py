@@ -1,4 +1,5 @@
-"""What an exception says stays at its site: canaries in every site function, looked for outside."""
+"""Test that the text of an exception never leaves its site: every client function contains
+canaries, which are searched for outside the site."""
 
 from __future__ import annotations
 
@@ -38,9 +39,9 @@ from tests.keys import key_of
 pytest.importorskip("cryptography")
 
 CANARIES = (
-    "63.451789",  # a value of a row
+    "63.451789",  # a value of an example
     "febrile-zauber",  # a label
-    "castorp-hans-1907",  # the name of a row
+    "castorp-hans-1907",  # the name of an example
     "mountain-patients.csv",  # the name of a file
     "/home/berghof/rows",  # a path
 )
@@ -72,7 +73,7 @@ def chain_errors() -> BaseException:
 
 
 class Talkative(Exception):
-    """Tells what it choked on however it is asked."""
+    """Contain canaries in every text form of the exception."""
 
     def __str__(self) -> str:
         return QUOTED
@@ -119,7 +120,7 @@ def method_of(owner: str, name: str) -> Any:
 
 
 def assert_silent(leader: Leader, order: Instruction, what: str) -> None:
-    """The order is refused by a number, and nothing of the canaries is in what leaves."""
+    """Check that the site rejects the instruction by a number and sends no canary."""
     blob = leader.host.handle(sign_message(SECRET, order))
     for canary in (*CANARIES, str(leader.site.path), leader.site.path.parent.name):
         assert canary.encode() not in blob
@@ -137,7 +138,7 @@ def assert_silent(leader: Leader, order: Instruction, what: str) -> None:
 
 
 def build_request(leader: Leader, owner: str, kind: str, verb: str, turn: int) -> Request:
-    """A request for a verb, where the agreement has one of its owner."""
+    """Build a request for a verb, with its owner if the agreement has one."""
     is_people = owner == "people"
     key = key_of(f"{PLACES[verb if is_people else owner]}/{0 if is_people else turn}")
     args: dict[str, Any] = {}
@@ -161,7 +162,7 @@ PLACES = {
     "score": "0/train/1/score",
     "finish": "model/finish",
 }
-"""Where in a run a method, or a verb about people, is asked."""
+"""Point of a run at which an algorithm, or a verb about annotators, is asked."""
 
 
 @pytest.mark.parametrize(("owner", "name"), METHODS)
@@ -176,7 +177,7 @@ def test_what_a_site_function_says_when_it_fails_stays_at_the_site(
     for kind, verbs in method.contract.asked.items():
         for verb in verbs:
             if (owner, verb) == ("people", "progress"):
-                continue  # an errand of its own, below
+                continue  # tested separately below
             fails = raising(ERRORS["value"])
             monkeypatch.setattr(type(method), verb, fails, raising=False)
             seen += 1
@@ -226,7 +227,7 @@ def test_what_a_step_of_training_says_stays_at_the_site(
 def test_what_the_host_itself_says_stays_at_the_site(
     part: str, leader: Leader, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Reading labels of the file, the ledger, rows."""
+    """The errors concern labels of the file, the ledger and examples."""
     monkeypatch.setattr(host_module.Host, part, raising(ERRORS["value"]))
     order = leader.order(about("hello", "0/hello"))
     assert_silent(leader, order, "People.hello")
@@ -297,7 +298,7 @@ def test_an_error_is_answered_also_where_the_log_cannot_be_written(tmp_path: Pat
     assert output.startswith("site north could not perform x (error ")
 
 
-# -- how much is said ---------------------------------------------------------------------------
+# -- amount of disclosed information -------------------------------------------------------
 
 
 def test_a_refusal_that_leaves_is_short_and_steers_no_terminal(

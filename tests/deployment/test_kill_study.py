@@ -47,8 +47,9 @@ PATIENCE = 900.0  # seconds for the next exchange; a busy machine takes minutes 
 EPSILON, CYCLES, INITIAL, PER_CYCLE = 0.5, 3, 4, 3
 STUDY = replace(
     SHORT,
-    # Noise is drawn by the operating system and differs from run to run.  AHFAL releases noisy
-    # counts; with toggle="always" they decide no pick, so that runs can be compared bit for bit.
+    # Noise is drawn by the operating system and differs between runs. AHFAL releases noisy
+    # counts. With toggle="always" they do not affect selections, so that runs can be compared
+    # bit for bit.
     strategy=Spec("ahfal", {"toggle": "always"}),
     privacy=Privacy(epsilon=EPSILON),
     initial=INITIAL,
@@ -57,7 +58,7 @@ STUDY = replace(
     rounds=2,
 )
 NOISY = "sigma"
-"""The note of a record that shows the noise itself: the spread of noisy counts."""
+"""Field of a record that depends on the noise: the spread of noisy counts."""
 PHASES = {
     "hello": "meeting",
     "ask": "asking people",
