@@ -1,4 +1,4 @@
-"""A distribution outside the tree adds one of each kind, found by its entry points."""
+"""Test a separate distribution that adds an extension of each kind through entry points."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ RECIPE = Recipe(
 
 @pytest.fixture
 def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The distribution is installed; the file in which its modules note their import."""
+    """Install the distribution; return the file in which its modules record their
+    import."""
     yield install_toy(tmp_path / "installed", monkeypatch)
     forget(MODULE)
 
@@ -69,7 +70,8 @@ class Parties:
 
 
 def found_study(folder: Path) -> Parties:
-    """A coordinator and two sites over the toy's transport, which the sites allow."""
+    """Set up a coordinator and two sites that allow the transport of the test
+    distribution."""
     plan = StudyPlan(
         "hearts", RECIPE, TABLE, ("north", "south"), smallest=1, transport="mailbag"
     )

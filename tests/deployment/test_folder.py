@@ -1,4 +1,4 @@
-"""A site's folder: checked before it is made, keys for its owner alone, rows that stay the same."""
+"""Test a site's folder: validation before creation, private keys, unchanged examples."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytest.importorskip("cryptography")
 
 
 def site(folder: Path, about: Agreement | None = None, **chosen: Any) -> SiteFolder:
-    """The folder of the site "north" with the four rows of `ROWS`."""
+    """Return the folder of the site "north" with the four rows of `ROWS`."""
     write_agreement(folder / "study.toml", about or agreed())
     data = folder / "rows.csv"
     if not data.exists():
@@ -67,7 +67,7 @@ def test_secrets_are_for_their_owner_alone_and_what_is_sent_is_public(
         == b"hi"
     )
     assert base64.b64decode(sent["seal"]) == public_half(made.keys.seal)
-    assert sent["transport_key"] == ""  # HTTPS needs none
+    assert sent["transport_key"] == ""  # HTTPS needs no key
     assert (sent["name"], sent["study"]) == ("north", agreed().digest)
     secrets = (
         base64.b64encode(secret).decode() for secret in (made.keys.sign, made.keys.seal)
@@ -159,7 +159,7 @@ def test_a_damaged_key_is_said(tmp_path: Path) -> None:
         _ = SiteFolder.open(tmp_path / "SITE").keys
 
 
-# -- what a study means for a site ------------------------------------------------------------
+# -- settings of a study at a site ---------------------------------------------------------
 
 
 def test_terms_say_what_is_asked_spent_and_hidden(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_what_can_leave_comes_from_the_contracts(tmp_path: Path) -> None:
     found = {(part, verb) for part, verb, *_ in list_disclosures(made)}
     assert ("training", "upload") in found
     assert ("standardization", "columns") in found
-    assert not any(part == "best model" for part, _ in found)  # nothing is held back
+    assert not any(part == "best model" for part, _ in found)  # no validation set
     assert not any(line.reveals == "nothing" for line in list_disclosures(made))
 
 

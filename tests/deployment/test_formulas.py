@@ -1,4 +1,5 @@
-"""Words of others in files that a spreadsheet or a browser opens."""
+"""Test that text from others is not executed when a file is opened in a spreadsheet or
+browser."""
 
 from __future__ import annotations
 

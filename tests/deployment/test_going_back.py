@@ -1,4 +1,4 @@
-"""A run that goes back at a site: what is set anew, and what never is."""
+"""Test how a site rolls back a run, and what is never rolled back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def leader(tmp_path: Path) -> Iterator[Leader]:
 
 
 def anew(leader: Leader, request: Request, times: int) -> Instruction:
-    """The order for a request that is asked anew."""
+    """Return the instruction for a request that is retried."""
     return replace(leader.order(request), key=replace(request.key, retry=times))
 
 
@@ -49,7 +49,7 @@ def score(state: State, r: int = 1) -> Request:
 
 
 def train_cycle(leader: Leader) -> State:
-    """Both rounds of the first cycle."""
+    """Train both rounds of the first cycle."""
     state = leader.first_model()
     for r in (0, 1):
         send_and_count(leader, leader.order(upload(leader, r, state)))
@@ -92,7 +92,7 @@ def test_an_order_that_comes_before_is_refused_unless_it_is_asked_anew(
 
 
 def test_a_step_that_was_never_asked_goes_on_under_its_new_key(leader: Leader) -> None:
-    """A site that was away when the others were asked the first time."""
+    """The site was offline when the other sites received the first attempt."""
     state = leader.first_model()
     send_and_count(leader, anew(leader, upload(leader, 0, state), 3))
     send_and_count(leader, leader.order(upload(leader, 1, state)))
@@ -142,7 +142,7 @@ def test_a_step_that_is_asked_anew_shows_nobody_more_questions(leader: Leader) -
 def test_an_attempt_that_failed_is_over_once_another_was_performed(
     leader: Leader, then: int
 ) -> None:
-    """It was never performed, so that nothing else would tell its replay from a new order."""
+    """The failed attempt was never performed, so only this rule detects its replay."""
     state = leader.first_model()
     failed = anew(leader, upload(leader, 0, {}), 1)
     assert leader.send(failed).refused
@@ -167,7 +167,7 @@ def test_every_going_back_is_kept_and_its_line_is_noticed_where_it_is_changed(
 def test_with_secure_sums_a_run_goes_back_to_its_newest_exchange_alone(
     tmp_path: Path,
 ) -> None:
-    """Two sums of one step among other sites would tell the part of those that differ."""
+    """Two sums of one step with different sets of sites would disclose contributions."""
     agreed = agreement("strategy=entropy", "privacy.secure_sum=true")
     leader = Leader(folder(tmp_path, agreed, brought=range(6)))
 
@@ -183,7 +183,8 @@ def test_with_secure_sums_a_run_goes_back_to_its_newest_exchange_alone(
     said = "with secure aggregation, only the newest exchange can be repeated"
     assert said in str(leader.send(anew(leader, keys(0), 2)).refused)
     wrong = replace(keys(1), steps=(replace(keys(1).steps[0], masked=None),))
-    assert leader.send(anew(leader, wrong, 2)).refused  # and so the newest stands no more
+    # the newest exchange is now rolled back
+    assert leader.send(anew(leader, wrong, 2)).refused
     assert leader.ledger.orders.times_back(leader.run) == 2
     assert said in str(leader.send(anew(leader, keys(0), 3)).refused)
     leader.ledger.close()

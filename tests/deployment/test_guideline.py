@@ -1,4 +1,5 @@
-"""The guideline of a study: hostile text at worst, read by people beside each sample."""
+"""Test the guideline of a study, which annotators read beside each example and which may
+contain hostile text."""
 
 from __future__ import annotations
 

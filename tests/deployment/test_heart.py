@@ -1,4 +1,4 @@
-"""The try-out of four hospitals: files of one schema, and a script that answers what is asked."""
+"""Test the example with four hospitals: files of one schema, and a script that labels."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ HEART = Path(__file__).parents[2] / "examples" / "heart"
 
 
 def files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], Schema]:
-    """The names of the sites whose files are now in a folder, and their schema."""
+    """Write the files of the sites to a folder; return the names of the sites and the
+    schema."""
     monkeypatch.setattr("sys.argv", ["make_sites.py", str(folder)])
     runpy.run_path(str(HEART / "make_sites.py"), run_name="__main__")
     sites = sorted(path.stem.removesuffix("-test") for path in folder.glob("*-test.csv"))
@@ -72,10 +73,10 @@ def test_without_their_data_four_sites_share_what_comes_along(
     assert [len(part.x) for part in tests] == [35, 35, 35, 35]
     recipe = at_sites(find_recipe(str(HEART / "settings.toml")), "heart", 4, schema)
     study = build_study(Agreement("heart", recipe, schema, tuple(sites), b"k" * 32))
-    assert recipe.privacy.secure_sum  # without it a head in closed form is refused
+    assert recipe.privacy.secure_sum  # without it, a closed-form classifier is rejected
     assert recipe.rounds == 1
     weights = study.fresh(stream(0, "init", 0))["w"]
-    assert weights.shape == (2 * (128 + 1),)  # of features, and a bias
+    assert weights.shape == (2 * (128 + 1),)  # number of features, and a bias
 
 
 def test_the_script_answers_whatever_is_open(
@@ -117,7 +118,7 @@ def test_the_script_answers_whatever_is_open(
 def hospitals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any
 ) -> Federation:
-    """The sites of the example in one process; settings: of its recipe, that are others."""
+    """Return the sites of the example in one process; settings: overrides of its recipe."""
     names, schema = files(tmp_path / "data", monkeypatch)
     chosen = replace(find_recipe(str(HEART / "settings.toml")), **settings)
     recipe = at_sites(chosen, "heart", 4, schema)
@@ -147,7 +148,8 @@ def hospitals(
 def test_the_settings_run_at_four_sites_behind_masks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In units of their own: squares of measurements are large numbers for masked sums."""
+    """Features are scaled first, because squares of raw values are too large for masked
+    sums."""
     monkeypatch.setenv("FALLOW_DATA", str(tmp_path / "nowhere"))
     world = hospitals(tmp_path, monkeypatch)
     assert world.program().go()
@@ -156,20 +158,21 @@ def test_the_settings_run_at_four_sites_behind_masks(
     world.close()
 
 
-# -- all rows of the four hospitals ---------------------------------------------------------------
+# -- all examples of the four hospitals ----------------------------------------------------
 
 MASKED = Privacy(secure_sum=True, bound=1e9)  # squares of cholesterol are large
 TRAINED: dict[str, Any] = {
     "training": Spec("fedavg"),
     "encoder": None,
-    "privacy": Privacy(min_new_labels=1),  # with others AHFAL selects other examples
+    "privacy": Privacy(min_new_labels=1),  # AHFAL selects other examples with other values
     "rounds": 2,
     "cycles": 1,
 }
 
 
 def one_table(folder: Path) -> Dataset:
-    """What a simulation reads: the rows of all hospitals in a table, their labels, their tests."""
+    """Return the dataset of a simulation: training and test examples of all hospitals in
+    one table, with labels."""
     for part in ("", "-test"):
         lines: list[dict[str, str]] = []
         for file in sorted(folder.glob("*-answers.csv")):
@@ -198,7 +201,7 @@ ENCODED = {**TRAINED, "encoder": Spec("fourier", {"features": 32})}
 @pytest.mark.parametrize(
     ("settings", "tolerance"),
     mark_long(
-        # sites and simulation add up in another order in float32
+        # sites and simulation sum in a different order in float32
         [
             (TRAINED, 1e-6),
             (ENCODED, 1e-6),
@@ -249,7 +252,7 @@ def test_all_920_rows_with_their_empty_cells_give_what_the_simulation_gives(
     expected = records[-1]["accuracy"]
     if (
         agreed.recipe.privacy.secure_sum
-    ):  # the coordinator knows hits of all hospitals together
+    ):  # the coordinator knows only the sum over all hospitals
         tests = {
             name: len(site.tests.x) for name, site in world.sites.items() if site.tests
         }

@@ -1,4 +1,5 @@
-"""A site at work: which orders it performs, once each, and what it does when something is wrong."""
+"""Test which instructions a site performs, that it performs each once, and how it handles
+errors."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ from tests.keys import key_of
 
 pytest.importorskip("cryptography")
 
-# -- who may order what ---------------------------------------------------------------------
+# -- authentication of instructions --------------------------------------------------------
 
 
 def test_a_site_says_what_it_has(leader: Leader) -> None:
@@ -136,7 +137,7 @@ def test_the_arguments_of_people_are_looked_at(leader: Leader) -> None:
     assert leader.ledger.tasks() == []
 
 
-# -- once -----------------------------------------------------------------------------------
+# -- at-most-once execution ----------------------------------------------------------------
 
 
 def test_an_order_twice_has_one_answer_and_is_performed_once(leader: Leader) -> None:
@@ -148,7 +149,7 @@ def test_an_order_twice_has_one_answer_and_is_performed_once(leader: Leader) -> 
     )
     assert (
         len(leader.ledger.traffic()) == 2
-    )  # "select", and the flush that brought the model
+    )  # "select", and the flush that delivered the model
 
 
 def test_a_new_process_gives_the_stored_answer(leader: Leader) -> None:
@@ -221,7 +222,7 @@ def test_an_order_that_fails_changes_nothing_and_the_run_goes_on(tmp_path: Path)
 def test_what_an_order_did_before_it_failed_is_not_written_with_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It trained; then what it was to send could not be made."""
+    """The site trained, but its reply could not be created."""
     leader = Leader(folder(tmp_path, agreement("strategy=random"), brought=range(6)))
 
     def fails(*given: Any, **fields: Any) -> Any:
@@ -265,7 +266,7 @@ def test_a_close_that_comes_twice_enters_each_label_once(leader: Leader) -> None
     assert len(leader.ledger.store.load_labels("north")) == 9
 
 
-# -- late -----------------------------------------------------------------------------------
+# -- late replies --------------------------------------------------------------------------
 
 
 def test_work_that_came_too_late_leaves_no_trace_in_what_comes_next(tmp_path: Path) -> None:
@@ -284,7 +285,7 @@ def test_work_that_came_too_late_leaves_no_trace_in_what_comes_next(tmp_path: Pa
                 key_of("0/train/1/0"), "training", 0, 1, (step, Step("sum", "upload", {}))
             )
             order = leader.order(missed)
-            assert leader.send(order).refused is None  # and nobody counts it
+            assert leader.send(order).refused is None  # the reply is not counted
             leader.miss(order)
         leader.query(state)
         leader.people("ask", "0/query", **ASK)
@@ -322,7 +323,7 @@ def test_a_close_that_came_too_late_has_closed(leader: Leader) -> None:
     assert "picks" not in leader.ledger.store.load_states("north")
 
 
-# -- runs -----------------------------------------------------------------------------------
+# -- runs ----------------------------------------------------------------------------------
 
 
 def test_a_new_run_starts_with_the_labels_of_the_one_before(leader: Leader) -> None:
@@ -349,7 +350,7 @@ def test_a_run_that_began_before_the_newest_one_is_a_replay(leader: Leader) -> N
 
 
 def test_news_without_a_request_are_few_and_of_the_run_that_is_on(leader: Leader) -> None:
-    """Whoever writes them with the right key must not fill the ledger by them."""
+    """Otherwise a sender with the right key could fill the ledger."""
     asking = leader.order(about("hello", "0/hello"), key=key_of("progress/1"))
     leader.send(replace(asking, body={"news": "too early"}))
     assert leader.ledger.orders.load_news() == []
@@ -364,7 +365,6 @@ def test_news_without_a_request_are_few_and_of_the_run_that_is_on(leader: Leader
 
 
 def test_people_who_are_asked_about_first_change_no_secret_draw(leader: Leader) -> None:
-    """A restart in the middle of a query draws the same again, whatever the site is asked first."""
     state = leader.first_model()
     leader.round(0, state)
     before = leader.host._here().parts.secret
@@ -379,7 +379,7 @@ def test_people_who_are_asked_about_first_change_no_secret_draw(leader: Leader) 
     assert leader.host._here().parts.secret == before
 
 
-# -- trouble --------------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------
 
 
 def test_a_ledger_that_cannot_be_written_is_a_refusal_and_the_site_goes_on(
@@ -407,7 +407,7 @@ def test_a_ledger_of_other_rows_is_refused(leader: Leader) -> None:
 def test_a_message_above_what_the_study_leads_to_is_refused_before_it_is_unpacked(
     tmp_path: Path,
 ) -> None:
-    """100 MiB of one argument took 400 MiB more when they were unpacked and compared."""
+    """Unpacking and comparing one argument of 100 MiB took 400 MiB of additional memory."""
     leader = Leader(folder(tmp_path, brought=range(6)))
     state: Answer = {
         **leader.first_model(),
@@ -417,7 +417,7 @@ def test_a_message_above_what_the_study_leads_to_is_refused_before_it_is_unpacke
         key_of("0/train/0/0"), "training", 0, 0, (Step("fit", "global", state),)
     )
     blob = sign_message(SECRET, leader.order(request))
-    tracemalloc.start()  # sees the copies of the message, not those of torch
+    tracemalloc.start()  # measures copies of the message, but no memory of torch
     try:
         reply = open_reply(leader.site.keys.verify, leader.host.handle(blob), "north")
         _, peak = tracemalloc.get_traced_memory()

@@ -1,4 +1,4 @@
-"""A site that dies at any moment goes on as if it had not: each order is performed once."""
+"""Test that a site may die at any moment, resumes, and performs each instruction once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytest.importorskip("cryptography")
 
 @dataclass(frozen=True)
 class Left:
-    """What a site holds when all is done."""
+    """Collect the final state of a site."""
 
     labels: list[Any]
     tasks: list[Any]
@@ -44,8 +44,8 @@ def describe_end(site: SiteFolder) -> Left:
 
 
 def life(site: SiteFolder, deadly: int | None = None) -> int:
-    """A process that does whatever is left to do, and dies at a point: before or after a commit of
-    the ledger, or before or after local training."""
+    """Run a process that completes the remaining work, or dies at a point: before or after
+    a commit of the ledger, or before or after local training."""
 
     def act() -> None:
         points = Points(site.path, deadly)
@@ -68,7 +68,7 @@ def life(site: SiteFolder, deadly: int | None = None) -> int:
 def check(tmp_path: Path, every: int) -> None:
     template = folder(tmp_path, brought=range(6)).path
     warm = Leader(SiteFolder.open(shutil.copytree(template, tmp_path / "warm")))
-    warm.round(0, warm.first_model())  # what children need is imported once, here
+    warm.round(0, warm.first_model())  # import dependencies of child processes once, here
     warm.ledger.close()
     whole = SiteFolder.open(shutil.copytree(template, tmp_path / "whole"))
     assert life(whole) == WELL

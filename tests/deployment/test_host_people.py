@@ -1,4 +1,5 @@
-"""A site at work for its people: questions, labels, withdrawals, and scores on its own rows."""
+"""Test labeling at a site: labeling tasks, labels, withdrawals and scores on its own
+examples."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from tests.keys import key_of
 
 pytest.importorskip("cryptography")
 
-# -- questions ------------------------------------------------------------------------------
+# -- labeling tasks ------------------------------------------------------------------------
 
 
 def test_a_question_says_why_its_row_was_chosen(leader: Leader) -> None:
@@ -36,7 +37,7 @@ def test_a_question_says_why_its_row_was_chosen(leader: Leader) -> None:
     questions = leader.ledger.tasks()
     assert [question.position for question in questions] == [0, 1, 2]
     scores = [question.why["score"] for question in questions]
-    assert scores == sorted(scores, reverse=True)  # entropies, the largest first
+    assert scores == sorted(scores, reverse=True)  # entropies in descending order
     assert all(question.why["by"] == "local" for question in questions)
     assert all(question.why["predicted"] in (0, 1, 2) for question in questions)
     assert all(1 / 3 <= question.why["probability"] <= 1 for question in questions)
@@ -94,8 +95,8 @@ def test_a_withdrawn_sample_leaves_at_the_next_round_and_not_in_the_middle_of_on
 ) -> None:
     state = leader.first_model()
     leader.people("hello", "0/hello")
-    leader.ledger.withdraw(0, "ann")  # which has a label
-    leader.ledger.withdraw(9, "ann")  # which has none
+    leader.ledger.withdraw(0, "ann")  # has a label
+    leader.ledger.withdraw(9, "ann")  # has no label
     training_config = leader.site.agreement.recipe.training_config
     middle = Request(
         key_of("0/train/0/1"),
@@ -123,7 +124,7 @@ def test_brought_labels_cost_nothing_and_are_held_back_like_others(tmp_path: Pat
     leader.ledger.close()
 
 
-# -- scores ---------------------------------------------------------------------------------
+# -- scores --------------------------------------------------------------------------------
 
 
 def score(leader: Leader, **more: Any) -> Any:
@@ -138,7 +139,7 @@ def test_a_score_counts_rows_and_hits_in_all_and_by_class(leader: Leader) -> Non
         0.0,
         0.0,
         0.0,
-    ]  # 4 rows of each class are too few
+    ]  # 4 examples of each class are too few
     assert output["class_hits"].tolist() == [0.0, 0.0, 0.0]
 
 
@@ -181,6 +182,6 @@ def test_the_end_leaves_a_model_and_its_card_at_the_site(leader: Leader) -> None
     ask = leader.ask("model/finish", "people", 2)
     assert (
         ask.keep(leader.host._people.finish, None, **state) == 0
-    )  # the common model, none of its own
+    )  # the global model; the site has no personalized model
     assert (leader.site.path / "model.safetensors").exists()
     assert "Model card" in (leader.site.path / "model-card.md").read_text()

@@ -1,4 +1,4 @@
-"""What protects people at a real site: noise drawn once, sealed letters, a ledger that is whole."""
+"""Test privacy at a real site: noise drawn once, sealed peer messages, an intact ledger."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def noisy(path: Path, **chosen: Any) -> Leader:
     return Leader(folder(path, agreed, brought=range(9), **chosen))
 
 
-# -- noise ----------------------------------------------------------------------------------
+# -- noise ---------------------------------------------------------------------------------
 
 
 def test_noise_is_drawn_once_and_says_what_it_cost(tmp_path: Path) -> None:
@@ -87,8 +87,9 @@ def test_noise_that_came_too_late_is_spent_all_the_same(tmp_path: Path) -> None:
 
 
 def test_noise_that_was_drawn_is_spent_also_where_its_order_fails(tmp_path: Path) -> None:
-    """A masked sum fails or not by a bound of the order: one bit about noisy counts.  Drawn anew
-    under key after key at no cost, such bits would average the noise away."""
+    """Whether a masked sum fails depends on a bound in the instruction, which discloses one
+    bit about noisy counts. If noise were drawn again for each key at no cost, such bits
+    would average the noise out."""
     pytest.importorskip("opendp")
     agreed = agreement(
         "strategy=ahfal",
@@ -103,11 +104,11 @@ def test_noise_that_was_drawn_is_spent_also_where_its_order_fails(tmp_path: Path
         step = Step("each", KEYS, {}, masked=shown)
         asked = Request(key_of(f"0/query/{turn}"), "query", 0, 0, (step,))
         leader.exchange({"north": asked})
-        # without the site's own key, so that it fails whatever was drawn
+        # without the site's own key, so that it always fails
         share = Step("sum", "share", {}, masked=shown)
         failing = Request(key_of(f"0/query/{turn + 1}"), "query", 0, 0, (share,))
         order = leader.order(failing)
-        for _ in range(2):  # the same order again costs nothing more
+        for _ in range(2):  # repeating the same instruction costs nothing
             why.append(str(leader.send(order).refused))
         spent.append(leader.ledger.store.sum_spent())
     assert spent == [0.5, 1.0, 1.0], why
@@ -118,17 +119,18 @@ def test_noise_that_was_drawn_is_spent_also_where_its_order_fails(tmp_path: Path
     leader.ledger.close()
 
 
-# -- letters --------------------------------------------------------------------------------
+# -- peer messages -------------------------------------------------------------------------
 
 
 def relaying(path: Path) -> tuple[Leader, Instruction, bytes]:
-    """A site, the order to train and pass its model on to "south", and south's secret."""
+    """Return a site, the instruction to train and relay its model to "south", and the
+    secret of south."""
     leader = Leader(
         folder(path, agreement("training=dpfl", "validation=0.3"), brought=range(9))
     )
     training_config = replace(
         leader.site.agreement.recipe.training_config, stages=(TrainingStage(4),)
-    )  # the first
+    )  # the first instruction
     secret = new_secret()
     signing = new_signing_key()
     seal = public_half(secret)
@@ -178,7 +180,7 @@ def test_the_legs_of_a_relay_are_one_exchange(tmp_path: Path) -> None:
     assert leader.send(second).answer == {"refused": ""}
     kept = leader.ledger.store.load_states("north")
     assert torch.equal(kept["model/south"]["w"], brought["w"]) and "local" in kept
-    leader.again()  # neither leg has counted: a coordinator that died asks both again
+    leader.again()  # no leg has counted: a restarted coordinator asks both again
     assert torch.equal(leader.send(order).answer["letter/south"], first["letter/south"])
     assert leader.send(second).answer == {"refused": ""}
     leader.miss(second)  # it never counts
@@ -208,7 +210,7 @@ def test_letters_that_open_a_cycle_are_not_forgotten_with_the_one_before(
     tmp_path: Path,
 ) -> None:
     leader, first, _ = relaying(tmp_path)
-    leader.send(first)  # of a cycle whose end the site does not hear of
+    leader.send(first)  # of a cycle whose end the site does not learn of
     leader.count(first)
     key = key_of("1/train/0/0/deliver")
     sealed = seal_letters(
@@ -235,7 +237,7 @@ def test_letters_that_open_a_cycle_are_not_forgotten_with_the_one_before(
     leader.ledger.close()
 
 
-# -- the ledger -----------------------------------------------------------------------------
+# -- ledger --------------------------------------------------------------------------------
 
 
 def test_a_damaged_ledger_is_a_refusal_with_the_way_out(tmp_path: Path) -> None:
@@ -273,18 +275,18 @@ def test_a_ledger_put_back_from_a_backup_says_that_it_is_older(tmp_path: Path) -
     second = Leader(leader.site, run=SECOND)
     assert (
         second.people("hello", "0/hello")["labeled"] == 9
-    )  # labels are those of the close
+    )  # labels at the end of labeling
     for one in (leader, second):
         one.ledger.close()
 
 
-# -- a new run ------------------------------------------------------------------------------
+# -- new run -------------------------------------------------------------------------------
 
 
 def test_a_run_whose_first_order_was_refused_begins_without_memory_of_the_last_one(
     tmp_path: Path,
 ) -> None:
-    """A look at how labeling goes in between must not bring that memory back."""
+    """A progress request in between must not restore this state either."""
     first = Leader(folder(tmp_path, brought=range(6)))
     first.round(0, first.first_model())
     second = Leader(first.site, run=SECOND)

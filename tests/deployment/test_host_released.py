@@ -1,4 +1,5 @@
-"""What a real site releases with noise depends on one label as little as its noise says."""
+"""Test that values released with noise depend on each label only as much as the noise
+allows."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ pytest.importorskip("cryptography")
 
 
 def split(path: Path, other: dict[int, float], *settings: str) -> tuple[list[bool], object]:
-    """Which of the first labels are held back where people say something ``other`` of some
-    questions, and what the site tells of its numbers."""
+    """Return the initial labels used for validation, if annotators give the labels in
+    ``other`` to some labeling tasks, and the counts that the site sends."""
     path.mkdir()
     agreed = agreement("strategy=ahfal", "validation=0.5", "initial=8", *settings)
     leader = Leader(folder(path, agreed))
@@ -35,7 +36,8 @@ OTHERS = [{at: float(by)} for at in range(8) for by in (1, 2)]
 def test_at_a_real_site_no_label_says_which_labels_are_held_back_behind_noise(
     tmp_path: Path,
 ) -> None:
-    """Nor how many, which is sent without noise."""
+    """The number of validation labels, which is sent without noise, does not depend on it
+    either."""
     pytest.importorskip("opendp")
     plain = split(tmp_path / "plain", {}, "privacy.epsilon=0.5")
     for at, other in enumerate(OTHERS):
@@ -49,7 +51,8 @@ def test_without_noise_labels_are_held_back_by_class(tmp_path: Path) -> None:
 
 
 def count_held_of_brought(path: Path, *settings: str) -> list[int]:
-    """Of labels that stand in the site's file."""
+    """Return the number of validation labels of each class among labels of the site's
+    file."""
     path.mkdir()
     leader = Leader(
         folder(
@@ -65,7 +68,7 @@ def count_held_of_brought(path: Path, *settings: str) -> list[int]:
 
 
 def test_labels_that_were_brought_are_held_back_in_the_same_way(tmp_path: Path) -> None:
-    """By class it is two of each four."""
+    """Two of the four labels of each class are used for validation."""
     pytest.importorskip("opendp")
     assert count_held_of_brought(tmp_path / "plain") == [2, 2, 2]
     behind = count_held_of_brought(tmp_path / "noise", "privacy.epsilon=0.5")

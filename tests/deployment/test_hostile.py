@@ -1,4 +1,4 @@
-"""What one hostile or broken site can say, and how little of it counts."""
+"""Test which values of one hostile or broken site can affect a study."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ONE_AWAY = AgreedWaits(timeout=5.0, quorum=2, patience=60.0, deadline=3600.0)
 
 
 def train_round(there: Federation) -> Any:
-    """The state after a round of FedAvg."""
+    """Return the state after a round of FedAvg."""
     site = there.world.members["a"]
     state = site.memory["global"]
     return site.parts.methods["training"].round(state, there.ask("0/train/0", "training"))
@@ -57,7 +57,7 @@ def model_of(there: Federation, size: float) -> torch.Tensor:
     return torch.full((d,), size, dtype=torch.float64)
 
 
-# -- numbers that are finite and still too large -------------------------------------------------
+# -- finite values that are too large ------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [1e300, 5e40, 1e19, 1e7])
@@ -75,8 +75,8 @@ def test_one_finite_number_of_a_site_neither_ends_nor_steers_a_round(size: float
 def test_a_model_without_statistics_is_refused_also_where_it_is_the_first_of_two(
     tmp_path: Path,
 ) -> None:
-    """Of two forms that are as frequent the first site's holds: the honest one was refused, and
-    the method stopped on what was missing."""
+    """If two forms are equally frequent, the form of the first site is used. The honest
+    reply was rejected, and the algorithm stopped on the missing statistics."""
     recipe = replace(tiny(tmp_path / "x").agreement.recipe, training=Spec("ditto"))
     world = tiny(tmp_path / "y", recipe, waits=ONE_AWAY)
 
@@ -159,7 +159,7 @@ def of_sum(verb: str = "upload", **args: Any) -> Request:
     return Request(key_of("0/train/0/0"), "training", 0, 0, steps)
 
 
-# -- how much a site weighs ----------------------------------------------------------------------
+# -- weight of a site ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,8 @@ def of_sum(verb: str = "upload", **args: Any) -> Request:
         ([4.0, 4.0, 4.0, 4.0, 1e9], Bounds(), [4.0, 4.0, 4.0, 4.0, 16.0]),
         ([4.0] * 30 + [1e9], Bounds(), [4.0] * 30 + [40.0]),
         ([4.0] * 30 + [1e9], Bounds(largest_ratio=float("inf")), [4.0] * 30 + [120.0]),
-        ([0.0, 4.0, 1e9], Bounds(), [0.0, 4.0, 1e9]),  # two that count: nobody can say
+        # two remaining sites cannot decide which one is wrong
+        ([0.0, 4.0, 1e9], Bounds(), [0.0, 4.0, 1e9]),
         ([1.0, 1.0, 1e3], Bounds(1.0, 1.0, float("inf")), [1.0, 1.0, 1e3]),
         ([], Bounds(), []),
     ],
@@ -244,7 +245,7 @@ def test_units_and_least_squares_weigh_a_site_by_what_it_registered(
     assert words.keys() == {"c"}
 
 
-# -- what a site says of itself ------------------------------------------------------------------
+# -- values that a site reports about itself -----------------------------------------------
 
 HELLO = {
     **{"rows": 9, "test": 4, "labeled": 2, "held": 1, "pool": 6},
@@ -334,7 +335,7 @@ def test_an_error_far_beyond_the_others_is_no_score() -> None:
     assert SiteWeights(KNOWN).find_outliers(details, answers).keys() == {"c"}
 
 
-# -- the agreement -------------------------------------------------------------------------------
+# -- agreement -----------------------------------------------------------------------------
 
 
 def test_bounds_that_nobody_changed_keep_the_digest_of_an_agreement() -> None:
@@ -351,7 +352,7 @@ def test_bounds_that_cannot_be_are_refused_by_name(wrong: dict[str, float]) -> N
         Bounds(**wrong)
 
 
-# -- a whole study -------------------------------------------------------------------------------
+# -- whole study ---------------------------------------------------------------------------
 
 
 def test_a_study_ends_well_with_a_site_whose_model_is_infinite_in_float32(

@@ -1,4 +1,5 @@
-"""Secure sums with one hostile site: a total that cannot be never counts, and nobody sees whose."""
+"""Test secure sums with one hostile site: an implausible total never counts, and nobody
+learns which site caused it."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ from tests.privacy.federation import SECURE
 from tests.worlds import tables
 
 FOUR = tables(sites=4)
-FAR = 2**62  # added to a masked number: a quarter of all there are
+FAR = 2**62  # added to a masked number: a quarter of the range
 
 
 def asking(there: Federation) -> Ask:
@@ -47,7 +48,7 @@ def train_round(there: Federation) -> Any:
 
 
 def adds(there: Federation, site: str, times: int, **more: int) -> None:
-    """The next ``times`` parts of a site are not what they should be."""
+    """Change the next ``times`` contributions of a site."""
     left = [times]
 
     def change(order: Any, answer: Any) -> Any:
@@ -73,7 +74,7 @@ def test_a_total_that_cannot_be_is_asked_for_again_and_does_not_count(
 
 
 def test_a_key_that_gives_no_secret_is_held_against_its_site_and_the_sum_goes_on() -> None:
-    """All others would fail to mask their parts, and be left out in its place."""
+    """Otherwise all other sites would fail to mask and be excluded instead."""
     there = federation(AHFAL(), FOUR, Waits(2.0, quorum=3), privacy=SECURE)
 
     def change(order: Any, answer: Any) -> Any:
@@ -91,7 +92,7 @@ def test_a_key_that_gives_no_secret_is_held_against_its_site_and_the_sum_goes_on
 def test_a_key_that_is_not_signed_is_held_against_its_site_and_the_sum_goes_on(
     wrong: str,
 ) -> None:
-    """All others would refuse to add, and be left out in its place."""
+    """Otherwise all other sites would refuse to contribute and be excluded instead."""
     there = federation(AHFAL(), FOUR, Waits(2.0, quorum=3), privacy=SECURE)
     hostile = there.signing["c"]
 
@@ -103,7 +104,7 @@ def test_a_key_that_is_not_signed_is_held_against_its_site_and_the_sum_goes_on(
         masked = Masked(key_of("0/train/9/0"), 0, None)
         signed = sign_sum_key(hostile.secret, order, "c", masked, answer["key"])
         if wrong == "longer":
-            # signed as it is read, with a byte before it
+            # signed in decoded form, with an additional first byte
             shown = find_shown(read_request(order)[0])
             assert shown is not None
             statement = sum_keys._state(STUDY, RUN, "c", shown, answer["key"])
@@ -116,7 +117,7 @@ def test_a_key_that_is_not_signed_is_held_against_its_site_and_the_sum_goes_on(
 
 
 def test_signatures_outlive_the_process_that_collected_them() -> None:
-    """A coordinator may be started again between the keys of a sum and its parts."""
+    """A coordinator may restart between the keys and the contributions of a sum."""
     honest = train_round(federation(AHFAL(), FOUR, privacy=SECURE))
     there = federation(AHFAL(), FOUR, Waits(2.0, patience=3.0), privacy=SECURE)
     away = there.signing["c"]

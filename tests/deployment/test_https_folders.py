@@ -1,5 +1,4 @@
-"""A study over HTTPS, from the folders and commands of its parties: what is written, shown,
-refused."""
+"""Test the folders and commands of a study over HTTPS: files, output and errors."""
 
 from __future__ import annotations
 
@@ -23,14 +22,14 @@ pytest.importorskip("httpx")
 
 
 def run(*words: object) -> str:
-    """What a command says; it must end well."""
+    """Run a command that must succeed and return its output."""
     done = CliRunner().invoke(app, [str(word) for word in words])
     assert done.exit_code == 0, done.output + str(done.exception)
     return done.output
 
 
 def refuse(*words: object) -> str:
-    """The sentence with which a command refuses."""
+    """Run a command that must fail and return its error message."""
     done = CliRunner().invoke(app, [str(word) for word in words])
     assert done.exit_code != 0
     return re.sub(r"\s+", " ", done.output + str(done.exception))
@@ -159,7 +158,7 @@ def test_behind_a_proxy_the_coordinator_listens_on_this_machine_alone(
     assert details["behind_proxy"] is True
     office = CoordinatorFolder.open(tmp_path / "office")
     assert office.agreement.authority is None
-    details["address"] = "0.0.0.0:9092"  # by hand, later
+    details["address"] = "0.0.0.0:9092"  # edited by hand later
     (tmp_path / "office" / "coordinator.json").write_text(json.dumps(details))
     from fallow.deployment.transports import open_transport
 

@@ -1,4 +1,4 @@
-"""Keys on the wire: a message whose fields are no position of the run changes nothing."""
+"""Test that a message whose key is not a position of the run changes nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Federations of real processes in which everything is killed end as if nothing had happened.
+"""Kill the processes of real federations; the results are those of an undisturbed run.
 
-A site or a coordinator that was killed is started again by the test, as a service of the system
-would; what they started themselves they have to start again.
+The test restarts a killed site or coordinator, as a service manager would. Processes that
+these have started must be restarted by them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tests.deployment.test_transports_agree import left_by, tensors_alike
 
 pytestmark = pytest.mark.processes
 
-LONG = 600.0  # seconds; a machine that is busy with other things takes minutes
-BACK = 120.0  # seconds in which a site that was killed answers again
+LONG = 600.0  # seconds; a busy machine takes minutes
+BACK = 120.0  # seconds until a killed site replies again
 SITE = "basel"
 PHASES = {
     "hello": "0/hello",
@@ -32,7 +32,8 @@ PHASES = {
     "close": "0/query/close",
     "last model": "model/finish",
 }
-"""The exchange that a site has just answered; the coordinator may not have heard of it yet."""
+"""Pattern of the exchange a site just replied to; the coordinator may not know of it
+yet."""
 
 
 def restart(*names: str) -> Callable[[Real], None]:
@@ -60,7 +61,7 @@ def test_a_coordinator_and_a_site_killed_at_once_in_training_end_as_if_nothing_h
         VICTIMS["the coordinator and a site"](study)
         study.finish(LONG)
         assert_as_undisturbed(study)
-        assert left_by(study)["tensors"] == tensors_alike(study)  # every bit
+        assert left_by(study)["tensors"] == tensors_alike(study)  # equal in every bit
 
 
 @pytest.mark.soak
@@ -81,7 +82,7 @@ def test_over_https_killed_between_and_amid_exchanges_it_ends_as_if_nothing_had_
         study.start(LEADER, *study.sites)
         for key in (PHASES["hello"], PHASES["first query"], PHASES["training"]):
             study.until_answered(key, SITE, LONG)
-            # an order is on its way to the site, or at work there
+            # an instruction is on its way to the site or being performed
             wait_until(partial(is_awaited, study), LONG, study.told())
             kill_them(study)
         study.finish(LONG)
@@ -119,6 +120,6 @@ def test_a_stopped_site_is_not_waited_for_beyond_the_timeout_and_takes_part_agai
 
 
 def is_awaited(study: Real) -> bool:
-    """Whether the coordinator waits for an answer of the site just now."""
+    """Return whether the coordinator is waiting for a reply of the site."""
     value = study.live().get("sites", {}).get(SITE, {})
     return study.live().get("state") == "running" and bool(value.get("awaited"))

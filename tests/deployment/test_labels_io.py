@@ -1,4 +1,4 @@
-"""Labels in and out as files."""
+"""Test label import and export."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_a_file_without_a_label_is_told_both_names(tmp_path: Path) -> None:
 def test_a_file_of_many_wrong_lines_is_not_compared_with_all_names_for_each(
     line: str, tmp_path: Path
 ) -> None:
-    """It would take hours: somebody else's file has any number of lines."""
+    """Comparing every line with all names would take hours for a large unrelated file."""
     queue = make_queue(tmp_path)
     lines = ["id,row,label", *([line] * 100)]
     refused = take(queue, tmp_path / "labels.csv", lines).refused
@@ -248,7 +248,7 @@ def test_a_tool_that_numbers_samples_anew_is_found_out_and_has_a_way(
 ) -> None:
     ids = tuple(
         str(row + 1) for row in range(12)
-    )  # names that look like another tool's numbers
+    )  # names that look like task numbers of another tool
     queue = make_queue(tmp_path, rows=table_rows(ids))
     path = tmp_path / "tool.json"
     path.write_text(json.dumps([{"id": 2, "row": 3, "label": "ill", "annotator": 1}]))
@@ -369,7 +369,7 @@ def test_labels_are_read_from_no_pipe_and_no_endless_file(
 ) -> None:
     queue = make_queue(tmp_path)
     tool = LabelingTool() if kind == "slips" else None
-    (tmp_path / f"pipe.{kind}").symlink_to(os.devnull)  # a pipe would hang
+    (tmp_path / f"pipe.{kind}").symlink_to(os.devnull)  # a pipe would block
     with pytest.raises(ValueError, match="is not a file but a pipe or a device"):
         import_labels(*about(queue), tmp_path / f"pipe.{kind}", "Ann", tool=tool)
     monkeypatch.setattr(labels_files, "MOST_BYTES", 1 << 20)

@@ -1,4 +1,5 @@
-"""Questions and answers in a site's ledger: what people may do, and what is kept of it."""
+"""Test labeling tasks and labels in a site's ledger: permitted actions and stored
+values."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from fallow.deployment.ledger.label_requests import ChosenRow
 from fallow.sites.store import Label
 from tests.deployment.ledgers import RUN, STEP, Open, close, state, values
 
-# -- one answer -----------------------------------------------------------------------------
+# -- first label ---------------------------------------------------------------------------
 
 
 def test_questions_stand_in_the_order_in_which_rows_were_chosen(open_ledger: Open) -> None:
@@ -75,7 +76,7 @@ def test_the_same_answer_twice_is_one_line_of_history(open_ledger: Open) -> None
     assert len(ledger.history(2)) == 1
 
 
-# -- another answer -------------------------------------------------------------------------
+# -- changed label -------------------------------------------------------------------------
 
 
 def test_a_person_changes_their_answer_and_the_last_one_counts(open_ledger: Open) -> None:
@@ -184,7 +185,8 @@ def test_a_conflict_at_the_close_costs_and_leaves_the_pool_until_it_is_decided(
         == 0
     )
     ledger.resolve(2, 1, "cy")
-    assert ledger.requests.find_excluded_rows() == [2]  # rows change when a step is closed
+    # examples change when a step is closed
+    assert ledger.requests.find_excluded_rows() == [2]
     assert (
         close(ledger, "1/query") == [Label(2, 1.0, 0)]
         and ledger.requests.find_excluded_rows() == []

@@ -1,4 +1,4 @@
-"""A ledger's file that was damaged, changed or put back from its copy."""
+"""Test ledger files that were damaged, changed or restored from a copy."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_copy_in_the_place_of_a_file_whose_log_is_left_is_the_copy_alone(
     ledger.answer(1, 2, "ann")
     shutil.copytree(
         before, after
-    )  # as it is when the power goes: what came last is in the log
+    )  # as after a power failure: the newest data is in the log
     ledger.close()
     assert (after / "ledger.sqlite-wal").stat().st_size > 0
     shutil.copy(after / "ledger-backup.sqlite", after / "ledger.sqlite")

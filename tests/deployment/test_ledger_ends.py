@@ -1,4 +1,4 @@
-"""How questions end in a site's ledger: cannot tell, taken back, withdrawn, expired, closed."""
+"""Test how labeling tasks end: cannot tell, undone, withdrawn, expired or closed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_cannot_tell_costs_leaves_the_pool_and_is_not_replaced(open_ledger: Open
     assert (
         ledger.requests.ask(RUN, "1/query", cycle=1, allowed=3, deadline=None, rows=lines)
         == 2
-    )  # of 3 one is spent
+    )  # one of 3 is used
 
 
 def test_a_row_that_nobody_could_tell_comes_back_with_a_label(open_ledger: Open) -> None:
@@ -63,7 +63,7 @@ def test_an_answer_that_has_entered_training_is_not_taken_back(open_ledger: Open
     ledger.answer(2, 1, "ann")
     close(ledger)
     assert ledger.take_back("ann") is None
-    ledger.answer(2, 0, "ann")  # a correction that has not entered is
+    ledger.answer(2, 0, "ann")  # a correction that is not yet used counts as new
     back = ledger.take_back("ann")
     assert back is not None and back.value == 1.0
 
@@ -107,7 +107,7 @@ def test_only_rows_of_the_site_are_withdrawn(open_ledger: Open) -> None:
         ledger.withdraw(10, "ann")
 
 
-# -- ends -----------------------------------------------------------------------------------
+# -- end states ----------------------------------------------------------------------------
 
 
 def test_an_open_question_expires_at_the_close_and_is_given_back(open_ledger: Open) -> None:

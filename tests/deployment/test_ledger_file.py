@@ -1,4 +1,5 @@
-"""The file of a ledger: rules that the database keeps, several writers, damage, full disks."""
+"""Test the ledger's file: database constraints, concurrent writers, damage and full
+disks."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ RUN, STEP = "run", "0/query"
 
 
 def make_ledger(folder: Path, limit: int | None = None, rows: int = 0) -> Ledger:
-    """A ledger in which so many rows were asked for."""
+    """Create a ledger with this number of labeling tasks."""
     ledger = Ledger(folder / "ledger.sqlite", "north", 3, limit)
     if ledger.orders.newest_run() is None:
         ledger.orders.begin(RUN)
@@ -41,7 +42,7 @@ def make_ledger(folder: Path, limit: int | None = None, rows: int = 0) -> Ledger
 
 
 def by_hand(ledger: Ledger, sql: str, *values: Any) -> None:
-    """What somebody does to the file without asking."""
+    """Change the file directly, without the ledger's checks."""
     db = sqlite3.connect(ledger.path, isolation_level=None)
     db.create_function(MARK_OF, -1, mark_of, deterministic=True)
     try:
@@ -65,7 +66,7 @@ def test_a_ledger_and_its_copy_are_for_their_owner_alone_whatever_the_umask(
     ledger.close()
 
 
-# -- budgets --------------------------------------------------------------------------------
+# -- budgets -------------------------------------------------------------------------------
 
 
 def test_a_step_asks_no_more_than_it_is_allowed(tmp_path: Path) -> None:
@@ -170,7 +171,7 @@ def test_writers_at_the_same_time_never_ask_beyond_the_limit(tmp_path: Path) -> 
             )
         )
 
-    with ledgers[0].transaction():  # all wait for the same moment
+    with ledgers[0].transaction():  # all threads wait for the same moment
         threads = [
             threading.Thread(target=ask, args=(ledgers[i], f"{i}/query", 3 * i))
             for i in (1, 2, 3)
@@ -203,7 +204,7 @@ def test_another_process_answers_while_this_one_writes(tmp_path: Path) -> None:
     assert ledger.requests.find_excluded_rows() == list(range(20, 40))
 
 
-# -- crashes --------------------------------------------------------------------------------
+# -- crashes -------------------------------------------------------------------------------
 
 
 def test_a_process_that_dies_before_the_commit_leaves_nothing(tmp_path: Path) -> None:
@@ -229,7 +230,7 @@ def test_an_exception_in_a_transaction_undoes_all_of_it(tmp_path: Path) -> None:
     assert ledger.history(0) == []
 
 
-# -- the store ------------------------------------------------------------------------------
+# -- storage -------------------------------------------------------------------------------
 
 
 def test_a_draft_is_read_as_if_it_were_written_and_writes_nothing(tmp_path: Path) -> None:
@@ -259,7 +260,7 @@ def test_memory_is_put_back_to_what_it_was_when_it_last_counted(tmp_path: Path) 
     store.keep("north", "global", {"w": torch.zeros(2)})
     store.keep("north", "best", {"w": torch.zeros(2)})
     store.settle(0)
-    for number in (1, 2):  # two exchanges that came too late
+    for number in (1, 2):  # two exchanges whose replies came too late
         store.exchange = number
         store.keep("north", "global", {"w": torch.full((2,), float(number))})
         store.keep("north", f"new {number}", {"w": torch.ones(2)})

@@ -1,4 +1,4 @@
-"""Every line of a ledger carries a checksum: nothing that was changed is read as if it were whole."""
+"""Test the checksum of each ledger line: changed lines are never read as valid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RUN, STEP = "run", "0/query"
 
 
 def fill_ledger(folder: Path) -> Ledger:
-    """A ledger with a line in every table that has checksums."""
+    """Return a ledger with a line in every table that has checksums."""
     ledger = Ledger(folder / "ledger.sqlite", "north", 3, 9)
     if ledger.orders.newest_run() is None:
         ledger.orders.begin(RUN)
@@ -41,7 +41,8 @@ def fill_ledger(folder: Path) -> Ledger:
 
 
 def damage(path: Path, sql: str) -> None:
-    """What a disk does: the file has other bytes, and no rule of the tables was asked."""
+    """Change bytes of the file directly, without database constraints, as a damaged disk
+    does."""
     db = sqlite3.connect(path, isolation_level=None)
     names = db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
     saved = db.execute("SELECT sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
@@ -92,7 +93,7 @@ def test_a_changed_line_is_noticed_when_the_ledger_is_opened(
     "sql", ["annotation SET value = 2.0 WHERE id = 1", "task SET row = 5 WHERE id = 1"]
 )
 def test_a_changed_answer_never_becomes_a_label(tmp_path: Path, sql: str) -> None:
-    """Also where it changes while the site is at work."""
+    """This also holds if the line changes while the site is running."""
     ledger = fill_ledger(tmp_path)
     damage(ledger.path, f"UPDATE {sql}")
     with pytest.raises(Failed, match="was changed"):
@@ -116,7 +117,8 @@ def test_every_table_has_checksums_or_holds_what_has_its_own(tmp_path: Path) -> 
     assert found - MARKED.keys() == {"memory", "undo", "secret", "label", "contribution"}
     for table, columns in MARKED.items():
         there = {line[1] for line in ledger._tables.read(f"PRAGMA table_info({table})")}
-        assert there - {*columns, "mark"} <= {"answer", "line"}  # sealed by themselves
+        # these lines are signed separately
+        assert there - {*columns, "mark"} <= {"answer", "line"}
     ledger.close()
 
 

@@ -1,4 +1,5 @@
-"""What a site released since its ledger was copied counts as spent, however it is put back."""
+"""Test that releases after a backup of the ledger count as spent when the backup is
+restored."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ LIMIT, EACH = 3.0, 0.5
 
 
 def noisy(path: Path, **chosen: Any) -> Leader:
-    """A site that may spend 3 in a run of six releases of 0.5, and no more in all."""
+    """Return a site with an epsilon limit of 3 in total, for a run of six releases of
+    0.5."""
     agreed = agreement("strategy=ahfal", f"privacy.epsilon={EACH}", "cycles=6", "budget=1")
     about = {"epsilon": LIMIT, **chosen}
     return Leader(folder(path, agreed, brought=range(9), **about))
@@ -42,7 +44,7 @@ def share(cycle: int) -> Request:
 
 
 def release(leader: Leader, cycle: int) -> torch.Tensor:
-    """One release that counts."""
+    """Make one release that counts."""
     order = leader.order(share(cycle))
     reply = leader.send(order)
     assert reply.refused is None, reply.refused
@@ -51,7 +53,7 @@ def release(leader: Leader, cycle: int) -> torch.Tensor:
 
 
 def put_in_place(leader: Leader, file: Path) -> None:
-    """The process ends, a file takes the place of the ledger, the process starts."""
+    """Stop the process, replace the ledger by a file, and start the process."""
     leader.ledger.close()
     for end in ("", "-wal", "-shm"):
         (leader.site.path / f"ledger.sqlite{end}").unlink(missing_ok=True)
@@ -60,7 +62,7 @@ def put_in_place(leader: Leader, file: Path) -> None:
 
 
 def hand_copy(leader: Leader, name: str = "by-hand.sqlite") -> Path:
-    """What somebody copies who ends the process first, as everybody should."""
+    """Copy the ledger of a stopped process, as recommended."""
     leader.ledger.close()
     copy = leader.site.path / name
     shutil.copyfile(leader.site.ledger_path, copy)
@@ -69,7 +71,7 @@ def hand_copy(leader: Leader, name: str = "by-hand.sqlite") -> Path:
 
 
 def own_copy(leader: Leader) -> Path:
-    """The copy that the site makes every hour."""
+    """Return the backup that the site makes every hour."""
     leader.ledger.backup()
     return leader.site.path / "ledger-backup.sqlite"
 
@@ -88,7 +90,7 @@ def test_four_releases_since_the_copy_are_charged_all_four(
         release(leader, cycle)
     put_in_place(leader, file)
     assert leader.ledger.store.sum_spent() == 5 * EACH
-    second = Leader(leader.site, run=SECOND)  # the first one goes on without this site
+    second = Leader(leader.site, run=SECOND)  # the first run continues without this site
     release(second, 0)
     assert second.ledger.store.sum_spent() == LIMIT
     refused = str(second.send(second.order(share(1))).refused)
@@ -103,7 +105,7 @@ def test_the_same_question_has_the_same_answer_after_a_ledger_was_put_back(
 ) -> None:
     leader = noisy(tmp_path)
     file = copied(leader)
-    order = leader.order(share(0))  # it is answered, and the answer is lost on its way
+    order = leader.order(share(0))  # the instruction is performed and the reply is lost
     first = leader.send(order).answer["share"]
     put_in_place(leader, file)
     assert torch.equal(
@@ -142,7 +144,7 @@ def test_where_nobody_knows_what_was_released_all_that_was_left_is_spent(
 def test_a_folder_that_was_put_back_as_a_whole_with_its_own_copy_is_in_doubt(
     tmp_path: Path,
 ) -> None:
-    """Its second book is as old as the ledger: it has another number on the disk."""
+    """The second book is as old as the ledger but has another inode number."""
     leader = noisy(tmp_path)
     release(leader, 0)
     own_copy(leader)
@@ -161,7 +163,7 @@ def test_a_folder_that_was_put_back_as_a_whole_with_its_own_copy_is_in_doubt(
 def test_a_second_book_whose_content_was_put_back_is_in_doubt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same file, with the same number on the disk: but changed long after its last line."""
+    """The inode number is the same, but the file was changed long after its last line."""
     leader = noisy(tmp_path)
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now - 100)
@@ -247,7 +249,7 @@ def test_a_copy_of_a_ledger_that_was_put_back_is_a_copy_like_any_other(
     shutil.copyfile(own_copy(leader), kept)
     shutil.copyfile(leader.site.path / NAME, book)
     release(leader, 0)
-    os.replace(book, leader.site.path / NAME)  # put back too: nobody knows of the release
+    os.replace(book, leader.site.path / NAME)  # also restored: the release is unknown
     put_in_place(leader, kept)
     assert leader.ledger.store.sum_spent() == LIMIT
     leader.ledger.close()
@@ -270,8 +272,9 @@ def test_a_ledger_that_was_deleted_takes_its_releases_with_it_nowhere(
 def test_a_process_that_dies_beside_the_second_book_loses_no_release(
     tmp_path: Path, dies: str
 ) -> None:
-    """kill -9 before the second book has the release: nothing left.  After it: it is spent, and
-    the question has that answer from then on."""
+    """If the process is killed before the release is in the second book, the whole limit
+    counts as spent. Otherwise the release is spent, and its instruction always gets the
+    same reply."""
     leader = noisy(tmp_path)
     order = leader.order(share(0))
     leader.ledger.close()
@@ -292,7 +295,7 @@ def test_a_process_that_dies_beside_the_second_book_loses_no_release(
     assert wait_for_child(start_child(act)) == KILLED
     leader.start()
     assert leader.ledger.store.sum_spent() == (EACH if dies == "after" else 0)
-    assert leader.ledger.store.describe_put_back() is None  # nobody put anything back
+    assert leader.ledger.store.describe_put_back() is None  # no file was restored
     first = leader.send(order).answer["share"]
     assert leader.ledger.store.sum_spent() == EACH
     leader.again()
@@ -313,11 +316,12 @@ def test_a_line_that_was_being_written_when_the_power_went_is_none(tmp_path: Pat
     leader.ledger.close()
 
 
-# -- what the coordinator says --------------------------------------------------------------
+# -- releases that the coordinator knows of ------------------------------------------------
 
 
 def roll_back(path: Path) -> Leader:
-    """A site whose folder went back as a whole, so that nothing in it says so."""
+    """Return a site whose whole folder was restored, which its files alone do not
+    reveal."""
     leader = noisy(path)
     release(leader, 0)
     leader.ledger.close()
@@ -363,7 +367,8 @@ def test_a_site_whose_loss_is_known_is_not_charged_for_it_again(tmp_path: Path) 
 def test_what_a_coordinator_keeps_silent_about_is_charged_all_the_same(
     tmp_path: Path,
 ) -> None:
-    """It says that nothing has counted, and asks again: the site does not need its word."""
+    """The coordinator reports that nothing counted and repeats the instruction. The site
+    does not rely on that report."""
     leader = noisy(tmp_path)
     file = own_copy(leader)
     lying = [leader.order(share(cycle), counted=None) for cycle in range(4)]
@@ -373,11 +378,11 @@ def test_what_a_coordinator_keeps_silent_about_is_charged_all_the_same(
     assert leader.ledger.store.sum_spent() == 4 * EACH
     answers = [leader.send(replace(order, counted=None)) for order in lying]
     assert all(reply.refused is None for reply in answers)
-    assert leader.ledger.store.sum_spent() == 4 * EACH  # the same answers as before
+    assert leader.ledger.store.sum_spent() == 4 * EACH  # same replies as before
     leader.ledger.close()
 
 
-# -- the file -------------------------------------------------------------------------------
+# -- file ----------------------------------------------------------------------------------
 
 
 def test_a_ledger_without_noise_has_no_second_book(tmp_path: Path) -> None:
@@ -415,7 +420,7 @@ def test_a_ledger_of_an_earlier_version_begins_a_second_book(tmp_path: Path) -> 
 
 
 def test_a_copy_holds_no_key_of_a_sum(tmp_path: Path) -> None:
-    """A key that masked one part since would mask a second one, and both tell the difference."""
+    """A key that masked two contributions would disclose their difference."""
     ledger = Ledger(tmp_path / "ledger.sqlite", "north", 3, None)
     secret = b"a secret of a sum has 32 bytes.."
     hidden = torch.tensor(list(secret), dtype=torch.uint8)
@@ -431,15 +436,15 @@ def test_a_copy_holds_no_key_of_a_sum(tmp_path: Path) -> None:
     os.replace(tmp_path / "ledger-backup.sqlite", tmp_path / "ledger.sqlite")
     restored = Ledger(tmp_path / "ledger.sqlite", "north", 3, None)
     assert restored.store.load_secret("north") is None
-    assert restored._tables.read("PRAGMA freelist_count") == [(0,)]  # nor anything deleted
+    assert restored._tables.read("PRAGMA freelist_count") == [(0,)]  # nor deleted data
     restored.close()
 
 
 def test_what_is_spent_at_a_site_survives_a_power_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """FULL: a commit has reached the disk.  With NORMAL the last ones may be gone, and what they
-    spent with them."""
+    """With FULL, each commit reaches the disk. With NORMAL, a power failure may undo the
+    newest commits and the spending that they recorded."""
     monkeypatch.undo()
     full = 2
     leader = noisy(tmp_path)

@@ -1,4 +1,5 @@
-"""What a hostile coordinator cannot have of a site: each order is signed with the right key."""
+"""Test the limits that sites enforce against a hostile coordinator with valid
+signatures."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def leader(tmp_path: Path) -> Iterator[Leader]:
 
 
 def expect_refusal(leader: Leader, request: Request) -> str:
-    """Why the site does not do it; it has done nothing then."""
+    """Send an instruction that the site must reject without effects; return the reason."""
     before = leader.ledger.traffic()
     reply = leader.send(leader.order(request))
     assert reply.refused is not None, request
@@ -64,7 +65,7 @@ def score(
     return Request(key_of(key), "people", cycle, r, (Step("each", "score", args),))
 
 
-# -- labels ---------------------------------------------------------------------------------
+# -- labels --------------------------------------------------------------------------------
 
 
 def test_more_questions_than_the_agreement_has_are_refused_with_both_numbers(
@@ -119,7 +120,7 @@ def test_a_part_of_a_cycle_has_its_part_of_the_budget(tmp_path: Path) -> None:
 
 
 def test_questions_are_asked_for_the_step_that_the_key_names(leader: Leader) -> None:
-    """Else each key would open a budget of its own."""
+    """Otherwise each key would have a separate budget."""
     order_picks(leader)
     for output in ({"step": "1/query"}, {"cycle": 1}, {"step": "anything"}):
         assert "is for step" in expect_refusal(
@@ -136,7 +137,8 @@ def test_a_deadline_is_a_time_of_day(leader: Leader) -> None:
 
 
 def test_runs_begun_again_do_not_ask_for_the_budget_again(tmp_path: Path) -> None:
-    """The study is worth 4 labels at first and 3 in each of 2 cycles, however often it begins."""
+    """The budget is 4 initial labels and 3 in each of 2 cycles, however often the study
+    restarts."""
     site, asked = folder(tmp_path), 0
     for run in (RUN, SECOND, *LATER):
         leader = Leader(site, run=run)
@@ -149,7 +151,8 @@ def test_runs_begun_again_do_not_ask_for_the_budget_again(tmp_path: Path) -> Non
 def test_a_limit_of_the_site_holds_over_all_runs_and_for_what_people_see(
     tmp_path: Path,
 ) -> None:
-    """Questions that expire are given back, and people have seen them all the same."""
+    """Expired labeling tasks are returned to the budget, but annotators have seen the
+    examples."""
     site, seen = folder(tmp_path, limit=3), 0
     for run in (RUN, SECOND, *LATER):
         leader = Leader(site, run=run)
@@ -161,7 +164,7 @@ def test_a_limit_of_the_site_holds_over_all_runs_and_for_what_people_see(
         assert isinstance(asked, int)
         seen += asked
         leader.people("close", "0/initial", -1, **first)
-        assert leader.ledger.requests.asked == 0  # nobody has answered in time
+        assert leader.ledger.requests.asked == 0  # no label arrived in time
         leader.ledger.close()
     assert seen == 2 * 3
 
@@ -178,12 +181,12 @@ def test_people_set_how_many_questions_they_ever_see(tmp_path: Path) -> None:
 def test_a_share_of_all_rows_is_a_number_of_the_site_from_the_first_order_on(
     tmp_path: Path, allocation: str
 ) -> None:
-    """Of how many rows all sites have, a site knows what the first number says, for good."""
+    """The number of all examples is fixed at its first value."""
     agreed = agreement(
         "strategy=entropy", "initial=0.1", "budget=0.1", f"budget_allocation={allocation}"
     )
     leader = Leader(folder(tmp_path, agreed))
-    share = 2  # of 18 rows, as if each site had as many
+    share = 2  # of 18 examples, as if each site had the same number
     leader.initial(share)
     leader.round(0, leader.first_model())
     more = about("ask", "0/query", step="0/query", cycle=0, allowed=3)
@@ -208,7 +211,7 @@ def test_one_budget_of_all_sites_is_that_of_the_agreement(tmp_path: Path) -> Non
     leader.ledger.close()
 
 
-# -- memory ---------------------------------------------------------------------------------
+# -- memory --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -252,8 +255,7 @@ def test_parts_of_models_that_no_model_has_are_refused(leader: Leader) -> None:
     assert "no name of a part" in expect_refusal(leader, training(*steps))
 
 
-# -- training configurations
-# ----------------------------------------------------------------------------------
+# -- training configurations ----
 
 
 @pytest.mark.parametrize(
@@ -288,7 +290,7 @@ def test_an_order_brings_few_models(leader: Leader) -> None:
     assert "has 7 models; a site accepts 6" in expect_refusal(leader, training(*steps))
 
 
-# -- what the recipe leads to ---------------------------------------------------------------
+# -- consequences of the recipe ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -331,7 +333,7 @@ def test_a_run_goes_back_where_something_is_asked_anew_alone(leader: Leader) -> 
 
 
 def test_a_verb_is_asked_as_often_as_its_method_asks_it(leader: Leader) -> None:
-    """Each answer is a function of rows that nobody else sees, of what the order brings."""
+    """Each reply is a function of private examples and of values in the instruction."""
     state = leader.first_model()
     leader.round(0, state)
     again = training(
@@ -354,7 +356,7 @@ def test_a_verb_is_given_what_it_takes(leader: Leader, more: dict[str, Any]) -> 
 
 
 def test_seats_that_would_fill_the_memory_are_refused(tmp_path: Path) -> None:
-    """A pivotal sample has a seat for each site, and no more."""
+    """A pivotal sample has at most one seat for each site."""
     agreed = agreement(
         "strategy=pivotal", "initial_by=query", "protocol=one_pass", "cycles=1"
     )
@@ -367,7 +369,7 @@ def test_seats_that_would_fill_the_memory_are_refused(tmp_path: Path) -> None:
 
 
 def test_letters_of_a_verb_that_nobody_relays_are_refused(leader: Leader) -> None:
-    """A delivery takes the place of what stood under the name of its verb."""
+    """A delivery replaces the stored value under the name of its verb."""
     from fallow.transport.peer_messages import delivery_body
 
     key = key_of("0/train/0/0/deliver")
@@ -376,7 +378,7 @@ def test_letters_of_a_verb_that_nobody_relays_are_refused(leader: Leader) -> Non
     assert "but FedAvg declares relays of nothing only" in str(leader.send(order).refused)
 
 
-# -- scores ---------------------------------------------------------------------------------
+# -- scores --------------------------------------------------------------------------------
 
 
 def test_a_model_of_a_round_is_scored_once(leader: Leader) -> None:
@@ -427,7 +429,7 @@ def test_a_common_model_without_one_of_its_parts_is_refused_by_that_part(
 
 
 def test_a_query_is_handed_no_local_model(leader: Leader) -> None:
-    """What a site trained itself is what a query calls local: one that is handed over would be a
+    """A query uses the local model that the site trained; one in the instruction would be a
     second model of the coordinator's choice."""
     state = leader.first_model()
     other = {**state, "w": state["w"] + 1}
@@ -452,7 +454,7 @@ def test_where_models_validate_the_retained_one_is_scored(tmp_path: Path) -> Non
 
 
 def test_scores_are_counted_over_all_runs(tmp_path: Path) -> None:
-    """A run has 3 cycles with 2 rounds each; as many again are for a run that begins anew."""
+    """A run has 3 cycles of 2 rounds; a restarted run may use the same number again."""
     site = folder(tmp_path)
     output: list[str | None] = []
     for run in (RUN, SECOND, *LATER):
@@ -496,7 +498,7 @@ def test_scores_are_not_asked_as_something_else(leader: Leader) -> None:
 
 
 def test_what_makes_an_order_fail_cannot_be_searched_for(leader: Leader) -> None:
-    """Whether a model overflows depends on the largest value among the test rows."""
+    """Whether a model overflows depends on the largest value among the test examples."""
     state = leader.first_model()
     huge = {**state, "w": state["w"] + 1e308}
     for _ in range(2):
@@ -564,7 +566,7 @@ def test_a_masked_sum_belongs_to_its_step(tmp_path: Path, changed: dict[str, Any
 
 
 def test_a_masked_sum_names_keys_of_sites_of_the_study_alone(tmp_path: Path) -> None:
-    """Of a sum with keys of its own the coordinator could take all masks away but one's."""
+    """With keys of its own, the coordinator could remove all masks but one from a sum."""
     from fallow.core.messages import KEYS, Masked
 
     agreed = agreement("strategy=entropy", "privacy.secure_sum=true")
@@ -577,12 +579,12 @@ def test_a_masked_sum_names_keys_of_sites_of_the_study_alone(tmp_path: Path) -> 
     leader.ledger.close()
 
 
-# -- runs -----------------------------------------------------------------------------------
+# -- runs ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("run", ["zzz", "", "9" * 10, "0000000001-" + 16 * "A", "x" * 500])
 def test_a_run_with_a_name_that_says_no_time_is_refused(leader: Leader, run: str) -> None:
-    """It would sort behind all others, and lock them out."""
+    """The name would sort after all others and block later runs."""
     reply = leader.send(leader.order(about("hello", "0/hello"), run=run))
     assert "is not a valid run name" in str(reply.refused)
     assert leader.ledger.orders.newest_run() is None
@@ -603,7 +605,7 @@ def test_a_run_from_a_day_that_has_not_come_is_refused_at_once(leader: Leader) -
 
 
 def test_a_study_begins_only_so_often(tmp_path: Path) -> None:
-    """Each run can ask all its verbs anew."""
+    """Each run can send all its verbs again."""
     site, output = folder(tmp_path, runs=2), []
     for run in (RUN, SECOND, LATER[0]):
         leader = Leader(site, run=run)

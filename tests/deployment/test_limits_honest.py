@@ -1,4 +1,5 @@
-"""What sites refuse is nothing that an honest coordinator asks: whole studies of every method."""
+"""Test that sites accept all instructions of an honest coordinator, in studies of every
+algorithm."""
 
 from __future__ import annotations
 
@@ -127,7 +128,7 @@ LONG = (
     "a pivotal sample by leverage at each site",
     "a pivotal sample by leverage after first labels that each site draws",
 )
-"""Studies of which another one differs in one setting."""
+"""Studies that differ from another one in one setting."""
 
 
 @pytest.mark.parametrize("name", mark_long(STUDIES, LONG))
@@ -145,7 +146,7 @@ def test_no_site_refuses_anything_of_an_honest_study(name: str, tmp_path: Path) 
     "training", mark_long(["pfedgraph", "fedrep", "apfl"], ["fedrep", "apfl"])
 )
 def test_no_site_refuses_a_model_with_batch_norm(training: str, tmp_path: Path) -> None:
-    """Statistics go the way of the parameters, and come back as long as they were sent."""
+    """Statistics are sent like parameters and must return with the same length."""
     fields = {"lam": 0.1} if training == "pfedgraph" else {}
     changed = {"model": Spec("resnet8"), "training": Spec(training, fields), **TWICE}
     recipe = Recipe("hospitals", **{**SMALL, **changed})

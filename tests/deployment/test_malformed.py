@@ -1,6 +1,6 @@
-"""Malformed messages: nothing crashes, nothing changes, and the round goes on with the rest.
+"""Test that malformed messages are rejected without effects and the round continues.
 
-300 messages each; 10,000 where FALLOW_SOAK is set.
+The tests use 300 messages each, or 10,000 if FALLOW_SOAK is set.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def draw() -> np.random.Generator:
 
 
 def ask_all(there: Federation) -> dict[str, bytes]:
-    """A valid order to each site."""
+    """Send a valid instruction to each site."""
     there.ask().sum(Asker().plain)
     return dict(there.transport.delivered)
 
@@ -113,7 +113,7 @@ def test_a_host_answers_every_malformed_order_and_goes_on(
     later.round(0, state)
     assert (
         len(later.ledger.store.load_labels(SITE)) == 4
-    )  # the labels of the first run, brought along
+    )  # the labels of the first run are carried over
     later.ledger.close()
 
 
@@ -138,7 +138,8 @@ def test_a_round_goes_on_with_the_rest_whatever_one_site_sends(
 
 
 def test_an_answer_over_which_a_check_stumbles_ends_no_exchange() -> None:
-    """What nobody foresaw is held against its site, and the others go on."""
+    """An unexpected error of a check discards the reply of this site; the others
+    continue."""
     there = federation(Asker(), THREE, Waits(2.0, quorum=2))
     fields = Fields({"x": Real("columns"), "n": Count(of="rows")})
     there.remote.border.declared = {

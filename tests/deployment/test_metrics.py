@@ -1,4 +1,5 @@
-"""Sums for additional metrics: what a site does not disclose (their values: `test_equal.py`)."""
+"""Test which sums for additional metrics a site discloses (`test_equal.py` tests their
+values)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A site contributes new statistics of labeled examples only after a minimum number of new labels
-(``privacy.min_new_labels``); until then the former contribution stands, bit for bit."""
+"""Test the minimum number of new labels (``privacy.min_new_labels``). Until a site has this
+number, it repeats its former contribution bit for bit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ OPEN = Spec("closed-form", {"shown": "parts"})
 def study(
     folder: Path, privacy: Privacy, training: Spec = OPEN, **settings: Any
 ) -> Federation:
-    """Three hospitals that solve for a head; ``more`` of it is for `federation`."""
+    """Return three hospitals with a closed-form classifier; ``more`` is passed to
+    `federation`."""
     faults = settings.pop("faults", Faults())
     recipe = Recipe(
         "hospitals", **{**CLOSED, **settings}, training=training, privacy=privacy
@@ -45,7 +46,7 @@ def study(
 def sent(
     heard: dict[str, dict[str, Any]], site: str, cycles: int
 ) -> list[dict[str, torch.Tensor]]:
-    """What one site contributed in each cycle, where sums are plain."""
+    """Return the contribution of one site in each cycle, without secure aggregation."""
     answers = [heard[f"{cycle}/train/0/0"][site] for cycle in range(cycles)]
     return [
         {name: torch.as_tensor(value) for name, value in answer.items()}
@@ -76,7 +77,7 @@ def test_each_site_waits_for_new_labels_of_its_own(tmp_path: Path) -> None:
         "basel": 4,
         "chur": 4,
         "davos": 4,
-    }  # they were bought all the same
+    }  # they are charged to the budget nevertheless
     world.close()
 
 
@@ -93,7 +94,7 @@ def test_a_site_with_fewer_labels_than_that_contributes_nothing(tmp_path: Path) 
 def test_with_secure_aggregation_labels_of_all_sites_are_counted(
     budget: int, expected: list[float], tmp_path: Path
 ) -> None:
-    """12 new labels of three sites are enough, and 9 wait for the next cycle."""
+    """Twelve new labels of three sites are enough; nine wait for the next cycle."""
     privacy = Privacy(secure_sum=True, min_new_labels=10)
     training = Spec("closed-form")
     world = study(tmp_path, privacy, training, budget=budget, cycles=2)
@@ -101,15 +102,13 @@ def test_with_secure_aggregation_labels_of_all_sites_are_counted(
     assert world.program().go()
     totals = [add_up(heard[f"{cycle}/train/0/1"]) for cycle in range(3)]
     assert [round(float(total["rows"])) for total in totals] == expected
-    counted = add_up(
-        heard["1/train/new/1"]
-    )  # by a secure sum, before anything is contributed
+    counted = add_up(heard["1/train/new/1"])  # by a secure sum, before any contribution
     assert round(float(counted["labels"])) == 3 * budget
 
     simulated = world_of(world.agreement.recipe, 0, world.data, EventLog())
     theirs = ExperimentRun(simulated, EventLog()).go()
     scores = [record["accuracy"] for record in world.records()]
-    # of all test examples together, and there the mean over sites
+    # here over all test examples together, there the mean over sites
     assert [record["accuracy"] for record in theirs] == pytest.approx(scores, abs=0.01)
     world.close()
 
@@ -195,7 +194,7 @@ def test_the_terms_state_the_minimum(tmp_path: Path) -> None:
     assert listed["totals"].endswith("; updated after 7 new labels")
     assert "new labels" not in listed["columns"]  # of all examples
     parts = {part for part, *_ in list_disclosures(world.sites["basel"])}
-    assert "minimum number of new labels" not in parts  # each site counts its own
+    assert "minimum number of new labels" not in parts  # each site counts separately
     world.close()
 
 
@@ -216,7 +215,7 @@ def test_a_study_agreement_has_ten_where_nothing_is_given(tmp_path: Path) -> Non
 def test_a_cycle_budget_below_the_minimum_is_stated(
     least: int, secure: bool, budget: int, smallest: int | None, tmp_path: Path
 ) -> None:
-    """`fallow coordinate init` prints it."""
+    """`fallow coordinate init` prints a note."""
     privacy = Privacy(secure_sum=secure, min_new_labels=least)
     agreement = study(tmp_path, privacy, budget=budget).agreement
     lines = describe_small_budgets(agreement)

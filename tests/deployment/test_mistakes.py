@@ -1,4 +1,4 @@
-"""The commands in the hands of a stranger: one sentence, the right exit code, nothing is lost."""
+"""Test user errors in commands: one sentence, the right exit code and no data loss."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SITE = (
 ADMIT = ("coordinate", "admit", "study")
 
 
-# -- making a folder --------------------------------------------------------------------------
+# -- creating a folder ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_an_attempt_that_failed_halfway_makes_certificates_for_the_hosts_of_the_
     assert "right.example" in names.get_values_for_type(x509.DNSName)
 
 
-# -- folders of the other kind, or none ---------------------------------------------------------
+# -- wrong or missing folders --------------------------------------------------------------
 
 COORDINATE: list[tuple[str, ...]] = [
     ("coordinate", word, "X") for word in ("start", "status", "advance", "stop")
@@ -195,7 +195,7 @@ def test_a_folder_that_is_none_or_of_the_other_kind_is_named(
     refused(done, f"{wrong} is the folder of a {kind}; give the folder of a")
 
 
-# -- who joins --------------------------------------------------------------------------------
+# -- admitting sites -----------------------------------------------------------------------
 
 
 def test_what_is_no_join_file_is_said(command: Said) -> None:
@@ -233,7 +233,7 @@ def test_two_sites_of_one_name_or_one_pair_of_keys_are_found_out(command: Said) 
     assert CoordinatorFolder.open("study").admitted == {"north": own}
 
 
-# -- files that were edited or lost ---------------------------------------------------------------
+# -- edited or lost files ------------------------------------------------------------------
 
 Change = Callable[[], object]
 STATUS, START = ("site", "status", "north"), ("site", "start", "north")

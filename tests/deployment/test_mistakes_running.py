@@ -1,4 +1,4 @@
-"""What goes wrong while a study runs: disks, clocks, two at once, files of labels."""
+"""Test errors while a study runs: disks, clocks, concurrent processes and label files."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def open_once() -> Ledger:
 
 
 def labels() -> dict[int, list[float | None]]:
-    """What was said about the rows that were asked for."""
+    """Return the labels of the rows that were asked for."""
     with closing(open_once()) as ledger:
         return {q.row: [answer.value for answer in q.answers] for q in ledger.tasks()}
 
 
-# -- labels from files ------------------------------------------------------------------------
+# -- labels from files ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_limit_below_what_was_asked_is_said_and_takes_nothing_away(command: Sa
     assert labels() == {2: [1.0], 3: [0.0]}
 
 
-# -- disks ------------------------------------------------------------------------------------
+# -- disks ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [0, 4096, 20_000])
@@ -177,7 +177,7 @@ def test_a_full_disk_ends_a_run_in_one_sentence_and_it_goes_on_when_there_is_spa
     finally:
         full.__exit__(None, None, None)
     world.close()
-    again = world.again(tmp_path / "again")  # new processes, whose disks have space
+    again = world.again(tmp_path / "again")  # new processes, whose disks have free space
     assert again.program().go()
     assert again.labels() == whole.labels()
     model = again.program().run_folder / "model.safetensors"
@@ -192,7 +192,7 @@ def test_a_damaged_page_of_the_ledger_has_a_way_out(command: Said) -> None:
     blob[100:4096] = bytes(3996)
     file.write_bytes(blob)
     refused(command(*STATUS), "copy ledger-backup.sqlite", code=1)
-    for old in file.parent.glob("ledger.sqlite*"):  # as the sentence says
+    for old in file.parent.glob("ledger.sqlite*"):  # as the message recommends
         old.unlink()
     shutil.copy("north/ledger-backup.sqlite", file)
     assert command(*STATUS)[0] == 0
@@ -246,7 +246,7 @@ def test_a_damaged_page_of_the_ledger_has_a_way_out(command: Said) -> None:
 def test_a_folder_that_is_read_only_is_said(
     words: tuple[str, ...], said: str, command: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # modules that are imported late could not be read as nobody
+    # import modules now, because user nobody could not read them later
     assert command(*words[:2], "--help")[0] == 0
     assert command(*STATUS)[0] == 0
     command("coordinate", "admit", "study", "south/join.json")
@@ -259,7 +259,7 @@ def test_a_folder_that_is_read_only_is_said(
         refused(command(*words), said, code=1)
 
 
-# -- two at once ------------------------------------------------------------------------------
+# -- concurrent processes ------------------------------------------------------------------
 
 
 def test_a_port_that_another_program_uses_is_waited_for_and_then_named() -> None:
@@ -280,15 +280,15 @@ def test_what_runs_already_is_not_started_again_nor_disturbed(command: Said) -> 
     assert not Path("study/flower").exists()
     with only_one(Path("north/site.lock")):
         refused(command(*START), "site north is already running in another process", code=1)
-        assert command(*START)[1] == ""  # it is said before the terms
+        assert command(*START)[1] == ""  # reported before the terms are shown
         assert "was just started" in command(*STATUS)[1]
 
 
-# -- clocks -----------------------------------------------------------------------------------
+# -- clocks --------------------------------------------------------------------------------
 
 
 class Yesterday(datetime):
-    """A clock that is a day late."""
+    """A clock that is one day behind."""
 
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> Self:

@@ -1,4 +1,4 @@
-"""``fallow monitor``: the numbers of ``status`` as Prometheus reads them, and health from outside."""
+"""Test ``fallow monitor``: metrics in Prometheus format and external health checks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ THEN = "2026-11-22T02:44:46+00:00"
 
 
 def parse(text: bytes) -> Samples:
-    """What the parser of Prometheus' own client reads."""
+    """Parse the output with the official Prometheus client."""
     from prometheus_client.parser import text_string_to_metric_families
 
     values = {}
@@ -42,7 +42,7 @@ def parse(text: bytes) -> Samples:
 
 
 def value(samples: Samples, name: str, **labels: str) -> float:
-    """The one sample of a name that has these labels."""
+    """Return the only sample with this name and these labels."""
     (outcome,) = [
         number
         for (item, has), number in samples.items()
@@ -81,7 +81,7 @@ def test_a_site_is_well_while_a_process_serves_it(site: Path, fallow: Said) -> N
 
 @pytest.fixture
 def coordinator(begun: Said, tmp_path: Path) -> Iterator[Path]:
-    """A folder on which a process works: this one."""
+    """Return a folder that is in use by this process."""
     folder = tmp_path / "study"
     with alone(folder):
         assert (folder / LOCK).exists()
