@@ -1,4 +1,5 @@
-"""What a site's people see of their own rows, and that the coordinator sees none of it."""
+"""Test what annotators see of their site's own data, none of which reaches the
+coordinator."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def test_a_site_sees_how_its_own_rows_were_read(tmp_path: Path) -> None:
     assert (facts["read"], facts["kept"], facts["left_out"]) == (32, 32, [])
     (here,) = facts["sites"]
     assert (here["site"], here["train"], here["test"]) == ("chur", n_rows, n_tests)
-    assert sum(facts["classes"].values()) == n_tests  # people label the others later
+    assert sum(facts["classes"].values()) == n_tests  # the other examples are labeled later
     assert facts["warnings"] == []
     holes = {column["name"]: column["missing"] for column in facts["columns"]}
     marks = [int(part.x[:, 6].sum()) for part in (site.rows, site.tests)]
@@ -82,7 +83,7 @@ def test_pictures_have_no_columns_and_are_counted_all_the_same(tmp_path: Path) -
 def status(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., str]:
-    """What ``fallow site status`` writes."""
+    """Return the output of ``fallow site status``."""
 
     def called(*words: str) -> str:
         monkeypatch.setattr(sys, "argv", ["fallow", "site", "status", *words])
@@ -113,7 +114,7 @@ def test_status_shows_the_box_and_why_where_there_is_none(
 def test_the_coordinator_keeps_nothing_of_a_sites_own_box(
     is_masked: bool, tmp_path: Path
 ) -> None:
-    """What it has are numbers of rows and, of cells, what the study agreed to tell."""
+    """The coordinator has numbers of examples and the disclosed statistics of cells."""
     recipe = replace(TINY, privacy=Privacy(secure_sum=is_masked))
     world = federation(tmp_path, recipe, ward())
     assert world.program(pages=True).go()

@@ -1,4 +1,4 @@
-"""An own strategy at real sites, over HTTPS: one file declares all that the parties check."""
+"""Test a custom query strategy at real sites over HTTPS; one file declares all checks."""
 
 from __future__ import annotations
 
@@ -95,24 +95,24 @@ RECIPE = Recipe(
     score_rounds=1,
 )
 WAITS = Waits(timeout=60.0, quorum=2, patience=120.0, deadline=3600.0)
-FAR = 2**62  # added to a masked number: a quarter of all there are
+FAR = 2**62  # added to a masked number: a quarter of the range
 
 Changes = dict[str, Callable[[Any], Any]]
-"""Change to the fields of a reply, as a hostile site makes it."""
+"""Changes to the fields of a reply, as made by a hostile site."""
 HOSTILE: list[Changes] = [
     {"swell": lambda value: value + 7},
     {"boats": lambda value: 1e6},
     {"keel": lambda value: -9.0},
     {"swell": lambda value: value[:1]},
 ]
-"""Of the query of each cycle."""
+"""Changes in the query of each cycle."""
 
 
 @dataclass
 class Process:
-    """A site as its process runs it: one thread with a ledger of its own.
+    """Run a site like its process: in one thread with its own ledger.
 
-    hostile: by cycle, what it does to the fields of its first reply that has them.
+    hostile: changes, by cycle, to the fields of its first reply that has them.
     """
 
     folder: SiteFolder
@@ -138,7 +138,7 @@ class Process:
         answer = dict(reply.answer)
         for name, change in changes.items():
             answer[name] = change(answer[name])
-        self.hostile[key.cycle] = {"spoiled": abs}  # once
+        self.hostile[key.cycle] = {"spoiled": abs}  # only once
         return sign_message(keys.sign, replace(reply, answer=answer))
 
 
@@ -151,7 +151,7 @@ def install_strategy(folder: Path, source: str, patch: pytest.MonkeyPatch) -> Na
 def over_https(
     world: Federation, processes: dict[str, Process]
 ) -> Iterator[HttpsTransport]:
-    """The transport of the coordinator, with a node of each site that calls it."""
+    """Yield the coordinator's transport, with a connected node for each site."""
     tls = new_tls(world.folder / "tls")
     study = world.agreement.digest
     said: list[Event] = []
@@ -231,7 +231,7 @@ def test_hostile_contributions_to_sums_of_a_strategy_of_one_file_do_not_count(
 def test_a_function_whose_arguments_are_not_declared_is_refused_at_real_sites(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else nobody could tell which argument is a number of labels."""
+    """Without a declaration, it is unknown which argument is a number of labels."""
     policy = install_strategy(tmp_path / "installed", UNDECLARED, monkeypatch)
     why = (
         r"Tides does not declare the fields of 'select'.* such as "

@@ -1,4 +1,4 @@
-"""Labeling on the page: one person, one sample after the other."""
+"""Test labeling on the page by one annotator, one example after the other."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_another_answer_from_an_old_page_does_not_replace_the_newer_one(
     queue = make_queue(tmp_path)
     browser = enter(queue)
     browser.get()
-    old = browser.hidden("/answer")  # a second tab, or the page behind the back button
+    old = browser.hidden("/answer")  # a second tab, or a page reached by the back button
     browser.send("/answer", value="1")
     text = browser.post("/answer", {**old, "value": "0"})
     assert "You have labeled this example 'ill' since this page was loaded" in text

@@ -1,4 +1,4 @@
-"""Who may speak to the page, and what it lets a browser do."""
+"""Test access to the labeling page and its restrictions for browsers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATHS = [
     "/docs",
     "/openapi.json",
     "/elsewhere",
-    # which an address as a whole takes for the entrance
+    # parsed as a whole, these addresses look like the entrance
     "/enter%3F/../sample/3",
     "/enter%23/sample/3",
 ]

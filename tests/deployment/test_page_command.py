@@ -1,4 +1,5 @@
-"""``fallow label`` as a process: it says where the page is, serves it, and ends cleanly."""
+"""Test ``fallow label`` as a process: it prints the address, serves the page and exits
+cleanly."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ WAIT = 120.0
 
 
 def make_site(folder: Path) -> SiteFolder:
-    """A site that was asked for its third row."""
+    """Return a site with a labeling task for its third row."""
     write_agreement(folder / "study.toml", agreed())
     data = str(table(folder / "rows.csv"))
     site = SiteFolder.create(
@@ -46,7 +47,7 @@ def make_site(folder: Path) -> SiteFolder:
 
 
 def make_browser(folder: Path) -> Path:
-    """A program in the place of a browser: it writes down what it is started with."""
+    """Return a program that replaces the browser and records its arguments."""
     browser = folder / "browser.sh"
     browser.write_text('#!/bin/sh\nprintf "%s" "$*" > "$0.part"; mv "$0.part" "$0.saw"\n')
     browser.chmod(0o700)
@@ -54,7 +55,7 @@ def make_browser(folder: Path) -> Path:
 
 
 def wait_for(file: Path) -> str:
-    """The text of a file that another process writes."""
+    """Return the text of a file once another process has written it."""
     end = time.monotonic() + WAIT
     while not file.exists():
         assert time.monotonic() < end, f"{file} was never written"
@@ -64,8 +65,7 @@ def wait_for(file: Path) -> str:
 
 @pytest.mark.processes
 def test_the_command_serves_the_page_until_it_is_told_to_end(tmp_path: Path) -> None:
-    """It leads a browser there without telling other accounts of the machine the token: these see
-    with what a program was started."""
+    """The token is not in the arguments of the browser, which other accounts can read."""
     site = make_site(tmp_path)
     browser = make_browser(tmp_path)
     line = [
@@ -119,11 +119,11 @@ def test_a_name_that_cannot_be_kept_is_refused_at_once(tmp_path: Path) -> None:
 
 
 def test_the_page_has_the_same_port_every_time(tmp_path: Path) -> None:
-    """Nothing else of these tests listens there, so that this one can take it first."""
+    """No other test uses this port, so it should be free."""
     site = make_site(tmp_path)
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with suppress(OSError):  # another process has it already: as good
+        with suppress(OSError):  # another process uses the port, which is acceptable
             other.bind(("127.0.0.1", PORT))
             other.listen()
         done = CliRunner().invoke(

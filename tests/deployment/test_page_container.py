@@ -1,4 +1,4 @@
-"""The labeling page in a container, as deploy/compose.yaml starts it: here as a plain process."""
+"""Test the labeling page as deploy/compose.yaml starts it, here as an ordinary process."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from tests.deployment.test_page_command import WAIT, make_site
 pytest.importorskip("cryptography")
 COMPOSE = Path(__file__).resolve().parents[2] / "deploy" / "compose.yaml"
 OTHER = "127.0.0.2"
-"""Another address of this machine, as an engine calls the address of a container."""
+"""Another address of this machine, in place of the address of a container."""
 
 
 def page_command(site: SiteFolder, port: int) -> list[str]:
-    """The command of the service `north-page`, for a folder of this machine and a free port."""
+    """Return the command of the service `north-page` for a local folder and a free port."""
     services: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())["services"]
     details = services["north-page"]
     places = {"/party/study": str(site.path), "8601": str(port)}
@@ -43,7 +43,7 @@ def find_free_port() -> int:
 
 @contextmanager
 def start(command: list[str]) -> Iterator[str]:
-    """The address that the page prints."""
+    """Start the command and return the address that it prints."""
     program = [sys.executable, "-c", "from fallow.cli import main; main()"]
     process = subprocess.Popen(
         [*program, *command],
@@ -99,7 +99,7 @@ def test_an_engine_reaches_the_page_and_its_address_alone_opens_nothing(
             base_url=f"http://{OTHER}:{port}", timeout=WAIT, trust_env=False
         ) as client:
             assert client.get("/", headers=forwarded).status_code == 403
-            assert client.get(f"/enter{token}").status_code == 421  # by another name
+            assert client.get(f"/enter{token}").status_code == 421  # under another name
             entered = client.get(f"/enter{token}", headers=forwarded)
             assert entered.status_code < 400
 

@@ -1,4 +1,4 @@
-"""The page about a site's own data: what was read, for the people of the site alone."""
+"""Test the page about a site's own data, which only annotators of the site see."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_files_are_looked_at_when_somebody_asks_and_only_once(tmp_path: Path) ->
     assert calls == []
     pages = [visitor.get("/data") for _ in range(2)]
     assert calls == ["read"]
-    assert "<b>rows</b>.csv" in pages[0]  # text, and no mark-up, which would be gone here
+    assert "<b>rows</b>.csv" in pages[0]  # shown as text; markup would be removed here
     assert "One class has a single label." in pages[0]
 
 

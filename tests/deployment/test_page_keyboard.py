@@ -1,4 +1,4 @@
-"""The page in a real browser, by the keyboard alone, as wide as a queue and as a telephone."""
+"""Test the page in a real browser with the keyboard, in desktop and telephone widths."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def one_browser() -> Iterator[Any]:
 
 
 def page_of(chromium: Any, width: int, address: str, **more: Any) -> tuple[Any, list[str]]:
-    """A page, and what goes wrong in it."""
+    """Return a page and the list of its errors."""
     page = chromium.new_context(viewport={"width": width, "height": 740}, **more).new_page()
     page.set_default_timeout(30_000)
     wrong: list[str] = []
@@ -43,7 +43,7 @@ def press(page: Any, key: str) -> None:
 
 
 def fits(page: Any) -> bool:
-    """Whether nothing sticks out to the right."""
+    """Return whether the page needs no horizontal scrolling."""
     return bool(page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"))
 
 
@@ -89,7 +89,7 @@ def test_a_number_is_typed_and_letters_in_its_field_are_no_keys(
         press(page, "Enter")
         page.locator("#value:focus").wait_for()
         page.keyboard.press("Escape")
-        press(page, "x")  # out of the field, keys are keys
+        press(page, "x")  # outside the field, keys are shortcuts again
         assert fits(page) and [line for line in wrong if "409" not in line] == []
         page.context.close()
     assert [q.answers[0].value for q in queue.ledger.tasks()] == [2.5, None]

@@ -1,4 +1,4 @@
-"""The labeling page behind a reverse proxy: its login names people, and nobody else is believed."""
+"""Test login to the labeling page through a reverse proxy that names the annotator."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PATHS = (
 
 @dataclass
 class Proxy:
-    """What a reverse proxy sends on: requests with the fields that it adds."""
+    """Simulate a reverse proxy that adds header fields to requests."""
 
     queue: LabelQueue
     peer: str = "10.0.0.5"
@@ -94,7 +94,7 @@ def proxy(tmp_path: Path) -> Proxy:
 
 
 def heard(proxy: Proxy) -> list[str]:
-    """Who labeled row 3, as the ledger has it."""
+    """Return the annotators of row 3 in the ledger."""
     return [value.who for value in proxy.queue.ledger.history(3)]
 
 
@@ -104,7 +104,7 @@ def test_the_name_of_the_login_stands_in_the_ledger(proxy: Proxy, name: str) -> 
     page = proxy.send("GET", "/sample/3")
     assert page.status_code == 200
     assert name in unescape(page.text)
-    assert "/name" not in page.text  # nobody says that they are somebody else
+    assert "/name" not in page.text  # a name cannot be chosen on the page
     assert proxy.label(3).status_code == 303
     assert heard(proxy) == [name]
 
@@ -145,7 +145,7 @@ def test_an_address_of_the_proxy_is_known_however_it_is_written(
 def test_without_the_secret_of_the_proxy_no_header_is_believed(
     proxy: Proxy, fields: list[tuple[str, str | bytes]]
 ) -> None:
-    """Another program of the proxy's machine calls from its address, too."""
+    """Another program on the proxy's machine has the same address."""
     proxy.fields = fields
     assert proxy.send("GET", "/").status_code == 403
     assert proxy.label(3).status_code == 403
@@ -187,7 +187,7 @@ def test_a_cookie_names_nobody_here(proxy: Proxy) -> None:
 
 @pytest.mark.parametrize("origin", ["", "null", f"http://{HOST}", "https://evil.example"])
 def test_a_form_of_another_page_changes_nothing(proxy: Proxy, origin: str) -> None:
-    """The browser of somebody who is logged in sends their login along with it."""
+    """The browser sends the login with requests of other pages too."""
     proxy.origin = origin
     assert proxy.label(3).status_code == 403
     assert heard(proxy) == []
@@ -199,7 +199,7 @@ def test_another_name_that_leads_here_shows_nothing(proxy: Proxy) -> None:
 
 
 def test_of_two_origins_and_of_two_hosts_none_counts(proxy: Proxy) -> None:
-    proxy.fields.append(("origin", f"https://{HOST}"))  # the one that comes first
+    proxy.fields.append(("origin", f"https://{HOST}"))  # the first one is used
     proxy.origin = "https://evil.example"
     assert proxy.label(3).status_code == 403
     assert heard(proxy) == []

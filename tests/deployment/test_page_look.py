@@ -1,4 +1,5 @@
-"""How an image is looked at: zoom, place, brightness and contrast, by keys, wheel and buttons."""
+"""Test zooming, panning, brightness and contrast of an image with keys, wheel and
+buttons."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def test_the_keys_of_images_are_keys_of_no_class_and_no_answer(tmp_path: Path) -
     many = hot_keys([f"class {number}" for number in range(99)])
     taken = {*KEYS, *RESERVED, "0", "Backspace", *many}
     assert taken.isdisjoint(keys)
-    # those of the arrows that lead to other samples do so while there is nothing to move
+    # arrow keys change the example as long as there is nothing to pan
     others = set(re.findall(r'data-key="([^"]+)"', browser.shown.text))
     assert others & set(keys) <= {"ArrowLeft", "ArrowRight"}
 
@@ -100,9 +101,9 @@ def test_an_image_is_looked_at_by_the_keyboard_and_then_labeled(
         assert page.evaluate("localStorage.length + sessionStorage.length") == 0
 
         page.keyboard.press("+")
-        press(page, "2")  # an answer, zoomed in or not
+        press(page, "2")  # a label, zoomed in or not
         assert page.locator("h1").inner_text() == "Example scan-1.png"
-        assert said(page) == PLAIN  # the next image begins anew
+        assert said(page) == PLAIN  # the next image starts with default settings
         press(page, "ArrowRight")
         assert page.locator("h1").inner_text() == "Example scan-4.png"
         assert wrong == []
@@ -123,7 +124,7 @@ def test_every_function_has_a_button_with_a_name(
             page.get_by_role("button", name=name, exact=True).click()
 
         right = page.get_by_role("button", name="Move right", exact=True)
-        assert right.is_disabled()  # nothing to move yet
+        assert right.is_disabled()  # nothing to pan yet
         for name in ("Zoom in", "Zoom in", "Zoom in", "Zoom out"):
             click(name)
         click("Move right")
@@ -160,14 +161,14 @@ def test_the_wheel_zooms_at_the_pointer_and_dragging_moves(
         page.mouse.wheel(0, -100)
         page.wait_for_function(f"{STYLE}.transform !== ''")
         after = page.locator("figure img").bounding_box()
-        # what was a quarter of the width in is below the pointer still
+        # the point at a quarter of the width stays below the pointer
         assert after["x"] + after["width"] / 4 == pytest.approx(x, abs=1)
         assert after["width"] == pytest.approx(1.25 * box["width"], abs=1)
 
         page.mouse.down()
         page.mouse.move(x - 20, y + 10)
         page.mouse.up()
-        page.mouse.move(x, y)  # no more than a pointer that passes
+        page.mouse.move(x, y)  # same as a pointer that only hovers
         moved = page.locator("figure img").bounding_box()
         assert moved["x"] == pytest.approx(after["x"] - 20, abs=1)
         assert moved["y"] == pytest.approx(after["y"] + 10, abs=1)
@@ -190,7 +191,7 @@ def test_letters_and_signs_in_the_field_of_a_number_are_no_keys(
         page.keyboard.type("+2.5")
         assert page.locator("#value").input_value() == "+2.5"
         assert said(page) == PLAIN
-        page.keyboard.press("Escape")  # out of the field, and no more
+        page.keyboard.press("Escape")  # only leaves the field
         page.keyboard.press(".")
         assert said(page) == "Zoom 100 %, brightness 110 %, contrast 100 %."
         assert wrong == []

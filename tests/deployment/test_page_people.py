@@ -1,4 +1,4 @@
-"""Several people at one site: conflicts, corrections, samples that are withdrawn."""
+"""Test several annotators at one site: conflicts, corrections and withdrawn examples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ def test_two_people_who_agree_settle_a_sample_where_two_must(tmp_path: Path) -> 
     text = ann.send("/answer", value="1")
     assert "All done for now" in text and "1 example waits for another annotator" in text
     before = bo.get()
-    assert "Example patient-3" in before and "Ann" not in before  # each decides alone
+    # annotators decide independently
+    assert "Example patient-3" in before and "Ann" not in before
     bo.send("/answer", value="1")
     assert [q.state for q in queue.ledger.tasks()] == ["answered"]
 
@@ -92,7 +93,7 @@ def test_a_conflict_about_a_number_may_be_decided_with_another_one(tmp_path: Pat
     queue.ledger.answer(3, 0.3, "Bo")
     cy = enter(queue, "Cy")
     assert "Ann chose 0.3333333333 mg" in cy.get("/conflicts")
-    assert f'value="{1 / 3:.17g}"' in cy.shown.text  # the button gives every digit back
+    assert f'value="{1 / 3:.17g}"' in cy.shown.text  # the button contains every digit
     assert "is not a number" in cy.send("/resolve", value="much")
     assert "Decided: “0.31 mg”" in cy.send("/resolve", value="0,31")
 
@@ -212,7 +213,7 @@ def test_what_somebody_took_back_or_never_said_is_not_among_their_labels(
     queue.ledger.resolve(3, None, "Cy")
     assert "patient-3 ill" in enter(queue).get(
         "/mine"
-    )  # what Ann chose before her correction
+    )  # the label that Ann gave before her correction
     assert "You have not labeled anything yet" in enter(queue, "Dee").get("/mine")
     assert "You have not labeled anything yet" in enter(queue, "Eve").get("/mine")
 

@@ -1,4 +1,4 @@
-"""What the page says from features: rows like the one that is shown, and a guess on demand."""
+"""Test what the page shows from features: similar examples, and a prediction on demand."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ CLOSED = replace(
 
 
 class Asked(Exception):
-    """People are asked for the labels of the first query."""
+    """Signal that annotators are asked for the labels of the first query."""
 
 
 def until_asked(folder: Path, **world: Any) -> Federation:
-    """A federation that waits for people in cycle 0: they have the model of its training."""
+    """Return a federation that waits for labels in cycle 0 and has trained its first
+    model."""
     found = federation(folder, **world)
 
     def say(event: Event) -> None:

@@ -1,4 +1,4 @@
-"""Rows of two images: both are shown, looked at together, and read from where they were named."""
+"""Test examples with two images: display, synchronized navigation and file access."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def one_browser() -> Iterator[Any]:
 
 
 def write_pairs(folder: Path, views: tuple[str, ...] = ("left", "right")) -> Path:
-    """Twelve rows of numbers, each with an image for each view: 40 x 30 pixels and 60 x 30."""
+    """Write twelve examples with numbers and an image of 40 x 30 and one of 60 x 30
+    pixels."""
     names = np.array([[f"{row}-{view}.png" for view in views] for row in range(ROWS)])
     for row, named in enumerate(names.tolist()):
         for at, name in enumerate(named):
@@ -142,7 +143,7 @@ def test_a_page_names_each_image_of_a_sample(tmp_path: Path) -> None:
 
 
 def write_huge(file: Path) -> None:
-    """A few bytes that claim to be a picture of 900 megapixels."""
+    """Write a small file that claims to be an image of 900 megapixels."""
     Image.fromarray(np.zeros((4, 4), np.uint8)).save(file)
     whole = file.read_bytes()
     head = b"IHDR" + 2 * (30_000).to_bytes(4, "big") + whole[24:29]
@@ -171,7 +172,7 @@ def test_a_page_says_in_the_place_of_an_image_why_it_is_not_shown(tmp_path: Path
 
 
 def disagree(folder: Path, rows: SiteRows, schema: Schema) -> Any:
-    """A queue of three samples on two of which people disagree."""
+    """Return a queue of three examples with conflicting labels for two of them."""
     queue = make_queue(folder, schema, rows, asked=(3, 1, 4), annotators=2)
     for row in (3, 1):
         for who, value in (("Ann", 0.0), ("Bo", 1.0)):
@@ -231,7 +232,7 @@ def test_images_on_which_people_disagree_are_looked_at_each_for_itself(
             second.get_by_role("button", name="Zoom in", exact=True).click()
         assert "scale(1.5625)" in str(second.locator("img").get_attribute("style"))
         assert not first.locator("img").get_attribute("style")
-        page.keyboard.press(".")  # the focus is in the second
+        page.keyboard.press(".")  # the second image has the focus
         assert "brightness(110%)" in str(second.locator("img").get_attribute("style"))
         page.evaluate("document.activeElement.blur()")
         first.locator("img").hover()

@@ -1,4 +1,5 @@
-"""Every address of the labeling page with odd rows and methods; images that were swapped."""
+"""Test every address of the labeling page with unusual rows and methods, and swapped
+images."""
 
 from __future__ import annotations
 
@@ -103,7 +104,7 @@ def test_a_sample_that_is_no_picture_is_said_to_be_none(tmp_path: Path, row: int
     assert values.status_code == 404 and "This example has no image" in browser.text
 
 
-# -- who may speak --------------------------------------------------------------------------
+# -- access --------------------------------------------------------------------------------
 
 
 def test_the_name_of_the_host_is_asked_even_with_the_cookie(tmp_path: Path) -> None:
@@ -139,11 +140,11 @@ def test_the_cookie_is_asked_even_with_the_right_host_and_origin(tmp_path: Path)
     assert browser.request("GET", "/state").status_code == 403
 
 
-# -- images ---------------------------------------------------------------------------------
+# -- images --------------------------------------------------------------------------------
 
 
 def images(folder: Path) -> tuple[Browser, Path]:
-    """A page on twelve pictures in a folder of their own, and the file of a secret beside it."""
+    """Return a page of twelve images in a folder, and a secret file beside the folder."""
     inside = folder / "rows"
     inside.mkdir()
     rows = picture_rows(inside)

@@ -1,4 +1,5 @@
-"""What leaves a site, byte by byte: a planted row, planted names and labels are looked for."""
+"""Search all messages of a site, byte by byte, for a planted row, planted names and
+labels."""
 
 from __future__ import annotations
 
@@ -78,14 +79,14 @@ STUDIES: dict[str, dict[str, Any]] = {
 def tap_study(
     folder: Path, study: dict[str, Any], policy: NamePolicy = BUILT_IN
 ) -> tuple[Federation, Wire]:
-    """A federation, of which every message is recorded."""
+    """Return a federation and a recorder of all its messages."""
     recipe = Recipe("alps", **{**COMMON, **study})
     world = planted(folder, recipe, "initial_by" not in study, policy=policy)
     return world, tap_sites(world)
 
 
 def tap_sites(world: Federation) -> Wire:
-    """Every message of a federation from now on."""
+    """Record every message of a federation from now on."""
     wire = Wire()
     for site, handle in world.transport.alive.items():
         world.transport.alive[site] = wire.tap(site, handle)
@@ -95,14 +96,14 @@ def tap_sites(world: Federation) -> Wire:
 def run_study(
     folder: Path, study: dict[str, Any], policy: NamePolicy = BUILT_IN
 ) -> tuple[Federation, Wire]:
-    """A study from its beginning to its end."""
+    """Run a study from beginning to end."""
     world, wire = tap_study(folder, study, policy)
     assert world.program(people(world)).go()
     return world, wire
 
 
 def found(world: Federation, wire: Wire) -> list[str]:
-    """What of the planted site was in some message."""
+    """Return the planted values that occur in any message."""
     ledger = world.ledgers[PLANTED]
     return wire.found(rows_of(world.sites[PLANTED], ledger), labels_of(ledger))
 
@@ -118,7 +119,8 @@ def test_no_message_has_a_row_a_name_or_a_label(name: str, tmp_path: Path) -> No
 def test_a_site_that_trains_a_linear_model_on_one_row_alone_sends_that_row(
     tmp_path: Path,
 ) -> None:
-    """This attack succeeds: nothing hides what one row does to a model, but sums over sites."""
+    """This attack succeeds: only sums over sites hide the effect of one example on a
+    model."""
     recipe = Recipe("alps", **{**COMMON, "initial": 0, "budget": 8})
     world = planted(tmp_path, recipe, names=SITES[1:])
     wire = tap_sites(world)

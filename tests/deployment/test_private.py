@@ -1,4 +1,5 @@
-"""Whatever is written for a study at real sites is its owner's alone, whatever the umask says."""
+"""Test that all files of a study are readable by their owner only, whatever the umask
+is."""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ from tests.deployment.worlds import TINY, schema_for, tiny
 
 pytest.importorskip("cryptography")
 
-OPEN_UMASK = 0o022  # what most systems start with: others may read
+OPEN_UMASK = 0o022  # the usual default: others may read
 FINISHED = 300.0  # seconds in which a study of real processes ends
-PATIENT = 120.0  # seconds in which a real process should have ended
+PATIENT = 120.0  # seconds in which a real process ends
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +38,7 @@ def others_may_read_by_default() -> Iterator[None]:
 
 
 def open_to_others(folder: Path) -> dict[str, str]:
-    """What of a folder, itself included, others than its owner may read, write or run."""
+    """Return the files of a folder, and the folder itself, that others may access."""
     values = {}
     for path in (folder, *folder.rglob("*")):
         mode = stat.S_IMODE(path.lstat().st_mode)
@@ -47,7 +48,7 @@ def open_to_others(folder: Path) -> dict[str, str]:
 
 
 def loosen(folder: Path) -> None:
-    """As folders were made before: readable by everybody."""
+    """Make folders readable for everybody, as earlier versions did."""
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
 

@@ -1,5 +1,5 @@
-"""Totals with noise at real sites: sites agree to it and are told, what it costs stands in their
-ledgers whatever happens, and exact totals are refused."""
+"""Test aggregates with noise at real sites: sites agree to the noise, their ledgers always
+record its cost, and exact aggregates are rejected."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_the_limit_of_a_site_holds_for_totals_too(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_what_was_spent_on_totals_survives_a_kill_at_any_point(tmp_path: Path) -> None:
-    """The same close, asked again, is the same release: it has one price, and one answer."""
+    """Repeating the same instruction gives the same release: one cost and one reply."""
     world = hospitals(tmp_path)
     world.ledgers.pop(VICTIM).close()
     killed = Killed(world.sites[VICTIM], ("0/train/0/",))
@@ -111,7 +111,7 @@ def release(
 
 
 def test_delta_is_limited_over_all_runs(tmp_path: Path) -> None:
-    """By default a site spends what the agreement allows one run; a second run needs its consent."""
+    """By default a site spends the delta of one run; a second run needs its consent."""
     ledger = Ledger(tmp_path / "ledger.sqlite", "north", 3, None, epsilon=5.0, delta=1.5e-5)
     store = ledger.store
     store.run = "first"
@@ -195,8 +195,8 @@ def test_behind_masks_the_noise_of_all_sites_is_in_the_total(tmp_path: Path) -> 
 
 
 def test_epsilon_follows_from_what_was_on_the_wire(tmp_path: Path) -> None:
-    """Each release has zeros at its end, which leave as noise alone: their spread is the scale of the
-    noise, and OpenDP proves of it the epsilon that the ledger has booked."""
+    """Each release ends with zeros, which are sent as pure noise. Their spread is the scale
+    of the noise, from which OpenDP derives the epsilon in the ledger."""
     dp = pytest.importorskip("opendp.prelude")
     world = hospitals(tmp_path)
     heard = listen(world)

@@ -1,4 +1,5 @@
-"""The coordinator's program waits for people and sites, never for ever, and says what it does."""
+"""Test that the coordinator waits for annotators and sites, only for a limited time, and
+reports what it does."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from fallow.storage.errors import Failed
 from fallow.storage.files import only_one
 from tests.deployment.worlds import NAMES, TINY, Federation, tiny
 
-# -- people ---------------------------------------------------------------------------------
+# -- annotators ----------------------------------------------------------------------------
 
 
 def test_after_the_deadline_the_run_goes_on_with_the_labels_there_are(
@@ -35,7 +36,7 @@ def test_after_the_deadline_the_run_goes_on_with_the_labels_there_are(
     assert world.program(say, clock=lambda: now[0]).go()
     assert world.bought(0) == {"basel": 3, "chur": 0, "davos": 3}
     assert [event["why"] for event in world.said("labeled")] == ["deadline", "deadline"]
-    assert len(world.said("labels")) == 8  # 0, 30, 60 and 90 seconds are not yet 100
+    assert len(world.said("labels")) == 8  # 0, 30, 60 and 90 seconds are below 100
     assert world.records()[-1]["labeled_per_site"]["chur"] == [0]
 
 
@@ -117,7 +118,7 @@ def test_labels_that_sites_bring_are_counted_and_cost_nothing(tmp_path: Path) ->
     assert len(world.ledgers["basel"].tasks()) == 7
 
 
-# -- sites ----------------------------------------------------------------------------------
+# -- sites ---------------------------------------------------------------------------------
 
 
 def test_a_site_that_is_away_for_a_cycle_comes_back(tmp_path: Path) -> None:
@@ -167,7 +168,7 @@ def test_too_few_sites_end_the_program_with_their_names_and_it_goes_on_later(
 
 def test_a_refusal_is_shown_with_its_reason(tmp_path: Path) -> None:
     world = tiny(tmp_path)
-    world.agreement = replace(world.agreement, seed=5)  # sites have agreed on another one
+    world.agreement = replace(world.agreement, seed=5)  # sites have another agreement
     with pytest.raises(RuntimeError, match="has agreed to study"):
         world.program().go()
     live = read_live(world.place)
@@ -175,7 +176,7 @@ def test_a_refusal_is_shown_with_its_reason(tmp_path: Path) -> None:
     assert {line["site"] for line in live["refusals"]} <= set(NAMES[:3])
 
 
-# -- the folder -----------------------------------------------------------------------------
+# -- folder --------------------------------------------------------------------------------
 
 
 def run_until(world: Federation, when: Callable[[Event], bool]) -> Callable[[Event], None]:

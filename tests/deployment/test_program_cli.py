@@ -1,4 +1,4 @@
-"""``fallow coordinate``: a study is written, sites are admitted, and it can be looked at."""
+"""Test ``fallow coordinate``: create a study, admit sites and show the status."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ INIT = (
 def fallow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Said:
-    """The command in a folder of its own: exit code, what it wrote, its error."""
+    """Run the command in a separate folder; return exit code, output and error."""
     monkeypatch.chdir(tmp_path)
 
     def called(*words: str) -> tuple[int, str, str]:
@@ -61,7 +61,7 @@ def fallow(
 
 @pytest.fixture
 def begun(fallow: Said, tmp_path: Path) -> Said:
-    """A coordinator's folder ``study`` and the folders of its two sites."""
+    """Create a coordinator's folder ``study`` and the folders of its two sites."""
     table(tmp_path / "example.csv")
     code, _, err = fallow("coordinate", "init", "study", "--example", "example.csv", *INIT)
     assert (code, err) == (0, "")
@@ -238,15 +238,15 @@ def test_nobody_starts_before_all_sites_are_admitted(begun: Said) -> None:
         ({"study": "0" * 32}, "another version of the study"),
         ({"verify": "c2hvcnQ="}, "verify is not 32 bytes"),
         ({"seal": "%"}, "seal is not 32 bytes"),
-        # a key that shares no secret with any other: whoever seals for it would fail
+        # a key without a shared secret with any other key, so that sealing for it fails
         ({"seal": 43 * "A" + "="}, "seal is a key that cannot encrypt"),
-        # somebody else's: who has it would read what others send to the site
+        # a foreign key, whose owner could read what others send to the site
         (
             {"seal": base64.b64encode(public_half(new_secret())).decode()},
             "seal is not signed with the key of",
         ),
         ({"seal_signature": "%"}, "seal is not signed with the key of south"),
-        # a point of small order: anybody could sign for the site
+        # a point of small order, with which anybody could sign for the site
         ({"verify": "AQ" + 41 * "A" + "="}, "verify is a weak key"),
         ({"transport_key": 3}, "a value is not a text"),
         (
@@ -403,7 +403,8 @@ def test_the_status_of_a_study_that_runs(begun: Said, tmp_path: Path) -> None:
 def test_the_status_says_what_more_labels_would_bring_and_why_a_run_has_ended(
     begun: Said, tmp_path: Path
 ) -> None:
-    """By the records in the coordinator's folder, as the command ``fallow forecast`` says it."""
+    """The forecast uses the records in the coordinator's folder, as ``fallow forecast``
+    does."""
     study = tmp_path / "study"
     write_study(study, strategies=("entropy",), seeds=1, cycles=6, reference=None)
     path = study / "cells/entropy/seed-0/records.jsonl"
@@ -531,7 +532,7 @@ def test_a_copied_agreement_of_another_coordinator_is_refused(
     assert "another coordinator" in err
 
 
-# -- for programs, and for nobody -----------------------------------------------------------------
+# -- non-interactive use -------------------------------------------------------------------
 
 
 def test_init_tells_a_program_what_it_made(fallow: Said, tmp_path: Path) -> None:
@@ -594,7 +595,7 @@ def test_a_script_that_gives_no_limit_takes_what_one_run_asks_for(
     words += ["--data", "many.csv", "--digest", agreement.digest]
     code, out, err = begun(*words)
     assert (code, err) == (0, "")
-    # 5 % of 2 x 99 examples at first and in the one cycle, in halves
+    # 5 % of 2 x 99 examples, half initially and half in the only cycle
     line = (
         "Label budget: 10, the number that one run of the study requests if all sites have"
     )
@@ -622,7 +623,7 @@ def test_a_site_tells_a_program_what_it_wrote_and_took(begun: Said, tmp_path: Pa
     assert output["recorded"] == 0 and len(output["refused"]) == 1
 
 
-# -- the guideline --------------------------------------------------------------------------------
+# -- guideline -----------------------------------------------------------------------------
 
 
 def test_a_guideline_is_agreed_on_and_shown_before_a_site_joins(
@@ -639,7 +640,7 @@ def test_a_guideline_is_agreed_on_and_shown_before_a_site_joins(
     _, out, _ = fallow(*words, "--data", "example.csv", "--digest", "00000000")
     assert "guideline, displayed beside each example:" in out
     assert "Ill: half a vessel or more." in out and long.strip() in out
-    assert not (tmp_path / "north").exists()  # it was shown before anything was made
+    assert not (tmp_path / "north").exists()  # it is shown before anything is created
 
 
 @pytest.mark.parametrize(

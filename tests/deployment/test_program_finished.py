@@ -1,4 +1,5 @@
-"""What a finished study at real sites leaves: a page, records, a model, cards, a live state."""
+"""Test the results of a finished study at real sites: page, records, model, cards and
+state."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from tests.deployment.worlds import NAMES, Federation, tiny
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Federation:
-    """A study that nothing happened to, page and all."""
+    """Run an undisturbed study, including its page."""
     world = tiny(tmp_path_factory.mktemp("finished"))
     assert world.program(pages=True).go()
     return world
@@ -38,7 +39,7 @@ def test_a_finished_study_is_a_study_like_any_other(
     first, last = finished.records()
     assert (first["labeled"], last["labeled"]) == (12, 21)
     assert last["labeled_per_site"] == {site: [7] for site in NAMES[:3]}
-    assert last["labeled_per_class"] is None  # the coordinator is not told
+    assert last["labeled_per_class"] is None  # the coordinator does not receive it
     assert set(last["per_site"]) == set(NAMES[:3])
     assert 0 < last["accuracy"] <= 1
     page = write_report([finished.place], tmp_path / "page.html").read_text()

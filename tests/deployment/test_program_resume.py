@@ -1,4 +1,5 @@
-"""A coordinator that is killed at any point goes on with the same command, and ends the same."""
+"""Test that a coordinator killed at any point resumes with the same command and gives the
+same results."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from tests.experiment.crash import KILLED, WELL, Points, start_child, wait_for_c
 
 IS_LONG = bool(os.environ.get("FALLOW_SOAK"))
 KILLS = {"tiny": 4, "personal": 2, "stopped": 1}
-"""At how many points, spread over its run, a study is killed; `make soak` takes strides."""
+"""Number of points at which a study is killed; `make soak` uses strides instead."""
 
 STRIDES = {"tiny": 1, "personal": 2, "stopped": 10}
 RECIPE = Recipe(
@@ -70,7 +71,7 @@ STOPPED = Recipe(
 
 @dataclass(frozen=True)
 class Left:
-    """What a finished study left: labels, weights and records."""
+    """Collect the results of a study: labels, weights and records."""
 
     labels: dict[str, list[Any]]
     weights: dict[str, bytes]
@@ -99,7 +100,7 @@ def read_left(world: Federation) -> Left:
 
 
 def work(world: Federation, deadly: int | None = None) -> int:
-    """Run the study in a child that dies at a point; how it ended."""
+    """Run the study in a child that dies at a point; return its exit status."""
 
     def act() -> None:
         points = Points(world.folder, deadly)
@@ -114,7 +115,7 @@ def work(world: Federation, deadly: int | None = None) -> int:
 
 
 def choose_points(recipe: Recipe, points: int) -> Iterable[int]:
-    """Where a study is killed: each in the middle of an equal part of its run."""
+    """Return the points to kill at: the centers of equal parts of the run."""
     if IS_LONG:
         return range(0, points, STRIDES[recipe.name])
     kills = KILLS[recipe.name]

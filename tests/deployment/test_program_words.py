@@ -1,4 +1,5 @@
-"""What a coordinator says on a terminal: a line for what people care about, and no line twice."""
+"""Test the terminal output of a coordinator: one line for each relevant event, and no
+repeats."""
 
 from __future__ import annotations
 

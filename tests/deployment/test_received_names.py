@@ -1,4 +1,5 @@
-"""A study.toml that somebody sent: it is read, shown and confirmed before anything of it runs."""
+"""Test that a received study.toml is read, shown and confirmed before any of its code
+runs."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ SETTINGS = ("model", "training", "strategy", "partition", "features", "encoder")
 
 @pytest.fixture
 def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A distribution ``sent-methods`` is installed; the file that its import would leave."""
+    """Install a distribution ``sent-methods``; return the file that its import would
+    create."""
     mark = tmp_path / "imported"
     source = {f"{MODULE}.py": METHODS.format(mark=str(mark))}
     install(tmp_path / "installed", "sent-methods", source, monkeypatch)
@@ -51,7 +53,7 @@ def policy() -> NamePolicy:
 
 
 def write_sent(folder: Path, **specs: Spec) -> Path:
-    """A study.toml with these classes, which somebody who allows everything wrote."""
+    """Write a study.toml with these classes, as someone who allows all of them."""
     details = agreed()
     recipe = replace(details.recipe, **specs)  # type: ignore[arg-type]
     file = folder / "study.toml"
@@ -63,7 +65,7 @@ def write_sent(folder: Path, **specs: Spec) -> Path:
 
 
 def init(folder: Path, *words: str, typed: str = "") -> Result:
-    """``fallow site init`` by a person who types this."""
+    """Run ``fallow site init`` with this input."""
     line = ["init", str(folder / "SITE"), "--study", str(folder / "study.toml")]
     line += ["--name", "north", "--data", str(table(folder / "rows.csv")), *words]
     return CliRunner().invoke(commands, line, input=typed)
@@ -77,7 +79,7 @@ def test_nothing_that_a_received_file_names_is_run(
     ran = tmp_path / "ran"
     fields = {"args": ["touch", str(ran)]} if name.startswith("sub") else {}
     file = write_sent(tmp_path, **{setting: Spec(name, fields)})
-    if setting != "partition":  # of which real sites have one form, whatever is written
+    if setting != "partition":  # real sites use one form of these, whatever the file says
         with pytest.raises(ValueError, match=f"study.toml: {setting}: '{name}' names code"):
             read_agreement(file)
         assert init(tmp_path).exit_code != 0
@@ -91,7 +93,7 @@ def test_nothing_that_a_received_file_names_is_run(
 def test_reading_and_showing_an_allowed_study_builds_nothing(
     mark: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also with a frozen model whose features take the place of rows, and on a wrong digest."""
+    """This includes frozen models used as encoders, and wrong digests."""
 
     def never(*given: Any, **fields: Any) -> Any:
         raise AssertionError("something was imported or built")
@@ -235,7 +237,7 @@ def test_a_site_allows_code_by_its_digest_alone(section: str, tmp_path: Path) ->
 def test_no_part_of_the_federation_resolves_a_name_without_the_policy_of_its_machine() -> (
     None
 ):
-    """What simulations may resolve by default, an agreement may not."""
+    """Names that simulations resolve by default are not resolved from an agreement."""
     root = Path(importlib.import_module("fallow.deployment").__path__[0])
     called = {
         *("build", "build_encoder", "build_model", "check_task", "encoder_of", "features"),
@@ -252,7 +254,7 @@ def test_no_part_of_the_federation_resolves_a_name_without_the_policy_of_its_mac
     assert without == []
 
 
-# -- files that are too much --------------------------------------------------------------------
+# -- oversized files -----------------------------------------------------------------------
 
 HEAD = "cycles = 1\n"
 
@@ -314,7 +316,7 @@ def test_an_agreement_cannot_be_made_with_a_name_that_is_not_allowed() -> None:
 def test_no_name_reaches_pythons_import_but_through_the_gate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The whole of init, with Python's own import watched."""
+    """Trace all imports during ``init``."""
     file = write_sent(tmp_path, strategy=Spec("antigravity:fly"))
     asked: list[str] = []
     whole = builtins.__import__

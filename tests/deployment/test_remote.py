@@ -1,4 +1,4 @@
-"""Exchanges with sites on other machines: who is waited for, what counts, what is refused."""
+"""Test exchanges with remote sites: waiting, accepted replies and rejected replies."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_too_few_sites_end_the_exchange_after_the_patience_with_who_is_missing()
     ):
         there.ask().sum(Asker().plain)
     assert 60.0 <= there.transport.seconds < 65.0
-    assert there.journal.read_note("place") is None  # nothing of it counts
+    assert there.journal.read_note("place") is None  # none of it counts
     there.transport.down.clear()
     assert float(there.ask().sum(Asker().plain)["sites"]) == 4
 
@@ -165,11 +165,11 @@ def test_fifty_rounds_with_a_third_of_the_sites_away_end_and_none_waits_longer_t
     assert set(counted) == {2, 3, 4}
 
 
-# -- refusals -----------------------------------------------------------------------------------
+# -- rejections ----------------------------------------------------------------------------
 
 
 def one_is(there: Federation, site: str, **changes: Any) -> None:
-    """The site answers other things than it should."""
+    """Replace the replies of a site."""
     there.signing[site].change = lambda order, answer: {**answer, **changes}
 
 
@@ -201,7 +201,8 @@ def test_a_bad_answer_is_refused_by_site_and_field_and_the_round_goes_on(
     assert there.refusals.keys() == {"c"}
     with pytest.raises(ValueError, match=why):
         raise ValueError(there.refusals["c"])
-    assert there.transport.seconds < 1.0  # nobody waits for a site that has answered
+    # the coordinator does not wait for a site that has replied
+    assert there.transport.seconds < 1.0
 
 
 def test_refusals_that_make_a_quorum_impossible_end_the_exchange_at_once() -> None:
@@ -217,7 +218,7 @@ def test_refusals_that_make_a_quorum_impossible_end_the_exchange_at_once() -> No
 
 def test_a_verb_that_fails_at_a_site_is_a_refusal_with_its_sentence() -> None:
     there = federation(Asker(), FOUR, Waits(quorum=3))
-    none: Any = {}  # a site without the methods of the study
+    none: Any = {}  # a site without the algorithms of the study
     site = there.signing["b"].site
     site.parts = replace(site.parts, methods=none)
     there.ask().sum(Asker().plain)
@@ -231,7 +232,7 @@ def test_a_message_that_another_site_signed_is_never_the_sites_own() -> None:
     assert "was not signed with its key" in there.refusals["b"]
     assert there.remote.absent == {
         "b"
-    }  # it may still answer: the refused message was not its own
+    }  # it may still reply: the rejected message was not its own
 
 
 @pytest.mark.parametrize(("run", "key"), [("other run", "0/query/0"), (RUN, "0/query/1")])
@@ -243,7 +244,7 @@ def test_an_answer_under_another_key_or_of_another_run_is_not_one(
 
     def handle(blob: bytes) -> bytes:
         order = open_instruction(liar.public, blob)
-        answer = liar.answer(order)  # a good one, to something else
+        answer = liar.answer(order)  # a valid reply to another instruction
         return sign_message(liar.secret, Reply(run, "d", key_of(key), answer))
 
     there.transport.alive["d"] = handle
@@ -271,7 +272,7 @@ def test_an_order_that_no_site_can_read_is_refused_in_the_end() -> None:
         there.ask().sum(Asker().plain)
 
 
-# -- the journal --------------------------------------------------------------------------------
+# -- event log -----------------------------------------------------------------------------
 
 
 def test_what_counted_and_the_place_are_noted_with_the_exchange_or_not_at_all() -> None:
@@ -283,7 +284,7 @@ def test_what_counted_and_the_place_are_noted_with_the_exchange_or_not_at_all() 
     assert there.journal.read_note("counted/a") is None
     there.ask().sum(Asker().plain)
     ask = there.ask()
-    ask.sum(Asker().plain)  # recalled
+    ask.sum(Asker().plain)  # replayed
     assert there.journal.read_note("place") == "1"
     ask.sum(Asker().plain)
     assert (there.journal.read_note("place"), there.journal.read_note("counted/a")) == (

@@ -1,4 +1,5 @@
-"""Relays over a transport: sealed from site to site, and what a receiver does with a bad letter."""
+"""Test peer messages over a transport: they are sealed, and receivers reject damaged
+ones."""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ def test_receivers_hold_what_those_of_the_simulator_hold(
 
 
 def list_passing(there: Federation) -> Iterator[bytes]:
-    """Everything that the coordinator can read of what crosses the transport."""
+    """Return all that the coordinator can read of peer messages."""
     public = there.signing["a"].public
     for site, blob in there.transport.delivered:
         signing = there.signing[site]
@@ -144,7 +145,7 @@ def test_a_receiver_without_a_seal_key_is_named() -> None:
         there.ask().relay(Passing().model, ALL)
 
 
-# -- bad letters --------------------------------------------------------------------------------
+# -- damaged peer messages -----------------------------------------------------------------
 
 SECRET = new_secret()
 TO_B = {"b": public_half(SECRET)}
@@ -240,7 +241,7 @@ def test_a_sender_that_answers_with_a_letter_too_many_is_refused() -> None:
         there.ask().relay(Passing().model, {"a": ["b"]})
 
 
-# -- what a hostile sender can do ----------------------------------------------------------------
+# -- attacks by a hostile sender -----------------------------------------------------------
 
 
 def test_a_model_that_is_passed_on_weighs_ten_times_the_usual_one_at_most() -> None:

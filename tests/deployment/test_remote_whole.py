@@ -1,4 +1,4 @@
-"""Exchanges with real sites that need every site, and answers that a server half could not use."""
+"""Test exchanges that need every site, and replies that the server side cannot use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAITS = Waits(10.0, quorum=3, patience=100.0)
 
 
 def comes_back(there: Federation, site: str) -> None:
-    """The site is away until an exchange has waited for it as long as for everybody."""
+    """Keep the site offline until an exchange has waited for it for the full time."""
     there.transport.down.add(site)
 
     def say(event: Event) -> None:
@@ -58,11 +58,11 @@ def test_what_needs_all_sites_ends_after_the_patience_with_who_is_missing() -> N
     )  # the next exchange needs a quorum again
 
 
-# -- what a server half could not use --------------------------------------------------------
+# -- replies that the server side cannot use -----------------------------------------------
 
 
 def answers_with(there: Federation, site: str, answer: Any) -> None:
-    """What the site answers instead of what it should; a function of the honest answer."""
+    """Replace replies of the site by a function of the honest reply."""
     there.signing[site].change = lambda order, honest: answer(honest)
 
 

@@ -1,4 +1,5 @@
-"""The page about a study at real sites: who is there, how far people are, how good it is where."""
+"""Test the page about a study at real sites: connected sites, labeling progress and
+scores."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def about(**more: Any) -> dict[str, Any]:
 
 
 def page(folder: Path, scores: dict[str, float | None] | None, **more: Any) -> Path:
-    """The page of a study of one strategy whose last scores at the sites are these."""
+    """Return the page of a study of one strategy with these final scores at the sites."""
     early = {"basel": 0.1}
     root = write_study(folder / "study", ("entropy",), seeds=1, cycles=2, reference=None)
     rewrite(
@@ -77,7 +78,7 @@ def test_each_site_has_the_score_of_the_newest_model_on_its_own_test_rows(
         shown.partition(f">{name}</th>")[2].partition("</tr>")[0] for name in SITES[:2]
     )
     assert '<td class="number">87.5</td>' in basel and "10.0" not in shown
-    assert '<td class="number">–</td>' in bern  # it told nothing: too few test rows
+    assert '<td class="number">–</td>' in bern  # no score: too few test examples
 
 
 def test_what_no_site_has_told_has_no_column(tmp_path: Path) -> None:
@@ -211,7 +212,7 @@ def test_a_state_that_no_coordinator_wrote_is_refused_with_its_part(
         ValueError, match=rf"live\.json is not the state of a run \(.*{said}"
     ):
         read_live(tmp_path)
-    assert read_last(tmp_path) is None  # a coordinator that is started writes it anew
+    assert read_last(tmp_path) is None  # a restarted coordinator writes the page again
 
 
 def test_all_that_a_state_may_say_is_read(

@@ -1,4 +1,4 @@
-"""What a replay, a hostile site, a new run or a site that was away must not be able to do."""
+"""Test that replays, hostile sites, new runs and sites that were offline do no harm."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ pytest.importorskip("cryptography")
 
 SHARE = Request(key_of("0/query/0"), "query", 0, 0, (Step("sum", "share", {}),))
 
-# -- replays --------------------------------------------------------------------------------
+# -- replays -------------------------------------------------------------------------------
 
 
 def test_an_order_of_an_earlier_run_that_never_arrived_begins_nothing(
     leader: Leader,
 ) -> None:
-    """The coordinator began a run, began anew, and somebody kept an order of the first."""
+    """The instruction belongs to the first of two runs and arrives after the second
+    started."""
     late = leader.order(about("hello", "0/hello"), run=name_run(1e9))
     leader.run = name_run(1.5e9)
     order_picks(leader)
     memory = leader.ledger.store.load_states("north").keys()
     assert "this is a replay, or the coordinator's clock" in str(leader.send(late).refused)
     assert leader.ledger.store.load_states("north").keys() == memory != set()
-    assert leader.people("ask", "0/query", **ASK) == {"asked": 3}  # the run goes on
+    assert leader.people("ask", "0/query", **ASK) == {"asked": 3}  # the run continues
 
 
 def test_runs_that_begin_in_one_second_are_taken_in_their_order(leader: Leader) -> None:
@@ -66,13 +67,14 @@ def test_a_replayed_ask_of_a_finished_cycle_asks_nobody(leader: Leader) -> None:
     assert leader.ledger.tasks(state="open") == []
 
 
-# -- a site that was away -------------------------------------------------------------------
+# -- a site that was offline ---------------------------------------------------------------
 
 
 def test_picks_of_a_cycle_that_a_site_missed_are_not_asked_in_a_later_one(
     leader: Leader,
 ) -> None:
-    """The site picked, then was away for ask, close and training, and is chosen nothing from."""
+    """The site selected examples, then missed labeling and training, and now selects
+    none."""
     order_picks(leader)
     output: Answer = {"step": "1/query", "cycle": 1, "allowed": 3}
     assert leader.people("ask", "1/query", 1, **output) == {"asked": 0}
@@ -91,7 +93,7 @@ def test_a_site_that_missed_the_end_of_a_cycle_begins_the_next_one_like_the_othe
         order_picks(leader)
         leader.people("ask", "0/query", **ASK)
         if not misses:
-            leader.people("close", "0/query", **CLOSE)  # nobody has answered
+            leader.people("close", "0/query", **CLOSE)  # no label arrived
         after.append(leader.round(0, leader.first_model(), cycle=1))
         kept.append(leader.ledger.store.load_states("north"))
         leader.ledger.close()
@@ -116,7 +118,7 @@ def test_a_score_of_another_number_of_classes_is_refused_by_the_others() -> None
     assert set(result.remote.exchange(asked).answers) == set(result.remote.sites) - {first}
 
 
-# -- spending -------------------------------------------------------------------------------
+# -- budgets -------------------------------------------------------------------------------
 
 
 def test_runs_begun_again_do_not_average_noise_away(tmp_path: Path) -> None:
@@ -141,7 +143,7 @@ def test_a_row_withdrawn_after_it_was_picked_is_not_asked(leader: Leader) -> Non
     assert row not in {question.row for question in leader.ledger.tasks()}
 
 
-# -- files ----------------------------------------------------------------------------------
+# -- files ---------------------------------------------------------------------------------
 
 
 def test_nobody_else_reads_a_ledger_or_its_copy(leader: Leader) -> None:
@@ -203,7 +205,7 @@ def test_a_coordinators_journal_survives_a_power_cut(
     assert read_durability(EventLog(tmp_path / "simulated.sqlite")) == normal
 
 
-# -- the coordinator's program --------------------------------------------------------------
+# -- coordinator program -------------------------------------------------------------------
 
 
 def test_a_study_begins_with_all_its_sites_and_says_so(tmp_path: Path) -> None:
@@ -212,7 +214,7 @@ def test_a_study_begins_with_all_its_sites_and_says_so(tmp_path: Path) -> None:
     world.transport.down = {"davos"}
     with pytest.raises(RuntimeError, match=r"starts with all its sites.*missing: davos"):
         world.program().go()
-    assert world.transport.clock() >= 20.0  # it was patient
+    assert world.transport.clock() >= 20.0  # the coordinator waited
     world.transport.down.clear()
     assert world.program().go()
 
@@ -226,7 +228,7 @@ def test_handing_over_the_last_model_is_among_what_left_each_site(tmp_path: Path
 
     (row,) = list_finishes()
     assert (row["kind"], row["sites"], row["exchanges"]) == ("keep", len(NAMES[:3]), 1)
-    (world.place / "model-card.md").unlink()  # killed before its very last file
+    (world.place / "model-card.md").unlink()  # killed before writing its last file
     assert world.program().go()
     assert list_finishes() == [row]
     assert "finish (keep)" in (world.place / "model-card.md").read_text()

@@ -1,4 +1,5 @@
-"""Revoking a site: its keys are worthless at once, and the study goes on without it."""
+"""Test that a revoked site's keys are invalid at once and the study continues without
+it."""
 
 from __future__ import annotations
 
@@ -49,16 +50,16 @@ LONG = MOMENTS[3:4] + MOMENTS[5:8]
 
 
 class Revoking:
-    """A study whose coordinator hears at an event that the keys of one site are revoked."""
+    """Run a study whose coordinator revokes the keys of one site at an event."""
 
     def __init__(self, world: Federation, event: str, more: dict[str, Any]) -> None:
         self.world = world
         self.event = event
         self.more = more
         self.revoked: set[str] = set()
-        self.looks = 0  # how often its labels were waited for after that
-        self.delivered = 0  # messages to anybody before that
-        self.ended: list[str] = []  # sites whose connections were ended
+        self.looks = 0  # number of waits for its labels after revocation
+        self.delivered = 0  # messages to any site before revocation
+        self.ended: list[str] = []  # sites whose connections were closed
 
     def say(self, event: Event) -> None:
         self.world.label(event)
@@ -80,7 +81,7 @@ class Revoking:
         )
 
     def keys_after(self) -> set[str]:
-        """The exchanges that the site was asked for after that."""
+        """Return the exchanges sent to the site after revocation."""
         public = self.world.agreement.coordinator
         later = self.world.transport.delivered[self.delivered :]
         return {
@@ -226,7 +227,7 @@ def test_a_revoked_site_belongs_to_its_step_until_that_is_finished() -> None:
     assert load_left(journal) == {GONE: line["at"]}
 
 
-# -- the command --------------------------------------------------------------------------------
+# -- command -------------------------------------------------------------------------------
 
 
 ADMIT = ("coordinate", "admit", "study")

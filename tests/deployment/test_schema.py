@@ -1,4 +1,4 @@
-"""What sites agree on about rows, taken from an example; and a site's rows held to it."""
+"""Test schemas: inference from an example file, and validation of a site's examples."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def gray(
     image.new(mode, size, shade if mode == "L" else (255, 0, 0)).save(file)
 
 
-# -- from an example -----------------------------------------------------------------------
+# -- inference from an example file --------------------------------------------------------
 
 
 def test_an_example_table_says_columns_texts_and_classes(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_an_unknown_label_is_refused(schema: Schema, text: str, reason: str) -> 
     assert reason in str(error.value)
 
 
-# -- a site's rows -------------------------------------------------------------------------
+# -- validation of a site's examples -------------------------------------------------------
 
 
 def test_rows_are_features_labels_names_and_what_people_see(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Secure aggregation where an agreement of three sites or more says nothing of it."""
+"""Test that secure aggregation is the default in agreements of three sites or more."""
 
 from __future__ import annotations
 

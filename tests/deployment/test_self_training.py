@@ -1,4 +1,4 @@
-"""Closed-form classifiers that also learn from unlabeled examples, at real sites."""
+"""Test closed-form classifiers with self-training on unlabeled examples at real sites."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ UNLABELED: dict[str, Any] = {
 }
 CALLS = ("class_counts", "bins", *4 * ["totals"], "totals", "left_out")
 POOL = f"0/train/0/{2 * len(CALLS) + 1}"
-"""The exchange of products of unlabeled examples: each has one for keys and one for the sum."""
+"""Prefix of the exchanges of products of unlabeled examples, one for keys and one for the
+sum."""
 
 
 def study(folder: Path, **settings: Any) -> Federation:
@@ -65,8 +66,8 @@ def test_the_run_says_which_form_is_used(tmp_path: Path) -> None:
 def test_products_of_unlabeled_examples_stand_until_enough_labels_are_new(
     tmp_path: Path,
 ) -> None:
-    """Examples left the pool, labeled or skipped, between two cycles without a contribution: the
-    difference of the aggregates tells nothing of them."""
+    """Examples left the unlabeled pool between two cycles without a contribution. The
+    difference of the aggregates discloses nothing about them."""
     world = study(tmp_path, strategy=Spec("random"))
     skipped = []
 
@@ -108,7 +109,7 @@ def test_it_is_refused_for_regression_in_one_sentence(tmp_path: Path) -> None:
         build_study(federation(tmp_path, recipe, rows(NAMES[:3], classes=0)).agreement)
 
 
-# -- replies ------------------------------------------------------------------------------------
+# -- replies -------------------------------------------------------------------------------
 
 
 def test_more_held_out_examples_than_labels_are_refused() -> None:

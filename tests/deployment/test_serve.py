@@ -1,4 +1,4 @@
-"""The process of a site and its command: orders in, replies out, clean ends."""
+"""Test the process of a site and its command: instructions, replies and clean exits."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WAIT = 60.0
 
 
 class Wire:
-    """A node that hands messages to the site."""
+    """Simulate a node that passes messages to the site."""
 
     def __init__(self, handle: Handle) -> None:
         self.send, self.problem, self.ran = handle, None, [False, False]
@@ -76,7 +76,7 @@ def until(is_so: Callable[[], bool]) -> None:
 def serving(
     folder: SiteFolder, heard: list[events.Event], copies: float = 3600.0
 ) -> Iterator[Wire]:
-    """The site at work in a thread; its events in ``heard``."""
+    """Run the site in a thread; append its events to ``heard``."""
     stop, wires = Event(), list[Wire]()
 
     def connect(folder: SiteFolder, handle: Handle) -> SiteNode:
@@ -127,7 +127,7 @@ def test_a_site_goes_on_where_its_state_cannot_be_written(tmp_path: Path) -> Non
     folder, heard = north(tmp_path), list[events.Event]()
     (folder.path / "live.json" / "taken").mkdir(parents=True)
     with serving(folder, heard) as wire:
-        until(lambda: len(heard) == 2)  # it has not ended since
+        until(lambda: len(heard) == 2)  # it is still running
         reply = open_reply(
             folder.keys.verify, wire.send(progress(folder.agreement.digest)), "north"
         )
@@ -183,8 +183,8 @@ def test_a_folder_with_the_copy_alone_is_not_begun_anew(tmp_path: Path) -> None:
 def test_a_ledger_that_was_copied_without_its_log_is_missing(
     has_copy: bool, tmp_path: Path
 ) -> None:
-    """While a site runs, its newest pages are in the log: the file alone has no table, and would
-    begin with full budgets."""
+    """The newest pages of a running site are in the log. The file alone has no tables, so
+    that all budgets would be unused."""
     folder = north(tmp_path)
     with closing(folder.open_ledger()) as ledger:
         if has_copy:
@@ -194,7 +194,7 @@ def test_a_ledger_that_was_copied_without_its_log_is_missing(
     folder.ledger_path.write_bytes(content)
     (folder.path / "releases.log").unlink(
         missing_ok=True
-    )  # as one does who restores a folder
+    )  # as an administrator does who restores a folder
     way_out = "restore the whole folder"
     if has_copy:
         way_out = r"its backup ledger-backup\.sqlite exists"
@@ -226,7 +226,7 @@ def test_a_site_that_was_killed_while_it_created_the_ledger_can_start(
         first.join()
     assert first.exitcode == 9
     folder.open_ledger().close()
-    folder.ledger_path.write_bytes(b"")  # later, an empty file is a lost one
+    folder.ledger_path.write_bytes(b"")  # from now on an empty file is a lost ledger
     with pytest.raises(Failed, match="has no tables"):
         folder.open_ledger()
 
@@ -234,7 +234,8 @@ def test_a_site_that_was_killed_while_it_created_the_ledger_can_start(
 def test_two_processes_may_create_the_ledger_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``fallow label`` beside ``fallow site start``: the one that comes second waits."""
+    """``fallow label`` and ``fallow site start`` may start together; the second one
+    waits."""
     folder = north(tmp_path)
     fork = multiprocessing.get_context("fork")
     is_creating, may_go_on = fork.Event(), fork.Event()
@@ -250,7 +251,8 @@ def test_two_processes_may_create_the_ledger_at_once(
         first = fork.Process(target=folder.open_ledger)
         first.start()
     assert is_creating.wait(WAIT)
-    checked: list[Path] = []  # a process that did not wait would take the first for killed
+    # a process that did not wait would assume that the first was killed
+    checked: list[Path] = []
     monkeypatch.setattr("fallow.deployment.site.folder.check_not_lost", checked.append)
     with ThreadPoolExecutor(1) as pool:
         second = pool.submit(folder.open_ledger)
@@ -263,7 +265,7 @@ def test_two_processes_may_create_the_ledger_at_once(
 
 
 def test_a_copy_is_made_while_another_process_writes(tmp_path: Path) -> None:
-    """By SQLite's backup API: it holds no transaction of the ledger open."""
+    """SQLite's backup API keeps no transaction of the ledger open."""
     folder = north(tmp_path)
     with (
         closing(folder.open_ledger()) as ledger,
@@ -313,11 +315,11 @@ def test_a_site_needs_the_address_of_its_coordinator(tmp_path: Path) -> None:
         serve(north(tmp_path, address=None), Event(), lambda event: None)
 
 
-# -- the command ------------------------------------------------------------------------------
+# -- command -------------------------------------------------------------------------------
 
 
 def run_site_command(*words: str | Path) -> str:
-    """What ``fallow site`` writes."""
+    """Return the output of ``fallow site``."""
     done = CliRunner().invoke(site, [str(word) for word in words], catch_exceptions=False)
     assert done.exit_code == 0
     return done.output

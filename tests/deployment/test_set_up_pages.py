@@ -1,4 +1,5 @@
-"""The commands of docs/deployment.md and docs/transports.md set up a federation, as they stand."""
+"""Test that the commands in docs/deployment.md and docs/transports.md set up a
+federation."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ SITES = ("basel", "bern", "zug")
 
 
 def commands(page: str) -> list[list[str]]:
-    """The commands of all bash blocks of a page, in order."""
+    """Return the commands of all bash blocks of a page, in order."""
     text = (DOCS / page).read_text(encoding="utf-8")
     blocks = re.findall(r"^```bash\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     return [words for block in blocks for words in commands_of(block)]
@@ -36,7 +37,8 @@ def run(words: list[str], typed: str | None = None) -> str:
 
 
 def write_files() -> None:
-    """What the pages suppose: an example at the coordinator, examples and tests at a site."""
+    """Write the files that the pages assume: an example file, and examples and tests of a
+    site."""
     head = "id,age,pressure,smoker,outcome\n"
     lines = [
         f"p{number},{30 + number},{110 + 7 * number % 50},{'yes' if number % 3 else 'no'}"
@@ -78,12 +80,12 @@ def test_the_page_sets_up_a_federation_of_three_sites(
     assert CoordinatorFolder.open("heart").missing == []
     site = SiteFolder.open("basel-site")
     assert site.settings.limit == 200
-    assert site.agreement.recipe.privacy.secure_sum  # as the page says of three sites
+    assert site.agreement.recipe.privacy.secure_sum  # as the page states for three sites
     run(["site", "status", "basel-site"])
 
 
 def set_up(transport: str) -> SiteFolder:
-    """The site of basel, set up in the current folder by the commands of a transport."""
+    """Set up the site of basel in the current folder with the commands for a transport."""
     write_files()
     pages = commands("transports.md")
     inits = [n for n, words in enumerate(pages) if words[:2] == ["coordinate", "init"]]

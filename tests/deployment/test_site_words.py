@@ -1,4 +1,4 @@
-"""What a site's command says: tables that fit a page, and no more than what can leave."""
+"""Test the output of a site's command: readable tables of no more than what can leave."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_table_is_no_wider_than_a_hundred_columns_where_nobody_knows_the_width
     show_table(options.console(), "What leaves this site", heads, [line], whole=2)
     told = capsys.readouterr().out.splitlines()
     assert max(map(len, told)) <= 100
-    assert "annotators and scores  deviation" in told[2]  # names stand whole
+    assert "annotators and scores  deviation" in told[2]  # names are not broken
     assert " ".join(told).count("weighted") == 4
 
 

@@ -1,4 +1,5 @@
-"""A coordinator that replaces keys of sites by its own: sites add and encrypt nothing for them."""
+"""Test that sites neither contribute nor encrypt if the coordinator replaces keys of
+sites."""
 
 from __future__ import annotations
 
@@ -38,9 +39,10 @@ OTHERS = [site for site in SITES if site != SITE]
 
 
 class Sum:
-    """A coordinator that asks one site for its part of a sum with others whom it plays.
+    """Ask one site for its contribution to a sum while impersonating the other sites.
 
-    identities: the others' signing keys; keys: the public keys for the sum; signed: their proofs.
+    identities: the others' signing keys; keys: their public keys for the sum; signed: their
+    signatures.
     """
 
     def __init__(self, leader: Leader) -> None:
@@ -72,7 +74,7 @@ class Sum:
         )
 
     def refusal(self, is_proven: bool = True) -> str | None:
-        """What the site says to the order for its part."""
+        """Return why the site rejects the instruction to contribute."""
         keys: dict[str, Tensor] = {SITE: torch.as_tensor(self.own["key"]), **self.keys}
         step = Step("sum", "upload", {}, masked=replace(ABOUT, keys=keys))
         request = Request(key_of("0/train/0/1"), "training", 0, 0, (step,))
@@ -151,7 +153,7 @@ def test_a_key_of_another_sum_is_refused(other: dict[str, object], asked: Sum) -
 
 
 def test_an_identity_key_is_held_to_over_runs_and_processes(asked: Sum) -> None:
-    """The coordinator would sign as another site with a key of its own."""
+    """The coordinator tries to sign as another site with its own key."""
     assert asked.refusal() is None
     asked.leader.again()
     asked.leader.journal = EventLog()
@@ -169,7 +171,7 @@ def test_an_identity_key_that_people_entered_before_is_held_to(asked: Sum) -> No
 
 
 def test_an_identity_key_with_which_anybody_can_sign_is_refused(asked: Sum) -> None:
-    """Such a key verifies signatures that nobody made."""
+    """Such a key verifies arbitrary signatures."""
     peers = Peers(asked.leader.site.path, SITE)
     for y in SMALL_ORDER:
         with pytest.raises(
@@ -182,7 +184,7 @@ def test_an_identity_key_with_which_anybody_can_sign_is_refused(asked: Sum) -> N
 
 
 class Relay:
-    """A coordinator that has one site pass its model on to others whom it plays.
+    """Ask one site to relay its model to other sites, which the coordinator impersonates.
 
     identities: the others' signing keys; seals: their seal keys; signed: their signatures.
     """
@@ -228,7 +230,7 @@ def test_a_site_encrypts_with_seal_keys_that_their_sites_signed(relay: Relay) ->
 
 
 def test_a_seal_key_of_the_coordinators_own_is_refused(relay: Relay) -> None:
-    """It could read the model that a site passes on."""
+    """With its own key, the coordinator could read the relayed model."""
     relay.seals["south"] = public_half(new_secret())
     why = str(relay.refusal())
     assert "the encryption key of site south" in why and "is not signed by that site" in why

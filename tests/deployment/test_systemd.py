@@ -1,4 +1,4 @@
-"""The drop-in that ``fallow site init`` writes: which addresses systemd lets a site reach."""
+"""Test the drop-in of ``fallow site init`` that limits the addresses a site may reach."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_site_is_allowed_its_coordinator_by_ip_address(tmp_path: Path) -> None
     allowed_addresses = find_allowed_addresses(settings(address="203.0.113.7:443"))
     assert allowed_of(allowed_addresses.to_drop_in()) == [
         "203.0.113.7"
-    ]  # nothing is looked up
+    ]  # no name is looked up
     allowed_addresses = find_allowed_addresses(settings(address="[2001:db8::7]:9092"))
     assert allowed_of(allowed_addresses.to_drop_in()) == ["2001:db8::7"]
 
@@ -155,7 +155,7 @@ def test_systemd_understands_the_drop_in(tmp_path: Path) -> None:
 
 
 def verify(unit: Path) -> str:
-    """What systemd finds wrong with a unit and its drop-ins."""
+    """Return the problems that systemd reports for a unit and its drop-ins."""
     done = subprocess.run(
         ["systemd-analyze", "verify", str(unit)],
         capture_output=True,

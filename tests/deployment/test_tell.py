@@ -1,4 +1,5 @@
-"""What a coordinator shows of a run: pages when something is asked, counts of who is away."""
+"""Test how a coordinator reports a run: pages with requests, and counts of missing
+sites."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ def test_a_site_that_is_away_keeps_its_last_counts_and_when_they_were(
         "2 of 4",
         "1 Jan 01:00",
     )
-    again = teller(tmp_path, now, events)  # the coordinator was started anew
+    again = teller(tmp_path, now, events)  # the coordinator was restarted
     again(asking("0/query"))
     assert set(events[-1]["earlier"]) == {"north", "south"}
     assert read_columns(tmp_path)["north"]["Answered"] == "1 of 4"
@@ -96,7 +97,7 @@ def test_labels_that_were_cut_short_are_not_open_any_more(tmp_path: Path) -> Non
     tell(asking("0/query", north=NORTH, south=NORTH | {"open": 2, "conflicts": 1}))
     tell(CUT_SHORT)
     said = "closed at the coordinator's request ('fallow coordinate advance'); 5 open labeling tasks"
-    again = teller(tmp_path, [0.0], [])  # started anew, and told the same
+    again = teller(tmp_path, [0.0], [])  # restarted with the same state
     again(CUT_SHORT)
     assert said in describe_standing(read_live(tmp_path) or {})
     columns = read_columns(tmp_path)
@@ -147,7 +148,7 @@ def test_a_state_that_cannot_be_written_ends_no_run(tmp_path: Path) -> None:
 
 
 def blocked(path: Path) -> None:
-    """A folder with something in it stands where a file is to be written, also for root."""
+    """Put a non-empty folder in the place of a file, which blocks writing even for root."""
     path.unlink(missing_ok=True)
     (path / "taken").mkdir(parents=True)
 

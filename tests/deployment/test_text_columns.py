@@ -1,4 +1,5 @@
-"""Text columns at real sites: agreement, rows, a whole study, predictions and the labeling page."""
+"""Test text columns at real sites: agreement, examples, study, predictions and labeling
+page."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ SOLVED = replace(
 
 
 def write_notes(file: Path, n: int = 40, seed: int = 0, *, labeled: bool = True) -> Path:
-    """Notes with a word of their class."""
+    """Write notes that contain a word of their class."""
     draw = np.random.default_rng(seed)
     with file.open("w", newline="", encoding="utf-8") as opened:
         lines = csv.writer(opened)
@@ -110,7 +111,7 @@ def test_the_agreement_names_the_encoder_of_texts() -> None:
 
 
 def open_clinics(folder: Path, recipe: Recipe) -> Federation:
-    """Three sites with files of notes; annotators know the class of each row."""
+    """Open three sites with files of notes; annotators know the class of each example."""
     secret = new_signing_key()
     names = NAMES[:3]
     agreed = Agreement(

@@ -1,4 +1,4 @@
-"""What is written as TOML is read again as it was, whatever it holds."""
+"""Test that values written as TOML are read back unchanged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_what_is_none_is_left_out_of_tables() -> None:
 
 
 def test_the_section_of_a_wide_table_takes_time_in_proportion_to_its_columns() -> None:
-    """Tables of genes have 20,000 columns."""
+    """Gene expression tables have 20,000 columns."""
     seconds: list[float] = []
     for n in (500, 4000):
         columns = tuple(Column(f"gene {number}") for number in range(n))
@@ -43,4 +43,4 @@ def test_the_section_of_a_wide_table_takes_time_in_proportion_to_its_columns() -
         text = schema_section(schema).as_string()
         seconds.append(time.process_time() - begun)
         assert len(tomllib.loads(text)["columns"]) == n
-    assert seconds[1] < 24 * seconds[0]  # 64 times where it grows with the square
+    assert seconds[1] < 24 * seconds[0]  # quadratic time would give a factor of 64

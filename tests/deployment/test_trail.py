@@ -1,4 +1,5 @@
-"""``fallow audit``: who labeled, what left and what noise cost, signed, and a change is found."""
+"""Test ``fallow audit``: annotators, disclosures and noise, signed so that changes are
+detected."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ CLASSES = ("class 0", "class 1", "class 2")
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
-    """A study that two sites have finished, with people who labeled."""
+    """Return a study that two sites have finished with labels."""
     from tests.deployment.real import SHORT
 
     made = federation(tmp_path_factory.mktemp("study"), SHORT, rows(("basel", "chur")))
@@ -58,7 +59,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
 
 @pytest.fixture
 def audit(world: Federation, tmp_path: Path) -> Path:
-    """The audit trail of a site."""
+    """Return the audit log of a site."""
     write_audit(world.sites["basel"].path, tmp_path / "audit")
     return tmp_path / "audit"
 
@@ -121,7 +122,7 @@ def test_no_line_of_a_log_of_a_whole_study_has_a_cell_or_a_label(
 
 
 def open_rows(site: SiteFolder) -> list[list[str]]:
-    """The lines of a site's own file."""
+    """Return the lines of a site's own file."""
     with (site.path / site.settings.data).open(newline="") as lines:
         return list(csv.reader(lines))
 
@@ -179,7 +180,7 @@ def test_a_manifest_that_was_changed_and_one_of_somebody_else_are_refused(
 
 
 def sign_again(world: Federation, audit: Path, change: Callable[[Any], None]) -> None:
-    """What a site signs that is not honest."""
+    """Sign modified files as a dishonest site."""
     from fallow.privacy.signing import SIGNATURE, sign
 
     manifest = json.loads((audit / "manifest.json").read_bytes())
@@ -216,7 +217,7 @@ def test_a_manifest_that_its_own_party_made_odd_is_refused_in_a_sentence(
 
 
 def test_no_message_of_a_party_passes_for_its_trail(world: Federation, audit: Path) -> None:
-    """A site signs replies with the same key; one of them as a manifest is none."""
+    """A site signs replies with the same key, but a signed reply is not a manifest."""
     from fallow.privacy.signing import SIGNATURE
     from fallow.transport.envelope import Reply, sign_message
 
@@ -231,7 +232,7 @@ def test_no_message_of_a_party_passes_for_its_trail(world: Federation, audit: Pa
 
 
 def test_openssl_alone_checks_the_signature(world: Federation, audit: Path) -> None:
-    """As docs/operating.md has it, for who has no Fallow."""
+    """docs/operating.md describes this for auditors without Fallow."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("no openssl here")

@@ -1,6 +1,6 @@
-"""One small study over each transport and in one process: the same picks, and the same bits.
+"""Test that one small study gives identical results over each transport and in one process.
 
-`test_killed.py` does so over HTTPS with parties that are killed, in every run of the tests.
+`test_killed.py` does this over HTTPS with processes that are killed, in every test run.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from tests.deployment.real import (
 pytest.importorskip("httpx")
 pytestmark = pytest.mark.processes
 
-LONG = 600.0  # seconds; a machine that is busy with other things takes minutes
+LONG = 600.0  # seconds; a busy machine takes minutes
 
 
 def left_by(study: Real) -> dict[str, Any]:
-    """All that a study leaves: records, questions, labels, and every tensor that was written."""
+    """Return the results of a study: records, labeling tasks, labels and all tensors
+    written."""
     place = study.office.path / study.alike.program().cell.folder(Path())
     files = {str(file.relative_to(place)): file for file in place.rglob("*.safetensors")}
     files |= {name: study.folder / name / "model.safetensors" for name in study.sites}
@@ -44,7 +45,7 @@ def left_by(study: Real) -> dict[str, Any]:
 
 
 def flatten(tree: Any) -> Any:
-    """A tree in which each tensor is its bytes: equal where every bit is."""
+    """Replace each tensor by its bytes, so that equal trees are equal in every bit."""
     if isinstance(tree, dict):
         return {name: flatten(value) for name, value in tree.items()}
     if isinstance(tree, list):
@@ -55,7 +56,7 @@ def flatten(tree: Any) -> Any:
 
 
 def tensors_alike(study: Real) -> dict[str, Any]:
-    """The same tensors of the study in one process."""
+    """Return the same tensors of the study in one process."""
     path = study.alike.place / study.alike.program().cell.folder(Path())
     files = {str(file.relative_to(path)): file for file in path.rglob("*.safetensors")}
     sites = study.alike.sites
@@ -64,7 +65,7 @@ def tensors_alike(study: Real) -> dict[str, Any]:
 
 
 def run(folder: Path, transport: str, carry: Carry | None = None) -> dict[str, Any]:
-    """A study over a transport, which ends as the one in one process does."""
+    """Run a study over a transport and check that it ends like the one in one process."""
     with real(folder, transport=transport, carry=carry) as study:
         study.start(LEADER, *study.sites)
         study.finish(LONG)

@@ -1,4 +1,4 @@
-"""People leave a run that began with a wrong clock, and the next one can begin."""
+"""Test that annotators can leave a run that started with a wrong clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ FAR = "00ffffffff-" + 16 * "f"  # the year 2106
 
 
 def lock_out(path: Path) -> Leader:
-    """A site with labels of a run from the future, which an earlier version let in."""
+    """Return a site with labels of a run from the future, which earlier versions
+    accepted."""
     leader = Leader(folder(path))
     leader.initial()
     leader.ledger.orders.begin(FAR)

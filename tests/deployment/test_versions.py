@@ -1,4 +1,4 @@
-"""A site and a coordinator of different versions of Fallow."""
+"""Test a site and a coordinator with different versions of Fallow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.worlds import tables
 
 pytest.importorskip("cryptography")
 
-FIX = f"{'.'.join(HERE.split('.')[:2])}.999"  # only mistakes were corrected
+FIX = f"{'.'.join(HERE.split('.')[:2])}.999"  # bug fixes only
 NEXT = f"{HERE.split('.')[0]}.{int(HERE.split('.')[1]) + 1}.0"
 
 
@@ -33,7 +33,7 @@ def test_a_site_refuses_a_coordinator_of_another_version_and_names_both(
 
 
 def of_version(there: Federation, site: str, version: str) -> None:
-    """The site has another version; else it is honest."""
+    """Give the site another version and leave it honest otherwise."""
     honest = there.transport.alive[site]
     signing = there.signing[site]
 
@@ -75,5 +75,5 @@ def test_a_study_does_not_begin_with_a_site_of_another_version(
         patch.setattr("fallow.deployment.site.host.HERE", "9.9.0")
         with pytest.raises(RuntimeError, match=why):
             world.program().go()
-    world.transport.close()  # what was still on its way
+    world.transport.close()  # message still in transit
     assert world.program().go()
