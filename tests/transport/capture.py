@@ -1,8 +1,9 @@
-"""Everything that goes between a site and its coordinator over the real wire, on loopback.
+"""Record all traffic between a site and its coordinator over loopback.
 
-`tapped` stands between a site and its coordinator: what comes is kept as it is, then TLS is
-ended with the coordinator's own certificate, and what is inside is kept too.  The rest of the file
-takes apart what was kept: requests and answers of HTTP, compressed parts, signed messages.
+`tapped` is placed between a site and its coordinator. It records the traffic, terminates
+TLS with the coordinator's own certificate, and records the decrypted content too. The other
+functions parse the records: HTTP requests and responses, compressed parts and signed
+messages.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ LOCAL = "127.0.0.1"
 SIGNATURE, SIZE = 64, 8  # bytes before the head of a packed message
 BROKEN = (OSError, ssl.SSLError, asyncio.IncompleteReadError)
 Kept = list[tuple[bytearray, bytearray]]
-"""Of each connection: what the site sent, and what it was sent."""
+"""For each connection: what the site sent and what it received."""
 
 
 @dataclass
 class Tap:
-    """``address``: what a site takes for its coordinator's."""
+    """A recorder; ``address`` is what the site uses as its coordinator's address."""
 
     address: str = ""
     raw: Kept = field(default_factory=list)
@@ -42,13 +43,13 @@ class Tap:
         return [bytes(value) for _, value in self.plain]
 
     def outside(self) -> bytes:
-        """What a machine on the way sees, in both directions."""
+        """Return what a machine on the path sees, in both directions."""
         return b"\n".join(bytes(part) for pair in self.raw for part in pair)
 
 
 @contextmanager
 def tapped(tls: Tls, coordinator: int) -> Iterator[Tap]:
-    """A tap before the port of a SuperLink of this machine."""
+    """Run a tap in front of the port of a local SuperLink."""
     tap = Tap()
     ready = Event()
     loop = asyncio.new_event_loop()
@@ -77,7 +78,8 @@ def tapped(tls: Tls, coordinator: int) -> Iterator[Tap]:
             for task in left:
                 task.cancel()
             loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-            loop.run_until_complete(asyncio.sleep(0.1))  # what was closed is gone then
+            # now all closed connections are gone
+            loop.run_until_complete(asyncio.sleep(0.1))
 
     thread = Thread(target=run, daemon=True)
     thread.start()
@@ -101,7 +103,7 @@ async def _relay(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:
-    """Pass a connection on to a port, both ways, and keep what passes."""
+    """Relay a connection to a port in both directions and record it."""
     up = bytearray()
     down = bytearray()
     kept.append((up, down))
@@ -125,12 +127,12 @@ async def _copy(
         writer.close()
 
 
-# -- what was kept ----------------------------------------------------------------------------
+# -- parsing -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Part:
-    """A request or an answer: its first line, its fields by name, and its content, whole."""
+    """A request or a response: first line, header fields by name, and complete content."""
 
     line: str
     fields: dict[str, str]
@@ -138,7 +140,8 @@ class Part:
 
 
 def parts(stream: bytes) -> Iterator[Part]:
-    """The requests or the answers of one connection, of which the last may be cut off."""
+    """Return the requests or the responses of one connection; the last may be
+    incomplete."""
     while stream:
         head, _, stream = stream.partition(b"\r\n\r\n")
         line, *rest = head.decode("latin-1").split("\r\n")
@@ -156,7 +159,7 @@ def parts(stream: bytes) -> Iterator[Part]:
 
 
 def _joined(stream: bytes) -> tuple[bytes, bytes]:
-    """Content that was sent in chunks, and what follows it."""
+    """Return the content of a chunked message and the bytes after it."""
     content = b""
     many = 1
     while many:
@@ -173,11 +176,11 @@ STARTS: dict[bytes, Callable[[bytes], int]] = {
     rb"PK\x03\x04": lambda found: (
         30 + sum(found[26:30:2]) + 256 * sum(found[27:30:2])
     ),  # zip
-}  # where compressed parts may begin, and after how many bytes of a head they do
+}  # offsets at which compressed parts may start, and lengths of their headers
 
 
 def everything(streams: list[bytes]) -> bytes:
-    """The streams, the contents that are in them, and what was compressed in those."""
+    """Return the streams, the contents within them, and the decompressed parts."""
     contents = [part.content for stream in streams for part in parts(stream)]
     whole = b"\n".join([*streams, *contents])
     return b"\n".join([whole, *_unpressed(whole)])
@@ -194,7 +197,7 @@ def _unpressed(blob: bytes) -> Iterator[bytes]:
 
 
 def messages(blob: bytes) -> Iterator[bytes]:
-    """Signed and packed messages, wherever they stand; those that stand twice come once."""
+    """Return the signed, packed messages at any position, without duplicates."""
     seen = set[bytes]()
     for values in re.finditer(rb'\{"__metadata__":', blob):
         begin = values.start() - SIZE

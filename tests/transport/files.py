@@ -1,4 +1,4 @@
-"""A process that has no files left."""
+"""Exhaust the file descriptors of this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FEW = 256
 
 @contextmanager
 def taking_all_files() -> Iterator[None]:
-    """A context in which this process can open nothing more, and accept no connection."""
+    """Run a block in which this process can open no file and accept no connection."""
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = []
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(FEW, now), most))

@@ -1,4 +1,4 @@
-"""What leaves a site over the real wire: a planted row, planted names and labels are looked for."""
+"""Search the real network traffic of a site for a planted row, planted names and labels."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from tests.deployment.planted import (
 from tests.deployment.real import LEADER, PAUSE, Real
 from tests.transport.capture import Tap, everything, messages, tapped
 
-OTHER, FIRST = "chur", 8  # rows that come labeled
-LONG = 900.0  # seconds; a machine that is busy with other things takes minutes
+OTHER, FIRST = "chur", 8  # examples that come with labels
+LONG = 900.0  # seconds; a busy machine takes minutes
 STUDY = Recipe(
     "alps",
     model=Spec("linear"),
@@ -53,7 +53,7 @@ STUDY = Recipe(
 
 @dataclass
 class Captured:
-    """What was recorded of each site of a study, and where the sites are."""
+    """Collect the recorded traffic of each site of a study and the sites' folders."""
 
     taps: dict[str, Tap]
     study: Real
@@ -63,24 +63,26 @@ class Captured:
         return self.study.sites[PLANTED]
 
     def told(self) -> list[Reply]:
-        """Every answer that the planted site sent, opened."""
+        """Return every reply of the planted site, opened."""
         known = self.site.keys.verify
         sent = messages(everything(self.taps[PLANTED].up()))
         return [open_reply(known, message, PLANTED) for message in sent]
 
     def answered(self) -> set[str]:
-        """The exchanges that the planted site has answered; what is just on its way is none."""
+        """Return the exchanges that the planted site has completed; pending ones do not
+        count."""
         with suppress(ValueError):
             return {str(reply.key) for reply in self.told()}
         return set()
 
     def has(self, key: str) -> bool:
-        """Whether the planted site has answered an exchange; the coordinator must be alive."""
+        """Return whether the planted site has answered an exchange; fail if the coordinator
+        died."""
         assert self.study.running[LEADER].poll() is None, self.study.told()
         return key in self.answered()
 
     def found(self) -> list[str]:
-        """What of the planted site went over the wire, to or from whomever."""
+        """Return the planted values in all traffic of the site."""
         streams = [
             stream for tap in self.taps.values() for stream in (*tap.up(), *tap.down())
         ]
@@ -103,9 +105,9 @@ def captured(
     policy: NamePolicy = BUILT_IN,
     transport: str = HTTPS,
 ) -> Iterator[Captured]:
-    """A study of two sites, each a process that reaches its coordinator through a tap.
+    """Run a study of two sites, each a process that reaches its coordinator through a tap.
 
-    until: the key of an exchange, after whose answer it is broken off.
+    until: the key of an exchange, after whose reply the study is stopped.
     """
     folder = folder / FOLDER
     (folder / "alike").mkdir(parents=True)
@@ -144,7 +146,7 @@ def captured(
 
 
 def joined(study: Real, name: str, address: str) -> SiteFolder:
-    """The folder of a site with the rows of ``alike``, admitted."""
+    """Return the admitted folder of a site with the examples of ``alike``."""
     same = study.alike.sites[name]
     data, test = (
         str(same.path / str(file)) for file in (same.settings.data, same.settings.test)
@@ -172,7 +174,7 @@ def label_all(study: Real, done: Event) -> None:
 
 @contextmanager
 def one_cycle(folder: Path, transport: str) -> Iterator[Captured]:
-    """Until its labels are entered: what comes then has come before."""
+    """Stop once labels are entered, because later traffic repeats earlier traffic."""
     with captured(folder, STUDY, "0/query/close/0", transport=transport) as found:
         yield found
 

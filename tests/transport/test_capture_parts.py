@@ -1,4 +1,4 @@
-"""What is looked for on the real wire would be found there."""
+"""Test that the search in captured traffic finds planted values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ROW_OF = torch.tensor(NUMBERS, dtype=torch.float64)
 
 
 def posted(content: bytes, chunk: int = 0) -> bytes:
-    """A request of HTTP, or in chunks."""
+    """Return an HTTP request, optionally chunked."""
     if not chunk:
         return b"POST /a HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(content) + content
     cut = [content[i : i + chunk] for i in range(0, len(content), chunk)]

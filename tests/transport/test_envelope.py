@@ -1,4 +1,4 @@
-"""What a message between a coordinator and a site says where its head is wrong."""
+"""Test the errors for messages with a malformed header."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def test_an_order_with_a_wrong_head_is_refused_in_a_sentence_of_ours(
 
 
 def test_a_message_with_a_long_header_is_not_unpacked() -> None:
-    """Plain values take 20 times their bytes in memory; honest messages have a few KB of them."""
+    """Unpacked plain values take 20 times as much memory, and honest messages have a few
+    KB."""
     numbers = [0] * 150_000
     reply = sign_message(SECRET, replace(REPLY, answer={"x": numbers}))
     order = sign_message(SECRET, replace(ORDER, body={"x": numbers}))

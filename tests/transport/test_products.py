@@ -1,4 +1,4 @@
-"""Products of labeled rows that arrive: what cannot be such counts for nothing."""
+"""Test that implausible products of labeled examples are rejected."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LONGEST = partial(find_longest, bounds=Bounds())
 
 
 def make_check(method: Any = None, classes: int = 3, **settings: Any) -> ResponseCheck:
-    """A coordinator of ``method`` and two sites, which have registered."""
+    """Return a response check for ``method`` with two registered sites."""
     return ResponseCheck(
         settings.pop("rows", ROWS),
         labels=settings.pop("labels", LABELS),
@@ -45,7 +45,7 @@ def make_check(method: Any = None, classes: int = 3, **settings: Any) -> Respons
 
 
 def find_total_fault(border: ResponseCheck, answer: Answer, verb: str) -> str | None:
-    """Why the total of both sites cannot be."""
+    """Return why the aggregate of both sites is implausible."""
     sums = PlausibleSums(SecureSum(), SiteWeights(border), lambda event: None)
     return sums.find_fault(answer, sorted(border.rows), "training", verb, None)
 
@@ -82,7 +82,7 @@ def test_the_center_of_rows_with_weights_is_taken() -> None:
 
 
 def losses(right: float, log: float = 3.0) -> Answer:
-    """Of a grid of two penalties."""
+    """Return the losses of a grid of two penalties."""
     return {
         "squared": torch.ones(2, dtype=torch.float64),
         "right": torch.tensor([1.0, right], dtype=torch.float64),
@@ -121,11 +121,11 @@ def test_behind_masks_right_answers_weigh_no_more_than_all_rows() -> None:
     assert fault == "right is 8, and the labeled rows weigh 7 together"
 
 
-# -- how much one site can say ------------------------------------------------------------------
+# -- influence of one site -----------------------------------------------------------------
 
 
 def lengthened(factor: float) -> Answer:
-    """Products of seven rows whose mean squared length is ``factor``."""
+    """Return products of seven examples whose mean squared length is ``factor``."""
     draw = stream(0, "lengths")
     z = torch.randn(7, 5, dtype=torch.float64, generator=draw)
     z = z / z.norm(dim=1, keepdim=True) * factor**0.5
@@ -156,7 +156,8 @@ def test_where_no_row_weighs_more_than_another_a_site_weighs_as_much_as_its_labe
 
 
 def test_labeled_rows_are_no_longer_together_than_all_rows_of_the_study() -> None:
-    """Units give the rows of all sites a mean square length of 1: 60, and twice that is taken."""
+    """Scaling gives the examples of all sites a mean squared length of 1, hence a sum of
+    60; the limit is twice that."""
     border = make_border()
     assert border.check("a", TOTALS, lengthened(120 / 7))
     with pytest.raises(
@@ -168,8 +169,9 @@ def test_labeled_rows_are_no_longer_together_than_all_rows_of_the_study() -> Non
 
 
 def test_rows_of_a_site_that_counts_for_less_in_units_may_be_longer() -> None:
-    """Of 2, 2 and 20 rows units count 2, 2 and 4: a mean square length of 1 over these 8 leaves
-    rows of the largest site 2 long at most, of the others 4."""
+    """Sites with 2, 2 and 20 examples have weights 2, 2 and 4 in the scaling. A mean
+    squared length of 1 over these 8 allows at most 2 for examples of the largest site and 4
+    for the others."""
     rows = {"a": 2, "b": 2, "c": 20}
     assert LONGEST(rows, ["c"]) == pytest.approx(2 * 8 * 20 / 4)
     assert LONGEST(rows, ["a"]) == pytest.approx(2 * 8)
@@ -198,7 +200,7 @@ def test_a_contract_says_whether_rows_have_weights(
     ids=lambda encoder: encoder.contract.title,
 )
 def test_honest_sites_are_within_what_units_say(encoder: Encoder) -> None:
-    """All rows labeled, at sites of very unequal size: nobody is refused."""
+    """All examples are labeled, at sites of very different size."""
     result = load("digits")
     cuts = (0, 5, 40, 300, 1400)
     state = fit_encoder(encoder, [result.x[:1400]])

@@ -1,4 +1,4 @@
-"""What sites pass to one another: kept once, found again, counted where it is sent and received."""
+"""Test peer messages: stored once, found again, and counted when sent and received."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.experiment.crash import tiny
 
 SITES = "abcd"
 ALL = {to: [s for s in SITES if s != to] for to in SITES}
-SIZE = 1000  # numbers in an answer
+SIZE = 1000  # numbers in a reply
 
 
 class Passing:
@@ -55,7 +55,7 @@ class Passing:
 def members(store: Store) -> dict[str, LocalSite]:
     net = nn.Sequential()
     net.add_module("head", nn.Linear(1, 2))
-    methods: Any = {"training": Passing()}  # all that is asked here
+    methods: Any = {"training": Passing()}  # all that this test needs
     parts = Parts(net, Layout.of(net), methods, 2, 0, lambda generator: {})
     return {
         name: LocalSite(name, torch.tensor([[float(at)]]), parts, store)
@@ -137,7 +137,7 @@ def test_a_later_relay_of_the_verb_replaces_it_where_it_goes_and_nowhere_else(
         assert brought(result["c"]) == {}
     assert (
         letters(path) == 1 + 1 + 4
-    )  # row/b, the new b, and all old ones, which b and d hold
+    )  # row/b, the new b, and all old ones, which b and d have
 
 
 def test_letters_that_no_site_holds_are_dropped(journal: EventLog, path: Path) -> None:
@@ -239,7 +239,7 @@ def test_a_shared_phase_holds_each_model_once_and_brings_all_back(
     memory = {name: site.memory for name, site in world.members.items()}
     assert any(name.startswith("model/") for kept in memory.values() for name in kept)
     phases = Phases(tmp_path)
-    done: Any = {"seconds": 1.0}  # of a phase, as far as is looked at here
+    done: Any = {"seconds": 1.0}  # of a phase, the only relevant field here
     phases.save("key", done, memory)
     result = phases.load("key")
     assert result is not None
@@ -256,7 +256,7 @@ def test_a_shared_phase_holds_each_model_once_and_brings_all_back(
 
 
 def objects(memory: dict[str, dict[str, State]]) -> int:
-    """How many models that were brought there are, each counted once."""
+    """Return the number of distinct models that were received."""
     brought = (
         kept for own in memory.values() for what, kept in own.items() if "model/" in what
     )

@@ -1,4 +1,5 @@
-"""Certificates that a TLS client accepts for the named hosts and no others; private files."""
+"""Test certificates that a TLS client accepts only for the named hosts, and private
+files."""
 
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ serialization = pytest.importorskip("cryptography.hazmat.primitives.serializatio
 
 
 def shaken(tls: Tls, authority: Path, host: str) -> str | None:
-    """The version of TLS that a client and a server agree on."""
+    """Return the TLS version that a client and a server negotiate."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(tls.certificate, tls.key)
     client = ssl.create_default_context(cafile=str(authority))
-    client.verify_flags |= ssl.VERIFY_X509_STRICT  # as newer versions of Python do
+    client.verify_flags |= ssl.VERIFY_X509_STRICT  # the default of newer Python versions
     one, other = socket.socketpair()
 
     def serve() -> None:

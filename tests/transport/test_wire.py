@@ -1,4 +1,4 @@
-"""Messages: what is packed comes back, and whatever else arrives is refused in one way."""
+"""Test packing and unpacking of messages, and that all other bytes raise the same error."""
 
 from __future__ import annotations
 
@@ -123,23 +123,23 @@ def test_a_step_without_masks_takes_no_room_for_them() -> None:
     assert b"masked" not in SOUND
 
 
-# -- malformed messages ---------------------------------------------------------------------------
+# -- malformed messages --------------------------------------------------------------------
 
 
 def list_beginnings(n: int) -> list[bytes]:
-    """``n`` beginnings of a sound message."""
+    """Return ``n`` prefixes of a valid message."""
     return [SOUND[: len(SOUND) * k // n] for k in range(n)]
 
 
 def noise(n: int) -> list[bytes]:
-    """``n`` strings of random bytes of up to 300."""
+    """Return ``n`` random byte strings of length up to 300."""
     draw = stream(0, "noise")
     sizes = torch.randint(0, 300, (n,), generator=draw).tolist()
     return [bytes(torch.randint(0, 256, (k,), generator=draw).tolist()) for k in sizes]
 
 
 def list_damaged(n: int) -> list[bytes]:
-    """``n`` sound messages with a few bytes replaced in the part that describes the rest."""
+    """Return ``n`` valid messages with a few bytes of the header replaced."""
     draw = stream(0, "holes")
     damaged = []
     for _ in range(n):
@@ -151,7 +151,7 @@ def list_damaged(n: int) -> list[bytes]:
 
 
 def tree(node: Any, **tensors: Tensor) -> bytes:
-    """A sound file around any tree."""
+    """Return a valid file that contains any tree."""
     return save(tensors, {"tree": node if isinstance(node, str) else json.dumps(node)})
 
 
@@ -219,7 +219,7 @@ def test_a_damaged_request_is_a_value_error_or_still_a_request(blob: bytes) -> N
 
 
 def test_a_tensor_without_numbers_is_no_longer_than_any_of_ours() -> None:
-    """It costs nothing to send, and who makes a row of its length fills the memory."""
+    """It costs nothing to send, but one row of its length could fill the memory."""
     usual = {"x": torch.zeros(0, 784)}
     assert unpack(pack(usual))["x"].shape == (0, 784)
     with pytest.raises(ValueError, match=r"is empty and has the shape \(0, 1000000000\)"):

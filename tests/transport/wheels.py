@@ -1,4 +1,4 @@
-"""The wheel of a transport of `integrations`."""
+"""The wheel of a transport in `integrations`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tests.test_wheel import build
 
 
 def check_wheel(distribution: str, transport: str, folder: Path) -> set[str]:
-    """It is typed and has one entry point, a transport; return its files."""
+    """Check that the wheel is typed and has a transport as only entry point; return its
+    files."""
     source = folder / "source"
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "tests")
     shutil.copytree(INTEGRATIONS / distribution, source, ignore=ignored)

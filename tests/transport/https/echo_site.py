@@ -1,7 +1,7 @@
-"""A site that answers every message with its name and the message: run as a process.
+"""Run a site that answers every message with its name and the message.
 
-``python -m tests.transport.https.echo_site NAME ADDRESS AUTHORITY STUDY KEY``; KEY: a file with the
-site's signing key.
+``python -m tests.transport.https.echo_site NAME ADDRESS AUTHORITY STUDY KEY``; KEY: a file
+with the site's signing key.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A transport over HTTPS and echo sites as processes of this machine, for the bench."""
+"""A transport over HTTPS and echo sites as processes of this machine, for the benchmark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.transport.https.served import STUDY, Served, served
 def processes_of(
     root: Path, sites: Sequence[str]
 ) -> Iterator[tuple[Served, dict[str, subprocess.Popen[bytes]]]]:
-    """The transport, and the process of each site, which has just been started."""
+    """Yield the transport and the newly started process of each site."""
     with served(root, sites) as world:
         addresses = dict.fromkeys(sites, world.address)
         with running_sites(root, world, addresses) as running:
@@ -27,7 +27,7 @@ def processes_of(
 def running_sites(
     root: Path, world: Served, addresses: Mapping[str, str]
 ) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    """The process of each site; addresses: where each calls."""
+    """Run the process of each site; addresses: the address that each site calls."""
     running: dict[str, subprocess.Popen[bytes]] = {}
     try:
         for name, address in addresses.items():

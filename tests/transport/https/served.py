@@ -1,4 +1,4 @@
-"""A transport that is served on this machine, sites in threads, and strangers who write raw bytes."""
+"""A local transport, sites in threads, and clients that send raw bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fallow.transport.https.signed import CHALLENGE_HEADER, Head, sum_of
 from fallow.transport.tls import Tls, make_site_context, new_tls
 
 STUDY = "5" * 32
-SOON = 20.0  # seconds; a machine that is busy with other things takes some
+SOON = 20.0  # seconds; a busy machine takes some
 Handle = Callable[[bytes], bytes]
 
 
@@ -27,7 +27,7 @@ def echo(message: bytes) -> bytes:
 
 @dataclass
 class Served:
-    """``transport`` with the sites that call it.  secrets: of all sites that are admitted."""
+    """Serve ``transport`` for the sites that call it. secrets: of all admitted sites."""
 
     tls: Tls
     transport: HttpsTransport
@@ -40,7 +40,7 @@ class Served:
         return f"127.0.0.1:{self.transport.port}"
 
     def address_of(self, site: str) -> str:
-        """Where the process of a site calls."""
+        """Return the address that the process of a site calls."""
         return self.address
 
     def start_site(self, name: str, handle: Handle = echo, study: str = STUDY) -> HttpsNode:
@@ -54,7 +54,7 @@ class Served:
         self.nodes.pop(name).stop()
 
     def ask(self, messages: Mapping[str, bytes], seconds: float = SOON) -> dict[str, bytes]:
-        """One exchange: the first answer of each site."""
+        """Run one exchange; return the first reply of each site."""
         self.transport.send(messages)
         return self.answers(set(messages), seconds)
 
@@ -68,16 +68,17 @@ class Served:
             result |= self.transport.receive(min(left, 1.0))
         return result
 
-    # -- strangers --------------------------------------------------------------------------
+    # -- unauthenticated clients -----------------------------------------------------------
 
     def connect(self) -> ssl.SSLSocket:
-        """A connection over TLS, of anybody."""
+        """Open a TLS connection without authentication."""
         context = make_site_context(self.tls.authority)
         bare = socket.create_connection(("127.0.0.1", self.transport.port), SOON)
         return context.wrap_socket(bare, server_hostname="127.0.0.1")
 
     def write(self, *parts: bytes) -> bytes:
-        """What the server says to raw bytes, until it closes the connection."""
+        """Send raw bytes and return the response, until the server closes the
+        connection."""
         with self.connect() as connection:
             for part in parts:
                 connection.sendall(part)
@@ -91,11 +92,11 @@ class Served:
         method: str = "POST",
         length: int | None = None,
     ) -> bytes:
-        """What the server says to a request."""
+        """Send a request and return the response."""
         return self.write(raw(path, headers, body, method, length))
 
     def challenge(self) -> str:
-        """What anybody is told who asks without one."""
+        """Return the challenge in the response to an unsigned request."""
         output = self.request("/fallow/1/poll", sign(b"7" * 32, "anna", "0" * 32)).decode()
         lines = [line for line in output.split("\r\n") if line.startswith(CHALLENGE_HEADER)]
         return lines[0].partition(": ")[2]
@@ -108,7 +109,7 @@ def raw(
     method: str = "POST",
     length: int | None = None,
 ) -> bytes:
-    """The bytes of a request; ``length``: what it says of its body, where that is not true."""
+    """Return the bytes of a request; ``length``: a wrong Content-Length."""
     said = len(body) if length is None else length
     lines = [f"{method} {path} HTTP/1.1", "host: 127.0.0.1", f"content-length: {said}"]
     lines += [f"{name}: {value}" for name, value in headers]
@@ -127,7 +128,7 @@ def sign(
     length: int | None = None,
     study: str = STUDY,
 ) -> list[tuple[str, str]]:
-    """The header fields of a site's request."""
+    """Return the header fields of a site's request."""
     head = Head(
         site=site,
         study=study,
@@ -142,19 +143,19 @@ def sign(
 
 
 def read_all(connection: socket.socket, seconds: float = SOON) -> bytes:
-    """What is read until the other side closes."""
+    """Read until the other side closes the connection."""
     connection.settimeout(seconds)
     parts = []
     try:
         while part := connection.recv(1 << 16):
             parts.append(part)
     except (ConnectionError, ssl.SSLError):
-        pass  # closed without a word
+        pass  # closed without a response
     return b"".join(parts)
 
 
 def status(answer: bytes) -> int:
-    """Of an answer; 0 where there was none."""
+    """Return the status of a response, or 0 if there is none."""
     return int(answer.split()[1]) if answer else 0
 
 
@@ -162,7 +163,7 @@ def status(answer: bytes) -> int:
 def served(
     folder: Path, sites: Sequence[str] = ("anna", "bert"), clients: Path | None = None
 ) -> Iterator[Served]:
-    """A transport for these sites; none of them runs yet."""
+    """Create a transport for these sites, none of which is running yet."""
     tls = new_tls(folder / "tls")
     secrets = {name: new_signing_key() for name in sites}
     said: list[Event] = []

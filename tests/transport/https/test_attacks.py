@@ -1,7 +1,6 @@
-"""Strangers and hostile sites at the coordinator's address: a short answer, and nothing is lost.
+"""Test attacks on the coordinator's address: short responses and no loss of messages.
 
-Each attack runs while an honest exchange is open; afterwards that exchange ends as if nobody had
-been there.
+Each attack runs during an honest exchange, which must end as if there were no attack.
 """
 
 from __future__ import annotations
@@ -32,13 +31,14 @@ from tests.transport.https.served import (
     until,
 )
 
-SHORT = 400  # bytes of a refusal, its head included
+SHORT = 400  # bytes of an error response, including its header
 MESSAGE = b"an order to anna"
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[Served]:
-    """An exchange with anna is open, and she is not there yet; in the end it is answered."""
+    """Run a test while an exchange with the offline site anna is open, then let anna
+    reply."""
     with served(tmp_path) as found:
         found.transport.send({"anna": MESSAGE})
         yield found
@@ -56,12 +56,12 @@ def refused(answer: bytes, wanted: int, word: str) -> None:
     assert b"connection: close" in answer.lower()
 
 
-# -- who asks -------------------------------------------------------------------------------
+# -- authentication ------------------------------------------------------------------------
 
 
 def test_an_unknown_site_is_refused_before_its_body_is_read(world: Served) -> None:
     fields = sign(new_signing_key(), "eve", world.challenge(), path=ANSWER, length=1 << 30)
-    # the body never comes: an answer is there all the same
+    # the response arrives although the body is never sent
     refused(world.request(ANSWER, fields, length=1 << 30), 403, "not admitted")
 
 
@@ -117,7 +117,7 @@ def test_a_request_that_another_key_signed_moves_no_count(world: Served) -> None
     challenge = world.challenge()
     forged = sign(world.secrets["bert"], "anna", challenge, path=ANSWER, count=500)
     refused(world.request(ANSWER, forged), 403, "not admitted")
-    # anna is at her first request still
+    # anna is still sending her first request
     body = b"an answer"
     own = sign(world.secrets["anna"], "anna", challenge, path=ANSWER, body=body)
     refused(world.request(ANSWER, own, body), 410, "not pending")
@@ -129,7 +129,7 @@ def test_a_thief_of_a_key_cannot_lock_its_site_out_by_a_count(
 ) -> None:
     signed = sign(world.secrets["anna"], "anna", world.challenge(), count=count)
     assert status(world.request(POLL, signed)) in (400, 409)
-    # the fixture starts the site itself and gets its answer
+    # the fixture starts the site itself and receives its reply
 
 
 def test_what_was_recorded_is_worth_nothing_to_another_process_of_the_coordinator(
@@ -165,7 +165,7 @@ def test_a_site_learns_nothing_of_another_sites_messages(world: Served) -> None:
     refused(world.request(ANSWER, signed, b"x"), 410, "not pending")
 
 
-# -- what is asked --------------------------------------------------------------------------
+# -- contents of requests ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_bytes_that_are_no_request_are_refused(world: Served) -> None:
     assert status(world.write(b"\x00\xff" * 500 + b"\r\n\r\n")) in (0, 400)
 
 
-# -- how it is asked ------------------------------------------------------------------------
+# -- forms of requests ---------------------------------------------------------------------
 
 
 def test_a_head_that_trickles_in_is_cut_off(
@@ -335,7 +335,8 @@ def test_many_connections_of_strangers_keep_nobody_out(world: Served) -> None:
 
 
 def test_who_opens_many_connections_closes_none_of_another_network(world: Served) -> None:
-    """A site far away needs round trips until it has signed, and anybody opens many meanwhile."""
+    """A distant site needs several round trips to sign, while anyone can open many
+    connections."""
     many = []
     try:
         with socket.create_connection(("127.0.0.1", world.transport.port), SOON) as slow:
@@ -350,7 +351,7 @@ def test_who_opens_many_connections_closes_none_of_another_network(world: Served
 
 
 def connect_from(address: str, port: int) -> socket.socket:
-    """A connection from another address of this machine."""
+    """Connect from another address of this machine."""
     try:
         return socket.create_connection(("127.0.0.1", port), SOON, (address, 0))
     except OSError as error:
@@ -358,7 +359,7 @@ def connect_from(address: str, port: int) -> socket.socket:
 
 
 def test_a_connection_belongs_to_the_site_that_spoke_on_it_last(world: Served) -> None:
-    """A program that ends HTTPS sends requests of several sites on one connection."""
+    """A TLS-terminating proxy sends requests of several sites over one connection."""
     challenge = world.challenge()
     open_ones = []
     try:
@@ -416,7 +417,7 @@ def test_many_polls_of_one_site_leave_one_of_them_and_few_connections(
         while b"for the newest" not in output:
             output += newest.recv(1000)
         assert status(output) == 200
-        for older in open_ones[:-1]:  # closed, or told that there is nothing
+        for older in open_ones[:-1]:  # closed, or answered without a message
             older.settimeout(SOON)
             assert b"for the newest" not in older.recv(1000)
     finally:
@@ -427,11 +428,11 @@ def test_many_polls_of_one_site_leave_one_of_them_and_few_connections(
 def test_an_answer_that_nobody_signed_inside_is_passed_on_for_the_coordinator_to_refuse(
     tmp_path: Path,
 ) -> None:
-    """The transport looks into no message: who signed what is inside is seen by who opens it."""
+    """The transport does not open messages; the coordinator verifies their signatures."""
     with served(tmp_path) as world:
         world.start_site("anna", handle=lambda message: b"no envelope at all")
         assert world.ask({"anna": MESSAGE}) == {"anna": b"no envelope at all"}
-        # it is asked again, in the same words
+        # it is requested again in the same words
         assert world.ask({"anna": MESSAGE}) == {"anna": b"no envelope at all"}
 
 

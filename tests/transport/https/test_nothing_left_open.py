@@ -1,4 +1,5 @@
-"""What ends amid a beginning leaves no socket open: Python's warning of one fails a test."""
+"""Test that an interrupted start leaves no socket open; a ResourceWarning fails the
+test."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ from fallow.transport.https import Calling, HttpsNode, HttpsTransport, Listening
 from fallow.transport.tls import new_tls
 from tests.transport.https.served import SOON, STUDY, echo
 
-ENDS = 4  # of a coordinator that is called meanwhile
+ENDS = 4  # shutdowns of a coordinator during connection attempts
 
 
 @pytest.fixture(autouse=True)
 def collected() -> None:
-    """Others' garbage is not looked at here."""
+    """Collect garbage of other tests first."""
     gc.collect()
 
 
@@ -34,7 +35,7 @@ def test_a_site_that_is_stopped_amid_a_handshake(tmp_path: Path) -> None:
         node.start()
         connection, _ = silent.accept()
         with connection:
-            assert connection.recv(1)  # it has begun, and hears nothing
+            assert connection.recv(1)  # the handshake has started and gets no reply
             node.stop()
     del node
     gc.collect()
@@ -51,7 +52,7 @@ def test_a_coordinator_that_is_called_as_it_ends(has_tls: bool, tmp_path: Path) 
         connections: list[socket.socket] = []
         caller = threading.Thread(target=call_often, args=(transport.port, connections))
         caller.start()
-        time.sleep(0.01)  # some are there, some come
+        time.sleep(0.01)  # some are connected, others are connecting
         transport.close()
         caller.join()
         assert connections
@@ -62,7 +63,7 @@ def test_a_coordinator_that_is_called_as_it_ends(has_tls: bool, tmp_path: Path) 
 
 
 def call_often(port: int, connections: list[socket.socket]) -> None:
-    """Connect until nobody listens."""
+    """Connect repeatedly until the port is closed."""
     while len(connections) < 500:
         try:
             connections.append(socket.create_connection(("127.0.0.1", port), 0.2))

@@ -1,4 +1,5 @@
-"""The HTTPS transport delivers at least once, knows who is there, and is sure of both ends."""
+"""Test HTTPS transport: at-least-once delivery, presence of sites, mutual
+authentication."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ from tests.transport.https.served import (
 )
 
 WorldOf = Callable[[Path], AbstractContextManager[Served]]
-"""What carries the calls of sites: a test that takes one holds for each (`fallow-nvflare`)."""
+"""Function that serves a world; tests that take one also run in `fallow-nvflare`."""
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def world_of() -> WorldOf:
     return served
 
 
-# -- messages -------------------------------------------------------------------------------
+# -- messages ------------------------------------------------------------------------------
 
 
 def test_each_site_gets_its_own_message_and_brings_its_own_answer(
@@ -206,7 +207,7 @@ def test_a_port_that_is_in_use_is_said_and_tried_again(tmp_path: Path) -> None:
         transport.close()
 
 
-# -- who is at the other end ----------------------------------------------------------------
+# -- authentication ------------------------------------------------------------------------
 
 
 def site_of(world: Served, calling: Calling, name: str = "anna") -> HttpsNode:
@@ -234,7 +235,7 @@ def test_a_site_with_an_authority_of_its_own_does_not_ask_those_of_the_system(
 ) -> None:
     pinned = new_tls(tmp_path / "pinned")
     with served(tmp_path) as world:
-        # the system trusts whoever vouches for this machine
+        # the system trusts the issuer of this machine's certificate
         monkeypatch.setenv("SSL_CERT_FILE", str(world.tls.authority))
         world.transport.send({"anna": b"order"})
         node = site_of(world, Calling(world.address, pinned.authority))
@@ -242,7 +243,8 @@ def test_a_site_with_an_authority_of_its_own_does_not_ask_those_of_the_system(
         assert "did not present a certificate for that address" in str(node.problem)
         world.stop_site("anna")
 
-        site_of(world, Calling(world.address))  # which shows that the system does
+        # shows that the system trusts the certificate
+        site_of(world, Calling(world.address))
         assert world.answers({"anna"}) == {"anna": b"echo:order"}
 
 
@@ -251,7 +253,7 @@ def test_a_site_talks_to_no_machine_under_a_name_that_is_not_its_own(
 ) -> None:
     with served(tmp_path) as world:
         address = (
-            f"127.0.0.2:{world.transport.port}"  # this machine too, and in no certificate
+            f"127.0.0.2:{world.transport.port}"  # also this machine, but in no certificate
         )
         world.transport.send({"anna": b"order"})
         node = site_of(world, Calling(address, world.tls.authority))
@@ -361,12 +363,13 @@ def test_a_coordinator_that_does_not_run_is_said(tmp_path: Path) -> None:
         node.stop()
 
 
-# -- a hostile machine in the coordinator's place -------------------------------------------
+# -- a hostile server in the coordinator's place -------------------------------------------
 
 
 @contextmanager
 def impostor(folder: Path, answer: bytes) -> Iterator[tuple[Tls, int, list[bytes]]]:
-    """A machine with the right certificate that says the same to everything; what it was asked."""
+    """Run a server with the right certificate and a constant response; record its
+    requests."""
     tls = new_tls(folder / "tls")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tls.certificate, tls.key)
@@ -453,12 +456,13 @@ def test_a_challenge_of_another_form_is_not_signed(tmp_path: Path) -> None:
     assert all(b"fallow-challenge: " + b"0" * 32 in request for request in asked)
 
 
-# -- a proxy --------------------------------------------------------------------------------
+# -- proxy ---------------------------------------------------------------------------------
 
 
 @contextmanager
 def tunnel(is_open: bool = True) -> Iterator[tuple[str, list[bytes]]]:
-    """A proxy that knows CONNECT alone; its address, and what it was asked and has passed on."""
+    """Run a proxy that supports only CONNECT; return its address, requests and relayed
+    bytes."""
     seen: list[bytes] = []
     is_over = threading.Event()
     pipes: list[threading.Thread] = []
@@ -543,7 +547,7 @@ def test_behind_a_program_that_ends_https_the_coordinator_needs_no_certificate(
 
 @contextmanager
 def ending_https(folder: Path, behind: int) -> Iterator[tuple[Tls, int]]:
-    """A program with a certificate that hands bytes on to a port of this machine."""
+    """Run a TLS-terminating proxy in front of a local port."""
     tls = new_tls(folder / "proxy")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tls.certificate, tls.key)
@@ -567,7 +571,7 @@ def ending_https(folder: Path, behind: int) -> Iterator[tuple[Tls, int]]:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
-        await asyncio.sleep(0.1)  # what was closed is gone then
+        await asyncio.sleep(0.1)  # now all closed connections are gone
 
     server = loop.run_until_complete(
         asyncio.start_server(relay, "127.0.0.1", 0, ssl=context)
@@ -579,7 +583,7 @@ def ending_https(folder: Path, behind: int) -> Iterator[tuple[Tls, int]]:
     finally:
         loop.call_soon_threadsafe(server.close)
         until(lambda: not server.is_serving())
-        time.sleep(0.2)  # connections end with the sites that are gone
+        time.sleep(0.2)  # connections end with sites that are gone
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.run_until_complete(end_tasks())
@@ -619,4 +623,4 @@ def test_a_coordinator_that_has_nothing_to_say_at_once_is_not_called_without_a_p
         before = len(asked)
         time.sleep(2)
         node.stop()
-    assert len(asked) - before <= 5  # without a pause some forty
+    assert len(asked) - before <= 5  # about forty without a pause
