@@ -57,7 +57,7 @@ class Loopback:
         self._agenda: list[tuple[float, int, str, SiteId, bytes, bytes]] = []
         self._turn = 0
 
-    # -- Transport ---------------------------------------------------------------------------
+    # -- Transport -------------------------------------------------------------------------
 
     def send(self, messages: Mapping[SiteId, bytes]) -> None:
         for site, blob in messages.items():

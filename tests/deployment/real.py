@@ -60,7 +60,7 @@ class Real:
     running: dict[str, Child] = field(default_factory=dict)
     done: Event = field(default_factory=Event)
 
-    # -- processes --------------------------------------------------------------------------
+    # -- processes -------------------------------------------------------------------------
 
     def start(self, *names: str) -> None:
         for name in names:

@@ -136,7 +136,7 @@ def phase(key: str) -> str:
     return next((what for word, what in PHASES.items() if word in words), words[0])
 
 
-# -- processes ------------------------------------------------------------------------------------
+# -- processes -----------------------------------------------------------------------------
 
 
 def start(study: Real, name: str) -> None:

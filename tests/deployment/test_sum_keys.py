@@ -180,7 +180,7 @@ def test_an_identity_key_with_which_anybody_can_sign_is_refused(asked: Sum) -> N
             peers.hold({"south": y.to_bytes(32, "little")})
 
 
-# -- seal keys of peer messages -------------------------------------------------------------------
+# -- seal keys of peer messages ------------------------------------------------------------
 
 
 class Relay:

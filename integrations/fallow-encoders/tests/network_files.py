@@ -1,4 +1,4 @@
-"""Small networks with random weights, in the files that encoders load."""
+"""Small networks with random weights, saved in the file formats that encoders load."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAME = "fallow-encoders"
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The distribution is installed as from a wheel."""
+    """Install the distribution as from a wheel."""
     declared = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
     entries = []
     for group, names in declared["entry-points"].items():
@@ -44,16 +44,16 @@ def digest(file: Path) -> str:
 
 
 def need(module: str, extra: str) -> Any:
-    """The package, or a skip that says how to install it."""
+    """Return the package, or skip the test with the command that installs it."""
     reason = f"{module} is not installed: pip install 'fallow-encoders[{extra}]'"
     return pytest.importorskip(module, reason=reason)
 
 
-# -- timm -----------------------------------------------------------------------------------------
+# -- timm ----------------------------------------------------------------------------------
 
 
 def save_resnet(file: Path, seed: int = 0) -> torch.nn.Module:
-    """A small network of timm with its classes, saved as timm publishes them."""
+    """Save a small timm network with a classifier in the published format of timm."""
     timm = need("timm", "timm")
     torch.manual_seed(seed)
     whole: torch.nn.Module = timm.create_model("resnet10t", pretrained=False, num_classes=7)
@@ -61,11 +61,11 @@ def save_resnet(file: Path, seed: int = 0) -> torch.nn.Module:
     return whole.eval()
 
 
-# -- ONNX -----------------------------------------------------------------------------------------
+# -- ONNX ----------------------------------------------------------------------------------
 
 
 def save_onnx(file: Path, shape: tuple[int, int, int], seed: int = 0) -> np.ndarray:
-    """A network that multiplies flattened images by a matrix of five columns."""
+    """Save a network that multiplies flattened images by a matrix with five columns."""
     need("onnxruntime", "onnx")
     onnx = pytest.importorskip(
         "onnx", reason="onnx, which writes the file, is not installed"
@@ -89,7 +89,7 @@ def save_onnx(file: Path, shape: tuple[int, int, int], seed: int = 0) -> np.ndar
     return w
 
 
-# -- open_clip ------------------------------------------------------------------------------------
+# -- open_clip -----------------------------------------------------------------------------
 
 CLIP = {
     "embed_dim": 12,
@@ -105,7 +105,7 @@ CLIP = {
 
 
 def save_clip(file: Path, seed: int = 0) -> torch.nn.Module:
-    """A small model of open_clip, whose configuration "tiny-for-tests" the package then knows."""
+    """Save a small open_clip model and register its configuration as "tiny-for-tests"."""
     package = need("open_clip", "open-clip")
     settings = file.parent / "configs"
     settings.mkdir(exist_ok=True)
@@ -119,13 +119,13 @@ def save_clip(file: Path, seed: int = 0) -> torch.nn.Module:
     return whole
 
 
-# -- sentence-transformers ------------------------------------------------------------------------
+# -- sentence-transformers -----------------------------------------------------------------
 
 TEXTS = ["two beds on ward three", "no beds", "", "four beds on ward two"]
 
 
 def save_bert(folder: Path, seed: int = 0) -> Any:
-    """A network of texts with random weights, in a folder ``network`` of this folder."""
+    """Save a text network with random weights in the subfolder ``network``."""
     package = need("sentence_transformers", "sentence-transformers")
     transformers = pytest.importorskip("transformers")
     words = sorted({word for text in TEXTS for word in text.split()})
@@ -156,11 +156,11 @@ def save_bert(folder: Path, seed: int = 0) -> Any:
     return whole
 
 
-# -- TabPFN ---------------------------------------------------------------------------------------
+# -- TabPFN --------------------------------------------------------------------------------
 
 
 def save_tabpfn(file: Path, seed: int = 0) -> None:
-    """A small TabPFN with random weights."""
+    """Save a small TabPFN with random weights."""
     need("tabpfn", "tabpfn")
     from tabpfn.architectures import tabpfn_v2  # type: ignore[import-not-found, unused-ignore]
     from tabpfn.checkpoint import save_as_safetensors  # type: ignore[import-not-found, unused-ignore]
@@ -177,6 +177,6 @@ def save_tabpfn(file: Path, seed: int = 0) -> None:
 
 
 def save_context(file: Path, seed: int = 0) -> None:
-    """Public rows of a table with four columns, the context of TabPFN."""
+    """Save public examples with four columns as the context of TabPFN."""
     x = draw_pictures(40, 4, seed=seed)
     save_file({"x": x, "y": (x[:, 0] > 0).long()}, file)

@@ -1,4 +1,4 @@
-"""Every field of an encoder changes the run, or is refused."""
+"""Test that each field of an encoder has an effect or is rejected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import fallow as fl
 import fallow_encoders
 from tests.contracts.test_fields import IMAGES, IRIS, digest
 
-# Warnings of these packages are theirs; in the tests of Fallow's own code they are errors.
+# Ignore warnings of these packages; warnings of Fallow's own code are errors.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -88,11 +88,9 @@ NETWORKS = {
     "TabPFN": write_tables,
     "Timm": write_timm,
 }
-"""Writers of small networks: fields of an encoder that loads one, and other values of them.
+"""Functions that save small networks, and alternative values of the encoder's fields."""
 
-They skip the test where a package is not installed."""
-
-BATCH = "batch"  # the number of examples at a time changes time and memory alone
+BATCH = "batch"  # the batch size affects only time and memory
 FIELDS = [
     (name, field.name)
     for name in NETWORKS
@@ -103,7 +101,7 @@ FIELDS = [
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The fields of such an encoder, written once."""
+    """Return a function that saves a network once and returns its encoder's fields."""
 
     @cache
     def write(name: str) -> tuple[dict[str, Any], dict[str, Any], str]:

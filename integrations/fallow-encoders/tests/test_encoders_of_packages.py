@@ -1,4 +1,4 @@
-"""Encoders of the distribution by name: in configurations, at real sites, and in exported models."""
+"""Test encoders by name: in configurations, at real sites and in exported models."""
 
 from __future__ import annotations
 

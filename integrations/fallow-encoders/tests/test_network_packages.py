@@ -1,7 +1,7 @@
-"""Encoders that load networks, against the packages themselves, where they are installed.
+"""Test encoders that load networks against the original packages, where installed.
 
-Networks are small and have random weights: what is tested is how real files are found, checked and
-loaded, and that what comes out is what the package itself makes of the same rows.
+Networks are small and have random weights. The tests check how files are found, verified
+and loaded, and that the features equal those of the package itself.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from fallow_encoders import ONNX, OpenCLIP, SentenceTransformers, TabPFN, Timm
 from fallow_encoders.weights import digest_of_folder
 from tests.encoders.asks import draw_pictures
 
-# Warnings of these packages are theirs; in the tests of Fallow's own code they are errors.
+# Ignore warnings of these packages; warnings of Fallow's own code are errors.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks for a connection has failed the test."""
+    """Fail the test on any attempt to open a connection."""
 
     def refuse(*args: object, **more: object) -> None:
         raise AssertionError("an encoder asked for a connection")
@@ -51,7 +51,8 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 def put_into_cache(
     folder: Path, repository: str, files: dict[str, Path], patch: pytest.MonkeyPatch
 ) -> None:
-    """A cache of the hub with these files of a repository, laid as the hub's package lays it."""
+    """Return a hub cache with these files of a repository, in the layout of the hub's
+    package."""
     hub = pytest.importorskip(
         "huggingface_hub", reason="the hub's package is not installed"
     )
@@ -66,7 +67,7 @@ def put_into_cache(
     patch.setattr(hub.constants, "HF_HUB_CACHE", str(folder))
 
 
-# -- timm -----------------------------------------------------------------------------------------
+# -- timm ----------------------------------------------------------------------------------
 
 
 def test_a_network_of_timm_is_filled_from_a_file(tmp_path: Path) -> None:
@@ -113,10 +114,10 @@ def test_a_run_encodes_by_a_network_of_timm(tmp_path: Path) -> None:
         cycles=0,
         progress=False,
     )
-    assert run.records["accuracy"].iloc[-1] > 0.5  # random weights see something too
+    assert run.records["accuracy"].iloc[-1] > 0.5  # random weights distinguish images too
 
 
-# -- ONNX -----------------------------------------------------------------------------------------
+# -- ONNX ----------------------------------------------------------------------------------
 
 
 def test_a_file_of_onnx_runs(tmp_path: Path) -> None:
@@ -134,12 +135,13 @@ def test_a_file_of_onnx_runs(tmp_path: Path) -> None:
         ONNX(str(tmp_path / "torn.onnx")).width((3, 2, 2))
 
 
-# -- open_clip ------------------------------------------------------------------------------------
+# -- open_clip -----------------------------------------------------------------------------
 
 
 @pytest.fixture
 def clip(tmp_path: Path) -> tuple[Any, torch.nn.Module, Path]:
-    """open_clip, a small model whose configuration it knows, and the file of that model."""
+    """Yield open_clip, a small model with a registered configuration, and the model's
+    file."""
     file = tmp_path / "clip.safetensors"
     whole = save_clip(file)
     return need("open_clip", "open-clip"), whole, file
@@ -181,12 +183,12 @@ def test_an_image_tower_of_clip_comes_from_the_cache_and_from_nowhere_else(
     assert cached.weights_digest() == named.weights_digest()
 
 
-# -- sentence-transformers ------------------------------------------------------------------------
+# -- sentence-transformers -----------------------------------------------------------------
 
 
 @pytest.fixture
 def bert(tmp_path: Path) -> tuple[Any, Path]:
-    """A network of texts with random weights, and its folder."""
+    """Return a text network with random weights and its folder."""
     return save_bert(tmp_path), tmp_path / "network"
 
 
@@ -237,12 +239,12 @@ def test_a_network_of_texts_that_brings_code_is_refused(bert: tuple[Any, Path]) 
         SentenceTransformers(weights=str(folder)).width((9,))
 
 
-# -- TabPFN ---------------------------------------------------------------------------------------
+# -- TabPFN --------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def tabular(tmp_path: Path) -> tuple[Path, Path]:
-    """A small TabPFN with random weights, and a context of public rows."""
+    """Return a small TabPFN with random weights and a context of public examples."""
     file = tmp_path / "tabpfn.safetensors"
     save_tabpfn(file)
     context = tmp_path / "public.safetensors"

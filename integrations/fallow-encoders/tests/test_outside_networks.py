@@ -1,7 +1,7 @@
-"""Encoders by files of weights for packages of networks.
+"""Test encoders from weight files with stubs of the network packages.
 
-The packages are not installed for tests: modules made here stand in their place, with the functions
-that encoders call, so that what is tested is how weights are found, checked and loaded.
+The packages need not be installed. Stub modules provide the functions that encoders call,
+so that the tests check how weights are found, verified and loaded.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["installed"]
 
 
 class Net(nn.Module):
-    """A small network of pictures, in training mode unless somebody says otherwise."""
+    """A small image network, in training mode unless set otherwise."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
@@ -54,12 +54,12 @@ class Net(nn.Module):
         return dropped.mean((2, 3))
 
 
-# -- timm ---------------------------------------------------------------------------------------
+# -- timm ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def timm(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """A package with one network, which the hub's cache does not have."""
+    """Install a stub package with one network that is not in the hub's cache."""
     package = ModuleType("timm")
 
     def create_model(name: str, pretrained: bool, num_classes: int) -> nn.Module:
@@ -83,7 +83,8 @@ def timm(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
 
 def save_net(folder: Path, seed: int = 0) -> tuple[str, str]:
-    """A file of weights, and its SHA-256; the head in it is of classes that nobody asks for."""
+    """Save a weight file with a classifier that is not used; return the file and its
+    SHA-256."""
     file = folder / f"net-{seed}.safetensors"
     save_file({**Net(seed).state_dict(), "head.weight": torch.zeros(3, 5)}, file)
     return str(file), hashlib.sha256(file.read_bytes()).hexdigest()
@@ -212,7 +213,7 @@ def test_names_of_loaders_resolve_however_a_package_writes_them() -> None:
     assert str(Spec.of(TabPFN("a", context="b"))) == "tabpfn:weights=a:context=b"
 
 
-# -- folders as weights ---------------------------------------------------------------------------
+# -- folders as weights --------------------------------------------------------------------
 
 
 def test_a_folder_that_can_hold_code_is_refused(tmp_path: Path) -> None:
@@ -245,11 +246,11 @@ def test_public_rows_need_numbers_and_what_they_are(tmp_path: Path) -> None:
     assert (x.shape, y.tolist()) == ((3, 2), [0, 1, 2])
 
 
-# -- ONNX ---------------------------------------------------------------------------------------
+# -- ONNX ----------------------------------------------------------------------------------
 
 
 class Session:
-    """What runs a file; here it holds a matrix."""
+    """Stub of an inference session that multiplies by a matrix."""
 
     def __init__(self, path: str, providers: list[str]) -> None:
         self.w = np.frombuffer(Path(path).read_bytes(), np.float32).reshape(12, 2)

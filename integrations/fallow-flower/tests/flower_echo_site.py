@@ -1,8 +1,8 @@
-"""A site that answers every message with its name and the message: run as a process by tests.
+"""Run a site that answers every message with its name and the message.
 
-``python flower_echo_site.py FOLDER NAME SUPERLINK AUTHORITY``.  A message that
-starts with ``slow`` takes three seconds.  What the SuperNode cannot do is written to ``problem``
-in the folder.
+``python flower_echo_site.py FOLDER NAME SUPERLINK AUTHORITY``. A reply to a message that
+starts with ``slow`` takes three seconds. Errors of the SuperNode are written to the file
+``problem`` in the folder.
 """
 
 from __future__ import annotations

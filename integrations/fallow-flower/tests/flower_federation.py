@@ -1,4 +1,5 @@
-"""A coordinator's transport and echo sites, all real processes on this machine, for tests and bench."""
+"""Run a coordinator's transport and echo sites as processes, for tests and the
+benchmark."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ class Federation:
     transport: FlowerTransport
     said: list[Event]
     keys: Mapping[str, str]
-    """Public key of each node, also of strangers."""
+    """Public key of each node, including strangers."""
     sites: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start_site(self, name: str, authority: Path | None = None) -> None:
@@ -46,13 +47,13 @@ class Federation:
             )
 
     def stop_site(self, name: str) -> None:
-        """By force, as if its machine had died."""
+        """Kill the process of a site, as if its machine had failed."""
         process = self.sites.pop(name)
         process.kill()
         process.wait()
 
     def ask(self, messages: Mapping[str, bytes], seconds: float) -> dict[str, bytes]:
-        """One exchange: the first answer of each site."""
+        """Run one exchange; return the first reply of each site."""
         self.transport.send(messages)
         return self.answers(set(messages), seconds)
 
@@ -73,7 +74,7 @@ class Federation:
 def federation(
     root: Path, sites: Sequence[str], strangers: Sequence[str] = ()
 ) -> Iterator[Any]:
-    """Sites that are admitted and run; strangers have a key that the coordinator never saw."""
+    """Run admitted sites; strangers have a key that the coordinator does not know."""
     tls = new_tls(root / "tls")
     port = free_port()
     lines = {name: new_node_key(root / name / "node") for name in (*sites, *strangers)}
@@ -101,7 +102,7 @@ def federation(
 
 
 def below(pid: int | None, name: str) -> int:
-    """The process called ``name`` that ``pid`` started, itself or through others."""
+    """Return the process called ``name`` that ``pid`` started directly or indirectly."""
     assert pid is not None
     running = processes()
     for child, (parent, line) in running.items():
@@ -113,7 +114,7 @@ def below(pid: int | None, name: str) -> int:
 
 
 def left_over(root: Path) -> list[str]:
-    """Processes of Flower that have to do with this folder."""
+    """Return the processes of Flower that refer to this folder."""
     return [
         line
         for _, line in processes().values()

@@ -1,4 +1,5 @@
-"""What leaves a site over Flower: the tests of HTTPS hold, and what Flower itself sends is known."""
+"""Run the tests of captured HTTPS traffic over Flower, and check what Flower itself
+sends."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ FIELDS = {
     *("user-agent", "flwr-package-name", "flwr-package-version", "flwr-component-name"),
     *("flwr-public-key", "flwr-timestamp", "flwr-signature"),
 }
-"""All that a SuperNode asks of the SuperLink and says of itself: docs/what-leaves.md names it."""
+"""All requests and data that a SuperNode sends, as listed in docs/what-leaves.md."""
 
 
 @pytest.fixture(scope="module")

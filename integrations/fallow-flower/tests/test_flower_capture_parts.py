@@ -1,4 +1,4 @@
-"""What Flower would add to what a site sends is left out."""
+"""Test that data which Flower would add to a site's messages is removed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.deployment.planted import FOLDER, hidden_in
 pytest.importorskip("flwr")
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Flower's own
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Flower
 def test_why_an_app_of_flower_failed_names_no_folder_of_the_site(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / FOLDER
     client = importlib.import_module(CLIENT)
-    monkeypatch.setattr(client, "Error", client.Error)  # puts back what is replaced now
+    monkeypatch.setattr(client, "Error", client.Error)  # restores what is replaced now
     _guard(CLIENT, "Error", _without_words)
     full = OSError(28, "No space left on device", str(path / "flower" / "home" / "apps"))
     error = client.Error(code=3, reason=str(full))
@@ -32,14 +32,14 @@ def test_why_an_app_of_flower_failed_names_no_folder_of_the_site(
     assert client.Error(code=3).reason is None
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Flower's own
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Flower
 def test_a_supernode_goes_nowhere_that_the_superlink_redirects_it_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     httpx = importlib.import_module("httpx")
     fleet = importlib.import_module("flwr.supernode.fleet_http_client")
     asked = importlib.import_module("flwr.proto.fleet_pb2").ActivateNodeRequest
-    monkeypatch.setattr(httpx, "Client", httpx.Client)  # puts back what is replaced now
+    monkeypatch.setattr(httpx, "Client", httpx.Client)  # restores what is replaced now
     with redirecting() as (address, visited):
         for stays in (False, True):
             if stays:
@@ -52,7 +52,8 @@ def test_a_supernode_goes_nowhere_that_the_superlink_redirects_it_to(
 
 @contextmanager
 def redirecting() -> Iterator[tuple[str, list[str]]]:
-    """The address of a server that sends everybody elsewhere, and the paths that were asked for."""
+    """Run a server that redirects all requests; yield its address and the requested
+    paths."""
     visited = list[str]()
 
     class Server(BaseHTTPRequestHandler):

@@ -1,4 +1,5 @@
-"""What the guards let pass, and children that come back and go with their parent."""
+"""Test which apps the guards accept, and that child processes restart and end with their
+parent."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ from tests.deployment.children import processes, wait_until
 
 
 def bundle(**changed: str) -> bytes:
-    """The app as Flower packs it, with some of its files changed."""
+    """Return the app as Flower packs it, with some of its files changed."""
     files = {p.relative_to(APP).as_posix(): p.read_text() for p in APP.rglob("*.py")}
     files["pyproject.toml"] = (APP / "pyproject.toml").read_text()
     files[".info/CONTENT"] = "names and hashes"
@@ -61,11 +62,11 @@ def test_a_site_runs_the_app_that_came_with_it_and_no_other() -> None:
 @pytest.mark.parametrize(
     ("command", "place"), [("flwr-clientapp", CLIENT), ("flwr-serverapp", SERVER)]
 )
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Flower's own
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Flower
 def test_the_command_that_runs_an_app_installs_no_other_than_the_own(
     command: str, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The guard is in its place: what Flower calls to install an app is asked, on both sides."""
+    """Flower calls the guard on both sides when it installs an app."""
     installed: list[bytes] = []
     flower = pytest.importorskip(place)
     monkeypatch.setattr(flower, "install_from_fab", installed.append)
@@ -81,7 +82,7 @@ def test_the_command_that_runs_an_app_installs_no_other_than_the_own(
     assert installed == [bundle()]
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Flower's own
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Flower
 def test_flower_hears_that_an_app_failed_and_not_in_which_words(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,7 +99,7 @@ def test_flower_hears_that_an_app_failed_and_not_in_which_words(
 def test_processes_of_flower_find_no_module_in_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where PYTHONPATH has an empty part, which means just that."""
+    """An empty part of PYTHONPATH also means the current folder."""
     (tmp_path / "colorsys.py").write_text("raise SystemExit('imported')")
     monkeypatch.setenv("PYTHONPATH", f"{os.pathsep}.{os.pathsep}{APP}{os.pathsep}")
     env = environment(tmp_path / "home", [])
@@ -114,7 +115,7 @@ def test_processes_of_flower_find_no_module_in_the_current_folder(
 
 
 @pytest.mark.processes
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Flower's own
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Flower
 def test_flower_itself_packs_the_app_into_what_a_site_takes_for_its_own() -> None:
     build = pytest.importorskip("flwr.cli.build")
     assert is_own(build.build_fab_from_disk(APP))

@@ -1,4 +1,4 @@
-"""What is sent is answered once, whatever happens to Flower's app in between."""
+"""Test that each message gets one reply even if Flower's app is restarted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ASH = [[7, "ash", "monday"]]
 
 
 class App:
-    """The coordinator's end of Flower's app, played by hand."""
+    """Act as the coordinator's end of Flower's app."""
 
     def __init__(self, hub: Hub) -> None:
         while not hub.place.exists():
@@ -39,7 +39,7 @@ class App:
         write(self.connection, NODES, json.dumps(nodes).encode())
 
     def takes(self) -> tuple[int, int, bytes]:
-        """The next message: its number, the node, what it says."""
+        """Return the next message: its number, node and content."""
         frame = read(self.connection)
         assert frame is not None
         number, node = NODE.unpack_from(frame[1])
@@ -166,7 +166,7 @@ def test_what_a_node_had_when_it_was_started_again_is_sent_again(
     app.sees([[7, "ash", "tuesday"]])
     second, _, content = app.takes()
     assert content == b"order"
-    app.gives(first, b"late")  # either answer is the site's own
+    app.gives(first, b"late")  # either reply is from the site itself
     app.gives(second, b"twice")
     assert hub.receive(5) == [("ash", b"late")]
     assert hub.receive(0.3) == []

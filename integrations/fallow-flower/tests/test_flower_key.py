@@ -1,4 +1,4 @@
-"""The key of a SuperNode: what Flower takes, and nobody else reads."""
+"""Test the key file of a SuperNode: Flower accepts it, and only its owner can read it."""
 
 from __future__ import annotations
 

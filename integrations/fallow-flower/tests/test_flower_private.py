@@ -1,4 +1,4 @@
-"""What Flower's processes write is their owner's alone, whatever the umask says."""
+"""Test that all files of Flower's processes are private, whatever the umask is."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.packages import install_integration
 
 FLOWER = "flower"
 FINISHED = 300.0  # seconds in which a study of real processes ends
-PATIENT = 120.0  # seconds in which a real process should have ended
+PATIENT = 120.0  # seconds in which a real process ends
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ def superlink(folder: Path) -> Superlink:
 
 
 def supernode(folder: Path) -> Supernode:
-    """It need not reach a coordinator to write its files."""
+    """Return a SuperNode, which writes its files even without a coordinator."""
     new_node_key(folder / "key")
     return Supernode(
         folder / "flower", "north", "127.0.0.1:1", folder / "key", folder / "s"
@@ -80,7 +80,7 @@ def flower_files(folder: Path, pattern: str) -> list[Path]:
 
 @pytest.mark.processes
 def test_a_command_of_flower_writes_for_its_owner_whoever_starts_it(tmp_path: Path) -> None:
-    """The umask is set in the command itself too: Flower starts some of them, not we."""
+    """The command itself sets the umask too, because Flower starts some of them."""
     line = flower_command("flwr", "config", "list")
     env = {**os.environ, PARENT: str(os.getpid()), "FLWR_HOME": str(tmp_path / "home")}
     done = subprocess.run(line, env=env, cwd=tmp_path, capture_output=True, check=False)

@@ -1,4 +1,4 @@
-"""Real processes on this machine: TLS, node keys, and whatever is killed comes back."""
+"""Test real processes on this machine: TLS, node keys, and restarts after kills."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.deployment.children import wait_until
 pytest.importorskip("flwr")
 pytestmark = pytest.mark.processes
 
-# Each site is three processes, and one more for each message.
+# Each site has three processes, and one more for each message.
 SITES: tuple[str, ...] = ("ash",)
 if os.environ.get("FALLOW_SOAK"):
     SITES = ("ash", "birch", "cedar")
-LONG = 300.0  # seconds; a machine that is busy with other things takes minutes
+LONG = 300.0  # seconds; a busy machine takes minutes
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_flower_writes_to_the_given_folders_which_other_users_cannot_enter(
 ) -> None:
     assert running.ask(dict.fromkeys(SITES, b"hello"), LONG) == echoed(b"hello")
     for home in (running.root / "transport" / "home", running.root / "ash" / "home"):
-        assert any((home / "apps").iterdir())  # so it is there that Flower writes
+        assert any((home / "apps").iterdir())  # so Flower writes to this folder
     modes = {path.stat().st_mode & 0o077 for path in running.root.glob("*/socket")}
     assert modes == {0}
 

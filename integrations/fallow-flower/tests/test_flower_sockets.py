@@ -1,4 +1,5 @@
-"""Frames arrive whole or not at all, and a site's socket answers one message after the other."""
+"""Test that frames arrive complete or not at all, and sockets answer one message at a
+time."""
 
 from __future__ import annotations
 
@@ -104,7 +105,7 @@ def test_a_moment_without_files_ends_no_socket(tmp_path: Path) -> None:
             for caller in (first, second):
                 caller.connect(str(place))
                 write(caller, MESSAGE, b"you")
-            time.sleep(0.6)  # Linux keeps a file for the one who is waited for
+            time.sleep(0.6)  # Linux keeps a file for the pending connection
         for caller in (first, second):
             assert read(caller) == (ANSWER, b"YOU")
 
@@ -152,7 +153,7 @@ def test_a_socket_lies_in_a_folder_of_its_own_that_others_cannot_enter(
 
 
 class Caller:
-    """A node that asks once, as Flower's app does."""
+    """Act as a node that asks once, as Flower's app does."""
 
     problem = None
 

@@ -1,4 +1,5 @@
-"""A study over the installed transport ``flower``: folders, bits, and processes that are killed."""
+"""Test a study over the installed transport ``flower``: folders, results and killed
+processes."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ NAME = "fallow-flower"
 
 @pytest.fixture(autouse=True)
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The distribution as its wheel has it: an editable one has no digest."""
+    """Install the distribution as from a wheel, because an editable one has no digest."""
     install_integration(NAME, tmp_path / "installed", monkeypatch)
 
 
@@ -48,7 +49,7 @@ def allowed() -> tuple[str, str]:
     return "--allow", f"{NAME}={distribution_digest(NAME)}"
 
 
-# -- folders ----------------------------------------------------------------------------------
+# -- folders -------------------------------------------------------------------------------
 
 
 def test_the_folders_of_both_parties_have_what_flower_needs(tmp_path: Path) -> None:
@@ -102,7 +103,7 @@ def test_it_is_set_up_by_the_commands_of_the_documents(
     assert set_up(FLOWER).agreement.transport == FLOWER
 
 
-# -- studies ----------------------------------------------------------------------------------
+# -- studies -------------------------------------------------------------------------------
 
 
 @pytest.mark.processes
@@ -121,11 +122,11 @@ def test_what_is_typed_in_the_browser_is_learned(study_folder: Path) -> None:
     check_typed(study_folder, FLOWER)
 
 
-# -- processes that are killed ------------------------------------------------------------------
+# -- killed processes ----------------------------------------------------------------------
 
 
 def kill_below(name: str, of: str) -> Callable[[Real], None]:
-    """Kill a process of Flower below the coordinator or a site; it may be away just then."""
+    """Kill a process of Flower below the coordinator or a site, if it is running."""
 
     def act(study: Real) -> None:
         try:
@@ -156,7 +157,7 @@ def test_a_coordinator_and_a_site_killed_at_once_in_training_end_as_if_nothing_h
         VICTIMS["the coordinator and a site"](study)
         study.finish(LONG)
         assert_as_undisturbed(study)
-        assert left_by(study)["tensors"] == tensors_alike(study)  # every bit
+        assert left_by(study)["tensors"] == tensors_alike(study)  # equal in every bit
 
 
 @pytest.mark.processes
@@ -192,7 +193,7 @@ def test_killed_again_while_they_recover_they_end_as_if_nothing_had_happened(
 
 
 def has(pid: int, name: str) -> bool:
-    """Whether a process has started one of that name, itself or through others."""
+    """Return whether a process started one of this name, directly or indirectly."""
     try:
         return below(pid, name) in processes()
     except AssertionError:

@@ -1,4 +1,4 @@
-"""The wheel: it is typed, has Flower's app, and adds the transport that Fallow names."""
+"""Test that the wheel is typed, contains Flower's app and provides the transport."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Studio(NamedTuple):
 
 @dataclass(frozen=True)
 class Agreed:
-    """What a sync reads of an agreement."""
+    """The attributes of an agreement that a synchronization reads."""
 
     name: str
     digest: str
@@ -32,7 +32,7 @@ class Agreed:
 
 @dataclass(frozen=True)
 class Folder:
-    """What a sync reads of a site's folder."""
+    """The attributes of a site's folder that a synchronization reads."""
 
     path: Path
     name: str
@@ -41,7 +41,7 @@ class Folder:
 
 
 def site(queue: LabelQueue, path: Path, studio: Studio) -> Folder:
-    """A folder of its own study, whose Label Studio is the server of the test."""
+    """Return a site's folder for this study, connected to the server of the test."""
     file = path / SERVER
     file.write_text(f'address = "{studio.address}"\ntoken = "{studio.token}"\n')
     file.chmod(0o600)

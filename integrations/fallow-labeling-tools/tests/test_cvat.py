@@ -1,4 +1,4 @@
-"""Images to CVAT and tags back, as files."""
+"""Test the exchange of images and tags with CVAT through files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def export(queue: LabelQueue, path: Path) -> int:
 
 
 def export_of(*images: tuple[str, str]) -> str:
-    """An export of CVAT as it writes one: the images of a task, with what people put on them."""
+    """Return an export of CVAT: the images of a task with the tags of annotators."""
     inner = "".join(
         f'<image id="{n}" name="{name}" width="8" height="8">{output}</image>'
         for n, (name, output) in enumerate(images)

@@ -1,7 +1,9 @@
-"""A site beside a Label Studio: questions go out once, annotations come back once, whatever stops.
+"""Test a site with Label Studio: tasks and annotations are transferred once despite
+crashes.
 
-It needs a server: one that runs and that nobody else needs, named by ``FALLOW_LABEL_STUDIO`` (its
-address) and ``FALLOW_LABEL_STUDIO_TOKEN``, or the command ``label-studio`` beside this Python.
+The tests need a server that is not used otherwise: either ``FALLOW_LABEL_STUDIO`` (its
+address) and ``FALLOW_LABEL_STUDIO_TOKEN``, or the command ``label-studio`` in the
+environment of this Python.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 @pytest.fixture
 def allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A site that allows the distribution, which is installed as from a wheel."""
+    """Return a site that allows the distribution, installed as from a wheel."""
     name = "fallow-labeling-tools"
     declared = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
     entries = ["[fallow.labeling_tools]"]
@@ -101,7 +103,7 @@ def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
 
 
 def _wait(address: str, server: subprocess.Popen[bytes]) -> None:
-    """Until the server answers: the first start makes a data base, which takes minutes."""
+    """Wait for the server, whose first start creates a database and takes minutes."""
     import httpx
 
     for _ in range(600):
@@ -118,7 +120,7 @@ def _wait(address: str, server: subprocess.Popen[bytes]) -> None:
 def annotate(
     studio: Studio, project: int, said: dict[str, str], kind: str = "choices"
 ) -> None:
-    """People label the tasks of samples, by the interface that their browser uses."""
+    """Annotate the tasks of examples through the API that the browser uses."""
     for task in tasks_of(studio, project):
         label = said.get(task["data"]["id"])
         if label is None:
@@ -198,7 +200,7 @@ def test_a_sync_that_was_killed_is_made_good_by_the_next(
     sent = []
 
     class Killed(BaseException):
-        """As a signal ends a process, after the first request with tasks."""
+        """Simulate a signal that ends the process after the first request with tasks."""
 
     import httpx
 
@@ -273,7 +275,7 @@ def test_the_command_says_what_went_both_ways(
     assert (place / TAKEN).stat().st_mode & 0o077 == 0
 
 
-# -- without a server -----------------------------------------------------------------------
+# -- without a server ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

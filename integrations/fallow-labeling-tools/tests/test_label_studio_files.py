@@ -1,4 +1,4 @@
-"""Labeling tasks and labels as JSON files of Label Studio."""
+"""Test labeling tasks and labels as JSON files of Label Studio."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def export(queue: LabelQueue, path: Path, lines: Sequence[JsonObject]) -> None:
 
 
 def task(row: int, *annotations: Any, **data: Any) -> dict[str, Any]:
-    """As Label Studio's full JSON has it, with a number of its own in ``id``."""
+    """Return a task of Label Studio's full JSON export, with its number in ``id``."""
     return {
         "id": 40 + row,
         "data": {"id": f"patient-{row}", "row": row, **data},
@@ -184,7 +184,7 @@ def test_files_are_read_from_no_pipe_and_up_to_a_bound(
     tool: CVAT | LabelStudio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = make_queue(tmp_path)
-    (tmp_path / "pipe").symlink_to(os.devnull)  # a pipe would hang
+    (tmp_path / "pipe").symlink_to(os.devnull)  # a pipe would block
     with pytest.raises(ValueError, match="is not a file but a pipe or a device"):
         import_labels(*about(queue), tmp_path / "pipe", "Ann", tool=tool)
     monkeypatch.setattr(labels_files, "MOST_BYTES", 1 << 20)

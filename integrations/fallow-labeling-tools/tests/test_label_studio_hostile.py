@@ -1,4 +1,5 @@
-"""A Label Studio that was taken over, or a machine in its place, steers nothing and fills nothing."""
+"""Test that a hostile or impersonated Label Studio controls nothing and exhausts no
+memory."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ Serve = Callable[[BaseHTTPRequestHandler], None]
 
 
 def send(to: BaseHTTPRequestHandler, answer: object) -> None:
-    """An answer as JSON."""
+    """Send a JSON response."""
     send_bytes(to, json.dumps(answer).encode())
 
 
@@ -43,7 +44,8 @@ def send_bytes(to: BaseHTTPRequestHandler, content: bytes, *encodings: str) -> N
 
 @contextmanager
 def studio(serve: Serve) -> Iterator[tuple[Studio, list[Any]]]:
-    """A machine in the place of a Label Studio, and the requests that it was sent."""
+    """Run a server in the place of Label Studio; yield it and the requests that it
+    received."""
     asked: list[Any] = []
 
     class Machine(BaseHTTPRequestHandler):
@@ -52,14 +54,14 @@ def studio(serve: Serve) -> Iterator[tuple[Studio, list[Any]]]:
             try:
                 serve(self)
             except OSError:
-                self.close_connection = True  # the site has gone
+                self.close_connection = True  # the site has closed the connection
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             self.do_GET()
 
         def log_message(self, *said: object) -> None:
-            """Say nothing."""
+            """Suppress the log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Machine)
     server.daemon_threads = True
@@ -95,7 +97,7 @@ def test_the_token_goes_to_no_machine_that_a_redirection_names(
 def test_an_answer_that_is_packed_many_times_is_not_unpacked(
     queue: LabelQueue, tmp_path: Path
 ) -> None:
-    # 64 MiB of zeros in 2 KiB; each layer more is a factor of hundreds
+    # 64 MiB of zeros in 2 KiB; each further layer adds a factor of hundreds
     content = gzip.compress(gzip.compress(bytes(1 << 26), 1))
     assert len(content) < 1 << 14
 
@@ -124,7 +126,7 @@ def test_an_answer_without_an_end_is_read_to_the_bound(
 
     with studio(pour) as (there, _), pytest.raises(Failed, match="200 to GET"):
         sync(site(queue, tmp_path, there), queue)
-    assert sum(sent) < 1 << 26  # what lies in the buffers of the system
+    assert sum(sent) < 1 << 26  # data in the buffers of the system
 
 
 @pytest.mark.parametrize("begins", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\n\r\n"])
@@ -169,7 +171,7 @@ def test_annotations_of_other_sites_and_studies_and_of_rows_never_asked_are_no_l
     several = [
         ours | {"site": "another"},
         ours | {"study": "another"},
-        ours | {"id": "patient-1"},  # another row than the name says
+        ours | {"id": "patient-1"},  # the row differs from the name
         ours | {"id": "patient-7", "row": 7},  # never asked
         ours | {"id": "../patient-3"},
         {"study": study, "site": folder.name},

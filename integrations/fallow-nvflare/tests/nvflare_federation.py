@@ -1,7 +1,7 @@
-"""A federation of NVFlare on this machine, provisioned with certificates, all real processes.
+"""Run a provisioned NVFlare federation as processes on this machine.
 
-NVFlare need not be in the environment of the tests: ``FALLOW_NVFLARE`` names the Python that has
-it, as it has an environment of its own at a hospital.
+NVFlare may be installed in another environment, as at a hospital: ``FALLOW_NVFLARE`` is the
+path of its Python.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BUILDERS = {
 
 
 def find_python() -> str | None:
-    """The Python that has NVFlare; None where there is none."""
+    """Return the Python that has NVFlare, or None."""
     named = os.environ.get(PYTHON)
     if named is None and find_spec("nvflare") is not None:
         return sys.executable
@@ -55,7 +55,8 @@ needs_nvflare = pytest.mark.skipif(
 
 @dataclass
 class Flare:
-    """NVFlare's server and clients of sites, by name.  ports: where a job listens at each site."""
+    """NVFlare's server and clients of sites, by name. ports: the port of a job at each
+    site."""
 
     root: Path
     python: str
@@ -91,7 +92,7 @@ class Flare:
                 )
 
     def kill(self, *names: str) -> None:
-        """By force, with the processes of their jobs."""
+        """Kill a party and the processes of its jobs."""
         for name in names:
             process = self.running.pop(name)
             process.kill()
@@ -100,19 +101,19 @@ class Flare:
                 kill_process(pid)
 
     def kill_job_of(self, name: str) -> None:
-        """By force the process of the job at a site, or at the server, and nothing else."""
+        """Kill only the process of the job at a site or at the server."""
         values = [pid for pid in self.processes_of(name) if pid != self.running[name].pid]
         assert values, f"{name} runs no job"
         for pid in values:
             kill_process(pid)
 
     def processes_of(self, name: str) -> list[int]:
-        """Of a party and of its jobs, which run below its kit."""
+        """Return the processes of a party and of its jobs, which run below its kit."""
         place = str(self.kit(name))
         return [pid for pid, (_, line) in processes().items() if place in line]
 
     def keep(self, folder: Path) -> None:
-        """Start what keeps the job of a folder running."""
+        """Start the program that keeps the job of a folder running."""
         with (self.root / f"{KEEPER}.log").open("ab") as out:
             self.running[KEEPER] = subprocess.Popen(
                 [self.python, str(folder / KEEP), str(folder / JOB), str(self.kit(ADMIN))],
@@ -124,7 +125,7 @@ class Flare:
             )
 
     def submit(self, job: Path) -> str:
-        """Hand a job to the server, as an admin does; its number there."""
+        """Submit a job to the server as an admin; return its number."""
         said = self.command("job", "submit", "-j", str(job))
         found: str = said["data"]["job_id"]
         return found
@@ -133,12 +134,12 @@ class Flare:
         self.command("job", "abort", job, "--force")
 
     def status(self, job: str) -> str:
-        """What the server says of a job."""
+        """Return the status of a job at the server."""
         values: str = self.command("job", "meta", job)["data"]["status"]
         return values
 
     def command(self, *words: str) -> dict[str, Any]:
-        """What a command of NVFlare says, as an object."""
+        """Return the output of an NVFlare command as an object."""
         tool = [str(Path(self.python).with_name("nvflare")), "--format", "json", *words]
         done = subprocess.run(
             [*tool, "--startup-kit", str(self.kit(ADMIN))],
@@ -166,12 +167,12 @@ class Flare:
 
     @property
     def environment(self) -> dict[str, str]:
-        """NVFlare keeps notes in the home of whoever calls it: here they have a folder."""
+        """Return the environment, with a separate home folder for the state of NVFlare."""
         outcome = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
         return {**outcome, "HOME": str(self.root), "PYTHONUNBUFFERED": "1"}
 
     def provision(self) -> None:
-        """Keys, certificates and settings of all parties, as NVFlare's own tool makes them."""
+        """Create keys, certificates and settings of all parties with NVFlare's own tool."""
         sites = [{"name": name, "type": "client", "org": "fallow"} for name in self.ports]
         server = {"name": SERVER, "type": "server", "org": "fallow"}
         admin = {"name": ADMIN, "type": "admin", "org": "fallow", "role": "project_admin"}
@@ -199,14 +200,14 @@ class Flare:
             timeout=SOON,
             check=True,
         )
-        # jobs and snapshots of a server go into /tmp/nvflare otherwise, whoever's server it is
+        # by default, every server puts jobs and snapshots into /tmp/nvflare
         local = self.kit(SERVER) / "local"
         text = (local / "resources.json.default").read_text()
         kept = text.replace("/tmp/nvflare", str(self.root / "kept"))  # noqa: S108
         (local / "resources.json").write_text(kept)
 
     def close(self) -> None:
-        """End everything; nobody may be left."""
+        """Stop all processes and check that none is left."""
         for process in self.running.values():
             process.kill()
             process.wait()
@@ -228,7 +229,7 @@ def kill_process(pid: int) -> None:
 
 @contextmanager
 def flare(root: Path, sites: Sequence[str]) -> Iterator[Flare]:
-    """A server and a client for each site, connected, without any job."""
+    """Run a server and connected clients for all sites, without a job."""
     python = find_python()
     assert python is not None
     root.mkdir(parents=True, exist_ok=True)
@@ -248,7 +249,7 @@ def flare(root: Path, sites: Sequence[str]) -> Iterator[Flare]:
 def processes_over_nvflare(
     root: Path, sites: Sequence[str]
 ) -> Iterator[tuple[Served, dict[str, subprocess.Popen[bytes]]]]:
-    """Echo sites as processes over HTTPS, with a job of NVFlare between them, for the bench."""
+    """Run echo sites over HTTPS through a job of NVFlare, for the benchmark."""
     with served(root, sites) as world, flare(root / "flare", sites) as parties:
         write_job(root / "job", STUDY, sites, world.address)
         parties.keep(root / "job")

@@ -1,4 +1,4 @@
-"""The transport through NVFlare's own processes: provisioned, killed and restarted."""
+"""Test the transport through NVFlare's own processes: provisioned, killed and restarted."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from tests.transport.https.served import STUDY, Served, echo, served
 pytestmark = [pytest.mark.processes, pytest.mark.soak, needs_nvflare]
 
 SITES = ("anna", "bert")
-BACK = 240.0  # seconds until a job that was killed carries messages again
+BACK = 240.0  # seconds until a killed job carries messages again
 
 
 @dataclass
 class Carried:
-    """A transport, and sites that call it through a job of NVFlare."""
+    """A transport, and sites that reach it through a job of NVFlare."""
 
     world: Served
     flare: Flare
 
     def ask(self, *names: str, size: int = 20, seconds: float = BACK) -> None:
-        """Each of these sites, by default all, answers a message of its own."""
+        """Send a message to each of these sites (default: all) and check the replies."""
         messages = {name: os.urandom(size) for name in names or SITES}
         wanted = {name: b"echo:" + message for name, message in messages.items()}
         try:

@@ -1,4 +1,5 @@
-"""A study over the installed transport ``nvflare``, from the folders and commands of its parties."""
+"""Test a study over the installed transport ``nvflare``, from the folders of its
+parties."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ NVFLARE = "nvflare"
 
 @pytest.fixture(autouse=True)
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The distribution as its wheel has it: an editable one has no digest."""
+    """Install the distribution as from a wheel, because an editable one has no digest."""
     install_integration(NAME, tmp_path / "installed", monkeypatch)
 
 
@@ -41,7 +42,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def through_a_tunnel(
     folder: Path, office: CoordinatorFolder
 ) -> Iterator[Mapping[str, str]]:
-    """Both ends of a tunnel, joined by hand."""
+    """Connect both ends of a tunnel directly."""
     sites = office.agreement.sites
     tunnel = Tunnel(office.address, sites)
     try:
@@ -51,7 +52,7 @@ def through_a_tunnel(
 
 
 class ThroughNVFlare:
-    """The job of a coordinator in processes of NVFlare."""
+    """Run the job of a coordinator in processes of NVFlare."""
 
     parties: Flare
 
@@ -69,7 +70,7 @@ def allowed() -> tuple[str, str]:
     return "--allow", f"{NAME}={distribution_digest(NAME)}"
 
 
-# -- folders ----------------------------------------------------------------------------------
+# -- folders -------------------------------------------------------------------------------
 
 
 def test_a_job_is_written_and_no_address_need_be_known(tmp_path: Path) -> None:
@@ -121,7 +122,7 @@ def test_a_site_that_does_not_allow_the_distribution_is_told_its_digest(
     assert not (tmp_path / "north").exists()
 
 
-# -- studies ----------------------------------------------------------------------------------
+# -- studies -------------------------------------------------------------------------------
 
 
 @pytest.mark.processes
@@ -147,7 +148,7 @@ def test_over_nvflare_and_in_one_process_a_study_leaves_the_same_bits(
 def test_over_nvflare_whoever_is_killed_it_ends_as_if_nothing_had_happened(
     tmp_path: Path,
 ) -> None:
-    """The coordinator, a site, and each process of NVFlare between them."""
+    """The coordinator, a site and each process of NVFlare are killed."""
     carry = ThroughNVFlare()
     with real(tmp_path / "study", LONGER, transport=NVFLARE, carry=carry) as study:
         parties = carry.parties

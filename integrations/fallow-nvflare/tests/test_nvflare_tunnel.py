@@ -1,6 +1,7 @@
-"""What carries connections through a job of NVFlare: it loses nothing, and strangers get nothing.
+"""Test the tunnel through a job of NVFlare: no loss of data, and no access for strangers.
 
-The two ends are joined by hand here; `test_nvflare` runs them in NVFlare's own processes.
+The tests connect the two ends directly; `test_nvflare` runs them in NVFlare's own
+processes.
 """
 
 from __future__ import annotations
@@ -62,10 +63,10 @@ PROMISED: tuple[Callable[[Path, over_https.WorldOf], None], ...] = (
     over_https.test_an_answer_above_the_limit_is_said_at_the_site_and_the_study_goes_on,
     over_https.test_a_revoked_site_is_turned_away_at_once,
 )
-"""Tests of HTTPS that hold whatever carries the connections of sites."""
+"""Tests of HTTPS that hold for every way to connect sites."""
 
 
-# -- what is promised -----------------------------------------------------------------------
+# -- guarantees ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("promise", PROMISED, ids=lambda promise: promise.__name__)
@@ -122,11 +123,11 @@ def test_no_connection_is_left_when_a_job_ends(world: Tunnelled) -> None:
     until(lambda: threading.active_count() < before)
 
 
-# -- a hostile site at the exit -------------------------------------------------------------
+# -- hostile site at the exit --------------------------------------------------------------
 
 
 class Hearing:
-    """A coordinator of raw bytes, and an exit that leads to it."""
+    """A coordinator that exchanges raw bytes, and an exit that leads to it."""
 
     def __init__(self) -> None:
         self.server = socket.create_server(("127.0.0.1", 0))
@@ -136,7 +137,7 @@ class Hearing:
         self.exit = Exit(self._carry, f"127.0.0.1:{port}")
 
     def open(self, site: str, name: str) -> socket.socket:
-        """A connection of a site as the coordinator has it."""
+        """Open a connection of a site, as the coordinator receives it."""
         assert self.exit.take(site, {"do": "open", "name": name})
         bare, _ = self.server.accept()
         bare.settimeout(SOON)
@@ -231,7 +232,7 @@ def test_a_site_names_no_address_to_connect_to(hearing: Hearing) -> None:
         assert hearing.exit.take("eve", {"do": "open", "name": NAME, **address})
         with pytest.raises(TimeoutError):
             other.accept()
-    bare, _ = hearing.server.accept()  # the coordinator it is
+    bare, _ = hearing.server.accept()  # the coordinator accepts the connection
     bare.close()
 
 
@@ -251,7 +252,7 @@ def test_who_does_not_read_is_given_up(
             assert place < 100, "all that nobody reads is taken"
 
 
-# -- a hostile server at the entrance -------------------------------------------------------
+# -- hostile server at the entrance --------------------------------------------------------
 
 
 def test_a_site_takes_nothing_for_connections_that_it_did_not_open() -> None:
@@ -288,7 +289,7 @@ def test_a_moment_without_files_does_not_end_the_entrance() -> None:
             for caller in (first, second):
                 caller.connect(("127.0.0.1", entrance.port))
             time.sleep(0.3)
-            assert len(opened) < 2  # Linux keeps a file for the one who is waited for
+            assert len(opened) < 2  # Linux keeps a file for the pending connection
         until(lambda: len(opened) == 2)
 
 
@@ -303,7 +304,7 @@ def test_the_port_is_the_sites_choice(monkeypatch: pytest.MonkeyPatch) -> None:
             find_port()
 
 
-# -- what keeps a job running ---------------------------------------------------------------
+# -- keeping a job running -----------------------------------------------------------------
 
 
 def test_a_job_that_ends_at_once_is_submitted_ever_more_seldom() -> None:
@@ -340,7 +341,7 @@ def test_only_an_absence_without_a_break_of_a_site_of_the_study_counts() -> None
 
 
 class Told:
-    """What NVFlare 2.9 answers to an admin who asks for the jobs of its clients."""
+    """Reply of NVFlare 2.9 to an admin who lists the jobs of clients."""
 
     def get_client_job_status(self) -> list[dict[str, str]]:
         return [
@@ -356,7 +357,7 @@ def test_who_runs_other_jobs_or_none_is_without_this_one() -> None:
     assert find_missing(Told(), "8") == {"anna", "bert"}
 
 
-# -- the job --------------------------------------------------------------------------------
+# -- job -----------------------------------------------------------------------------------
 
 
 def test_a_job_goes_to_the_sites_of_the_study_and_names_nothing_of_theirs(

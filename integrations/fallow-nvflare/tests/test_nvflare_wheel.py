@@ -1,4 +1,4 @@
-"""The wheel: it is typed, has the code of the job, and adds the transport that Fallow names."""
+"""Test that the wheel is typed, contains the code of the job and provides the transport."""
 
 from __future__ import annotations
 

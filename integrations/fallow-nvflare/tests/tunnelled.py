@@ -1,4 +1,4 @@
-"""Both ends of a tunnel, joined by hand, between sites in threads and a transport over HTTPS."""
+"""Connect both ends of a tunnel between sites in threads and a transport over HTTPS."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.transport.https.served import Served, served
 
 
 class Tunnel:
-    """Entrances at sites and the exit at a coordinator's address, without anything in between.
+    """Directly connected entrances at sites and an exit at the coordinator's address.
 
-    losing: pieces that are lost on their way, counted from 1.
+    losing: pieces that are lost in transit, counted from 1.
     """
 
     def __init__(self, address: str, sites: Sequence[str]) -> None:
@@ -27,7 +27,7 @@ class Tunnel:
             self.begin(site)
 
     def begin(self, site: str, port: int = 0) -> None:
-        """Begin the entrance of a site, as a job of NVFlare does that starts there."""
+        """Start the entrance of a site, as a job of NVFlare does."""
         self.entrances[site] = AccessControl(partial(self._carry_from, site), port)
 
     def close(self) -> None:
@@ -48,7 +48,7 @@ class Tunnel:
 
 @dataclass(kw_only=True)
 class Tunnelled(Served):
-    """A transport whose sites call the entrance of a tunnel."""
+    """A transport whose sites connect to the entrance of a tunnel."""
 
     tunnel: Tunnel
 
@@ -58,7 +58,7 @@ class Tunnelled(Served):
 
 @contextmanager
 def tunnelled(folder: Path, sites: Sequence[str] = ("anna", "bert")) -> Iterator[Tunnelled]:
-    """The transport of `served`, with the two ends between them that a job of NVFlare starts."""
+    """Serve the transport of `served` through both ends that a job of NVFlare starts."""
     with served(folder, sites) as world:
         tunnel = Tunnel(world.address, sites)
         outcome = Tunnelled(

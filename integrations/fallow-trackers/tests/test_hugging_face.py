@@ -1,4 +1,4 @@
-"""Rows from data sets of Hugging Face, labels back; a model as a repository, and back again."""
+"""Test Hugging Face datasets, label upload, and export and import of model repositories."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ from tests.integrations.conftest import QUICK, world
 
 __all__ = ["world"]  # fixtures
 
-# -- a model --------------------------------------------------------------------------------
+# -- model ---------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def run() -> fl.Run:
-    """A table with texts and an empty cell: units, marks and levels travel with the model."""
+    """Run a study on a table with texts and empty cells, which all belong to the exported
+    model."""
     frame = patients()
     data = fl.from_frame(frame, label="sick", site="ward", name="wards")
     return fl.run(data, "random", model="mlp:hidden=[4]", **QUICK)
@@ -122,7 +123,7 @@ def test_a_model_of_each_site_needs_to_be_told_whose(
 
 
 def changed(repository: Path, folder: Path, **changes: Any) -> Path:
-    """A copy of the repository with other values in its config."""
+    """Copy the repository and change values in its config."""
     folder.mkdir()
     config = json.loads((repository / "config.json").read_text())
     config["recipe"] |= changes.pop("recipe", {})
@@ -181,7 +182,7 @@ def test_weights_that_are_no_tensors_are_refused(repository: Path, tmp_path: Pat
 
 
 def change_tensors(repository: Path, folder: Path, **changes: torch.Tensor | None) -> Path:
-    """A copy of the repository with other tensors."""
+    """Copy the repository and change its tensors."""
     there = changed(repository, folder)
     tensors = load((repository / "model.safetensors").read_bytes())
     for name, value in changes.items():
@@ -196,7 +197,7 @@ def change_tensors(repository: Path, folder: Path, **changes: torch.Tensor | Non
     ("name", "value"),
     [
         ("fallow.scale.mean", torch.zeros(7)),  # of other columns
-        ("fallow.scale.mean", torch.zeros(9, 1)),  # one row would have nine predictions
+        ("fallow.scale.mean", torch.zeros(9, 1)),  # one example would have nine predictions
         ("fallow.scale.std", None),
         ("fallow.scale.eval", torch.zeros(1)),
         ("head.bias", torch.full((2,), torch.nan)),
@@ -229,13 +230,13 @@ def test_a_license_that_would_break_the_header_is_refused(
     assert not (tmp_path / "a").exists()
 
 
-# -- the hub --------------------------------------------------------------------------------
+# -- hub -----------------------------------------------------------------------------------
 
 
 @contextmanager
 def hub() -> Iterator[tuple[str, dict[str, bytes], list[Any]]]:
-    """A hub on this machine as far as making a repository and one commit go: its address, the files
-    that were sent, and what was asked of it."""
+    """Run a local hub that can create a repository with one commit. Yield its address, the
+    files that it received, and the requests."""
     files: dict[str, bytes] = {}
     asked: list[Any] = []
 
@@ -325,7 +326,7 @@ def test_a_folder_that_is_no_model_is_never_sent(tmp_path: Path) -> None:
         push_to_hub(tmp_path, "ann/wards")
 
 
-# -- data -----------------------------------------------------------------------------------
+# -- data ----------------------------------------------------------------------------------
 
 
 def test_a_table_of_the_hub_has_its_names_of_classes_in_their_order() -> None:

@@ -1,4 +1,4 @@
-"""Each tracker against the real package, in its local mode: `make adapters` has them."""
+"""Test each tracker with the real package in local mode; `make adapters` installs them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_missing_package_is_one_sentence_that_names_the_extra(
     assert not list(tmp_path.iterdir())
 
 
-# -- MLflow ---------------------------------------------------------------------------------
+# -- MLflow --------------------------------------------------------------------------------
 
 
 def test_mlflow_keeps_settings_scores_and_the_page_of_one_run(
@@ -84,8 +84,8 @@ def test_a_server_of_mlflow_that_is_away_is_a_warning(
     assert len(run.records) == 2
 
 
-def mlflow_client(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:  # no types of ours
-    """A client of a folder, in which MLflow keeps runs until the test ends."""
+def mlflow_client(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:  # untyped package
+    """Yield a client of a folder in which MLflow keeps runs until the test ends."""
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (folder / "mlruns").as_uri())
@@ -97,7 +97,7 @@ def mlflow_runs(client: Any) -> list[Any]:
     return list(client.search_runs([experiment.experiment_id]))
 
 
-# -- TensorBoard ----------------------------------------------------------------------------
+# -- TensorBoard ---------------------------------------------------------------------------
 
 
 def test_tensorboard_reads_scores_and_settings_back(
@@ -137,7 +137,7 @@ def test_the_command_writes_for_tensorboard_into_the_studys_folder(
     assert len(values.Scalars("labeled")) == 2
 
 
-# -- Weights & Biases -----------------------------------------------------------------------
+# -- Weights & Biases ----------------------------------------------------------------------
 
 
 def test_wandb_keeps_a_run_offline_and_looks_at_nothing_of_this_machine(
@@ -175,26 +175,24 @@ def test_wandb_keeps_a_run_offline_and_looks_at_nothing_of_this_machine(
     assert platform.node() not in begun.host
 
 
-BLOCK = 32768  # bytes of a block of a log in LevelDB's format, which W&B writes
-HEAD = (
-    7  # bytes before each piece of a record: a checksum, its length, and which piece it is
-)
-LAST = (1, 4)  # a piece that is a whole record, or the last one of it
+BLOCK = 32768  # block size in bytes of a LevelDB log, which W&B writes
+HEAD = 7  # header bytes of each piece of a record: checksum, length and type
+LAST = (1, 4)  # types of a complete record and of its last piece
 
 
 def wandb_records(folder: Path) -> list[Any]:
-    """What W&B wrote down of its one run: messages in its own form."""
+    """Return the messages that W&B recorded for its only run."""
     from wandb.proto import wandb_internal_pb2
 
     (file,) = folder.rglob("run-*.wandb")
     content = file.read_bytes()
-    at = HEAD  # the file begins with a mark
+    at = HEAD  # the file starts with a magic number
     kept = []
     whole = b""
     while at + HEAD <= len(content):
         if (
             BLOCK - at % BLOCK < HEAD
-        ):  # too little room for a piece: the block's end is empty
+        ):  # not enough space for a piece: the rest of the block is padding
             at += BLOCK - at % BLOCK
             continue
         size = int.from_bytes(content[at + 4 : at + 6], "little")

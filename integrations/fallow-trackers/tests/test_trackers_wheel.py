@@ -1,4 +1,4 @@
-"""The wheel: it is typed, and each entry point is a tracker."""
+"""Test that the wheel is typed and that each entry point is a tracker."""
 
 from __future__ import annotations
 
