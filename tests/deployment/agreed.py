@@ -31,8 +31,7 @@ def agreed(
     sites: tuple[str, ...] = ("north", "south"),
     **more: Any,
 ) -> Agreement:
-    """Return the agreement of a tiny recipe, e.g. ``agreed("strategy=entropy",
-    seed=3)``."""
+    """Return a small agreement, e.g. ``agreed("strategy=entropy", seed=3)``."""
     words = dict(pair.split("=", 1) for pair in ("cycles=1", "rounds=1", *settings))
     recipe = at_sites(with_settings(Recipe("tiny"), words), "hearts", len(sites), schema)
     agreement = Agreement("hearts", recipe, schema, sites, b"k" * 32, waits=Waits(quorum=1))

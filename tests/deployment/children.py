@@ -104,8 +104,7 @@ def processes() -> dict[int, tuple[int, str]]:
 
 
 def start_command(log: Path, *words: str) -> Child:
-    """Start ``fallow`` with these arguments as a process that appends its output to
-    ``log``."""
+    """Start ``fallow`` with these arguments and append its output to ``log``."""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     if IS_FROM_NOTHING:
         with log.open("ab") as out:

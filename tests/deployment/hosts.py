@@ -56,8 +56,7 @@ TINY = Recipe(
 
 
 def agreement(*settings: str, schema: Schema = SCHEMA, **more: Any) -> Agreement:
-    """Return a small study of three sites, e.g. ``agreement("strategy=entropy",
-    smallest=3)``."""
+    """Return a study of three sites, e.g. ``agreement("strategy=entropy", smallest=3)``."""
     recipe = with_settings(TINY, dict(pair.split("=", 1) for pair in settings))
     recipe = at_sites(recipe, "hospitals", len(SITES), schema)
     return Agreement("hospitals", recipe, schema, SITES, verify_key(SECRET), **more)
@@ -228,13 +227,12 @@ def about(verb: str, key: str, **args: Value) -> Request:
 
 
 def key_of_people(key: str, verb: str) -> str:
-    """Return the key of a question to annotators: the key of the step and the verb."""
+    """Return the key of a question to annotators, from the step's key and the verb."""
     return key if verb == "hello" else f"{key}/{verb}"
 
 
 def order_picks(leader: Leader) -> Instruction:
-    """Deliver the models of a round to the site and return an instruction to select 3
-    examples."""
+    """Deliver a round's models to the site; return an instruction to select 3 examples."""
     state = leader.first_model()
     leader.round(0, state)
     leader.exchange(

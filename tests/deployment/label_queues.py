@@ -58,8 +58,7 @@ def make_queue(
     annotators: int = 1,
     limit: int | None = None,
 ) -> LabelQueue:
-    """Return a queue whose newest cycle, number 0, asks for the given rows in this
-    order."""
+    """Return a queue whose newest cycle, number 0, asks for these rows in this order."""
     ledger = Ledger(
         folder / "ledger.sqlite", "cleveland", len(schema.classes), limit, annotators
     )

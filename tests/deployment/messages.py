@@ -94,8 +94,7 @@ def within(content: torch.Tensor, draw: np.random.Generator) -> Any:
 
 
 def broken(blob: bytes, draw: np.random.Generator) -> bytes:
-    """Flip a bit of the bytes, truncate or duplicate them, or change the length in their
-    header."""
+    """Flip a bit, truncate or duplicate the bytes, or change the length in the header."""
     at = int(draw.integers(max(len(blob), 1)))
     match draw.integers(0, 5):
         case 0:
@@ -110,8 +109,7 @@ def broken(blob: bytes, draw: np.random.Generator) -> bytes:
 
 
 def malformed(signed: bytes, secret: bytes, draw: np.random.Generator) -> bytes:
-    """Damage a valid signed message, usually before signing, so that its signature
-    verifies."""
+    """Damage a valid message, usually before signing, so that its signature verifies."""
     content = signed[SIGNATURE:]
     match draw.integers(0, 8):
         case 0:

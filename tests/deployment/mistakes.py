@@ -72,8 +72,7 @@ def moved(template: Path, to: Path) -> Path:
 
 
 def read_out(study: Path) -> str:
-    """Return the fingerprint of a coordinator's study for verification, or an empty text if
-    the study cannot be read."""
+    """Return the fingerprint of a coordinator's study, or "" if it cannot be read."""
     try:
         return CoordinatorFolder.open(study).agreement.digest
     except ValueError:

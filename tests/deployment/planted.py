@@ -66,8 +66,7 @@ def schema(is_class: bool) -> Schema:
 
 
 def lines(site: SiteId, is_class: bool) -> list[list[str]]:
-    """Return name, features and label of each row of a site; the planted row of `PLANTED`
-    is the fifth."""
+    """Return name, features and label of each row; the fifth of `PLANTED` is planted."""
     draw = np.random.default_rng(SITES.index(site))
     found = []
     for i in range(COUNT):
@@ -164,8 +163,7 @@ def rows_of(site: SiteFolder, ledger: Ledger) -> list[Tensor]:
 
 
 def labels_of(ledger: Ledger) -> list[Tensor]:
-    """Return the labels of the planted site in the order of its rows: the initial ones (if
-    there are many) and all."""
+    """Return the labels of the planted site by row: the initial ones, if many, and all."""
     outcome = sorted(ledger.store.load_labels(PLANTED))
     lists = (
         [label.value for label in outcome if label.cycle < 0],
@@ -181,8 +179,7 @@ def labels_of(ledger: Ledger) -> list[Tensor]:
 
 
 def texts() -> list[bytes]:
-    """Return names, texts and numbers as strings: plain, in base64, and with 2 bytes per
-    character."""
+    """Return names, texts and numbers: plain, in base64, and in UTF-16."""
     names = (FOLDER, FILE, TESTS, ROW, WHO, WHY, *CLASSES, *WARDS, f"{PLANTED}-name-")
     digits = {text for value in (*NUMBERS, NUMBER) for text in decimals(value)}
     plain = [text.encode() for text in (*names, *sorted(digits))]
@@ -191,8 +188,7 @@ def texts() -> list[bytes]:
 
 
 def decimals(value: float) -> set[str]:
-    """Format a number with six digits, once truncated (more digits may follow) and once
-    rounded."""
+    """Format a number with six digits, truncated (more may follow) and rounded."""
     return {repr(value)[: 7 + (value < 0)], f"{value:.6g}", f"{value:.5f}"}
 
 
@@ -213,8 +209,7 @@ def numbers() -> list[bytes]:
 
 
 def pack_floats(values: Sequence[float]) -> list[bytes]:
-    """Pack adjacent numbers into 8 bytes: one as 8, two as 4, four as 2, in both byte
-    orders."""
+    """Pack adjacent numbers into 8 bytes: one as 8, two as 4 or four as 2 bytes each."""
     return [
         struct.pack(f"{end}{many}{kind}", *values[i : i + many])
         for end in "<>"
@@ -224,8 +219,7 @@ def pack_floats(values: Sequence[float]) -> list[bytes]:
 
 
 def hidden_in(blob: bytes, rows: Sequence[Tensor] = ()) -> list[bytes]:
-    """Return the planted values found in these bytes; ``rows``: other forms of the row,
-    (d,)."""
+    """Return the planted values in these bytes; ``rows``: other forms of the row, (d,)."""
     seen = [needle for row in rows for needle in pack_floats(row[: len(NUMBERS)].tolist())]
     return [needle for needle in (*texts(), *numbers(), *seen) if needle in blob]
 

@@ -50,8 +50,7 @@ GOODBYE = 30.0  # seconds for an orderly shutdown
 
 @dataclass
 class Real:
-    """Processes by name: `LEADER` and the sites. ``alike`` is the same study in one
-    process."""
+    """Processes by name: `LEADER` and sites. ``alike``: the same study in one process."""
 
     folder: Path
     alike: Federation
@@ -131,8 +130,7 @@ class Real:
             raise AssertionError(f"{error}\n{self.told()}") from error
 
     def waited_for(self, site: str, seconds: float) -> float:
-        """Return the seconds for which the next exchange that proceeds without a site
-        waited for it."""
+        """Return how long the next exchange that proceeds without a site waited for it."""
         seen: dict[str, Any] = {}
 
         def went_on() -> bool:
@@ -148,8 +146,7 @@ class Real:
     # -- annotators ------------------------------------------------------------------------
 
     def label(self) -> None:
-        """Answer all open labeling tasks with the true labels until the study is
-        finished."""
+        """Answer open labeling tasks with the true labels until the study ends."""
         while not self.done.wait(PAUSE):
             for name, site in self.sites.items():
                 if site.ledger_path.exists():
@@ -226,8 +223,7 @@ def joined(folder: Path, name: str, office: CoordinatorFolder, address: str) -> 
 
 
 def assert_as_undisturbed(found: Real) -> None:
-    """Check that records, labeling tasks, labels and weights equal those of the study in
-    one process."""
+    """Check that all results equal those of the study in one process."""
     assert found.alike.program().go()
     place = found.alike.program().cell.folder(Path())
     here = found.office.path / place
@@ -274,8 +270,7 @@ def records(place: Path, fingerprint: str = "") -> list[dict[str, Any]]:
 
 
 def asked(sites: Mapping[str, SiteFolder]) -> dict[str, list[tuple[int, int]]]:
-    """Return the rows that each site asked its annotators for, by cycle; none may
-    repeat."""
+    """Return the rows that each site asked for, by cycle; none may repeat."""
     result = {}
     for name, site in sites.items():
         with closing(site.open_ledger()) as ledger:

@@ -1,5 +1,4 @@
-"""Proceed without a site in one round or query, or permanently, and retry failed
-exchanges."""
+"""Test studies that proceed without a site, and retries of failed exchanges."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ SHORT = Waits(timeout=5.0, patience=60.0, deadline=3600.0)
 
 
 def stops(world: Federation, when: Callable[[Event], bool]) -> Callable[[Event], None]:
-    """Return a listener that answers labeling tasks and stops the coordinator when ``when``
-    holds."""
+    """Return a listener that answers labeling tasks and stops the study on ``when``."""
 
     def say(event: Event) -> None:
         world.label(event)
@@ -157,8 +155,7 @@ def test_an_answer_on_which_the_server_half_stops_does_not_count(
 
 
 def scaling_waits(world: Federation, then: Callable[[], None]) -> Callable[[Event], None]:
-    """Take a site offline during feature scaling; call ``then`` when the coordinator waits
-    for it."""
+    """Take a site offline during feature scaling; call ``then`` when it is waited for."""
     waits: list[str] = []  # exchanges that waited
 
     def say(event: Event) -> None:

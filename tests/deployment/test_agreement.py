@@ -1,5 +1,4 @@
-"""Test that an agreement is read as written, and that changes with an effect on results
-change its digest."""
+"""Test reading and writing of agreements, and which changes affect the digest."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Test which values the coordinator accepts from a site, and a site from the
-coordinator."""
+"""Test the checks of replies at the coordinator and of instructions at a site."""
 
 from __future__ import annotations
 
@@ -147,8 +146,7 @@ MASKED_UPLOAD = {"n": PART[0], "w": PART.repeat(2), CHECK: PART[0]}
 def test_a_model_update_without_statistics_is_refused_before_it_is_compared(
     method: Any, kind: Any, masked: Any, answer: Any
 ) -> None:
-    """It would be accepted if all other replies had the same form, or if there were
-    none."""
+    """It would be accepted if all other replies had the same form or were missing."""
     asked = request(kind, "upload", masked=masked, owner="training")
     border = with_training(method)
     with pytest.raises(ValueError, match=r"^stats is missing beside "):

@@ -35,8 +35,7 @@ def open_page(browser: Any, study: Real, site: str) -> Any:
 
 
 def label_by_keyboard(page: Any, samples: int) -> dict[str, float]:
-    """Label the next example by keyboard, with the classes in turn; store it by its
-    name."""
+    """Label the shown example by keyboard, with the classes in turn."""
     given = {}
     for number in range(samples):
         page.get_by_role("heading", name=re.compile("^Example ")).wait_for()
@@ -50,8 +49,7 @@ def label_by_keyboard(page: Any, samples: int) -> dict[str, float]:
 
 
 def load_labels(study: Real, site: str) -> dict[str, tuple[float, int]]:
-    """Return the labels that a site trains on, with their cycles, by name of the
-    example."""
+    """Return the labels that a site trains on, with cycles, by name of the example."""
     rows = study.sites[site].rows.ids
     found = dict(zip(sorted(study.sites), study.labels().values(), strict=True))[site]
     return {rows[label.row]: (label.value, label.cycle) for label in found}

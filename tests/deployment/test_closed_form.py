@@ -89,8 +89,7 @@ def test_what_an_exact_head_asks_is_listed(tmp_path: Path) -> None:
 
 
 def listen(world: Federation) -> dict[str, dict[str, Any]]:
-    """Record what the coordinator receives from now on: replies by exchange key and
-    site."""
+    """Record the replies to the coordinator from now on, by exchange key and site."""
     heard: dict[str, dict[str, Any]] = {}
 
     def listening_to(site: str) -> Callable[[bytes], bytes | None]:
@@ -116,8 +115,7 @@ def add_up(parts: dict[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def change_one(world: Federation, change: str) -> list[int]:
-    """Label one example of all sites, or withdraw a labeled one, in a cycle. The returned
-    list then has its row at chur."""
+    """Label or withdraw one example of chur; the returned list then contains its row."""
     ledger = world.ledgers["chur"]
     changed: list[int] = []
 
@@ -140,8 +138,7 @@ def change_one(world: Federation, change: str) -> list[int]:
 def compare_aggregates(
     folder: Path, change: str, reveal: str, least: int
 ) -> tuple[Federation, list[int], list[dict[str, torch.Tensor]]]:
-    """Run a study with a passive coordinator and return the aggregates of its two
-    cycles."""
+    """Run a study with a passive coordinator; return the aggregates of its two cycles."""
     recipe = Recipe(
         "hospitals",
         **{**CLOSED, "encoder": Spec("identity"), "strategy": Spec("random")},

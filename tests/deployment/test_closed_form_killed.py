@@ -72,8 +72,7 @@ class Killed:
     _pipe: Connection | None = None
 
     def handle(self, blob: bytes) -> bytes | None:
-        """Return the reply, or None if the process died and the instruction must be sent
-        again."""
+        """Return the reply, or None if the process died; then the message is repeated."""
         key = str(open_instruction(self.site.agreement.coordinator, blob).key)
         pipe = self._pipe or self._start()
         point = self.deaths[key] if key.startswith(self.deadly) else None
@@ -132,8 +131,7 @@ def live_and_die(site: SiteFolder, pipe: Connection) -> None:
 
 
 def answering(world: Federation) -> Callable[[Event], None]:
-    """Answer labeling tasks at every site, each time in a process that opens the ledger
-    only briefly."""
+    """Answer labeling tasks at every site in processes that open the ledger briefly."""
 
     def say(event: Event) -> None:
         if event["event"] != "labels":
@@ -158,8 +156,7 @@ def check(
     recipe: Recipe = RECIPE,
     data: Dataset | None = None,
 ) -> Counter[str]:
-    """Check how often each instruction killed the site, and that it ended as an undisturbed
-    one."""
+    """Check how often each instruction killed the site, and the results."""
     fresh = federation(tmp_path / "fresh", recipe, data or rows(NAMES[:3]), WAITS)
     fresh.close()
     whole = fresh.again(tmp_path / "whole")

@@ -1,5 +1,4 @@
-"""Test empty cells at real sites: agreement, disclosure, implausible values and labeling
-page."""
+"""Test empty cells at real sites: agreement, disclosure, checks and labeling page."""
 
 from __future__ import annotations
 
@@ -223,8 +222,7 @@ def test_a_model_of_the_sites_predicts_rows_with_empty_cells(
 
 
 def test_test_rows_of_a_site_teach_nobody(tmp_path: Path) -> None:
-    """The sites agree on the same scaling and the same fill values with other test
-    examples."""
+    """The sites agree on the same scaling and fill values with other test examples."""
     data = ward()
     other = torch.where(data.x_test.isnan(), data.x_test, 5 * data.x_test)
     found = []

@@ -1,5 +1,4 @@
-"""Test that a study gives the same selections, weights and scores simulated and at real
-sites."""
+"""Test that simulations and real sites give the same selections, weights and scores."""
 
 from __future__ import annotations
 
@@ -311,8 +310,7 @@ def assert_alike(one: dict[str, Any], other: dict[str, Any]) -> None:
 
 
 def assert_as_long(one: dict[str, Any], other: dict[str, Any]) -> None:
-    """Check that the models of two files differ only by a rotation, which each site draws
-    secretly."""
+    """Check that two models differ only by a rotation, which each site draws secretly."""
     assert not torch.allclose(one["state"]["w"], other["state"]["w"])
     for part, value in one["state"].items():
         assert torch.allclose(value.norm(), other["state"][part].norm(), rtol=1e-9), part
@@ -365,8 +363,7 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
 
 
 def assert_same_metrics(real: dict[str, Any], simulated: Record) -> None:
-    """Check that additional metrics, by class and by site if disclosed, equal those of the
-    simulation."""
+    """Check that the additional metrics equal those of the simulation."""
     expected = simulated.get("metrics", {})
     assert set(real.get("metrics", {})) == set(expected)
     for name, scores in expected.items():

@@ -138,7 +138,7 @@ def assert_silent(leader: Leader, order: Instruction, what: str) -> None:
 
 
 def build_request(leader: Leader, owner: str, kind: str, verb: str, turn: int) -> Request:
-    """Build a request for a verb, with its owner if the agreement has one."""
+    """Build a request to a client function, with its owner if the agreement has one."""
     is_people = owner == "people"
     key = key_of(f"{PLACES[verb if is_people else owner]}/{0 if is_people else turn}")
     args: dict[str, Any] = {}
@@ -162,7 +162,7 @@ PLACES = {
     "score": "0/train/1/score",
     "finish": "model/finish",
 }
-"""Point of a run at which an algorithm, or a verb about annotators, is asked."""
+"""Point of a run at which an algorithm or a question about annotators is sent."""
 
 
 @pytest.mark.parametrize(("owner", "name"), METHODS)

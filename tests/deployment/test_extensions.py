@@ -53,8 +53,7 @@ RECIPE = Recipe(
 
 @pytest.fixture
 def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Install the distribution; return the file in which its modules record their
-    import."""
+    """Install the distribution; return the file in which its modules log their import."""
     yield install_toy(tmp_path / "installed", monkeypatch)
     forget(MODULE)
 
@@ -70,8 +69,7 @@ class Parties:
 
 
 def found_study(folder: Path) -> Parties:
-    """Set up a coordinator and two sites that allow the transport of the test
-    distribution."""
+    """Set up a coordinator and two sites that allow the distribution's transport."""
     plan = StudyPlan(
         "hearts", RECIPE, TABLE, ("north", "south"), smallest=1, transport="mailbag"
     )

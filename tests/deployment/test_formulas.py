@@ -1,5 +1,4 @@
-"""Test that text from others is not executed when a file is opened in a spreadsheet or
-browser."""
+"""Test that received text is not executed in a spreadsheet or browser."""
 
 from __future__ import annotations
 

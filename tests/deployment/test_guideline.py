@@ -1,5 +1,4 @@
-"""Test the guideline of a study, which annotators read beside each example and which may
-contain hostile text."""
+"""Test the guideline of a study, including hostile text in it."""
 
 from __future__ import annotations
 

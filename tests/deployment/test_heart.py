@@ -38,8 +38,7 @@ HEART = Path(__file__).parents[2] / "examples" / "heart"
 
 
 def files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], Schema]:
-    """Write the files of the sites to a folder; return the names of the sites and the
-    schema."""
+    """Write the files of the sites to a folder; return the sites' names and the schema."""
     monkeypatch.setattr("sys.argv", ["make_sites.py", str(folder)])
     runpy.run_path(str(HEART / "make_sites.py"), run_name="__main__")
     sites = sorted(path.stem.removesuffix("-test") for path in folder.glob("*-test.csv"))
@@ -148,8 +147,7 @@ def hospitals(
 def test_the_settings_run_at_four_sites_behind_masks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Features are scaled first, because squares of raw values are too large for masked
-    sums."""
+    """Features are scaled first, because unscaled squares are too large for masked sums."""
     monkeypatch.setenv("FALLOW_DATA", str(tmp_path / "nowhere"))
     world = hospitals(tmp_path, monkeypatch)
     assert world.program().go()
@@ -171,8 +169,7 @@ TRAINED: dict[str, Any] = {
 
 
 def one_table(folder: Path) -> Dataset:
-    """Return the dataset of a simulation: training and test examples of all hospitals in
-    one table, with labels."""
+    """Return all hospitals' examples, with labels, as the dataset of a simulation."""
     for part in ("", "-test"):
         lines: list[dict[str, str]] = []
         for file in sorted(folder.glob("*-answers.csv")):

@@ -1,5 +1,4 @@
-"""Test which instructions a site performs, that it performs each once, and how it handles
-errors."""
+"""Test which instructions a site performs, that each runs once, and error handling."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Test labeling at a site: labeling tasks, labels, withdrawals and scores on its own
-examples."""
+"""Test labeling tasks, labels, withdrawals and scores at a site."""
 
 from __future__ import annotations
 

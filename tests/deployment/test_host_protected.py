@@ -123,8 +123,7 @@ def test_noise_that_was_drawn_is_spent_also_where_its_order_fails(tmp_path: Path
 
 
 def relaying(path: Path) -> tuple[Leader, Instruction, bytes]:
-    """Return a site, the instruction to train and relay its model to "south", and the
-    secret of south."""
+    """Return a site, the instruction to relay its model to "south", and south's secret."""
     leader = Leader(
         folder(path, agreement("training=dpfl", "validation=0.3"), brought=range(9))
     )

@@ -1,5 +1,4 @@
-"""Test that values released with noise depend on each label only as much as the noise
-allows."""
+"""Test how much a value released with noise depends on one label."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ OTHERS = [{at: float(by)} for at in range(8) for by in (1, 2)]
 def test_at_a_real_site_no_label_says_which_labels_are_held_back_behind_noise(
     tmp_path: Path,
 ) -> None:
-    """The number of validation labels, which is sent without noise, does not depend on it
-    either."""
+    """Nor does the number of validation labels, which is sent without noise."""
     pytest.importorskip("opendp")
     plain = split(tmp_path / "plain", {}, "privacy.epsilon=0.5")
     for at, other in enumerate(OTHERS):
@@ -51,8 +49,7 @@ def test_without_noise_labels_are_held_back_by_class(tmp_path: Path) -> None:
 
 
 def count_held_of_brought(path: Path, *settings: str) -> list[int]:
-    """Return the number of validation labels of each class among labels of the site's
-    file."""
+    """Return the number of validation labels by class among labels of the site's file."""
     path.mkdir()
     leader = Leader(
         folder(

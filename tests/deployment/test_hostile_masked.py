@@ -1,5 +1,4 @@
-"""Test secure sums with one hostile site: an implausible total never counts, and nobody
-learns which site caused it."""
+"""Test secure aggregation with one hostile site that sends implausible values."""
 
 from __future__ import annotations
 

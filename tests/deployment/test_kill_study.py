@@ -48,8 +48,8 @@ EPSILON, CYCLES, INITIAL, PER_CYCLE = 0.5, 3, 4, 3
 STUDY = replace(
     SHORT,
     # Noise is drawn by the operating system and differs between runs. AHFAL releases noisy
-    # counts. With toggle="always" they do not affect selections, so that runs can be compared
-    # bit for bit.
+    # counts. With toggle="always" they do not affect selections, so that runs can be
+    # compared bit for bit.
     strategy=Spec("ahfal", {"toggle": "always"}),
     privacy=Privacy(epsilon=EPSILON),
     initial=INITIAL,
@@ -176,8 +176,7 @@ def run_through(study: Real, kills: list[Kill], order: list[str]) -> Told:
         start(study, name)
 
     def reached() -> int:
-        """Return the number of exchanges completed so far, including keys that only a site
-        saw."""
+        """Return the number of exchanges completed so far, as known to any site."""
         return 1 + max((place[key] for key in answered(study) if key in place), default=-1)
 
     def has_reached(exchanges: int) -> bool:

@@ -32,8 +32,7 @@ PHASES = {
     "close": "0/query/close",
     "last model": "model/finish",
 }
-"""Pattern of the exchange a site just replied to; the coordinator may not know of it
-yet."""
+"""Pattern of the exchange that a site just completed."""
 
 
 def restart(*names: str) -> Callable[[Real], None]:

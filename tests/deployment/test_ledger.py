@@ -1,5 +1,4 @@
-"""Test labeling tasks and labels in a site's ledger: permitted actions and stored
-values."""
+"""Test labeling tasks and labels in a site's ledger."""
 
 from __future__ import annotations
 

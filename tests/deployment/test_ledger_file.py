@@ -1,5 +1,4 @@
-"""Test the ledger's file: database constraints, concurrent writers, damage and full
-disks."""
+"""Test a ledger's file: constraints, concurrent writers, damage and full disks."""
 
 from __future__ import annotations
 

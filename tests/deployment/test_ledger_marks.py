@@ -41,8 +41,7 @@ def fill_ledger(folder: Path) -> Ledger:
 
 
 def damage(path: Path, sql: str) -> None:
-    """Change bytes of the file directly, without database constraints, as a damaged disk
-    does."""
+    """Change bytes of the file without database constraints, as a damaged disk does."""
     db = sqlite3.connect(path, isolation_level=None)
     names = db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
     saved = db.execute("SELECT sql FROM sqlite_master WHERE type = 'trigger'").fetchall()

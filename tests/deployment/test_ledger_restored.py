@@ -1,5 +1,4 @@
-"""Test that releases after a backup of the ledger count as spent when the backup is
-restored."""
+"""Test that releases after a backup of the ledger count as spent once it is restored."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ LIMIT, EACH = 3.0, 0.5
 
 
 def noisy(path: Path, **chosen: Any) -> Leader:
-    """Return a site with an epsilon limit of 3 in total, for a run of six releases of
-    0.5."""
+    """Return a site with an epsilon limit of 3, for a run of six releases of 0.5."""
     agreed = agreement("strategy=ahfal", f"privacy.epsilon={EACH}", "cycles=6", "budget=1")
     about = {"epsilon": LIMIT, **chosen}
     return Leader(folder(path, agreed, brought=range(9), **about))
@@ -320,8 +318,7 @@ def test_a_line_that_was_being_written_when_the_power_went_is_none(tmp_path: Pat
 
 
 def roll_back(path: Path) -> Leader:
-    """Return a site whose whole folder was restored, which its files alone do not
-    reveal."""
+    """Return a site whose whole folder was restored, so that no file reveals it."""
     leader = noisy(path)
     release(leader, 0)
     leader.ledger.close()
@@ -367,8 +364,7 @@ def test_a_site_whose_loss_is_known_is_not_charged_for_it_again(tmp_path: Path) 
 def test_what_a_coordinator_keeps_silent_about_is_charged_all_the_same(
     tmp_path: Path,
 ) -> None:
-    """The coordinator reports that nothing counted and repeats the instruction. The site
-    does not rely on that report."""
+    """It says that nothing counted and repeats the instruction."""
     leader = noisy(tmp_path)
     file = own_copy(leader)
     lying = [leader.order(share(cycle), counted=None) for cycle in range(4)]

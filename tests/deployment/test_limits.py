@@ -1,5 +1,4 @@
-"""Test the limits that sites enforce against a hostile coordinator with valid
-signatures."""
+"""Test the limits of sites against a hostile coordinator with valid signatures."""
 
 from __future__ import annotations
 
@@ -137,8 +136,7 @@ def test_a_deadline_is_a_time_of_day(leader: Leader) -> None:
 
 
 def test_runs_begun_again_do_not_ask_for_the_budget_again(tmp_path: Path) -> None:
-    """The budget is 4 initial labels and 3 in each of 2 cycles, however often the study
-    restarts."""
+    """The budget is 4 initial labels and 3 in each of 2 cycles, over all restarts."""
     site, asked = folder(tmp_path), 0
     for run in (RUN, SECOND, *LATER):
         leader = Leader(site, run=run)
@@ -151,8 +149,7 @@ def test_runs_begun_again_do_not_ask_for_the_budget_again(tmp_path: Path) -> Non
 def test_a_limit_of_the_site_holds_over_all_runs_and_for_what_people_see(
     tmp_path: Path,
 ) -> None:
-    """Expired labeling tasks are returned to the budget, but annotators have seen the
-    examples."""
+    """Expired tasks are returned to the budget, but annotators have seen the examples."""
     site, seen = folder(tmp_path, limit=3), 0
     for run in (RUN, SECOND, *LATER):
         leader = Leader(site, run=run)
@@ -369,7 +366,7 @@ def test_seats_that_would_fill_the_memory_are_refused(tmp_path: Path) -> None:
 
 
 def test_letters_of_a_verb_that_nobody_relays_are_refused(leader: Leader) -> None:
-    """A delivery replaces the stored value under the name of its verb."""
+    """A delivery replaces the stored value under the name of its client function."""
     from fallow.transport.peer_messages import delivery_body
 
     key = key_of("0/train/0/0/deliver")
@@ -605,7 +602,7 @@ def test_a_run_from_a_day_that_has_not_come_is_refused_at_once(leader: Leader) -
 
 
 def test_a_study_begins_only_so_often(tmp_path: Path) -> None:
-    """Each run can send all its verbs again."""
+    """Each run can call all client functions again."""
     site, output = folder(tmp_path, runs=2), []
     for run in (RUN, SECOND, LATER[0]):
         leader = Leader(site, run=run)

@@ -1,5 +1,4 @@
-"""Test that sites accept all instructions of an honest coordinator, in studies of every
-algorithm."""
+"""Test that sites accept all instructions of an honest coordinator."""
 
 from __future__ import annotations
 

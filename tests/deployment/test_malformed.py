@@ -138,8 +138,7 @@ def test_a_round_goes_on_with_the_rest_whatever_one_site_sends(
 
 
 def test_an_answer_over_which_a_check_stumbles_ends_no_exchange() -> None:
-    """An unexpected error of a check discards the reply of this site; the others
-    continue."""
+    """An unexpected error of a check discards one reply; the other sites continue."""
     there = federation(Asker(), THREE, Waits(2.0, quorum=2))
     fields = Fields({"x": Real("columns"), "n": Count(of="rows")})
     there.remote.border.declared = {

@@ -1,5 +1,4 @@
-"""Test which sums for additional metrics a site discloses (`test_equal.py` tests their
-values)."""
+"""Test which sums of additional metrics are disclosed (values: `test_equal.py`)."""
 
 from __future__ import annotations
 

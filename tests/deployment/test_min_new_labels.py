@@ -34,8 +34,7 @@ OPEN = Spec("closed-form", {"shown": "parts"})
 def study(
     folder: Path, privacy: Privacy, training: Spec = OPEN, **settings: Any
 ) -> Federation:
-    """Return three hospitals with a closed-form classifier; ``more`` is passed to
-    `federation`."""
+    """Return three hospitals with a closed-form classifier; ``more``: for `federation`."""
     faults = settings.pop("faults", Faults())
     recipe = Recipe(
         "hospitals", **{**CLOSED, **settings}, training=training, privacy=privacy

@@ -1,5 +1,4 @@
-"""Test what annotators see of their site's own data, none of which reaches the
-coordinator."""
+"""Test what annotators see of their site's data, and that it stays at the site."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Test ``fallow label`` as a process: it prints the address, serves the page and exits
-cleanly."""
+"""Test ``fallow label`` as a process: printed address, page and clean exit."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Test zooming, panning, brightness and contrast of an image with keys, wheel and
-buttons."""
+"""Test zooming, panning, brightness and contrast of images."""
 
 from __future__ import annotations
 

@@ -37,8 +37,7 @@ class Asked(Exception):
 
 
 def until_asked(folder: Path, **world: Any) -> Federation:
-    """Return a federation that waits for labels in cycle 0 and has trained its first
-    model."""
+    """Return a federation with a trained model that waits for labels in cycle 0."""
     found = federation(folder, **world)
 
     def say(event: Event) -> None:

@@ -42,8 +42,7 @@ def one_browser() -> Iterator[Any]:
 
 
 def write_pairs(folder: Path, views: tuple[str, ...] = ("left", "right")) -> Path:
-    """Write twelve examples with numbers and an image of 40 x 30 and one of 60 x 30
-    pixels."""
+    """Write twelve examples with numbers and two images, of 40 x 30 and 60 x 30 pixels."""
     names = np.array([[f"{row}-{view}.png" for view in views] for row in range(ROWS)])
     for row, named in enumerate(names.tolist()):
         for at, name in enumerate(named):

@@ -1,5 +1,4 @@
-"""Test every address of the labeling page with unusual rows and methods, and swapped
-images."""
+"""Test all addresses of the labeling page with unusual examples and swapped images."""
 
 from __future__ import annotations
 

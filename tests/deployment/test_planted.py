@@ -1,5 +1,4 @@
-"""Search all messages of a site, byte by byte, for a planted row, planted names and
-labels."""
+"""Search all messages of a site for a planted row, planted names and labels."""
 
 from __future__ import annotations
 
@@ -119,8 +118,7 @@ def test_no_message_has_a_row_a_name_or_a_label(name: str, tmp_path: Path) -> No
 def test_a_site_that_trains_a_linear_model_on_one_row_alone_sends_that_row(
     tmp_path: Path,
 ) -> None:
-    """This attack succeeds: only sums over sites hide the effect of one example on a
-    model."""
+    """The attack succeeds: only sums over sites hide the effect of one example."""
     recipe = Recipe("alps", **{**COMMON, "initial": 0, "budget": 8})
     world = planted(tmp_path, recipe, names=SITES[1:])
     wire = tap_sites(world)

@@ -1,5 +1,4 @@
-"""Test that all files of a study are readable by their owner only, whatever the umask
-is."""
+"""Test that all files of a study are private to their owner, whatever the umask is."""
 
 from __future__ import annotations
 

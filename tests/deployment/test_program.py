@@ -1,5 +1,4 @@
-"""Test that the coordinator waits for annotators and sites, only for a limited time, and
-reports what it does."""
+"""Test how the coordinator waits for annotators and sites, and what it reports."""
 
 from __future__ import annotations
 

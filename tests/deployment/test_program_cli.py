@@ -403,8 +403,7 @@ def test_the_status_of_a_study_that_runs(begun: Said, tmp_path: Path) -> None:
 def test_the_status_says_what_more_labels_would_bring_and_why_a_run_has_ended(
     begun: Said, tmp_path: Path
 ) -> None:
-    """The forecast uses the records in the coordinator's folder, as ``fallow forecast``
-    does."""
+    """The forecast uses the coordinator's records, as ``fallow forecast`` does."""
     study = tmp_path / "study"
     write_study(study, strategies=("entropy",), seeds=1, cycles=6, reference=None)
     path = study / "cells/entropy/seed-0/records.jsonl"

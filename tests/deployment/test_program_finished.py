@@ -1,5 +1,4 @@
-"""Test the results of a finished study at real sites: page, records, model, cards and
-state."""
+"""Test the results of a finished study: page, records, model, cards and state."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Test that a coordinator killed at any point resumes with the same command and gives the
-same results."""
+"""Test that a coordinator killed at any point resumes and gives the same results."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Test the terminal output of a coordinator: one line for each relevant event, and no
-repeats."""
+"""Test the terminal output of a coordinator, which has no repeated lines."""
 
 from __future__ import annotations
 

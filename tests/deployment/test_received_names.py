@@ -1,5 +1,4 @@
-"""Test that a received study.toml is read, shown and confirmed before any of its code
-runs."""
+"""Test that a received study.toml is confirmed before any of its code runs."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ SETTINGS = ("model", "training", "strategy", "partition", "features", "encoder")
 
 @pytest.fixture
 def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Install a distribution ``sent-methods``; return the file that its import would
-    create."""
+    """Install a distribution ``sent-methods``; return the file that its import creates."""
     mark = tmp_path / "imported"
     source = {f"{MODULE}.py": METHODS.format(mark=str(mark))}
     install(tmp_path / "installed", "sent-methods", source, monkeypatch)

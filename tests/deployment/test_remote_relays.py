@@ -1,5 +1,4 @@
-"""Test peer messages over a transport: they are sealed, and receivers reject damaged
-ones."""
+"""Test peer messages over a transport: sealing, and rejection of damaged ones."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Test the page about a study at real sites: connected sites, labeling progress and
-scores."""
+"""Test the page about a study at real sites: connections, progress and scores."""
 
 from __future__ import annotations
 

@@ -33,8 +33,7 @@ SHARE = Request(key_of("0/query/0"), "query", 0, 0, (Step("sum", "share", {}),))
 def test_an_order_of_an_earlier_run_that_never_arrived_begins_nothing(
     leader: Leader,
 ) -> None:
-    """The instruction belongs to the first of two runs and arrives after the second
-    started."""
+    """The instruction is of the first of two runs and arrives during the second."""
     late = leader.order(about("hello", "0/hello"), run=name_run(1e9))
     leader.run = name_run(1.5e9)
     order_picks(leader)
@@ -73,8 +72,7 @@ def test_a_replayed_ask_of_a_finished_cycle_asks_nobody(leader: Leader) -> None:
 def test_picks_of_a_cycle_that_a_site_missed_are_not_asked_in_a_later_one(
     leader: Leader,
 ) -> None:
-    """The site selected examples, then missed labeling and training, and now selects
-    none."""
+    """The site selected examples, then missed labeling and training."""
     order_picks(leader)
     output: Answer = {"step": "1/query", "cycle": 1, "allowed": 3}
     assert leader.people("ask", "1/query", 1, **output) == {"asked": 0}

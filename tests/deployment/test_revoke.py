@@ -1,5 +1,4 @@
-"""Test that a revoked site's keys are invalid at once and the study continues without
-it."""
+"""Test that a revoked site's keys become invalid and the study continues without it."""
 
 from __future__ import annotations
 

@@ -238,8 +238,7 @@ class Weather:
         return answer
 
     def check_ledgers(self) -> None:
-        """Check that no example was asked twice, no budget was exceeded and nothing ran
-        twice."""
+        """Check that no example was asked twice and no budget was exceeded."""
         for site in self.world.sites.values():
             with sqlite3.connect(site.path / "ledger.sqlite") as db:
                 (twice,) = db.execute(

@@ -32,8 +32,7 @@ UNLABELED: dict[str, Any] = {
 }
 CALLS = ("class_counts", "bins", *4 * ["totals"], "totals", "left_out")
 POOL = f"0/train/0/{2 * len(CALLS) + 1}"
-"""Prefix of the exchanges of products of unlabeled examples, one for keys and one for the
-sum."""
+"""Prefix of the exchanges of products of unlabeled examples: keys, then the sum."""
 
 
 def study(folder: Path, **settings: Any) -> Federation:

@@ -234,8 +234,7 @@ def test_a_site_that_was_killed_while_it_created_the_ledger_can_start(
 def test_two_processes_may_create_the_ledger_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``fallow label`` and ``fallow site start`` may start together; the second one
-    waits."""
+    """``fallow label`` and ``fallow site start`` may start together; the second waits."""
     folder = north(tmp_path)
     fork = multiprocessing.get_context("fork")
     is_creating, may_go_on = fork.Event(), fork.Event()

@@ -1,5 +1,4 @@
-"""Test that the commands in docs/deployment.md and docs/transports.md set up a
-federation."""
+"""Test that the commands in the documentation set up a federation."""
 
 from __future__ import annotations
 
@@ -37,8 +36,7 @@ def run(words: list[str], typed: str | None = None) -> str:
 
 
 def write_files() -> None:
-    """Write the files that the pages assume: an example file, and examples and tests of a
-    site."""
+    """Write the files that the pages assume, for a coordinator and a site."""
     head = "id,age,pressure,smoker,outcome\n"
     lines = [
         f"p{number},{30 + number},{110 + 7 * number % 50},{'yes' if number % 3 else 'no'}"

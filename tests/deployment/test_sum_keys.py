@@ -1,5 +1,4 @@
-"""Test that sites neither contribute nor encrypt if the coordinator replaces keys of
-sites."""
+"""Test that sites refuse to contribute if the coordinator replaces keys of sites."""
 
 from __future__ import annotations
 

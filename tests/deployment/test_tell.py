@@ -1,5 +1,4 @@
-"""Test how a coordinator reports a run: pages with requests, and counts of missing
-sites."""
+"""Test how a coordinator reports a run: requests to act and missing sites."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Test text columns at real sites: agreement, examples, study, predictions and labeling
-page."""
+"""Test text columns at real sites, from agreement to labeling page."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Test ``fallow audit``: annotators, disclosures and noise, signed so that changes are
-detected."""
+"""Test ``fallow audit``: its contents, its signature and the detection of changes."""
 
 from __future__ import annotations
 

@@ -30,8 +30,7 @@ LONG = 600.0  # seconds; a busy machine takes minutes
 
 
 def left_by(study: Real) -> dict[str, Any]:
-    """Return the results of a study: records, labeling tasks, labels and all tensors
-    written."""
+    """Return the records, labeling tasks, labels and tensors of a study."""
     place = study.office.path / study.alike.program().cell.folder(Path())
     files = {str(file.relative_to(place)): file for file in place.rglob("*.safetensors")}
     files |= {name: study.folder / name / "model.safetensors" for name in study.sites}

@@ -15,8 +15,7 @@ FAR = "00ffffffff-" + 16 * "f"  # the year 2106
 
 
 def lock_out(path: Path) -> Leader:
-    """Return a site with labels of a run from the future, which earlier versions
-    accepted."""
+    """Return a site with labels of a future run, which earlier versions accepted."""
     leader = Leader(folder(path))
     leader.initial()
     leader.ledger.orders.begin(FAR)

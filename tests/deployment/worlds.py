@@ -39,8 +39,7 @@ Say = Callable[[Event], None]
 
 
 def rows(sites: tuple[str, ...] = NAMES, classes: int = 3, each: int = 24) -> Dataset:
-    """Return examples that are not standardized; earlier sites have more of them. A third
-    are test examples."""
+    """Return examples with unscaled features, of which a third are test examples."""
     draw = np.random.default_rng(0)
     group = np.concatenate(
         [np.full(each + 3 * (len(sites) - i), i) for i in range(len(sites))]
@@ -73,8 +72,7 @@ def rows(sites: tuple[str, ...] = NAMES, classes: int = 3, each: int = 24) -> Da
 
 
 def ward(sites: tuple[str, ...] = NAMES[:3], each: int = 32) -> Dataset:
-    """Return three measurements and a text column with empty cells. A third of the rows are
-    for testing."""
+    """Return examples with empty cells, of which a third are test examples."""
     draw = np.random.default_rng(3)
     n = len(sites) * each
     y = draw.integers(0, 2, n)
@@ -136,8 +134,7 @@ def split_tests(
 
 
 def photos(sites: tuple[str, ...] = NAMES[:3], each: int = 20) -> Dataset:
-    """Return small color images, brighter in one class than in the other. A third are for
-    testing."""
+    """Return small color images with two classes, of which a third are test examples."""
     draw = np.random.default_rng(1)
     y = np.arange(len(sites) * each) % 2
     group = np.repeat(np.arange(len(sites)), each)

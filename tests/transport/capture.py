@@ -140,8 +140,7 @@ class Part:
 
 
 def parts(stream: bytes) -> Iterator[Part]:
-    """Return the requests or the responses of one connection; the last may be
-    incomplete."""
+    """Return one connection's requests or responses; the last may be incomplete."""
     while stream:
         head, _, stream = stream.partition(b"\r\n\r\n")
         line, *rest = head.decode("latin-1").split("\r\n")

@@ -69,15 +69,13 @@ class Captured:
         return [open_reply(known, message, PLANTED) for message in sent]
 
     def answered(self) -> set[str]:
-        """Return the exchanges that the planted site has completed; pending ones do not
-        count."""
+        """Return the exchanges that the planted site has completed."""
         with suppress(ValueError):
             return {str(reply.key) for reply in self.told()}
         return set()
 
     def has(self, key: str) -> bool:
-        """Return whether the planted site has answered an exchange; fail if the coordinator
-        died."""
+        """Return whether the planted site has completed an exchange."""
         assert self.study.running[LEADER].poll() is None, self.study.told()
         return key in self.answered()
 

@@ -156,8 +156,7 @@ def test_where_no_row_weighs_more_than_another_a_site_weighs_as_much_as_its_labe
 
 
 def test_labeled_rows_are_no_longer_together_than_all_rows_of_the_study() -> None:
-    """Scaling gives the examples of all sites a mean squared length of 1, hence a sum of
-    60; the limit is twice that."""
+    """After scaling, the sum of squared lengths is 60; the limit is twice that."""
     border = make_border()
     assert border.check("a", TOTALS, lengthened(120 / 7))
     with pytest.raises(

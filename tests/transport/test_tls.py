@@ -1,5 +1,4 @@
-"""Test certificates that a TLS client accepts only for the named hosts, and private
-files."""
+"""Test certificates, which are valid only for the named hosts, and private files."""
 
 from __future__ import annotations
 

@@ -15,8 +15,7 @@ from tests.test_wheel import build
 
 
 def check_wheel(distribution: str, transport: str, folder: Path) -> set[str]:
-    """Check that the wheel is typed and has a transport as only entry point; return its
-    files."""
+    """Check that the wheel is typed and adds only a transport; return its files."""
     source = folder / "source"
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "tests")
     shutil.copytree(INTEGRATIONS / distribution, source, ignore=ignored)

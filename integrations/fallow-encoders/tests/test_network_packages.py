@@ -51,8 +51,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 def put_into_cache(
     folder: Path, repository: str, files: dict[str, Path], patch: pytest.MonkeyPatch
 ) -> None:
-    """Return a hub cache with these files of a repository, in the layout of the hub's
-    package."""
+    """Return a hub cache with these files of a repository, laid out as by the hub."""
     hub = pytest.importorskip(
         "huggingface_hub", reason="the hub's package is not installed"
     )
@@ -140,8 +139,7 @@ def test_a_file_of_onnx_runs(tmp_path: Path) -> None:
 
 @pytest.fixture
 def clip(tmp_path: Path) -> tuple[Any, torch.nn.Module, Path]:
-    """Yield open_clip, a small model with a registered configuration, and the model's
-    file."""
+    """Yield open_clip, a small registered model, and the model's file."""
     file = tmp_path / "clip.safetensors"
     whole = save_clip(file)
     return need("open_clip", "open-clip"), whole, file

@@ -83,8 +83,7 @@ def timm(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
 
 def save_net(folder: Path, seed: int = 0) -> tuple[str, str]:
-    """Save a weight file with a classifier that is not used; return the file and its
-    SHA-256."""
+    """Save weights with an unused classifier; return the file and its SHA-256."""
     file = folder / f"net-{seed}.safetensors"
     save_file({**Net(seed).state_dict(), "head.weight": torch.zeros(3, 5)}, file)
     return str(file), hashlib.sha256(file.read_bytes()).hexdigest()

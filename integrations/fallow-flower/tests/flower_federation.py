@@ -1,5 +1,4 @@
-"""Run a coordinator's transport and echo sites as processes, for tests and the
-benchmark."""
+"""Run a coordinator's transport and echo sites as processes, for tests and benchmarks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Run the tests of captured HTTPS traffic over Flower, and check what Flower itself
-sends."""
+"""Run the tests of captured HTTPS traffic over Flower, and check Flower's own traffic."""
 
 from __future__ import annotations
 

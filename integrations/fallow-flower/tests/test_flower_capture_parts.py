@@ -52,8 +52,7 @@ def test_a_supernode_goes_nowhere_that_the_superlink_redirects_it_to(
 
 @contextmanager
 def redirecting() -> Iterator[tuple[str, list[str]]]:
-    """Run a server that redirects all requests; yield its address and the requested
-    paths."""
+    """Redirect all requests; yield the server's address and the requested paths."""
     visited = list[str]()
 
     class Server(BaseHTTPRequestHandler):

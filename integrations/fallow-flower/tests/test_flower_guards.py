@@ -1,5 +1,4 @@
-"""Test which apps the guards accept, and that child processes restart and end with their
-parent."""
+"""Test which apps the guards accept, and the restart and end of child processes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Test that frames arrive complete or not at all, and sockets answer one message at a
-time."""
+"""Test that frames arrive complete or not at all, and sockets answer in sequence."""
 
 from __future__ import annotations
 

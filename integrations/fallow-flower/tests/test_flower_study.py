@@ -1,5 +1,4 @@
-"""Test a study over the installed transport ``flower``: folders, results and killed
-processes."""
+"""Test a study over the installed transport ``flower``, with killed processes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Test that a hostile or impersonated Label Studio controls nothing and exhausts no
-memory."""
+"""Test that a hostile Label Studio controls nothing and exhausts no memory."""
 
 from __future__ import annotations
 
@@ -44,8 +43,7 @@ def send_bytes(to: BaseHTTPRequestHandler, content: bytes, *encodings: str) -> N
 
 @contextmanager
 def studio(serve: Serve) -> Iterator[tuple[Studio, list[Any]]]:
-    """Run a server in the place of Label Studio; yield it and the requests that it
-    received."""
+    """Run a server in the place of Label Studio; yield it and its requests."""
     asked: list[Any] = []
 
     class Machine(BaseHTTPRequestHandler):

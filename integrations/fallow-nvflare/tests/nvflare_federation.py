@@ -55,8 +55,7 @@ needs_nvflare = pytest.mark.skipif(
 
 @dataclass
 class Flare:
-    """NVFlare's server and clients of sites, by name. ports: the port of a job at each
-    site."""
+    """NVFlare's server and clients of sites, by name. ports: port of a job at each site."""
 
     root: Path
     python: str

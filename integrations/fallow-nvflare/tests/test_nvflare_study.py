@@ -1,5 +1,4 @@
-"""Test a study over the installed transport ``nvflare``, from the folders of its
-parties."""
+"""Test a study over the installed transport ``nvflare``, from its parties' folders."""
 
 from __future__ import annotations
 

@@ -37,8 +37,7 @@ __all__ = ["world"]  # fixtures
 
 @pytest.fixture(scope="module")
 def run() -> fl.Run:
-    """Run a study on a table with texts and empty cells, which all belong to the exported
-    model."""
+    """Run a study on a table with texts and empty cells."""
     frame = patients()
     data = fl.from_frame(frame, label="sick", site="ward", name="wards")
     return fl.run(data, "random", model="mlp:hidden=[4]", **QUICK)

@@ -77,8 +77,7 @@ class Served:
         return context.wrap_socket(bare, server_hostname="127.0.0.1")
 
     def write(self, *parts: bytes) -> bytes:
-        """Send raw bytes and return the response, until the server closes the
-        connection."""
+        """Send raw bytes; return all bytes until the server closes the connection."""
         with self.connect() as connection:
             for part in parts:
                 connection.sendall(part)

@@ -37,8 +37,7 @@ MESSAGE = b"an order to anna"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[Served]:
-    """Run a test while an exchange with the offline site anna is open, then let anna
-    reply."""
+    """Run a test during an exchange with the offline site anna, then let anna reply."""
     with served(tmp_path) as found:
         found.transport.send({"anna": MESSAGE})
         yield found
@@ -335,8 +334,7 @@ def test_many_connections_of_strangers_keep_nobody_out(world: Served) -> None:
 
 
 def test_who_opens_many_connections_closes_none_of_another_network(world: Served) -> None:
-    """A distant site needs several round trips to sign, while anyone can open many
-    connections."""
+    """A distant site needs several round trips to sign; others connect meanwhile."""
     many = []
     try:
         with socket.create_connection(("127.0.0.1", world.transport.port), SOON) as slow:

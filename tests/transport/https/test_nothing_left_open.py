@@ -1,5 +1,4 @@
-"""Test that an interrupted start leaves no socket open; a ResourceWarning fails the
-test."""
+"""Test that an interrupted start leaves no socket open (ResourceWarning)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Test HTTPS transport: at-least-once delivery, presence of sites, mutual
-authentication."""
+"""Test HTTPS transport: delivery, presence of sites and mutual authentication."""
 
 from __future__ import annotations
 
@@ -368,8 +367,7 @@ def test_a_coordinator_that_does_not_run_is_said(tmp_path: Path) -> None:
 
 @contextmanager
 def impostor(folder: Path, answer: bytes) -> Iterator[tuple[Tls, int, list[bytes]]]:
-    """Run a server with the right certificate and a constant response; record its
-    requests."""
+    """Run a server with the right certificate and one response; record its requests."""
     tls = new_tls(folder / "tls")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tls.certificate, tls.key)
@@ -461,8 +459,7 @@ def test_a_challenge_of_another_form_is_not_signed(tmp_path: Path) -> None:
 
 @contextmanager
 def tunnel(is_open: bool = True) -> Iterator[tuple[str, list[bytes]]]:
-    """Run a proxy that supports only CONNECT; return its address, requests and relayed
-    bytes."""
+    """Run a CONNECT proxy; return its address, requests and relayed bytes."""
     seen: list[bytes] = []
     is_over = threading.Event()
     pipes: list[threading.Thread] = []
