@@ -35,7 +35,7 @@ def open_page(browser: Any, study: Real, site: str) -> Any:
 
 
 def label_by_keyboard(page: Any, samples: int) -> dict[str, float]:
-    """Label the shown example by keyboard, with the classes in turn."""
+    """Label by keyboard, with the classes in turn; return the labels by example."""
     given = {}
     for number in range(samples):
         page.get_by_role("heading", name=re.compile("^Example ")).wait_for()

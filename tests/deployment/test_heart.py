@@ -147,7 +147,6 @@ def hospitals(
 def test_the_settings_run_at_four_sites_behind_masks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Features are scaled first, because unscaled squares are too large for masked sums."""
     monkeypatch.setenv("FALLOW_DATA", str(tmp_path / "nowhere"))
     world = hospitals(tmp_path, monkeypatch)
     assert world.program().go()

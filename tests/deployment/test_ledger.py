@@ -184,7 +184,7 @@ def test_a_conflict_at_the_close_costs_and_leaves_the_pool_until_it_is_decided(
         == 0
     )
     ledger.resolve(2, 1, "cy")
-    # examples change when a step is closed
+    # the list changes only when a step is closed
     assert ledger.requests.find_excluded_rows() == [2]
     assert (
         close(ledger, "1/query") == [Label(2, 1.0, 0)]

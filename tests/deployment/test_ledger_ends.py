@@ -63,7 +63,7 @@ def test_an_answer_that_has_entered_training_is_not_taken_back(open_ledger: Open
     ledger.answer(2, 1, "ann")
     close(ledger)
     assert ledger.take_back("ann") is None
-    ledger.answer(2, 0, "ann")  # a correction that is not yet used counts as new
+    ledger.answer(2, 0, "ann")  # a correction that is not used yet can be undone
     back = ledger.take_back("ann")
     assert back is not None and back.value == 1.0
 

@@ -178,7 +178,7 @@ def test_people_set_how_many_questions_they_ever_see(tmp_path: Path) -> None:
 def test_a_share_of_all_rows_is_a_number_of_the_site_from_the_first_order_on(
     tmp_path: Path, allocation: str
 ) -> None:
-    """The number of all examples is fixed at its first value."""
+    """The first instruction fixes the share, from which later ones must not differ."""
     agreed = agreement(
         "strategy=entropy", "initial=0.1", "budget=0.1", f"budget_allocation={allocation}"
     )

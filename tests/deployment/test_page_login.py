@@ -199,7 +199,7 @@ def test_another_name_that_leads_here_shows_nothing(proxy: Proxy) -> None:
 
 
 def test_of_two_origins_and_of_two_hosts_none_counts(proxy: Proxy) -> None:
-    proxy.fields.append(("origin", f"https://{HOST}"))  # the first one is used
+    proxy.fields.append(("origin", f"https://{HOST}"))  # the first of two
     proxy.origin = "https://evil.example"
     assert proxy.label(3).status_code == 403
     assert heard(proxy) == []

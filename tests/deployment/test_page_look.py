@@ -47,7 +47,7 @@ def test_the_keys_of_images_are_keys_of_no_class_and_no_answer(tmp_path: Path) -
     many = hot_keys([f"class {number}" for number in range(99)])
     taken = {*KEYS, *RESERVED, "0", "Backspace", *many}
     assert taken.isdisjoint(keys)
-    # arrow keys change the example as long as there is nothing to pan
+    # arrow keys change the example while there is nothing to pan
     others = set(re.findall(r'data-key="([^"]+)"', browser.shown.text))
     assert others & set(keys) <= {"ArrowLeft", "ArrowRight"}
 

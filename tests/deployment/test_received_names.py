@@ -77,7 +77,7 @@ def test_nothing_that_a_received_file_names_is_run(
     ran = tmp_path / "ran"
     fields = {"args": ["touch", str(ran)]} if name.startswith("sub") else {}
     file = write_sent(tmp_path, **{setting: Spec(name, fields)})
-    if setting != "partition":  # real sites use one form of these, whatever the file says
+    if setting != "partition":  # real sites ignore this setting
         with pytest.raises(ValueError, match=f"study.toml: {setting}: '{name}' names code"):
             read_agreement(file)
         assert init(tmp_path).exit_code != 0

@@ -77,7 +77,7 @@ def test_each_site_has_the_score_of_the_newest_model_on_its_own_test_rows(
         shown.partition(f">{name}</th>")[2].partition("</tr>")[0] for name in SITES[:2]
     )
     assert '<td class="number">87.5</td>' in basel and "10.0" not in shown
-    assert '<td class="number">–</td>' in bern  # no score: too few test examples
+    assert '<td class="number">–</td>' in bern  # not disclosed: too few test examples
 
 
 def test_what_no_site_has_told_has_no_column(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_state_that_no_coordinator_wrote_is_refused_with_its_part(
         ValueError, match=rf"live\.json is not the state of a run \(.*{said}"
     ):
         read_live(tmp_path)
-    assert read_last(tmp_path) is None  # a restarted coordinator writes the page again
+    assert read_last(tmp_path) is None  # a restarted coordinator writes the state again
 
 
 def test_all_that_a_state_may_say_is_read(

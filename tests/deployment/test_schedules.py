@@ -63,7 +63,7 @@ RELAYS = Recipe(
     validation=0.4,
     **COMMON,
 )
-STUDIES = {"sums": (SUMS, 4), "relays": (RELAYS, 2)}  # in each of this number of schedules
+STUDIES = {"sums": (SUMS, 4), "relays": (RELAYS, 2)}  # with numbers of schedules
 RUN, LIVES = "0000000001-" + 16 * "a", 60
 
 

@@ -175,7 +175,7 @@ STARTS: dict[bytes, Callable[[bytes], int]] = {
     rb"PK\x03\x04": lambda found: (
         30 + sum(found[26:30:2]) + 256 * sum(found[27:30:2])
     ),  # zip
-}  # offsets at which compressed parts may start, and lengths of their headers
+}  # patterns of starts of compressed parts; additional bytes to skip
 
 
 def everything(streams: list[bytes]) -> bytes:

@@ -221,7 +221,7 @@ def test_a_site_that_opens_many_connections_keeps_no_other_site_out(
     taken = [hearing.exit.take("eve", {"do": "open", "name": name}) for name in names]
     assert sum(taken) == EACH
     assert hearing.exit.take("anna", {"do": "open", "name": "a" * 32})
-    assert EACH * 200 <= ALL  # sites
+    assert EACH * 200 <= ALL  # for 200 sites
 
 
 def test_a_site_names_no_address_to_connect_to(hearing: Hearing) -> None:
