@@ -252,7 +252,7 @@ def test_parts_of_models_that_no_model_has_are_refused(leader: Leader) -> None:
     assert "no name of a part" in expect_refusal(leader, training(*steps))
 
 
-# -- training configurations ----
+# -- training configurations ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
