@@ -1,1 +1,1 @@
-"""Speed beside an obvious reference, in one run, with the outputs compared: `python -m bench`."""
+"""Speed benchmarks against reference implementations: `python -m bench`."""

@@ -1,4 +1,6 @@
-"""`python -m bench [NAME ...]`: run the races, print a table, write ``bench/results.json``."""
+"""`python -m bench [NAME ...]`: run benchmarks, print a table, write
+``bench/results.json``.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ RESULTS = Path(__file__).with_name("results.json")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 if all outputs are equal, else 1; a busy machine may miss a bar."""
+    """Return 0 if all outputs are equal, else 1. Missed speed targets do not count."""
     options = _options(arguments)
     torch.set_num_threads(1)
     results = []
@@ -73,13 +75,13 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def entry(name: str) -> Entry:
-    """The race called ``name``, e.g. ``"linear-27"``."""
+    """Return the benchmark called ``name``, e.g. ``"linear-27"``."""
     values: Entry = import_module(f"bench.{name.replace('-', '_')}").ENTRY
     return values
 
 
 def table(results: Sequence[Result]) -> Table:
-    """Ratios beside their bars."""
+    """Format the speed ratios and their targets."""
     shown = Table("race", "reference (s)", "ours (s)", "ratio", "bar", "outputs")
     for result in results:
         ratio = f"[red]{result.ratio:.2f}[/]"
@@ -100,7 +102,7 @@ def table(results: Sequence[Result]) -> Table:
 
 
 def write(results: Sequence[Result], path: Path) -> None:
-    """Put the results into the file; those of other races stay."""
+    """Write results to the file and keep those of other benchmarks."""
     known = {}
     if path.exists():
         for row in json.loads(path.read_text()):

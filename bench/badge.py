@@ -1,4 +1,4 @@
-"""BADGE: k-means++ on gradients of 20 classes x 64 features, out of 10,000 rows."""
+"""BADGE: k-means++ on gradients of 20 classes x 64 features for 10,000 examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BAIT: 500 of 10,000 rows with 512 features, twice as many picked and half of them taken back."""
+"""BAIT: 500 of 10,000 examples with 512 features, forward and backward."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def race(rows: int, features: int, picks: int) -> Race:
 
 
 def plain_bait(layer: LastLayer, n: int) -> Tensor:
-    """Mφ and RMφ of all rows, changed in place by an outer product for each pick."""
+    """Return Mφ and RMφ of all examples, updated in place by an outer product per
+    selection.
+    """
     z = layer.posterior(SIGMA)
     root = torch.linalg.qr(torch.cat([z.pool, z.labeled]), mode="r").R
     phi = z.pool.contiguous()
@@ -68,7 +70,7 @@ def plain_bait(layer: LastLayer, n: int) -> Tensor:
 
 
 def label(j: int, sign: int, phi: Tensor, m_phi: Tensor, r_m_phi: Tensor) -> None:
-    """Row ``j`` gets a label (1) or gives it back (-1): Sherman and Morrison."""
+    """Add (1) or remove (-1) example ``j`` by the Sherman-Morrison formula."""
     step = m_phi @ phi[j]
     step /= sign + step[j]
     m_phi.addr_(step, m_phi[j].clone(), alpha=-1)
@@ -76,7 +78,7 @@ def label(j: int, sign: int, phi: Tensor, m_phi: Tensor, r_m_phi: Tensor) -> Non
 
 
 def first_of(gain: Tensor) -> int:
-    """The first of the largest, up to rounding."""
+    """Return the first index of the maximum, up to rounding."""
     return int((gain >= gain.max() * (1 - TIED)).nonzero()[0])
 
 

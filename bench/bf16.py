@@ -1,7 +1,8 @@
-"""`python -m bench.bf16`: the accuracy of ResNet-8 trained in bf16 on the processor beside float32.
+"""`python -m bench.bf16`: compare the accuracy of ResNet-8 in bfloat16 and float32 on the
+CPU.
 
-Four uneven sites of digits, a tenth of the rows labeled at first and a tenth more asked of random
-sampling; paired seeds.  Writes ``bench/bf16.json``.
+Four sites of different sizes hold digits. A tenth of the examples is labeled at first, and
+random sampling queries another tenth. Seeds are paired. Writes ``bench/bf16.json``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Precision = Literal["float32", "bf16"]
 
 
 def measure_run(precision: Precision, seed: int) -> tuple[float, float]:
-    """Accuracy at the end, in per cent, and CPU seconds of a run."""
+    """Return the final accuracy in percent and the CPU seconds of a run."""
     began = time.process_time()
     run = fl.run(
         "digits",

@@ -1,5 +1,5 @@
-"""How well the probabilities of a closed form mean what they say: the expected calibration error on
-test rows, with the temperature that leave-one-out chose and without one.
+"""Measure the expected calibration error of closed-form classifiers on test examples, with
+the temperature selected by leave-one-out and without one.
 
 `python -m bench.calibration RECIPE ... [--seeds N]` prints a line for each recipe.
 """
@@ -21,7 +21,7 @@ BINS = 15
 
 
 def calibration_error(probabilities: Tensor, y: Tensor) -> float:
-    """The mean over rows of |accuracy - confidence| within 15 bins of confidence of equal width.
+    """Return the expected calibration error over 15 confidence bins of equal width.
 
     probabilities: (n, C), y: (n,) class ids.  Source: Guo et al., 2017.
 
@@ -41,7 +41,7 @@ def calibration_error(probabilities: Tensor, y: Tensor) -> float:
 
 
 def errors_of(recipe: str, strategy: str, seed: int) -> tuple[float, float]:
-    """With the chosen temperature, and with T = 1."""
+    """Return the calibration error with the selected temperature and with T = 1."""
     run = fl.run(
         recipe=recipe, strategy=strategy, training="closed-form", seed=seed, progress=False
     )

@@ -1,4 +1,4 @@
-"""Parts shared by the closed-form benchmarks: examples, sites and a phase of training."""
+"""Shared parts of the closed-form benchmarks: examples, sites and a training phase."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Rows:
 
 
 def features(n: int, size: int) -> Rows:
-    """Standardized features whose first ones tell the class."""
+    """Return standardized features whose first columns determine the class."""
     draw = stream(0, "bench features")
     y = torch.randint(CLASSES, (n,), generator=draw)
     x = torch.randn(n, size, generator=draw)
@@ -47,7 +47,7 @@ def features(n: int, size: int) -> Rows:
 
 @dataclass(frozen=True)
 class Phase:
-    """All labels are bought; a phase trains by ``method`` for ``rounds`` rounds."""
+    """Training phase of ``rounds`` rounds of ``method`` on fully labeled sites."""
 
     ask: Ask
     method: TrainingAlgorithm
@@ -65,7 +65,7 @@ class Phase:
 def phase(
     rows: Rows, model: str, method: TrainingAlgorithm, rounds: int, sites: int = SITES
 ) -> Phase:
-    """Sites of equal size that train one model."""
+    """Return a training phase on sites of equal size with a global model."""
     shape = tuple(rows.x.shape[1:])
     network = build_model(model, shape, CLASSES, stream(0, "init"))
     layout = Layout.of(network)
@@ -94,5 +94,5 @@ def phase(
 
 
 def fedavg() -> FedAvg:
-    """As the recipe strategies/mnist trains."""
+    """Return FedAvg with the settings of the recipe strategies/mnist."""
     return FedAvg(TrainingConfig((TrainingStage(2),), 16, Optimizer(lr=0.01, momentum=0.9)))

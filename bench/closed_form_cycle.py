@@ -1,5 +1,6 @@
-"""A cycle of the closed form with 1,024 features, against the phase of FedAvg that
-``strategies/mnist`` trains instead: 10 sites, 8,000 rows, all labeled."""
+"""Closed-form cycle with 1,024 features against the FedAvg phase of ``strategies/mnist``:
+10 sites, 8,000 examples, all labeled.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def prepare(is_quick: bool) -> Race:
     ours = phase(rows, "linear", ClosedForm(), 1)
 
     def is_ridge() -> bool:
-        """The weights are those of scikit-learn on the rows of all sites."""
+        """Check the weights against scikit-learn's ridge regression on the pooled data."""
         state = ours.train()
         y = torch.nn.functional.one_hot(rows.y, CLASSES).double().numpy()
         alpha = float(state["penalty"]) * n

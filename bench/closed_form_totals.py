@@ -1,5 +1,9 @@
-"""Totals of one site, 8,192 rows of 1,024 features, beside one matrix product z'z in float64: a
-bar of 0.6 is 60 % of the speed of that product, counted as if both halves were made."""
+"""Contribution of one site (8,192 examples, 1,024 features) against one product z'z in
+float64.
+
+A target of 0.6 is 60 % of the speed of that product, counted as if both triangles were
+computed.
+"""
 
 from __future__ import annotations
 

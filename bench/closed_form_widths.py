@@ -1,8 +1,8 @@
-"""CPU seconds of a cycle of the closed form by the number of features, against the phase of FedAvg that
-``strategies/mnist`` trains instead: 10 sites, 8,000 rows, all labeled.
+"""CPU seconds of a closed-form cycle by number of features, against the FedAvg phase of
+``strategies/mnist``: 10 sites, 8,000 examples, all labeled.
 
-`python -m bench.closed_form_widths [FEATURES ...] [--repeats N]` prints a row for each number of
-features: medians of runs in turn in one process.
+`python -m bench.closed_form_widths [FEATURES ...] [--repeats N]` prints a row for each
+number of features: medians of alternating runs in one process.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ PIXELS = 784
 
 
 def time_once(train: Callable[[], object]) -> float:
-    """CPU seconds of one call."""
+    """Return the CPU seconds of one call."""
     began = time.process_time()
     train()
     return time.process_time() - began
 
 
 def race(widths: Sequence[int], rows: int, rounds: int, repeats: int) -> list[float]:
-    """Median CPU seconds of FedAvg, and then of the closed form with each number of features."""
+    """Return the median CPU seconds of FedAvg and of the closed form with each number of
+    features.
+    """
     phases = [phase(features(rows, PIXELS), "mlp", fedavg(), rounds)]
     for width in widths:
         phases.append(phase(features(rows, width), "linear", ClosedForm(), 1))

@@ -1,6 +1,7 @@
-"""Coverage: 500 of 50,000 rows with 512 features, as far as they cover 500 landmarks.
+"""Coverage: 500 of 50,000 examples with 512 features, with 500 landmarks.
 
-The memory is that of a whole query of one such site, landmarks included, beyond its rows.
+The memory is that of a complete query at one site, including landmarks, without the
+examples.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def race(rows: int, features: int, landmarks: int, picks: int) -> Race:
 
 
 def cover_plainly(kernels: Tensor, besides: Tensor, n: int) -> Tensor:
-    """The gains of all rows, for each pick."""
+    """Compute the gains of all examples for each selection."""
     covered = torch.zeros(kernels.shape[1])
     picks: list[int] = []
     gain = torch.empty(len(kernels))

@@ -1,5 +1,8 @@
-"""A whole query of coverage at one site, landmarks and kernels included: 500 of 50,000 rows with 512
-features, against the plain choice alone, to which landmarks are given."""
+"""Complete coverage query at one site against the greedy selection with given landmarks.
+
+The query selects 500 of 50,000 examples with 512 features and includes landmarks and
+kernels.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,9 @@ def prepare(is_quick: bool) -> Race:
         results["picks"] = site.memory["picks"]["rows"]
 
     def are_whole() -> bool:
-        """As many different rows as were asked for, none of which has a label."""
+        """Check that the selected examples are unlabeled, distinct and as many as
+        requested.
+        """
         picks = results["picks"]
         is_new = not bool(torch.isin(picks, site.labeled).any())
         return is_new and len(set(picks.tolist())) == LABELS

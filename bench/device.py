@@ -1,9 +1,9 @@
-"""`python -m bench.device`: local training on a device beside what one writes without a library.
+"""`python -m bench.device`: local training on a device against plain PyTorch.
 
-Ten sites train ResNet-8 for an epoch in three ways, in turn, in one process: a plain loop of
-PyTorch, ``torch.func.vmap`` over the sites, and Fallow's executor for devices.  All take the same
-rows in the same order, and what they are timed on is compared: the weights they end with.  Shares
-of the peak are shares of a large matrix product in the same numbers, timed in the same run.
+Ten sites train ResNet-8 for an epoch in three ways, in turn, in one process: a plain
+PyTorch loop, ``torch.func.vmap`` over the sites, and Fallow's executor for devices. All use
+the same batches, and their final weights are compared. Shares of the peak are relative to a
+large matrix product of the same data type, timed in the same run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SHAPE = (3, 32, 32)
 CLASSES = 10
 MOMENTUM = 0.9
 RUNS = 5
-SECONDS = 1e-9  # of a clock that has not moved
+SECONDS = 1e-9  # if the clock has not advanced
 APART = {"float32": 2e-2, "tf32": 0.1, "bf16": 0.3}
 """How far weights may be apart at the end, as a share of how far they went: batch norm multiplies
 what rounding made, step after step."""
@@ -51,15 +51,15 @@ Way = Callable[[], Weights]
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table."""
+    """One row of the table."""
 
     way: str
     device: str
     precision: str
     images_per_second: float
     share_of_peak: float
-    ratio: float  # to the plain loop
-    apart: float  # weights, as a share of how far those of the plain loop went
+    ratio: float  # relative to the plain loop
+    apart: float  # difference of weights relative to the update of the plain loop
     is_same: bool
 
 
@@ -101,7 +101,9 @@ class Task:
 
     @cached_property
     def there(self) -> list[tuple[Tensor, Tensor]]:
-        """Rows and classes of each site on the device, in the layout of pictures."""
+        """Return examples and classes of each site on the device, in the memory layout of
+        images.
+        """
         device = self.placement.device
         jobs = []
         for job in self.jobs:
@@ -110,7 +112,7 @@ class Task:
         return jobs
 
     def batches(self, site: int) -> Sequence[Tensor]:
-        """The rows of each step, on the device."""
+        """Return the batch of each step, on the device."""
         rows = torch.randperm(self.rows, generator=self.jobs[site].streams("batches", 0))
         return torch.split(rows.to(self.placement.device), self.batch)
 
@@ -119,11 +121,12 @@ def _stream(site: int, *name: str | int) -> torch.Generator:
     return stream(0, *name, site)
 
 
-# -- the ways --------------------------------------------------------------------------------------
+# -- implementations
+# --------------------------------------------------------------------------------
 
 
 def plain_loop(task: Task) -> Weights:
-    """A module and an optimizer for each site, one after another."""
+    """Train each site in turn with its own module and optimizer."""
     device = task.placement.device
     jobs = []
     for site, (x, y) in enumerate(task.there):
@@ -143,8 +146,10 @@ def plain_loop(task: Task) -> Weights:
 
 
 def by_vmap(task: Task) -> Weights:
-    """All sites in one pass, by ``torch.func.vmap``; batch norm without running statistics, which
-    training does not read."""
+    """Train all sites at once with ``torch.func.vmap``.
+
+    Batch norm keeps no running statistics, which training does not read.
+    """
     device = task.placement.device
     model = copy.deepcopy(task.model).to(device).train()
     replace_all_batch_norm_modules_(model)
@@ -161,7 +166,7 @@ def by_vmap(task: Task) -> Weights:
 
     def loss(params: State, x: Tensor, y: Tensor) -> Tensor:
         if rough is not None:
-            # by hand: under autocast vmap knows no convolution's gradient
+            # explicit casts, since vmap has no gradient of a convolution under autocast
             params = {name: part.to(rough) for name, part in params.items()}
             x = x.to(rough)
         outputs = functional_call(model, params, (x,))
@@ -182,7 +187,7 @@ def by_vmap(task: Task) -> Weights:
 
 @dataclass(frozen=True)
 class Ours:
-    """Fallow's executor; it is made once, as for a run."""
+    """Fallow's executor, created once as in a run."""
 
     task: Task
 
@@ -216,7 +221,7 @@ def _products(placement: Placement) -> torch.autocast:
 
 @dataclass
 class Entrant:
-    """A way in the race: what it took each time, and the weights that it ended with."""
+    """Implementation with its times and final weights."""
 
     name: str
     way: Way
@@ -229,7 +234,7 @@ class Entrant:
 
 
 def enter(task: Task) -> list[Entrant]:
-    """The ways; the first, the plain loop, is what the others stand beside."""
+    """Return the implementations; the first, the plain loop, is the reference."""
     return [
         Entrant("plain PyTorch loop", partial(plain_loop, task)),
         Entrant("torch.func.vmap", partial(by_vmap, task)),
@@ -241,7 +246,7 @@ def enter(task: Task) -> list[Entrant]:
 
 
 def race(task: Task, runs: int) -> list[Row]:
-    """Every way in turn, after two runs of each that are not timed."""
+    """Time the implementations in turn after two warm-up runs of each."""
     placement = task.placement
     entrants = enter(task)
     with placement.computing():
@@ -274,7 +279,7 @@ def race(task: Task, runs: int) -> list[Row]:
 
 
 def run_once(entrant: Entrant, device: torch.device) -> None:
-    """One timed run, whose weights are those that are compared."""
+    """Time one run and keep its weights for the comparison."""
     wait_for(device)
     started = time.perf_counter()
     entrant.end = entrant.way()
@@ -283,7 +288,7 @@ def run_once(entrant: Entrant, device: torch.device) -> None:
 
 
 def wait_for(device: torch.device) -> None:
-    """Come back when everything that was started there is done."""
+    """Wait until the device has finished all work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":
@@ -291,7 +296,7 @@ def wait_for(device: torch.device) -> None:
 
 
 def count_flops(task: Task) -> float:
-    """Floating-point operations of an image in training, forwards and back."""
+    """Return the floating-point operations per image of a forward and backward pass."""
     model = copy.deepcopy(task.model).train()
     x = torch.zeros((2, *SHAPE))
     with FlopCounterMode(display=False) as counter:
@@ -300,7 +305,9 @@ def count_flops(task: Task) -> float:
 
 
 def measure_peak(placement: Placement) -> float:
-    """Operations a second of a large matrix product in the same numbers: the best of ten."""
+    """Return the operations per second of a large matrix product of this data type: best of
+    ten.
+    """
     n = 1024
     if placement.device.type == "cuda":
         n = 8192
@@ -318,7 +325,7 @@ def measure_peak(placement: Placement) -> float:
 
 
 def measure_apart(ours: Weights, theirs: Weights, task: Task) -> float:
-    """The largest difference of a weight, as a share of the largest way of one."""
+    """Return the largest difference of a weight relative to the largest update."""
     start = task.jobs[0].start["w"]
     apart = 0.0
     way = 0.0
@@ -329,7 +336,7 @@ def measure_apart(ours: Weights, theirs: Weights, task: Task) -> float:
 
 
 def describe_device(device: torch.device) -> str:
-    """The name of the chip, or the number of threads."""
+    """Return the name of the GPU or the number of threads."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     if device.type == "mps":
@@ -338,7 +345,7 @@ def describe_device(device: torch.device) -> str:
 
 
 def format_rows(rows: Sequence[Row]) -> str:
-    """The table, as one puts it into a page."""
+    """Format the table in Markdown."""
     lines = [
         "| way | device | numbers | images/s | of peak | to the loop | outputs |",
         "| --- | --- | --- | --- | --- | --- | --- |",
@@ -355,7 +362,7 @@ def format_rows(rows: Sequence[Row]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 if all outputs are equal, else 1."""
+    """Return 0 if all outputs are equal, else 1."""
     parser = argparse.ArgumentParser("python -m bench.device", description=__doc__)
     parser.add_argument("--device", default="auto", help="auto, cuda, mps or cpu")
     parser.add_argument("--precision", nargs="*", help=f"of {', '.join(PRECISIONS)}")

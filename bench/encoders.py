@@ -41,15 +41,15 @@ RESULTS = Path(__file__).with_name("encoders.json")
 PER = 10_000
 GRAY = (1, 28, 28)
 COLOR = (3, 32, 32)
-TEXT_WORDS = 12  # of one text
+TEXT_WORDS = 12  # characters per text
 PROCESS = Path("/proc/self")
 
 
 @dataclass(frozen=True)
 class Side:
-    """An encoder with a number of examples, and the same features by other code.
+    """An encoder, its number of examples, and a reference implementation.
 
-    ``prepare(n)`` returns ours and the reference, without arguments.
+    ``prepare(n)`` returns both as functions without arguments.
     """
 
     rows: int
@@ -137,7 +137,7 @@ def prepare_texts(n: int) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
     encoder = HashedText()
     weight = 1 + torch.rand(BUCKETS, generator=stream(0, "weights"), dtype=torch.float64)
     state: State = {"weight": weight}
-    one_each = torch.eye(BUCKETS)  # the projection, read off the encoder
+    one_each = torch.eye(BUCKETS)  # use the encoder's own projection
     projection = sparse.csr_array(encode_rows(encoder, one_each, state).numpy())
     words = HashingVectorizer(n_features=WORDS, norm=None, dtype=np.float32)
     characters = HashingVectorizer(
@@ -183,7 +183,7 @@ def prepare_identity(n: int) -> tuple[Callable[[], Tensor], Callable[[], Tensor]
 
 
 def sides() -> Mapping[str, Side]:
-    """Return what is compared here; EfficientNet-Lite0 where its weights are installed."""
+    """Return the encoders, with EfficientNet-Lite0 if its weights are installed."""
     result = dict(
         [
             *(convolution(GRAY, filters, 5, 500) for filters in (16, 32, 64, 128, 256)),
@@ -206,7 +206,7 @@ def sides() -> Mapping[str, Side]:
 
 
 def race(name: str, rows: int) -> Race:
-    """Return both sides of an encoder; outputs are equal to single precision."""
+    """Return the benchmark of an encoder; outputs must be equal in single precision."""
     ours, reference = sides()[name].prepare(rows)
 
     def outputs_equal() -> bool:
@@ -216,7 +216,7 @@ def race(name: str, rows: int) -> Race:
 
 
 def read_memory(field: str) -> float:
-    """Return a number of MB from the status of this process (Linux)."""
+    """Return a field of this process's status, in MB (Linux)."""
     for line in (PROCESS / "status").read_text(encoding="utf-8").splitlines():
         name, _, value = line.partition(":")
         if name == field:
@@ -225,10 +225,10 @@ def read_memory(field: str) -> float:
 
 
 def measure_memory(name: str, rows: int) -> float:
-    """Return the MB that encoding needs in this process beyond examples and features."""
+    """Return the memory in MB that encoding needs beyond examples and features."""
     torch.set_num_threads(1)
     ours, _ = sides()[name].prepare(rows)
-    (PROCESS / "clear_refs").write_text("5", encoding="utf-8")  # the peak starts anew
+    (PROCESS / "clear_refs").write_text("5", encoding="utf-8")  # reset the peak
     before = read_memory("VmRSS")
     features = ours()
     return read_memory("VmHWM") - before - features.nbytes / 1e6
@@ -239,7 +239,7 @@ def measure(name: str, rows: int, runs: int) -> dict[str, Any]:
     both = race(name, rows)
     theirs, ours = time_in_turn(both.reference, both.ours, runs, CPU)
     features, _ = sides()[name].prepare(2)
-    with get_context("spawn").Pool(1) as workers:  # a fresh process
+    with get_context("spawn").Pool(1) as workers:  # in a new process
         memory = workers.apply(measure_memory, (name, rows))
     scale = PER / rows
     return {
@@ -259,7 +259,7 @@ def measure(name: str, rows: int, runs: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Exit code 0 if all features equal those of their references."""
+    """Return 0 if all features equal those of the references, else 1."""
     torch.set_num_threads(1)
     measured = []
     shown = Table("encoder", "features", "seconds", "reference", "ratio", "MB", "outputs")

@@ -1,4 +1,4 @@
-"""FEAL: 500 of 50,000 rows with 64 features, near copies passed over."""
+"""FEAL: 500 of 50,000 examples with 64 features, skipping near duplicates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def prepare(is_quick: bool) -> Race:
 
 
 def race(rows: int, features: int, picks: int) -> Race:
-    """Rows by score, one in four a near copy of another."""
+    """Return a benchmark on examples sorted by score, of which one in four is a near
+    duplicate.
+    """
     draw = stream(0, "bench features")
     point = torch.randn(rows // 4, features, generator=draw)
     near = point[torch.randint(rows // 4, (rows,), generator=draw)]
@@ -42,7 +44,7 @@ def race(rows: int, features: int, picks: int) -> Race:
 
 
 def compare_all(x: Tensor, k: int, cut: float) -> list[list[int]]:
-    """The k most similar others of every row, block by block."""
+    """Find the k most similar other examples of each example, block by block."""
     unit = normalize(x)
     crowds = []
     for first in range(0, len(x), BLOCK):

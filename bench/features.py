@@ -1,11 +1,10 @@
-"""Memory of a million rows with 768 features each: made, standardized, read, and summed into the
-products of a head in closed form, in one process.
+"""Memory of a million examples with 768 features: write, standardize, read, and aggregate.
 
-    python -m bench.features                 1,000,000 rows of 768: 3 GB of disk
+python -m bench.features                 1,000,000 examples of 768 features: 3 GB of disk
     python -m bench.features 100000 768      fewer
 
-Rows are small, so that what is measured is the memory of features: it should not grow with them.
-Writes ``bench/features.json``.
+All steps run in one process. Examples are small, so the peak is that of the features and
+should not grow with their number. Writes ``bench/features.json``.
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ from fallow.training.parts.ridge import add_up
 CHUNK = 4096
 COLUMNS = 8
 CLASSES = 10
-LIMIT = 1.0  # GB, of a process with torch
+LIMIT = 1.0  # GB, including torch
 RESULTS = Path(__file__).parent / "features.json"
 
 
 def peak() -> float:
-    """The most memory that this process had so far, in GB."""
+    """Return the peak memory of this process so far, in GB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 @dataclass(frozen=True)
 class ReadFeatures:
-    """Features (n, width) of a file, as `add_up` reads them: a block at a time."""
+    """Features (n, width) of a file, read one block at a time as `add_up` does."""
 
     seen: SeenRows
     width: int

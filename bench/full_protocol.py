@@ -1,7 +1,7 @@
-"""`python -m bench.full_protocol`: tables of papers in full size, for a machine with a GPU.
+"""`python -m bench.full_protocol`: reproduce tables of papers at full size on a GPU.
 
-It writes the records of a study as `fallow compare` does, goes on where it was stopped,
-and writes a table from the records that are there: measured beside printed.
+Writes the records of a study as `fallow compare` does and resumes an interrupted study. The
+table shows measured values next to the published ones.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ column."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 if every run is finished."""
+    """Return 0 if all runs are finished, else 1."""
     options = _options(arguments)
     torch.set_num_threads(options.threads)
     failures: list[Failure] = []
@@ -99,7 +99,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _check_data(parser: argparse.ArgumentParser, name: str, folder: Path | None) -> None:
-    """End with a sentence where parts of the data have not arrived: fewer rows are not full size."""
+    """Exit with a message if parts of the data are missing."""
     data = STUDIES[name].data
     missing = missing_files(data, folder)
     if missing:
@@ -110,7 +110,7 @@ def _check_data(parser: argparse.ArgumentParser, name: str, folder: Path | None)
 
 
 def choose_device() -> str:
-    """The GPU of this machine, else its processor."""
+    """Return the GPU of this machine, or the CPU if there is none."""
     if torch.cuda.is_available():
         return "cuda"
     if torch.backends.mps.is_available():
@@ -119,7 +119,7 @@ def choose_device() -> str:
 
 
 def set_device(recipe: Recipe, device: str, precision: str) -> Recipe:
-    """The recipe on a device, without the upper bounds, which the papers do not have."""
+    """Set the device and remove upper bounds, which the papers do not report."""
     return replace(
         recipe,
         device=device,  # type: ignore[arg-type]  # the recipe refuses what it does not know
@@ -129,7 +129,7 @@ def set_device(recipe: Recipe, device: str, precision: str) -> Recipe:
 
 
 def shrink(name: str, recipe: Recipe) -> Recipe:
-    """The same path in a minute: digits, two strategies, one seed, few steps."""
+    """Shrink the recipe to a minute: digits, two strategies, one seed, few steps."""
     small = replace(
         recipe,
         data="digits",
@@ -161,7 +161,9 @@ def shrink(name: str, recipe: Recipe) -> Recipe:
 
 
 def run(recipe: Recipe, out: Path, data: Path | None, jobs: int) -> list[Failure]:
-    """Run what is not finished; those that failed.  All strategies of a seed before the next."""
+    """Run what is not finished, all strategies of a seed before the next, and return failed
+    runs.
+    """
     seeds = range(recipe.seeds)
     cells = [StudyRun(strategy, seed) for seed in seeds for strategy in recipe.strategies]
     setup = Setup(recipe, out, data_dir=data, threads=torch.get_num_threads())
@@ -172,7 +174,7 @@ def run(recipe: Recipe, out: Path, data: Path | None, jobs: int) -> list[Failure
 
 
 def _tell(event: Event) -> None:
-    """Plain lines: a machine that is borrowed has a log, and seldom a terminal."""
+    """Print plain lines, since output usually goes to a log file."""
     who = f"{event.get('strategy')}, seed {event.get('seed')}"
     match event["event"]:
         case "scored":
@@ -184,11 +186,12 @@ def _tell(event: Event) -> None:
             print(f"  {who}: {event['why']}", flush=True)
 
 
-# -- the page, from records alone ------------------------------------------------------------------
+# -- page of results, built from records
+# -----------------------------------------------------------
 
 
 def write_page(out: Path, *, is_tiny: bool) -> str:
-    """Every study that has records, as a table."""
+    """Write a table for each study that has records."""
     lines = ["# Papers in full size", ""]
     if is_tiny:
         lines += ["A rehearsal on few rows: these numbers mean nothing.", ""]
@@ -220,7 +223,7 @@ def _section(recipe: Recipe, study: StudyRecords) -> list[str]:
 
 
 def _find_printed(recipe: Recipe, study: StudyRecords) -> dict[str, str]:
-    """Row of the paper's table -> mean and standard deviation as they are printed."""
+    """Map each row of the paper's table to its published mean and standard deviation."""
     if recipe.published is None:
         return {}
     printed = {}
@@ -241,7 +244,7 @@ def _spread(scores: Sequence[float]) -> str:
 
 
 def _made_on(study: StudyRecords) -> str:
-    """On what the runs were made, and how long they took."""
+    """Describe the machine and the duration of the runs."""
     last = [cell.records[-1] for cell in study.cells if cell.records]
     if not last:
         return "No run has records yet."

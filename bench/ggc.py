@@ -1,4 +1,4 @@
-"""GGC: a site's choice among 20 models of a LeNet, judged on 100 images."""
+"""GGC: one site selects among 20 LeNet models, evaluated on 100 images."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Group = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Choice:
-    """A site (the first model) that chooses among so many others, on so many images."""
+    """A site (the first model), its candidate models and its validation images."""
 
     candidates: int
     images: int
@@ -67,7 +67,7 @@ class Choice:
 
 
 def load_state(model: nn.Module, layout: Layout, member: Member) -> dict[str, Tensor]:
-    """Return the part of a model that public code stores."""
+    """Return the part of the state that public code stores."""
     loaded = layout.load(model, {"w": member.w, "stats": member.w[:0]})
     return {name: value.clone() for name, value in loaded.state_dict().items()}
 
@@ -75,7 +75,9 @@ def load_state(model: nn.Module, layout: Layout, member: Member) -> dict[str, Te
 def by_module(
     model: nn.Module, states: list[dict[str, Tensor]], n: list[float], x: Tensor, y: Tensor
 ) -> Callable[[Group], float]:
-    """The reward of a group as public codes compute it: average, ``load_state_dict``, predict."""
+    """Compute the reward of a group as public code does: average, ``load_state_dict``,
+    predict.
+    """
 
     @torch.no_grad()
     def earned(group: Group) -> float:
@@ -92,7 +94,7 @@ def by_module(
 def choose_as_printed(
     earned: Callable[[Group], float], order: list[int], coins: list[float]
 ) -> list[int]:
-    """Algorithm 2 as it is printed: four rewards for every candidate."""
+    """Run Algorithm 2 as published, with four rewards for each candidate."""
     x: Group = (0,)
     y: Group = (0, *(j + 1 for j in sorted(order)))
     for j, coin in zip(order, coins, strict=True):

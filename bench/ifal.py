@@ -1,4 +1,4 @@
-"""IFAL: the 250 most similar others of each of 50,000 rows with 64 features, for its three models."""
+"""IFAL: the 250 nearest neighbors of 50,000 examples with 64 features, for three models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fallow.core.streams import stream
 from fallow.strategies.parts import most_similar
 
 MODELS = 3
-BLOCK = 256  # rows; 1,024 take longer
+BLOCK = 256  # examples; 1,024 take longer
 
 
 def prepare(is_quick: bool) -> Race:
@@ -23,7 +23,8 @@ def prepare(is_quick: bool) -> Race:
 def race(rows: int, features: int, k: int) -> Race:
     draw = stream(0, "bench features")
     models = [torch.randn(rows, features, generator=draw) for _ in range(MODELS)]
-    results: dict[str, list[Tensor]] = {}  # how often each row is listed, for each model
+    # how often each example is a neighbor, for each model
+    results: dict[str, list[Tensor]] = {}
 
     def count(near: Tensor) -> Tensor:
         return torch.bincount(near.flatten(), minlength=rows)
@@ -35,7 +36,7 @@ def race(rows: int, features: int, k: int) -> Race:
         results["ours"] = [count(most_similar(x, k)[1]) for x in models]
 
     def are_equal() -> bool:
-        """The same lists but for neighbors that are equally close up to single precision."""
+        """Check that the neighbors are equal, except for ties in single precision."""
         differ = 0.0
         for a, b in zip(results["theirs"], results["ours"], strict=True):
             differ += float((a - b).abs().sum()) / 2
@@ -45,7 +46,7 @@ def race(rows: int, features: int, k: int) -> Race:
 
 
 def plain_neighbors(x: Tensor, k: int) -> Tensor:
-    """Products of blocks, and the largest of each row."""
+    """Compute similarities block by block and take the largest of each row."""
     unit = normalize(x)
     results = []
     for first in range(0, len(x), BLOCK):

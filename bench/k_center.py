@@ -1,4 +1,4 @@
-"""Core-Set: greedy k-center, picks out of 40,000 rows with 64 features."""
+"""Core-Set: greedy k-center on 40,000 examples with 64 features."""
 
 from __future__ import annotations
 

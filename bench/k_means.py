@@ -1,4 +1,4 @@
-"""The clusters of TypiClust, LoGo and IFAL: 500 of 50,000 rows with 64 features."""
+"""The clustering of TypiClust, LoGo and IFAL: 500 clusters of 50,000 examples."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def race(rows: int, features: int, k: int) -> Race:
         outcome["ours"] = cluster_rows(x, k, stream(0, "k-means"))
 
     def are_as_good() -> bool:
-        """Whether rows are as close to the means of our clusters, up to 1 %."""
+        """Check that examples are as close to the means of our clusters, up to 1 %."""
         return spread(x, outcome["ours"]) <= 1.01 * spread(x, outcome["theirs"])
 
     return Race(theirs, ours, are_as_good)
 
 
 def spread(x: Tensor, cluster: Tensor) -> float:
-    """Total squared distance of rows from the means of their clusters."""
+    """Return the total squared distance of examples from their cluster means."""
     size = torch.bincount(cluster)
     total = torch.zeros(len(size), x.shape[1]).index_add(0, cluster, x)
     mean = total / size.clamp_min(1)[:, None]

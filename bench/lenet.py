@@ -1,4 +1,4 @@
-"""LeNet on color images, site after site in the memory layout that the CPU prefers."""
+"""LeNet on color images, one site at a time, in the memory layout that the CPU prefers."""
 
 from __future__ import annotations
 

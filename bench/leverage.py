@@ -1,6 +1,6 @@
-"""Leverage scores of rows at ten sites, from totals of products, against one decomposition.
+"""Leverage scores of examples at ten sites from aggregates, against one decomposition.
 
-`extra` measures in a process of its own what a whole selection by FALE needs beside the rows.
+`extra` measures the memory of a complete FALE selection in a separate process.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def scores(sites: list[Tensor]) -> Tensor:
 
 
 def decompose(x: Tensor) -> Tensor:
-    """The same from the left singular vectors."""
+    """Compute the same scores from the left singular vectors."""
     left: Tensor = torch.linalg.svd(x, full_matrices=False)[0]
     return left.square().sum(1)
 
 
 def rows(n: int, d: int) -> Tensor:
-    """Columns of very different scales, two of them nearly the same."""
+    """Return columns of very different scales, two of which are nearly equal."""
     x = torch.randn(n, d, generator=stream(0, "bench rows"), dtype=torch.float64)
     x[:, 1] = x[:, 0] + 1e-3 * x[:, 1]
     return x.mul_(torch.logspace(-3, 3, d, dtype=torch.float64))
@@ -78,7 +78,7 @@ def prepare(is_quick: bool) -> Race:
 
 
 def selection(n: int, d: int) -> float:
-    """MB that this process needed at most for a selection, beyond what it had before."""
+    """Return the peak memory of a selection in MB, beyond the memory used before."""
     model = build_model("linear", (d,), 1, stream(0, "template"))
     layout = Layout.of(model)
     methods: Methods = {"query": FALE(), "training": FedAvg(), "plain": FedAvg()}
@@ -100,8 +100,10 @@ def selection(n: int, d: int) -> float:
 
 
 def _peak() -> float:
-    """The most memory that this program ever had, in MB.  What `resource` tells is no less than the
-    peak of the program that started this one, so it is right only where it started small."""
+    """Return the peak memory of this program so far, in MB.
+
+    `resource` reports at least the peak of the parent process, so the parent must be small.
+    """
     status = Path("/proc/self/status")
     if status.exists():
         for line in status.read_text().splitlines():
@@ -114,7 +116,7 @@ def _peak() -> float:
 
 
 def extra(is_quick: bool) -> float:
-    """`selection` in a process of its own, whose peak is that of nothing else."""
+    """Measure `selection` in a separate process."""
     size = "111_753, 132"
     if is_quick:
         size = "500, 12"

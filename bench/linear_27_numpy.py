@@ -1,4 +1,4 @@
-"""The race of ``linear-27`` against a loop in NumPy."""
+"""The benchmark ``linear-27`` against a loop in NumPy."""
 
 from __future__ import annotations
 

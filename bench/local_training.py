@@ -1,4 +1,6 @@
-"""Races of local training: sites with ragged rows, through an executor and the plain loop."""
+"""Benchmarks of local training with sites of different sizes: executor against a plain
+loop.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,7 @@ Reference = Literal["modules", "numpy"]
 
 @dataclass(frozen=True)
 class Sides:
-    """Both ways through the same batches."""
+    """Both implementations on the same batches."""
 
     model: nn.Module
     layout: Layout
@@ -118,7 +120,7 @@ class Sides:
         return [site.sent for site in fitted]
 
     def differ_by_at_most(self, tolerance: float) -> bool:
-        """Whether no weight and no statistic of any site differs by more."""
+        """Check that no weight or statistic differs by more than a tolerance."""
         for a, b in zip(self.reference(), self.ours(), strict=True):
             for name in a:
                 if not torch.allclose(a[name], b[name], rtol=0, atol=tolerance):

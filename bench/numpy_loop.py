@@ -1,4 +1,4 @@
-"""The other reference of linear models: a loop in NumPy, site after site, as short as it gets."""
+"""Second reference of linear models: a minimal NumPy loop over the sites."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ Weights = npt.NDArray[Any]
 def numpy_loop(
     start: Weights, training_config: TrainingConfig, jobs: list[Job]
 ) -> list[Weights]:
-    """Each site's weights after Adam on the squared error.  start: (d + 1,), the bias last."""
+    """Return each site's weights after Adam on the squared error. start: (d + 1,), bias
+    last.
+    """
     b1, b2 = training_config.optimizer.betas
     trained = []
     for job in jobs:

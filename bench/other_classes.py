@@ -1,8 +1,10 @@
-"""Features of a network that was trained on other classes: a body trained by FedAvg on the first half
-of the classes encodes rows of the other half, for which a head is solved in closed form.
+"""Transfer of features between classes.
 
-`FALLOW_DATA=DATA python -m bench.other_classes DATA_SET ... [--seeds N]` prints a table for each data
-set: accuracy on test rows of the other half of the classes.
+FedAvg trains a body on the first half of the classes. It encodes examples of the other
+half, for which a closed-form classifier is fitted.
+
+`FALLOW_DATA=DATA python -m bench.other_classes DATA_SET ... [--seeds N]` prints a table for
+each data set with the test accuracy on the other half of the classes.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from fallow.core.training_config import Optimizer, TrainingConfig, TrainingStage
 from fallow.data.dataset import Dataset
 from fallow.models import build_model
 
-ROWS = 2000  # of each half, and as many test rows
+ROWS = 2000  # of each half, and as many test examples
 FIRST = 0.05
 MORE = 0.05
 NETWORK = "digitscnn"
@@ -31,7 +33,9 @@ ROUNDS = 15
 
 
 def half_of(dataset: Dataset, classes: range, seed: int) -> Dataset:
-    """Rows of these classes alone, numbered from 0; the same rows for the same seed."""
+    """Return examples of these classes, relabeled from 0; a seed always draws the same
+    examples.
+    """
 
     def draw(y: Tensor, purpose: str) -> Tensor:
         inside = ((y >= classes.start) & (y < classes.stop)).nonzero().squeeze(1)
@@ -51,12 +55,12 @@ def half_of(dataset: Dataset, classes: range, seed: int) -> Dataset:
 
 
 def deal(rows: Dataset) -> fl.Federation:
-    """Ten sites that differ in their classes."""
+    """Split the examples over ten sites with different class distributions."""
     return fl.Federation(rows, fl.ExactDirichlet(alpha=0.1), sites=10)
 
 
 def train_body(rows: Dataset, seed: int) -> nn.Module:
-    """A network that FedAvg trained on all rows of ten sites."""
+    """Return a network trained by FedAvg on all examples of ten sites."""
     run = fl.run(
         deal(rows),
         training="fedavg",
@@ -74,7 +78,7 @@ def train_body(rows: Dataset, seed: int) -> nn.Module:
 
 
 def score(rows: Dataset, seed: int, **settings: Any) -> list[float]:
-    """Accuracy in per cent with the first random labels, and after a query by margin."""
+    """Return the accuracies in percent before and after a margin query."""
     run = fl.run(
         deal(rows),
         strategy="margin",
@@ -90,7 +94,7 @@ def score(rows: Dataset, seed: int, **settings: Any) -> list[float]:
 
 
 def compare(dataset: Dataset, seed: int) -> dict[str, list[float]]:
-    """Scores on the second half of the classes, by how features are made."""
+    """Return the scores on the second half of the classes for each kind of features."""
     middle = len(dataset.classes) // 2
     known = half_of(dataset, range(middle), seed)
     new = half_of(dataset, range(middle, len(dataset.classes)), seed)

@@ -1,8 +1,8 @@
-"""A table of 500,000 rows and 50 columns: our data set against pyarrow's own reading of the file.
+"""A table of 500,000 rows and 50 columns: Fallow's data set against reading by pyarrow.
 
-Beside reading, ours recognizes columns, checks labels, holds out test rows of which no copy trains,
-and makes features of 32 bits.  The memory is that of a process of its own, beyond what it has once
-everything is imported.
+Fallow also recognizes columns, checks labels, holds out test rows without duplicates in the
+training set, and computes float32 features. The memory is that of a separate process,
+beyond its memory after imports.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ print((kilobytes("VmHWM") - before) * 1024 / 1e6)
 
 @dataclass
 class Reading:
-    """One file, and what was read from it."""
+    """A file and the data read from it."""
 
     rows: int
     folder: tempfile.TemporaryDirectory[str] = field(
@@ -68,7 +68,7 @@ class Reading:
         self.ours["read"] = open_dataset(self.path, label="sick", site="hospital")
 
     def are_equal(self) -> bool:
-        """Whether the columns have the same sums, exactly: rows were moved to a test set."""
+        """Check that columns have equal sums, since rows were moved to a test set."""
         ours = self.ours["read"]
         together = torch.cat([ours.x, ours.x_test]).sort(0).values.numpy()
         arrow = self.arrow["read"]

@@ -1,7 +1,7 @@
-"""CIFAR-10 for a further seed or process of a study: decoded anew, against what the study keeps.
+"""CIFAR-10 for another seed or process of a study: decoded again against the study's cache.
 
-Needs the files of CIFAR-10 in the folder that FALLOW_DATA names.  The memory is what a process that
-has opened the kept rows has for itself; their pages are shared.
+Needs the files of CIFAR-10 in the folder of FALLOW_DATA. The memory is the private memory
+of a process that has opened the cached examples; their pages are shared.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ STATUS = Path("/proc/self/status")
 
 
 def data_dir() -> Path:
-    """The folder of CIFAR-10's files."""
+    """Return the folder of the CIFAR-10 files."""
     return Path(os.environ.get("FALLOW_DATA", "../shared/data"))
 
 
 def prepare(is_quick: bool) -> Race:
-    folder = tempfile.TemporaryDirectory()  # goes with the race
+    folder = tempfile.TemporaryDirectory()  # lives as long as the benchmark
     kept_in = Path(folder.name) / "rows"
     open_data(RECIPE, 0, data_dir(), kept_in=kept_in)  # as the first seed does
     datasets: dict[str, Dataset] = {}
@@ -51,7 +51,7 @@ def prepare(is_quick: bool) -> Race:
 
 
 def own_memory() -> float:
-    """MB that are this process's own, mapped files not counted (Linux)."""
+    """Return the private memory of this process in MB, without mapped files (Linux)."""
     for line in STATUS.read_text().splitlines():
         if line.startswith("RssAnon"):
             return int(line.split()[1]) * KIB / 1e6
@@ -59,11 +59,13 @@ def own_memory() -> float:
 
 
 def open_kept(folder: str) -> float:
-    """MB that a process has of its own for the rows of a folder once it has opened them."""
+    """Return the private memory in MB of a process that has opened the examples of a
+    folder.
+    """
     before = own_memory()
     data = open_data(RECIPE, 0, data_dir(), kept_in=Path(folder))
     taken = own_memory() - before
-    del data  # not before it was measured
+    del data  # keep the examples until the measurement
     return taken
 
 

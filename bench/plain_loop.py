@@ -1,4 +1,4 @@
-"""The reference of local training: what one writes without a library, site after site."""
+"""Reference implementation of local training: a plain PyTorch loop over the sites."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class Shuffled(Sampler[int]):
-    """The order in which the engine takes the rows: drawn from the same stream, epoch by epoch."""
+    """The order of examples in the engine, drawn from the same random stream for each
+    epoch.
+    """
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -34,7 +36,7 @@ class Shuffled(Sampler[int]):
 def plain_loop(
     model: nn.Module, training_config: TrainingConfig, jobs: list[Job], loss: Loss
 ) -> list[nn.Module]:
-    """Each site's own module, DataLoader and optimizer; returns the trained modules."""
+    """Train each site's own module with a DataLoader and optimizer; return the modules."""
     trained = []
     for job in jobs:
         local = copy.deepcopy(model).train()

@@ -1,8 +1,9 @@
-"""`python -m bench.query_seconds`: what a query costs a site, strategy beside strategy.
+"""`python -m bench.query_seconds`: cost of a query at one site, by query strategy.
 
-One site with a pool of 5,000 images (28 x 28), LeNet, 250 labels to buy, forward passes included.
-Strategies take turns, median of five; writes ``bench/query_seconds.json``.  AHFAL's paper says that
-its query costs about as much as KSAS and much less than BADGE.
+The site has an unlabeled pool of 5,000 images (28 x 28), a LeNet, and a budget of 250
+labels. Forward passes are included. Strategies run in turn and the median of five is
+reported. Writes ``bench/query_seconds.json``. AHFAL's paper states that its query costs
+about as much as KSAS and much less than BADGE.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ RESULTS = Path(__file__).with_name("query_seconds.json")
 
 
 class Nothing:
-    """A journal that remembers nothing: every exchange is sent."""
+    """Event log that stores nothing, so each exchange is sent."""
 
     def transaction(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -58,7 +59,7 @@ class Nothing:
 
 
 def site(strategy: Query, pool: int, labeled: int) -> LocalSite:
-    """A site with random images, and a local and a global model that differ."""
+    """Return a site with random images and different local and global models."""
     model = build_model("lenet", (1, 28, 28), 10, stream(0, "template"))
     layout = Layout.of(model)
     methods: Methods = {"query": strategy, "training": FedAvg(), "plain": FedAvg()}
@@ -76,7 +77,7 @@ def site(strategy: Query, pool: int, labeled: int) -> LocalSite:
 
 
 def seconds(pool: int, labeled: int, picks: int, runs: int) -> dict[str, Seconds]:
-    """CPU seconds of a whole query, by strategy."""
+    """Return the CPU seconds of a complete query by strategy."""
     taken: dict[str, list[float]] = {name: [] for name in STRATEGIES}
     for run in range(runs):
         for name, strategy in STRATEGIES.items():
@@ -95,7 +96,7 @@ def seconds(pool: int, labeled: int, picks: int, runs: int) -> dict[str, Seconds
 
 
 def rows(seconds: Mapping[str, Seconds]) -> list[dict[str, Any]]:
-    """One row a strategy, with its cost relative to AHFAL's."""
+    """Return one row per strategy, with its cost relative to AHFAL."""
     ahfal = seconds["ahfal"].median
     return [
         {

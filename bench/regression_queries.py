@@ -1,4 +1,6 @@
-"""The run of `bench.regression_run` with Core-Set: 300 queries of FALE's protocol, 11 phases."""
+"""The run of `bench.regression_run` with Core-Set: 300 queries of FALE's protocol, 11
+phases.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from pathlib import Path
 from bench.regression_run import RECIPE, TINY, seconds, write_rows
 from bench.timing import Entry, Race
 
-ROWS = 36_584  # as many as the protein table has
+ROWS = 36_584  # as many as in the protein table
 
 
 def prepare(is_quick: bool) -> Race:
@@ -17,9 +19,10 @@ def prepare(is_quick: bool) -> Race:
     if is_quick:
         recipe = TINY
         rows = 400
-    folder = tempfile.TemporaryDirectory()  # goes with the last function that names it
+    # deleted with the last function that refers to it
+    folder = tempfile.TemporaryDirectory()
     write_rows(Path(folder.name) / "table.npz", rows)
-    errors: dict[str, float] = {}  # the mean squared error at the end
+    errors: dict[str, float] = {}  # mean squared error at the end
 
     def theirs() -> None:
         table = Path(folder.name) / "table.npz"
@@ -41,5 +44,5 @@ ENTRY = Entry(
     bar=1.0,
     compared="the mean squared error at the end of the run that was timed, in float64: 1e-8",
     prepare=prepare,
-    ceiling=23.5,  # half of what it took once
+    ceiling=23.5,  # half of the duration of an earlier version
 )

@@ -1,11 +1,12 @@
-"""`python -m bench.regression_run`: a whole run of a baseline of active regression.
+"""`python -m bench.regression_run`: a complete run of a baseline of active regression.
 
-Ten sites hold 36,584 rows of 9 numbers, as many as the protein table has.  300 queries buy 5 rows
-of each site at a time, 15,000 beside the first ones; after every thirtieth comes a phase of
-``fedavg``: one round of 25 epochs, Adam 0.01, batches of 32.  Writes ``bench/regression_run.json``.
+Ten sites hold 36,584 examples of 9 features, as many as the protein table has. Each of 300
+queries labels 5 examples per site, 15,000 in all beyond the initial labeled set. After
+every thirtieth query, ``fedavg`` trains for one round of 25 epochs (Adam 0.01, batch size
+32). Writes ``bench/regression_run.json``.
 
-`Stacked` and the plain executor, `Loop`, are compared in a shortened run, with a tenth of the
-queries and so with few labels.
+`Stacked` and the plain executor, `Loop`, are compared in a shorter run with a tenth of the
+queries and therefore few labels.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ RESULTS = Path(__file__).with_name("regression_run.json")
 
 
 def write_rows(path: Path, n: int) -> None:
-    """A table of n rows to train on and a quarter as many to test on, as a .npz file."""
+    """Write a .npz table of n training examples and a quarter as many test examples."""
     x = torch.randn(n + n // 4, 9, generator=stream(0, "bench table"))
     noise = torch.randn(len(x), generator=stream(0, "bench noise"))
     y = (x @ torch.linspace(-1, 1, 9) + torch.sin(2 * x[:, 0]) + noise).numpy()
@@ -62,18 +63,18 @@ def write_rows(path: Path, n: int) -> None:
 def seconds(
     recipe: Recipe, table: Path, strategy: str, executor: Literal["loop", "stacked"]
 ) -> tuple[float, float]:
-    """CPU seconds of a run, the data included, and the mean squared error at its end."""
+    """Return the CPU seconds of a run with reading, and its final mean squared error."""
     chosen = replace(recipe, data=str(table), strategy=Spec(strategy), executor=executor)
     started = CPU()
     journal = EventLog()
     records = ExperimentRun(build_world(chosen, 0, journal), journal).go()
     mse = records[-1]["mse"]
-    assert mse is not None  # the table has numbers to predict
+    assert mse is not None  # the table has regression targets
     return CPU() - started, mse
 
 
 def rows(full: Recipe, short: Recipe, n: int) -> list[dict[str, Any]]:
-    """One row a query, with n rows at the sites.  Raises unless both executors end alike."""
+    """Return one row per query, for n examples. Raise unless both executors agree."""
     lines = []
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "table.npz"

@@ -32,13 +32,13 @@ def measured(spent: list[float]) -> Iterator[None]:
 
 
 def run_demo() -> None:
-    """``fallow demo --fast --jobs 1``."""
+    """Run ``fallow demo --fast --jobs 1``."""
     with tempfile.TemporaryDirectory() as folder, suppress(SystemExit):
         app(["demo", "--fast", "--jobs", "1", "--quiet", "--out", folder])
 
 
 def run_closed_form() -> None:
-    """A closed-form study with 2,000 features."""
+    """Run a closed-form study with 2,000 features."""
     sites = fl.Federation(fl.load("digits"), fl.Dirichlet(0.5), sites=10)
     encoder = fl.encoders.Fourier(features=2000)
     fl.run(sites, "random", encoder=encoder, budget=10, cycles=3, progress=False)

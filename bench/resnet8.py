@@ -1,7 +1,8 @@
-"""ResNet-8 on color images, site after site in the memory layout that the CPU prefers.
+"""ResNet-8 on color images, one site at a time, in the memory layout that the CPU prefers.
 
-Batch norm multiplies rounding: in float32 two memory layouts differ by a tenth of a weight after
-twenty steps.  So outputs are compared in float64, in the plain layout and over a few steps.
+Batch norm amplifies rounding: in float32, weights of two memory layouts differ by 0.1 after
+twenty steps. Outputs are therefore compared in float64, in the plain layout, over a few
+steps.
 """
 
 from __future__ import annotations

@@ -1,16 +1,18 @@
 """Measure the cost of a simulation by number of sites, rounds and examples.
 
-`python -m bench.scale sites`: a run on 10 to 10,000 sites, each in a process of its own.
-`python -m bench.scale rounds`: 1,000 rounds of 1,000 sites, told every 100 rounds.
-`python -m bench.scale cycles`: 1,000 cycles of one label a site of the closed form, at ten sites.
-`python -m bench.scale site`: the closed form's answers of one site that has all of its rows labeled.
-`python -m bench.scale rows`: the totals of 10^5 to 10^7 rows of 768 features in a file of float16, as
-sites of 8,192 rows add them up.  The file takes 15 GB and is deleted.
-`python -m bench.scale draw`: pictures of what was measured, into a folder.
+`python -m bench.scale sites`: a run on 10 to 10,000 sites, each in a separate process.
+`python -m bench.scale rounds`: 1,000 rounds of 1,000 sites, reported every 100 rounds.
+`python -m bench.scale cycles`: 1,000 closed-form cycles of one label per site, at ten
+sites.
+`python -m bench.scale site`: closed-form replies of one site with all examples labeled.
+`python -m bench.scale rows`: aggregates of 10^5 to 10^7 examples of 768 float16 features at
+  sites of 8,192 examples; the file takes 15 GB and is deleted.
+`python -m bench.scale draw`: write plots of the measurements to a folder.
 
-Each writes its part of ``bench/scale.json``, line by line, so that what was measured stays when it
-is stopped.  The small network has 8 inputs, 8 hidden units and 4 classes; sites have 5 rows and
-train on 2 to 4 labels: what is measured is what a site costs the simulation, not arithmetic.
+Each command writes its part of ``bench/scale.json`` line by line, so an interrupted run
+keeps its results. The network has 8 inputs, 8 hidden units and 4 classes. Sites have 5
+examples and train on 2 to 4 labels, so the time is that of the simulation, not of
+arithmetic.
 """
 
 from __future__ import annotations
@@ -63,12 +65,12 @@ COLUMNS = 8
 CLASSES = 4
 ROUNDS = 1000
 CYCLES = 1000
-FIRST = 5  # rows of a site of `cycles` beside those that its cycles label
+FIRST = 5  # examples of a site of `cycles` beyond those that its cycles label
 EVERY = 100  # rounds, or cycles, between two lines
 ROWS_OF_ONE = (10_000, 100_000, 1_000_000)  # of one site
 ROWS = (100_000, 1_000_000, 10_000_000)
 WIDTH = 768  # features
-BLOCK = 8192  # rows of a site of `rows`
+BLOCK = 8192  # examples of a site of `rows`
 KIB = 1024
 GB = 1e9
 STATUS = Path("/proc/self/status")
@@ -99,7 +101,9 @@ Line = dict[str, float]
 
 
 def small_rows(sites: int, of_site: int = ROWS_OF_SITE) -> Dataset:
-    """Rows for so many sites whose first columns tell the class, and 200 to test on."""
+    """Return examples for these sites whose first columns determine the class, and 200 to
+    test.
+    """
     draw = stream(0, "bench scale")
     n = sites * of_site + 200
     y = torch.randint(CLASSES, (n,), generator=draw)
@@ -116,7 +120,7 @@ def small_rows(sites: int, of_site: int = ROWS_OF_SITE) -> Dataset:
 
 
 def memory_now() -> float:
-    """GB that this process has in memory (Linux)."""
+    """Return the memory of this process in GB (Linux)."""
     for line in STATUS.read_text().splitlines():
         if line.startswith("VmRSS"):
             return int(line.split()[1]) * KIB / GB
@@ -124,7 +128,7 @@ def memory_now() -> float:
 
 
 def memory_at_most() -> float:
-    """GB that this process had at most."""
+    """Return the peak memory of this process in GB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB / GB
 
 
@@ -132,7 +136,7 @@ def memory_at_most() -> float:
 
 
 def measure_sites(method: str, sites: int) -> Line:
-    """A run of two phases and one query of one row a site, journal in a file included."""
+    """Run two phases and one query of one example per site, including the event log."""
     torch.set_num_threads(1)
     rows = small_rows(sites)
     recipe = replace(METHODS[method], sites=sites)
@@ -151,12 +155,12 @@ def measure_sites(method: str, sites: int) -> Line:
 
 
 def grow_sites(console: Console, counts: Sequence[int]) -> None:
-    """Runs of both methods on more and more sites."""
+    """Run both methods on more and more sites."""
     context = multiprocessing.get_context("spawn")
     for method in METHODS:
         lines = []
         for sites in counts:
-            with context.Pool(1) as pool:  # a process of its own has a peak of its own
+            with context.Pool(1) as pool:  # the peak is measured per process
                 lines.append(pool.apply(measure_sites, (method, sites)))
             keep("sites", method, lines)
             console.print(method, lines[-1])
@@ -166,7 +170,7 @@ def grow_sites(console: Console, counts: Sequence[int]) -> None:
 
 
 def grow_rounds(console: Console, method: str, sites: int, rounds: int) -> None:
-    """One phase of many rounds; a line after each hundred."""
+    """Run one phase of many rounds and write a line after each hundred."""
     recipe = replace(METHODS[method], sites=sites, rounds=rounds, cycles=0, initial=4)
     lines: list[Line] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -201,8 +205,10 @@ def grow_rounds(console: Console, method: str, sites: int, rounds: int) -> None:
 
 
 def grow_cycles(console: Console, method: str, sites: int, cycles: int) -> None:
-    """A run of many cycles, each of one label a site, journal in a file included; a line after each
-    hundred."""
+    """Run many cycles of one label per site, including the event log.
+
+    A line is written after each hundred cycles.
+    """
     recipe = replace(METHODS[method], sites=sites, cycles=cycles)
     rows = small_rows(sites, of_site=cycles + FIRST)
     lines: list[Line] = []
@@ -248,7 +254,7 @@ def write_features(path: Path, rows: int) -> FeatureFile:
 
 
 def sum_of_sites(features: FeatureFile) -> dict[str, Tensor]:
-    """The totals of all rows, one site of a block of rows after the other."""
+    """Aggregate all examples, one block of examples per site."""
     total: dict[str, Tensor] = {}
     for at in torch.split(torch.arange(len(features)), BLOCK):
         y = torch.nn.functional.one_hot(at % CLASSES, CLASSES)
@@ -262,7 +268,7 @@ def sum_of_sites(features: FeatureFile) -> dict[str, Tensor]:
 
 
 def measure_rows(folder: str, rows: int) -> Line:
-    """CPU seconds and the most memory of the totals of so many rows."""
+    """Return the CPU seconds and peak memory of aggregating these examples."""
     torch.set_num_threads(1)
     path = Path(folder) / "features.bin"
     features = write_features(path, rows)
@@ -299,10 +305,9 @@ def grow_rows(console: Console, counts: Sequence[int], folder: Path) -> None:
 
 
 def labeled_site(features: FeatureFile) -> LocalSite:
-    """A site with a label for each of its rows, of which it keeps features in a file.
+    """Return a site with all examples labeled and its features in a file.
 
-    The labels are entered whole: a store would hand them over one by one, and how that takes is not
-    what is measured.
+    Labels are set at once, since the time of a label store is not measured here.
     """
     network = build_model("linear", (WIDTH,), CLASSES, stream(0, "init"))
     layout = Layout.of(network)
@@ -330,7 +335,9 @@ def labeled_site(features: FeatureFile) -> LocalSite:
 
 
 def measure_site(folder: str, rows: int) -> Line:
-    """CPU seconds of a site's totals and of its rows left out, and the most memory of both."""
+    """Return the CPU seconds and peak memory of a site's contribution and leave-one-out
+    losses.
+    """
     torch.set_num_threads(1)
     path = Path(folder) / "features.bin"
     site = labeled_site(write_features(path, rows))
@@ -369,11 +376,12 @@ def grow_site(console: Console, counts: Sequence[int], folder: Path) -> None:
             console.print(lines[-1])
 
 
-# -- what was measured ------------------------------------------------------------------------------
+# -- results
+# ----------------------------------------------------------------------------------------
 
 
 def keep(part: str, what: str, lines: Sequence[Line]) -> None:
-    """Put lines into the file; whatever else was measured stays."""
+    """Write lines to the file and keep all other results."""
     known = {}
     if RESULTS.exists():
         known = json.loads(RESULTS.read_text())
@@ -444,7 +452,7 @@ def _draw_line(axes: Axes, lines: list[Line], x: str, y: str, label: str) -> Non
 
 @mpl.rc_context({**STYLE, "svg.hashsalt": "scale"})
 def draw_all(folder: Path) -> None:
-    """A picture of each part that was measured."""
+    """Plot each part that has results."""
     measured = json.loads(RESULTS.read_text())
     for part, drawing in DRAWINGS.items():
         if part not in measured:

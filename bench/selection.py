@@ -1,4 +1,4 @@
-"""The kernels of Core-Set and BADGE against what public codes do with scikit-learn."""
+"""The kernels of Core-Set and BADGE against public code based on scikit-learn."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from fallow.strategies.parts.kmeans import draw_row
 
 @dataclass(frozen=True)
 class Pool:
-    """Rows to pick from: features (m, d) and predictions (m, c), and how many to pick."""
+    """Unlabeled pool: features (m, d), predictions (m, c), and the number of examples to
+    select.
+    """
 
     rows: int
     features: int
@@ -41,7 +43,7 @@ class Pool:
 
 
 def race_of(theirs: Callable[[], Tensor], ours: Callable[[], Tensor]) -> Race:
-    """A race whose picks are compared: those that were timed."""
+    """Return a benchmark that compares the selections of the timed calls."""
     results: dict[str, Tensor] = {}
 
     def run_theirs() -> None:
@@ -56,7 +58,9 @@ def race_of(theirs: Callable[[], Tensor], ours: Callable[[], Tensor]) -> Race:
 
 
 def core_set_race(pool: Pool) -> Race:
-    """In float64, where near ties do not depend on rounding."""
+    """Return the benchmark of Core-Set in float64, where near ties do not depend on
+    rounding.
+    """
     x = pool.z().double()
     return race_of(
         lambda: plain_k_center(x, pool.picks),
@@ -65,7 +69,7 @@ def core_set_race(pool: Pool) -> Race:
 
 
 def plain_k_center(x: Tensor, n: int) -> Tensor:
-    """Greedy k-center: squared lengths once, and a product with a vector for each pick."""
+    """Select by greedy k-center with one matrix-vector product per selection."""
     half = x.square().sum(1) / 2
     left = torch.full_like(half, torch.inf)
     picks = [0]
@@ -87,7 +91,9 @@ def badge_race(pool: Pool) -> Race:
 
 
 def pick_by_whole_gradients(q: Tensor, z: Tensor, n: int) -> Tensor:
-    """k-means++ on the whole gradients (m, c d), distances by scikit-learn; same draws as ours."""
+    """Run k-means++ on full gradients (m, c d) with distances by scikit-learn and the same
+    draws.
+    """
     g = torch.einsum("mc,md->mcd", q, z).flatten(1)
     generator = stream(0, "k-means++")
     is_free = torch.ones(len(g), dtype=torch.bool)

@@ -1,8 +1,10 @@
-"""`python -m bench.shared_clusters`: what queries by totals of features cost one site of many rows.
+"""`python -m bench.shared_clusters`: cost at a large site of queries that use aggregated
+features.
 
-One site with 50,000 rows of 512 features in 10 classes, a linear model, 500 labels to buy; then half
-as many rows, for how the cost grows.  Both halves of a query, without a network; once each, in
-seconds of one core.  Memory is what the process has at its peak beyond what it had with the rows.
+One site has 50,000 examples of 512 features in 10 classes, a linear model and a budget of
+500 labels. A second measurement with half as many examples shows how the cost grows. Client
+side and server side run once on one core, without a network. Memory is the peak of the
+process beyond its memory with the examples.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ LABELS = 500
 
 
 def site_of(strategy: Query, rows: int) -> LocalSite:
-    """A site whose rows lie around 40 places, with a global model and some labels."""
+    """Return a site with examples around 40 centers, a global model and some labels."""
     draw = stream(0, "bench rows")
     places = torch.randn(40, FEATURES, generator=draw)
     at = torch.randint(40, (rows,), generator=draw)
@@ -59,7 +61,7 @@ def site_of(strategy: Query, rows: int) -> LocalSite:
 
 
 def measure(strategy: Query, rows: int) -> tuple[float, float]:
-    """Seconds, and MB at the peak beyond the rows."""
+    """Return the seconds, and the peak memory in MB beyond the examples."""
     torch.set_num_threads(1)
     site = site_of(strategy, rows)
     parts = site.parts
@@ -74,7 +76,7 @@ def measure(strategy: Query, rows: int) -> tuple[float, float]:
 
 
 def peak_mb() -> float:
-    """The most memory of this process so far."""
+    """Return the peak memory of this process so far, in MB."""
     unit = 2**20 if sys.platform == "darwin" else 2**10
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 

@@ -19,11 +19,11 @@ import fallow as fl
 
 SITES = (10, 30, 100, 300, 1000)
 FILTERS = 8  # of 5 x 5 pixels, on a grid of 4 x 4: 128 features
-KIB = 1024  # bytes of the unit in which Linux counts memory
+KIB = 1024  # bytes in the unit of ru_maxrss on Linux
 
 
 def measure_run(sites: int, filters: int) -> tuple[float, float, float]:
-    """CPU seconds, gigabytes at most, and the accuracy at the end of a run of one query."""
+    """Return CPU seconds, peak memory in GB and final accuracy of a run of one query."""
     began = time.process_time()
     run = fl.run(
         "mnist",
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console = Console()
     console.print("| sites | CPU seconds | memory, GB | accuracy |")
     console.print("|---:|---:|---:|---:|")
-    # a process of its own has a peak of its own
+    # the peak is measured per process
     context = multiprocessing.get_context("spawn")
     for sites in options.sites:
         with context.Pool(1) as pool:

@@ -1,7 +1,7 @@
 """Sixteen tiny runs by `fallow compare`: two processes of one thread each against one.
 
-Both are whole commands, timed by the clock on the wall, in turn; the runs are of demo's kind, with
-two strategies and eight seeds on 200 rows of digits.  A machine with two idle cores is needed.
+Both commands are timed by wall-clock time, in turn. Runs are similar to those of the demo,
+with two strategies and eight seeds on 200 digits. The machine needs two idle cores.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TINY = {"rows": "200", "sites": "3", "rounds": "1", "cycles": "1", "bounds": "fa
 
 
 def compare(kept: dict[int, list[str]], jobs: int) -> None:
-    """The study in an empty folder; its records without seconds are kept."""
+    """Run the study in an empty folder and keep its records without times."""
     settings = []
     for name, value in TINY.items():
         settings += ["--set", f"{name}={value}"]

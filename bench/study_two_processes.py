@@ -1,8 +1,7 @@
-"""A study of independent runs: two processes of one thread against one.
+"""A study of independent runs: two processes of one thread each against one.
 
-Both sides are timed by the clock on the wall, starting the processes included, so this race means
-something on a machine with two idle cores only.  It takes two minutes, so it is run three
-times.
+Both are timed by wall-clock time, including the start of the processes, so the machine
+needs two idle cores. One study takes two minutes, so it is run three times.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ TINY = replace(
 
 @dataclass
 class Studies:
-    """The same study in one process and in two, each time into an empty folder."""
+    """The same study in one process and in two, always in an empty folder."""
 
     recipe: Recipe
     seeds: Sequence[int]

@@ -1,4 +1,4 @@
-"""A race: reference, ours, reference, ours, ... in one process, and the medians compared."""
+"""Time a reference and Fallow's implementation in turn and compare the medians."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from statistics import median
 import torch
 
 Clock = Callable[[], float]
-CPU: Clock = time.process_time  # one thread: a busy machine does not count
+CPU: Clock = time.process_time  # CPU time of one thread, independent of other processes
 WALL: Clock = time.perf_counter
 
 
@@ -32,10 +32,22 @@ class Seconds:
 class Result:
     """One row of ``bench/results.json``.
 
-    ratio: median seconds of the reference over ours; bar: what it should be; outputs_equal:
-    whether both made the same, as ``compared`` says; machine: also how busy it was before; extra:
-    MB that ours needs at most, where that is measured, and limit: what it should stay below; most:
-    seconds that ours should take at most, where there is such a bar.
+    Attributes
+    ----------
+    ratio
+        Median seconds of the reference divided by ours.
+    bar
+        Required ratio.
+    outputs_equal
+        Whether both outputs are equal by the comparison ``compared``.
+    machine
+        Description of the machine, with its load before the benchmark.
+    extra
+        Peak memory of our implementation in MB, if measured.
+    limit
+        Largest permitted ``extra``.
+    most
+        Largest permitted number of seconds of our implementation, if any.
     """
 
     name: str
@@ -60,14 +72,18 @@ class Result:
         return self.outputs_equal and self.ratio >= self.bar and is_small and is_quick
 
     def to_dict(self) -> dict[str, object]:
-        """The row as plain values, with whether all its bars are met."""
+        """Return the row as plain values, with whether all targets are met."""
         return {**asdict(self), "is_met": self.is_met}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One race.  ``prepare(is_quick)`` makes the two sides, and the comparison of their outputs,
-    which may run them again in another precision; ``extra(is_quick)`` is the memory of `Result`."""
+    """One benchmark.
+
+    ``prepare(is_quick)`` returns the two implementations and the comparison of their
+    outputs, which may run them again in another precision. ``extra(is_quick)`` is the
+    memory of `Result`.
+    """
 
     name: str
     reference: str
@@ -80,7 +96,7 @@ class Entry:
     ceiling: float | None = None
 
     def run(self, is_quick: bool = False) -> Result:
-        """Race, five runs each; ``is_quick`` is for tests: tiny, one run, times mean nothing."""
+        """Run five times; ``is_quick`` is a single tiny run for tests."""
         machine = describe_machine()
         race = self.prepare(is_quick)
         runs = race.runs
@@ -114,7 +130,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Race:
-    """Two ways to the same outputs."""
+    """Two implementations with equal outputs."""
 
     reference: Callable[[], object]
     ours: Callable[[], object]
@@ -123,7 +139,7 @@ class Race:
 
 
 def describe_machine() -> str:
-    """Cores, threads, load of the last minute, and who computes."""
+    """Describe cores, threads, the load of the last minute, and the CPU."""
     threads = torch.get_num_threads()
     parts = [f"{os.cpu_count()} cores", f"{threads} threads a process"]
     if hasattr(os, "getloadavg"):
@@ -135,7 +151,7 @@ def describe_machine() -> str:
 def time_in_turn(
     reference: Callable[[], object], ours: Callable[[], object], runs: int, clock: Clock
 ) -> tuple[Seconds, Seconds]:
-    """Seconds of both sides, in turn, so that a slow minute of the machine is slow for both."""
+    """Return the seconds of both, measured in turn so that other load affects both."""
 
     def time_once(side: Callable[[], object]) -> float:
         started = clock()

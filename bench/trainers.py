@@ -1,8 +1,11 @@
-"""CPU seconds of one training phase by each trainer, encoding of rows and scoring included, in turn in
-one process: the world of ``strategies/mnist``, 10 % of the labels.
+"""CPU seconds of one training phase by each training algorithm.
 
-`FALLOW_DATA=DATA python -m bench.trainers [--repeats N]` prints a row for each trainer: the median of
-its CPU seconds without reading the data set, megabytes up and down, and the accuracy.
+Encoding and scoring are included, and all run in one process. The data are those of
+``strategies/mnist`` with 10 % of the labels.
+
+`FALLOW_DATA=DATA python -m bench.trainers [--repeats N]` prints a row for each training
+algorithm: median CPU seconds without reading the data set, megabytes uploaded and
+downloaded, and accuracy.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ TRAINERS: Mapping[str, Mapping[str, Any]] = {
 
 
 class Measured(NamedTuple):
-    """One phase: CPU seconds, megabytes that sites sent and were sent, and the accuracy in %."""
+    """CPU seconds of a phase, megabytes up and down, and accuracy in percent."""
 
     seconds: float
     up: float
@@ -58,7 +61,7 @@ def measure(settings: Mapping[str, Any]) -> Measured:
 
 
 def time_reading() -> float:
-    """CPU seconds that reading the data set takes, which every run does."""
+    """Return the CPU seconds of reading the data set, which are part of every run."""
     began = time.process_time()
     open_data(find_recipe(RECIPE), 0)
     return time.process_time() - began
@@ -69,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    measure(TRAINERS["closed form, random filters"])  # what is imported once
+    measure(TRAINERS["closed form, random filters"])  # import modules before timing
     reading = []
     results: dict[str, list[Measured]] = {name: [] for name in TRAINERS}
     for _ in range(options.repeats):

@@ -1,17 +1,17 @@
-"""`python -m bench.transports`: an exchange over Flower beside one over HTTPS, with echo sites.
+"""`python -m bench.transports`: an exchange over Flower against one over HTTPS, with echo
+sites.
 
-Both transports run at once, each with three processes of sites, and take turns: one exchange over
-Flower, then one over HTTPS, and so on.  Over Flower most of the time is its own (a SuperNode looks
-for messages every three seconds and starts a process for each), so its bar is that of an idle
-machine.  Then sites are added over HTTPS alone, from 3 processes up to 200 or as many as memory
-holds.  Writes ``bench/transports.json``, after each step.
+Both transports run at once, each with three site processes, and take turns. Flower spends
+most of the time itself: a SuperNode polls every three seconds and starts a process for each
+message. Its target is therefore that of an idle machine. Then site processes are added over
+HTTPS alone, from 3 up to 200 or as many as memory allows. Writes ``bench/transports.json``
+after each step.
 
-`python -m bench.transports --nvflare` measures an exchange over HTTPS beside one that a job of NVFlare
-carries, in the same way, and adds it to that file.  ``FALLOW_NVFLARE`` names the Python that has
-NVFlare.
+`python -m bench.transports --nvflare` compares HTTPS and an NVFlare job in the same way and
+adds the result to that file. ``FALLOW_NVFLARE`` is the Python interpreter with NVFlare.
 
-``bytes_loopback`` is all that crossed the loopback device in an exchange (Linux), TLS, the hops
-inside a machine and idle looks included; between two machines less would travel.
+``bytes_loopback`` counts all bytes on the loopback device during an exchange (Linux),
+including TLS, local hops and idle polling. Less is transferred between two machines.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from tests.packages import INTEGRATIONS
 from tests.transport.https.processes import processes_of
 
 SITES = ("ash", "birch", "cedar")
-SIZES = {"small": 1 << 10, "model": 1 << 20}  # bytes of a message, and of its answer
-BARS = {"flower": 6.0, "https": 0.3}  # seconds of a small exchange, in the median
-MANY = (3, 10, 30, 60, 100, 150, 200)  # processes of sites, as far as memory lasts
-START = 300.0  # seconds until the first answers are there
-EACH = 6.0  # and more seconds for each process that has to start
-ROOM = 3.0  # GB that are left to others
+SIZES = {"small": 1 << 10, "model": 1 << 20}  # bytes of a message, and of its reply
+BARS = {"flower": 6.0, "https": 0.3}  # median seconds of a small exchange
+MANY = (3, 10, 30, 60, 100, 150, 200)  # site processes, if memory allows
+START = 300.0  # seconds until the first replies
+EACH = 6.0  # additional seconds for each process to start
+ROOM = 3.0  # GB left free for other programs
 RESULTS = Path(__file__).with_name("transports.json")
 DEVICES = Path("/proc/net/dev")
 MEMORY = Path("/proc/meminfo")
@@ -46,13 +46,13 @@ Numbers = dict[str, float | int]
 
 
 class Asked(Protocol):
-    """A federation of sites that echo."""
+    """Federation of sites that echo messages."""
 
     def ask(self, messages: Mapping[str, bytes], seconds: float) -> dict[str, bytes]: ...
 
 
 def compare(exchanges: int) -> dict[str, object]:
-    """Exchanges of each size over both transports in turns."""
+    """Time exchanges of each size over both transports in turn."""
     add_helpers("fallow-flower")
     from flower_federation import federation
 
@@ -71,7 +71,7 @@ def compare(exchanges: int) -> dict[str, object]:
 
 
 def compare_nvflare(exchanges: int) -> dict[str, object]:
-    """Exchanges of each size over HTTPS and through a job of NVFlare, in turns."""
+    """Time exchanges of each size over HTTPS and an NVFlare job in turn."""
     add_helpers("fallow-nvflare")
     from nvflare_federation import processes_over_nvflare
 
@@ -94,14 +94,14 @@ def compare_nvflare(exchanges: int) -> dict[str, object]:
 
 
 def add_helpers(distribution: str) -> None:
-    """Let Python find the modules beside the tests of an integration."""
+    """Add the test modules of an integration to the import path."""
     sys.path.append(str(INTEGRATIONS / distribution / "tests"))
 
 
 def _take_turns(
     transports: Mapping[str, Asked], size: int, exchanges: int
 ) -> dict[str, Numbers]:
-    """Seconds and bytes of exchanges of messages of ``size`` bytes over each transport."""
+    """Time exchanges of ``size`` bytes over each transport and count their bytes."""
     taken: dict[str, list[float]] = {name: [] for name in transports}
     crossed: dict[str, int] = dict.fromkeys(transports, 0)
     for number in range(exchanges):
@@ -121,8 +121,10 @@ def grow(
     exchanges: int,
     report: Callable[[list[Numbers]], None] = lambda rows: None,
 ) -> list[Numbers]:
-    """A row for each number of processes of sites over HTTPS; the last is the largest multiple of ten
-    that memory holds."""
+    """Return a row for each number of site processes over HTTPS.
+
+    The last is the largest multiple of ten that fits in memory.
+    """
     rows: list[Numbers] = []
     for wanted in counts:
         count = wanted
@@ -156,7 +158,7 @@ def grow(
 
 
 def time_exchange(transport: Asked, sites: Sequence[str], number: int, size: int) -> float:
-    """Seconds until all sites have answered a message of their own."""
+    """Return the seconds until all sites have replied."""
     message = number.to_bytes(4, "big") * (size // 4)
     began = time.perf_counter()
     answers = transport.ask(dict.fromkeys(sites, message), START)
@@ -174,7 +176,7 @@ def _describe(seconds: Sequence[float]) -> Numbers:
 
 
 def loopback() -> int:
-    """Bytes that the loopback device has received since the machine started; 0 if not known."""
+    """Return the bytes received by the loopback device since boot; 0 if unknown."""
     if not DEVICES.exists():
         return 0
     for line in DEVICES.read_text().splitlines():
@@ -185,12 +187,12 @@ def loopback() -> int:
 
 
 def free() -> float:
-    """GB of memory that nobody uses now; plenty where that is not known."""
+    """Return the available memory in GB, or a large number if unknown."""
     return _read_kilobytes(MEMORY, "MemAvailable") / 1e6 or 1000.0
 
 
 def memory_of(pid: int) -> float:
-    """MB of memory that a process has of its own, shared pages counted in parts; 0 if not known."""
+    """Return the memory of a process in MB (proportional set size); 0 if unknown."""
     return _read_kilobytes(Path(f"/proc/{pid}/smaps_rollup"), "Pss") / 1000
 
 
@@ -208,7 +210,10 @@ def measure(
     counts: Sequence[int],
     save: Callable[[dict[str, object]], None] = lambda results: None,
 ) -> dict[str, object]:
-    """Both parts, and whether the bars were met.  save: is given what there is, after each step."""
+    """Measure both parts and return whether the targets were met.
+
+    The results so far are passed to ``save`` after each step.
+    """
     results: dict[str, object] = {
         "machine": describe_machine(),
         "others_at_work": round(os.getloadavg()[2], 1),  # processes, in the last 15 minutes
@@ -246,7 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
     def save(results: dict[str, object]) -> None:
-        kept = json.loads(RESULTS.read_bytes()).get("over_nvflare")  # of another time
+        kept = json.loads(RESULTS.read_bytes()).get("over_nvflare")  # of an earlier run
         text = json.dumps({**results, "over_nvflare": kept}, indent=2)
         print(text, flush=True)
         RESULTS.write_text(text + "\n")
