@@ -1,4 +1,4 @@
-"""Commands of `fallow` as files and documents have them."""
+"""Commands of `fallow` in files and documents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMMAND = re.compile(r"(?:^|[|;(]|&&)\s*(?:\w+=\S+\s+)*fallow\s+(?P<words>[^|;&)
 
 
 def check_command(words: list[str]) -> None:
-    """The words are a command of `fallow` with options that it has."""
+    """Check that a command and its options exist."""
     command: Any = typer.main.get_command(app)
     rest = list(words)
     while rest and not rest[0].startswith("-") and hasattr(command, "commands"):
@@ -31,7 +31,7 @@ def check_command(words: list[str]) -> None:
 
 
 def commands_of(script: str) -> Iterator[list[str]]:
-    """The words of each command of `fallow` in a shell script.
+    """Return the arguments of each `fallow` command in a shell script.
 
     >>> list(
     ...     commands_of(
@@ -49,7 +49,7 @@ def commands_of(script: str) -> Iterator[list[str]]:
 
 
 def find_commands() -> dict[str, Any]:
-    """All commands by their words."""
+    """Return all commands by their arguments."""
     return dict(_walk(typer.main.get_command(app), ""))
 
 
@@ -62,7 +62,7 @@ def _walk(command: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def check_result(words: tuple[str, ...], written: str) -> None:
-    """Check that the --json output of a command is one of its declared types."""
+    """Check that the --json output of a command has one of its declared types."""
     import functools
     import operator
     from importlib import import_module

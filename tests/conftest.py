@@ -1,4 +1,4 @@
-"""What every test stands on: one thread, reproducible examples, the real data if it is there."""
+"""Shared setup: one thread, reproducible examples, and real data if available."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ torch.set_num_interop_threads(1)
 
 try:
     import hypothesis
-except ImportError:  # a borrowed machine, for the tests of devices alone
+except ImportError:  # a remote machine that runs only the tests of devices
     pass
 else:
-    # No deadline: a busy machine is not a bug. Derandomized: the same examples everywhere.
+    # No deadline, since timing depends on load. Derandomized for reproducibility.
     hypothesis.settings.register_profile(
         "fallow", deadline=None, derandomize=True, max_examples=50
     )
@@ -33,11 +33,11 @@ PLACES = sys.path.copy()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect 14,000 tests without looking for garbage among them again and again.
+    """Disable garbage collection while 14,000 tests are collected.
 
-    What lives then lives to the end: no later search goes through it, and a process that a test
-    forks does not copy its pages by doing so.  From then on a search begins after more objects
-    than Python's 700.
+    Objects alive afterwards are frozen, so later collections skip them and forked processes
+    do not copy their pages. The collection threshold is then higher than Python's default
+    of 700.
     """
     gc.disable()
     try:
@@ -53,7 +53,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collect_file(
     file_path: Path,
 ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-    """Docstring examples are looked for where there is a prompt; few tests have one."""
+    """Collect docstring examples only from files that contain a prompt."""
     result = yield
     if ">>> " in file_path.read_text(encoding="utf-8"):
         return result
@@ -62,8 +62,11 @@ def pytest_collect_file(
 
 @pytest.fixture(autouse=True)
 def places_of_modules() -> Iterator[None]:
-    """Where modules are found stays as it was: commands that run in this process, also for what
-    several tests share, leave the current folder out."""
+    """Restore the import path after each test.
+
+    Commands that run in this process, also in shared fixtures, remove the current folder
+    from it.
+    """
     sys.path[:0] = [place for place in PLACES if place not in sys.path]
     before = sys.path.copy()
     yield
@@ -72,7 +75,7 @@ def places_of_modules() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
-    """The folder of real data sets: ``FALLOW_DATA``, else ``../shared/data``."""
+    """Return the folder of real data sets: ``FALLOW_DATA`` or ``../shared/data``."""
     named = os.environ.get("FALLOW_DATA")
     folder = Path(named) if named else REPOSITORY.parent / "shared" / "data"
     if not folder.is_dir():

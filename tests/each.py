@@ -1,4 +1,4 @@
-"""Tables of tests: one test that tries every row, and rows that are left to `make test-more`."""
+"""Table-driven tests: one test for all rows, and rows reserved for `make test-more`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Failed = pytest.fail.Exception
 
 
 def each_of(names: str, rows: Iterable[Any]) -> Callable[[Test], Test]:
-    """Run a test for every row; ``names`` of several arguments have a comma between them.
+    """Run a test for every row; several argument ``names`` are separated by commas.
 
-    A test of ``parametrize`` costs some milliseconds before its first line runs, so that it is for rows
-    that take longer, or share nothing.  Here rows share what fixtures give to the test.
+    Each test of ``parametrize`` has an overhead of some milliseconds, so use that for slow
+    rows and for rows without shared state. Rows of this test share its fixtures.
     """
     table = list(rows)
     columns = names.split(", ")
@@ -49,7 +49,7 @@ def each_of(names: str, rows: Iterable[Any]) -> Callable[[Test], Test]:
 
 
 def mark_long(rows: Iterable[Any], long: Collection[Any]) -> list[Any]:
-    """Return rows for ``parametrize``, where those of ``long`` are left to `make test-more`."""
+    """Return rows for ``parametrize``; run those of ``long`` in `make test-more` only."""
     table = list(rows)
     assert all(row in table for row in long), "a long row is not in the table"
     marked = []

@@ -1,4 +1,4 @@
-"""Small worlds for the tests of the front door."""
+"""Small federated datasets for the tests of the public API."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import fallow as fl
 
 @pytest.fixture(scope="session")
 def rows() -> fl.Dataset:
-    """Three classes in two dimensions, 180 rows to train on and 60 to test."""
+    """Return three classes in two dimensions, with 180 training and 60 test examples."""
     draw = torch.Generator().manual_seed(1)
     y = torch.arange(240) % 3
     center = torch.tensor([[0.0, 2.0], [2.0, 0.0], [-2.0, -1.0]])
@@ -28,7 +28,7 @@ def world(rows: fl.Dataset) -> fl.Federation:
 
 @pytest.fixture(scope="session")
 def quick() -> dict[str, object]:
-    """Settings with which a run takes a tenth of a second."""
+    """Return settings with which a run takes a tenth of a second."""
     sizes = {"cycles": 1, "rounds": 1, "score_rounds": 1, "initial": 0.1, "budget": 0.1}
     return {"training": "fedavg", **sizes}
 

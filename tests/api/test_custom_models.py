@@ -1,4 +1,4 @@
-"""Custom PyTorch models, as five users write them, work at the first attempt."""
+"""Custom PyTorch models, written in different styles, work without changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Net(nn.Module):
 
 
 class Wide(nn.Module):
-    """A class with an argument of its own."""
+    """Model with a constructor argument."""
 
     def __init__(self, width: int, activation: type[nn.Module] = nn.ReLU) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Residual blocks, with weights drawn as torchvision draws them."""
+    """Residual blocks with the weight initialization of torchvision."""
 
     def __init__(self, blocks: int, in_channels: int = 3, num_classes: int = 1000) -> None:
         super().__init__()

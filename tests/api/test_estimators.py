@@ -1,4 +1,4 @@
-"""The common model behind scikit-learn's interface, and strategies behind scikit-activeml's."""
+"""The scikit-learn estimators, and query strategies as scikit-activeml strategies."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FEW_STEPS: dict[str, Any] = {"rounds": 2, "epochs": 4, "batch_size": 32}
 )
 @pytest.mark.filterwarnings(
     "ignore"
-)  # the checks hand over what is meant to be warned about
+)  # the checks pass inputs that raise warnings on purpose
 def test_scikit_learn_finds_nothing_to_complain_of(estimator: Any) -> None:
     found = check_estimator(estimator, on_fail=None, on_skip=None)
     failed = [
@@ -80,7 +80,7 @@ def test_it_works_with_the_tools_of_scikit_learn(iris: Any) -> None:
     assert cross_val_score(made, x, y, cv=3).mean() > 0.8
     assert clone(fl.FederatedClassifier(model=fl.Linear())).model == fl.Linear()
     found = fl.FederatedClassifier(**QUICK).fit(x, y)
-    again = pickle.loads(pickle.dumps(found))  # noqa: S301 - what scikit-learn's own tools do with it
+    again = pickle.loads(pickle.dumps(found))  # noqa: S301 - as scikit-learn's own tools do
     assert (again.predict(x) == found.predict(x)).all()
 
 

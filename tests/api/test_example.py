@@ -1,4 +1,4 @@
-"""The example of the front page, word for word."""
+"""The example of the home page, verbatim."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_run_of_the_example(elsewhere: Path) -> None:
     run = names["run"]
     assert isinstance(run, fl.Run)
     assert isinstance(run.records, pd.DataFrame)
-    assert len(run.records) == 4 * 5  # phases, times the rounds that are scored
+    assert len(run.records) == 4 * 5  # number of phases times evaluated rounds
     assert isinstance(run.model, nn.Module)
     assert run.records["accuracy"].iloc[-1] > 0.6
     assert os.listdir(elsewhere) == []
@@ -64,7 +64,7 @@ def test_a_run_of_the_example(elsewhere: Path) -> None:
 
 @pytest.mark.long
 def test_a_comparison_of_the_example(elsewhere: Path) -> None:
-    """The study that everybody types first; two seeds of its ten say whether it works."""
+    """Run the comparison of the home page with two of its ten seeds."""
     names = {
         "fl": fl,
         "world": fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=10),

@@ -1,4 +1,4 @@
-"""Every strategy on pools that leave little to choose gives examples, or a sentence."""
+"""Every query strategy selects examples from degenerate pools or raises a clear error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ SITES = ("a", "b")
 
 @dataclass(frozen=True)
 class Case:
-    """What one site has.  pool: (m, d); x, y: labeled rows; p: (m, classes) probabilities."""
+    """Data of one site.  pool: (m, d); x, y: labeled examples; p: (m, classes)
+    probabilities.
+    """
 
     pool: np.ndarray
     x: np.ndarray
@@ -105,7 +107,7 @@ def make_model(outputs: int) -> nn.Module:
 def select_at_sites(
     strategy: Any, case: Case, form: str, seed: int = 0
 ) -> dict[str, np.ndarray]:
-    """What is selected at two sites that are alike, with outputs or with models."""
+    """Return the selections at two identical sites, given outputs or models."""
     y = case.y
     classes = case.classes
     model: Any = None
@@ -215,7 +217,7 @@ def test_half_precision_is_read(strategy: str, kind: torch.dtype) -> None:
 
 
 class RoundsItsLogits(nn.Module):
-    """Returns bfloat16 where its last layer is float32, as under autocast."""
+    """Return bfloat16 logits from a float32 last layer, as under autocast."""
 
     def __init__(self) -> None:
         super().__init__()

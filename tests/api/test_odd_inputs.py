@@ -1,4 +1,4 @@
-"""Whatever people hand over works, or is answered in one sentence."""
+"""Unusual inputs work or raise an error of one sentence."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def entropy(arrays: Arrays, **more: Any) -> list[int]:
     return rows
 
 
-# -- rows -----------------------------------------------------------------------------------------
+# -- examples
+# -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,8 @@ def test_a_selection_changes_nothing_that_it_was_given(arrays: Arrays) -> None:
     assert torch.equal(random, torch.get_rng_state())
 
 
-# -- how many -------------------------------------------------------------------------------------
+# -- number of examples
+# ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("n", "found"), [(0, 0), (30, 30), (np.int64(2), 2)])
@@ -344,7 +346,8 @@ def test_a_label_that_is_none_is_named(arrays: Arrays, labels: Any, words: str) 
     assert words in str(error.value)
 
 
-# -- what is refused ------------------------------------------------------------------------------
+# -- refused values
+# -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -620,7 +623,8 @@ def test_a_seed_that_is_none_is_refused_before_anything_runs(seed: Any) -> None:
         )
 
 
-# -- worlds and settings --------------------------------------------------------------------------
+# -- federations and settings
+# ---------------------------------------------------------------------
 
 
 def test_a_world_may_be_made_from_a_name_or_a_path_and_then_holds_the_data_set(
@@ -628,7 +632,7 @@ def test_a_world_may_be_made_from_a_name_or_a_path_and_then_holds_the_data_set(
 ) -> None:
     x = np.arange(20.0).reshape(10, 2)
     np.savez(tmp_path / "mine.npz", x=x, y=np.arange(10) % 2)
-    # a type checker reads these lines as well
+    # these lines are also type-checked
     named = fl.Federation("iris")
     opened = fl.Federation(tmp_path / "mine.npz", fl.IID(), sites=2)
     assert_type(named.dataset, Dataset)
@@ -726,7 +730,7 @@ def test_variants_of_a_strategy_are_no_duplicates() -> None:
 
 
 def list_numbers() -> list[tuple[type, str]]:
-    """Every field with numbers of every class of settings."""
+    """List the numeric fields of all classes of settings."""
     classes = [fl.TrainingConfig, fl.TrainingStage, fl.Optimizer, fl.Privacy]
     for space in (fl.strategies, fl.training, fl.partitions, fl.models, fl.encoders):
         classes += [getattr(space, name) for name in dir(space)]

@@ -1,4 +1,4 @@
-"""Classes of one's own: in a notebook, in a script, in processes."""
+"""User-defined classes in notebooks, scripts and worker processes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def widest(view: Any, n: int, power: float = 1.0) -> Any:
 
 
 class Tiny(nn.Module):
-    """A model that draws from torch's global random state, as everybody's does."""
+    """Model that draws from torch's global random state."""
 
     def __init__(self, shape: tuple[int, ...], outputs: int, width: int = 4) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Tiny(nn.Module):
 
 
 class Halves:
-    """A partition of one's own need not be a dataclass."""
+    """Custom partition that is not a dataclass."""
 
     def split(self, y: Any, sites: int, rng: Any, groups: Any = None) -> list[Any]:
         return [

@@ -1,4 +1,4 @@
-"""What `import fallow` offers, and what it costs."""
+"""The public names of `fallow`, and the cost of importing it."""
 
 from __future__ import annotations
 
@@ -149,7 +149,10 @@ def test_every_public_name_says_what_it_is_and_shows_an_example(name: str) -> No
 
 
 def test_no_public_name_hides_a_room_of_the_package() -> None:
-    """Importing `fallow.x` sets the attribute x: a function of that name would be lost."""
+    """Check that no function has the name of a subpackage.
+
+    Importing `fallow.x` sets the attribute x and would replace the function.
+    """
     rooms = {path.name for path in SOURCE.iterdir() if path.is_dir()}
     assert not rooms & set(PUBLIC)
 

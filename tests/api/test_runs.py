@@ -1,4 +1,4 @@
-"""One run: what it leaves, and that it is the run of the command line."""
+"""A single run: its output files, and its equality with the run of the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A selection from arrays picks what a run picks: every strategy of the contract table."""
+"""Selection from arrays equals selection in a run, for every query strategy."""
 
 from __future__ import annotations
 
@@ -46,16 +46,18 @@ def numbers() -> fl.Dataset:
 
 @dataclass(frozen=True)
 class Begun:
-    """A run of three sites after its first phase, and what its sites hold, as arrays."""
+    """A run of three sites after its first phase, and the data of its sites as arrays."""
 
     run: ExperimentRun
     journal: EventLog
     state: dict[str, Tensor]
     sites: dict[str, fl.Site]
-    rows: dict[str, Tensor]  # row at the site of each position in its pool
+    rows: dict[str, Tensor]  # example at the site for each position in its pool
 
     def picks_of_run(self) -> dict[str, list[int]]:
-        """The rows of each site that the first query buys, ascending."""
+        """Return the examples of each site that the first query selects, in ascending
+        order.
+        """
         wanted = self.run.world.budget_for(self.run.recipe.budget_of(0))
         self.run._query(0, 0, {}, self.state, wanted)
         return {
@@ -163,7 +165,9 @@ def test_a_selection_picks_in_the_order_of_the_contract_tests(strategy: Any) -> 
 
 
 def said(found: Begun) -> dict[str, fl.Site]:
-    """The same sites without a module: what models say of pool and labeled rows."""
+    """Return the same sites with model outputs for pool and labeled examples, without a
+    model.
+    """
     sites = {}
     for name, site in found.sites.items():
         outputs, features = {}, {}
@@ -178,7 +182,7 @@ def said(found: Begun) -> dict[str, fl.Site]:
 
 
 def needs_a_module(strategy: Any) -> bool:
-    """Whether it reads weights, or passes rows through a model itself."""
+    """Check whether a strategy reads weights or runs a model itself."""
     if isinstance(strategy, fl.BALD):
         return not strategy.ensemble
     if isinstance(strategy, fl.Entropy):

@@ -1,4 +1,4 @@
-"""Several strategies: the same records however they are run, and what a study shows."""
+"""Comparisons of query strategies: records do not depend on how a study is run."""
 
 from __future__ import annotations
 
@@ -171,11 +171,12 @@ def test_a_study_that_cannot_be_is_refused(
     assert words in str(error.value)
 
 
-# -- rows of one's own ----------------------------------------------------------------------------
+# -- user data
+# ------------------------------------------------------------------------------------
 
 
 def patients() -> pd.DataFrame:
-    """60 of two wards, every tenth without an age."""
+    """Return 60 patients of two wards; every tenth age is missing."""
     ages = [None if i % 10 == 0 else 20.5 + i % 37 for i in range(60)]
     sick = ["no", "yes", "yes", "no"] * 15
     return pd.DataFrame({"age": ages, "ward": ["north", "south"] * 30, "sick": sick})
@@ -196,7 +197,7 @@ def test_the_report_of_a_comparison_says_what_was_read_of_a_frame(tmp_path: Path
     page = study.report().read_text()
     assert "Your data" in page
     assert "patients holds 60 rows; 60 of them are in this study" in page
-    assert "north 6" in page  # ages that are missing
+    assert "north 6" in page  # missing ages
 
 
 def test_the_report_of_one_run_says_what_was_read_of_arrays(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""One training configuration, whichever way its settings are given."""
+"""All ways to give training settings result in the same training configuration."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Objects, names and TOML are one and the same: `Spec.of` is lossless."""
+"""Objects, names and TOML are equivalent: `Spec.of` is lossless."""
 
 from __future__ import annotations
 
@@ -107,14 +107,17 @@ def test_a_described_model_has_the_settings_of_the_network(model: Any) -> None:
     assert {p.name: p.default for p in known} == {f.name: f.default for f in fields(model)}
 
 
-WORDY = ("long-tail", "fed-ma-dirichlet")  # recipes write their defaults too
+WORDY = ("long-tail", "fed-ma-dirichlet")  # recipes also write their defaults
 
 PLAIN = [r for r in load_recipes().values() if r.partition.name not in WORDY]
 
 
 @each_of("recipe", PLAIN)
 def test_the_words_of_every_recipe_are_those_of_its_objects(recipe: fl.Recipe) -> None:
-    """So an object draws the same partition as the recipe's words: its text names the stream."""
+    """Check that an object draws the same partition as the text of a recipe.
+
+    The text names the random stream.
+    """
     partition = recipe.partition
     found = build(partitions, partition.name, **partition.fields)
     assert str(fl.Spec.of(found)) == str(partition)

@@ -1,4 +1,4 @@
-"""The command, called as a shell would call it, in a folder of its own."""
+"""Call the command as from a shell, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ WARDS = ["north", "south", "east"]
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended and what it wrote."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
     err: str
 
     def says(self) -> str:
-        """The one sentence of an error."""
+        """Return the error message."""
         (line,) = self.err.splitlines()
         assert line.startswith("error: ")
         assert "Traceback" not in self.err
@@ -54,7 +54,7 @@ Command = Callable[..., Ended]
 def table(
     path: Path, cell: Callable[[int], str] | None = None, label: str = "sick"
 ) -> Path:
-    """60 patients in three wards; ``cell`` writes another age into some rows."""
+    """Return 60 patients in three wards; ``cell`` replaces the age in some rows."""
     lines = ["ward,age,kind,sick"]
     for i in range(60):
         age = cell(i) if cell else str(20 + 7 * i % 60)
@@ -65,7 +65,7 @@ def table(
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current directory: a recipe, some embeddings, a table."""
+    """Change to a folder with a recipe, some embeddings and a table."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delenv("FALLOW_DATA", raising=False)
@@ -73,7 +73,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write_inputs(folder: Path) -> Path:
-    """A recipe, some embeddings and a table in a folder."""
+    """Write a recipe, some embeddings and a table to a folder."""
     draw = np.random.default_rng(0)
     y = np.arange(90) % 3
     x = draw.normal(size=(90, 6)) + 1.2 * np.eye(3, 6)[y]
@@ -87,7 +87,7 @@ def write_inputs(folder: Path) -> Path:
 def fallow(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Command:
-    """The command line: ``fallow("run", "tiny.toml")``."""
+    """Return a function that runs the command line: ``fallow("run", "tiny.toml")``."""
 
     def called(*words: str) -> Ended:
         monkeypatch.setattr(sys, "argv", ["fallow", *words])
@@ -103,7 +103,7 @@ def fallow(
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder, but for locks."""
+    """Return all files below a folder except locks."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file())
     return {
         str(p.relative_to(folder)): p.read_bytes() for p in files if p.suffix != ".lock"

@@ -1,4 +1,4 @@
-"""Modules that a user might name as module:Class."""
+"""Modules for tests that refer to a model as module:Class."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Positional(nn.Module):
 
 
 class Own(nn.Module):
-    """A model with a layer of its own, which no executor stacks."""
+    """Custom model that no executor can stack."""
 
     def __init__(self, shape: Sequence[int], outputs: int, extra: int = 0) -> None:
         super().__init__()
@@ -36,5 +36,5 @@ class Own(nn.Module):
 
 
 def wide(shape: Sequence[int], outputs: int) -> nn.Module:
-    """A model whose head does not match the classes."""
+    """Return a model whose number of outputs differs from the number of classes."""
     return Own(shape, outputs, extra=2)

@@ -1,4 +1,4 @@
-"""Arguments that are checked early know every query strategy."""
+"""Early validation of arguments accepts every query strategy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad input: one sentence that names the thing and the way out, and nothing that was is touched."""
+"""Bad input raises an error of one sentence and changes no existing file."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def test_a_damaged_description_is_failure(
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished study of two runs, made without the command."""
+    """Return a finished study of two runs, created without the command."""
     folder = tmp_path_factory.mktemp("done")
     with contextlib.chdir(write_inputs(folder)):
         setup = Setup(find_recipe("tiny.toml"), Path("study"))
@@ -353,7 +353,7 @@ def test_a_folder_that_cannot_be_written_is_named(fallow: Command, folder: Path)
 def in_a_child(
     folder: Path, words: tuple[str, ...], prepare: Callable[[], None]
 ) -> tuple[int, str]:
-    """The command in a forked child: its exit code and what it wrote to stderr."""
+    """Run the command in a forked child; return its exit code and stderr."""
 
     def act() -> None:
         prepare()
@@ -408,8 +408,8 @@ def test_ctrl_c_leaves_one_line_and_a_study_that_goes_on(
             if len(seen) == 4:
                 os.kill(os.getpid(), signal.SIGINT)
 
-        setattr(Database, "commit", pressed)  # noqa: B010 - of a child process of this test
-        # a test runner in the background has Ctrl-C ignored, and a child inherits that
+        setattr(Database, "commit", pressed)  # noqa: B010 - in a child process of this test
+        # children of a background test runner inherit an ignored SIGINT
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     code, err = in_a_child(folder, (*RUN, "--out", "study"), interrupted)

@@ -1,4 +1,4 @@
-"""``fallow benchmark`` as a person uses it: a strategy of their own beside those there are."""
+"""``fallow benchmark`` with a user-defined strategy next to built-in ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def at(data_dir: Path) -> tuple[str, str]:
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
-    """The benchmark of margin and random rows, which is run once; where its files lie."""
+    """Run the benchmark of margin and random sampling once; return its folder."""
     folder = tmp_path_factory.mktemp("measured")
     words = (*TASK, "--method", "margin", "--out", "one", *at(data_dir))
     with pytest.MonkeyPatch.context() as patch:
@@ -167,7 +167,7 @@ def test_scores_of_others_are_looked_at_before_anything_runs(
 
 
 def write_equal_rows(file: Path, n: int) -> None:
-    """A file of scores that are all the same."""
+    """Write a file of equal scores."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -179,7 +179,7 @@ def write_equal_rows(file: Path, n: int) -> None:
 
 
 def write_number(value: int, n_bytes: int) -> bytes:
-    """A number as the end of a Parquet file has it, in so many bytes."""
+    """Encode a number as in a Parquet footer, with a given number of bytes."""
     twice = 2 * value
     digits = [(twice >> 7 * at) & 127 for at in range(n_bytes)]
     return bytes([128 + digit for digit in digits[:-1]] + digits[-1:])
@@ -201,7 +201,7 @@ def test_a_file_that_says_it_has_one_row_is_not_believed(tmp_path: Path) -> None
     write_equal_rows(file, n)
     whole = file.read_bytes()
     end = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
-    # of the file: the first in its end; those of columns and groups come later
+    # the first is the number of rows of the file; those of columns and groups follow
     output = whole[end:].replace(write_number(n, 3), write_number(1, 3), 1)
     file.write_bytes(whole[:end] + output)
     assert parquet.read_metadata(file).num_rows == 1
@@ -242,7 +242,7 @@ def test_the_results_page_states_the_digest_of_the_constants_there_are(
     assert "coverage: " in ended.out
     details = json.loads(fallow("benchmark", "--constants", "--json").out)
     assert details["constants"]["coverage"]["width"] == 0.7
-    assert details["constants"]["coverage"]["SURE"] == 0.95  # of its module
+    assert details["constants"]["coverage"]["SURE"] == 0.95  # the file of its module
     assert details["digest"] in " ".join(ended.out.split())
     page = Path(__file__).parents[2] / "studies/benchmark.md"
     assert f"`{details['digest']}`" in page.read_text()

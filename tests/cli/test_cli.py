@@ -1,4 +1,4 @@
-"""The command line as people and programs use it."""
+"""The command line, used interactively and by programs."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_comparison_ends_with_a_table_and_a_page(fallow: Command, folder: Path
     assert "ahfal" in output.out
     assert output.out.splitlines()[-1] == "Report page: study/report.html"
     assert "best final score" in output.out.splitlines()[-2]
-    assert "Hodges-Lehmann" not in output.out  # a column that the terminal does not show
+    assert "Hodges-Lehmann" not in output.out  # a column that the terminal omits
     assert "<svg" in (folder / "study" / "report.html").read_text()
 
 
@@ -203,10 +203,10 @@ def test_reports_and_exports_are_made_from_folders(fallow: Command, folder: Path
     for out, seed in (("a", "0"), ("b", "5")):
         assert fallow("run", "tiny.toml", "--seed", seed, "--out", out).code == 0
     output = fallow("report", "a", "b")
-    # the last line: before it, a slow machine says what it is waiting for
+    # on a slow machine, progress lines come before the last line
     assert (
         output.out.splitlines()[-1] == "Report page: report.html"
-    )  # those of a and b stay
+    )  # files of a and b are kept
     output = fallow("report", "a", "b", "--out", "both.html")
     assert output.out.splitlines()[-1] == "Report page: both.html"
     assert fallow("export", "a").out == "Wrote a/records.csv\n"

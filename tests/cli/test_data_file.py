@@ -1,4 +1,4 @@
-"""A data file alone runs on the command line what the Python call runs."""
+"""A data file gives the same run on the command line and in Python."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_data_file_runs_what_python_runs(
     named = () if strategies is None else ("--strategy", strategies)
     more: dict[str, Any] = (
         {} if encoder is None else {"encoder": encoder}
-    )  # quicker than the default
+    )  # faster than the default
     chosen = [word for name in more for word in ("--set", f"{name}={encoder}")]
     ended = fallow("compare", file, *options, *named, *chosen, *QUICK, "--out", "shell")
     assert ended.code == 0, ended

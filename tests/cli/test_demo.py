@@ -1,4 +1,4 @@
-"""The first look: what it compares, and what it says at the end."""
+"""``fallow demo``: the comparison and the final message."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_each_query_is_there_with_both_ways_of_training() -> None:
 def test_its_seeds_are_as_few_as_can_tell_an_order() -> None:
     tests = (
         len(DEMO.strategies) - 1
-    )  # against the reference; Holm multiplies the least p by them
+    )  # comparisons with the reference, by which Holm multiplies the smallest p
     assert tests * 2.0 ** (1 - DEMO.seeds) <= LEVEL < tests * 2.0 ** (2 - DEMO.seeds)
 
 

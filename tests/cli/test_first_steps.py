@@ -1,4 +1,4 @@
-"""``fallow`` alone and ``fallow new``: what to do next, and a folder that can be run as it is."""
+"""``fallow`` without arguments and ``fallow new``: next steps and a runnable folder."""
 
 from __future__ import annotations
 

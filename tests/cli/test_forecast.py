@@ -1,4 +1,4 @@
-"""``fallow forecast``: what more labels would bring."""
+"""``fallow forecast``: extrapolate the learning curve."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONG = ("--set", "cycles=4", "--set", "rounds=1", "--set", "budget=0.05")
 
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study with audits, which is run once."""
+    """Run a study with evaluation sets once."""
     folder = write_inputs(tmp_path_factory.mktemp("audited"))
     words = ("tiny.toml", "--out", "study", *LONG, "--set", "audit=true", "--quiet")
     with pytest.MonkeyPatch.context() as patch:
@@ -31,7 +31,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def study(folder: Path, audited: Path) -> Path:
-    """A copy of it in the current directory."""
+    """Copy the study to the current directory."""
     return shutil.copytree(audited, folder / "study")
 
 

@@ -29,7 +29,7 @@ LONGEST = 95
 
 
 def list_commands(command: Any, path: str = "fallow") -> Iterator[tuple[str, Any]]:
-    """A command and all below it, with the words that one types."""
+    """List a command and all its subcommands with the arguments that call them."""
     yield path, command
     for name, below in getattr(command, "commands", {}).items():
         yield from list_commands(below, f"{path} {name}")
@@ -57,7 +57,7 @@ def test_help_of_options_has_no_final_period_and_standard_terms(path: str) -> No
 
 
 def list_help(path: str) -> dict[str, str]:
-    """The help of the options of a command, by the settings that they are named after."""
+    """Return the help of the options of a command by the names of their settings."""
     parameters = find_commands()[path].params
     return {
         parameter.opts[0].removeprefix("--").replace("-", "_"): parameter.help or ""
@@ -79,7 +79,7 @@ def test_an_option_that_sets_a_setting_has_its_description(
     path: str, meanings: Mapping[str, str], least: int
 ) -> None:
     named = {name: text for name, text in list_help(path).items() if name in meanings}
-    named.pop("strategy", None)  # of compare: several
+    named.pop("strategy", None)  # repeated option of compare
     assert len(named) >= least
     for name, text in named.items():
         assert text.startswith(as_help(meanings[name])), name

@@ -1,4 +1,4 @@
-"""A study of somebody else whose every name means harm, put through all that shows or writes it."""
+"""A study with hostile names is safe in all output and all written files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NAMED = re.sub(r"[^\x20-\x7e]", "", EVIL.replace("/", "_"))[:150]
 
 
 def _write_evil_study(root: Path) -> Path:
-    """Two strategies over two seeds; names of all else mean harm."""
+    """Write a study of two strategies over two seeds with hostile names elsewhere."""
     named = {"name": EVIL, "fields": {EVIL: EVIL}}
     recipe = {"data": EVIL, "title": EVIL, "training": named, "model": named, EVIL: EVIL}
     write_study(
@@ -73,7 +73,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def written(study: Path) -> dict[str, str]:
-    """What each command made of the study, as text; said: on the screen."""
+    """Return the text of all files and the screen output of each command."""
     files = {
         "html": (
             "report",
@@ -92,7 +92,7 @@ def written(study: Path) -> dict[str, str]:
     }
     screen = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of figures that have no room beside such names
+        warnings.simplefilter("ignore")  # of figures without space for such names
         patch.setattr(sys, "stdout", screen)
         patch.setattr(sys, "stderr", screen)
         for words in files.values():

@@ -1,4 +1,4 @@
-"""``fallow init``: a file for one's own data that runs as it is, wherever it stands."""
+"""``fallow init``: write a recipe for user data that runs unchanged from any folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def test_the_file_names_the_data_as_it_sees_them_and_runs_from_anywhere(
     settings = tomllib.loads(text)
     assert settings["data"] == "../patients.csv"
     assert (settings["partition"], settings["sites"]) == ("natural", 0)
-    assert settings["training"] == "closed-form"  # where a strategy does not say otherwise
+    # default of all strategies that declare none
+    assert settings["training"] == "closed-form"
     assert settings["strategies"][-1] == settings["reference"] == "margin"
     assert "48 training examples, 12 test examples, 2 classes (n and y), 3 sites" in text
     assert all(" # " in line for line in text.splitlines() if line and line[0] != "#")

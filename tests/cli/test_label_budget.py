@@ -23,7 +23,7 @@ BASE: dict[str, Any] = {
     "cycles": 1,
     "partition": "iid",
     "training": "closed-form",
-    "encoder": "identity",  # quick
+    "encoder": "identity",  # fast
 }
 ONE = "budget=1 is 1 label at each site; write 1.0 for all examples"
 WHOLE = "1.0 means all examples: for 1 label at each site write 1"
@@ -36,7 +36,7 @@ def write_settings(file: str, settings: dict[str, Any]) -> str:
 
 
 def read_run(out: str) -> tuple[str, list[dict[str, Any]]]:
-    """Return the digest of a run, and its records without times."""
+    """Return the digest of a run and its records without times."""
     digest = json.loads((Path(out) / "study.json").read_text())["digest"]
     (file,) = (Path(out) / "cells").rglob("records.jsonl")
     records = [json.loads(line) for line in file.read_text().splitlines()]

@@ -1,6 +1,6 @@
-"""Lines of a log: date, level, study and party; and nothing of a row or a label in any of them.
+"""Log lines name date, level, study and party and contain no examples or labels.
 
-The lines of a whole study are looked through in `tests/deployment/test_trail.py`.
+The lines of a complete study are checked in `tests/deployment/test_trail.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from tests.keys import key_of
 
 __all__ = ["begun", "fallow"]  # fixtures
 FIELDS = ["time", "level", "study", "party", "event", "text"]
-QUOTED = "63.451789 febrile-zauber castorp-hans-1907"  # a cell, a label, the name of a row
+# a cell, a label, the name of an example
+QUOTED = "63.451789 febrile-zauber castorp-hans-1907"
 Captured = pytest.CaptureFixture[str]
 
 

@@ -1,4 +1,4 @@
-"""What commands say: nothing, words, or JSON; and what Tab completes."""
+"""Output of commands: quiet, text or JSON; and shell completion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A person's own data on the command line, from the file to the page."""
+"""User data on the command line, from the file to the report."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ DATA = os.environ.get("FALLOW_DATA")
 def test_four_hospitals_with_holes_run_from_one_command(
     fallow: Command, folder: Path
 ) -> None:
-    """All 920 rows of the heart data take part, as they came: with a number for each patient, with
-    texts, and with 1,759 empty cells."""
+    """Run all 920 examples of the heart data with patient numbers, text and 1,759 empty
+    cells.
+    """
     import pandas as pd
 
     found = np.load(Path(str(DATA)) / "heart_disease.npz")
@@ -48,7 +49,7 @@ def test_four_hospitals_with_holes_run_from_one_command(
         in told
     )
     assert told.count("missing cells: 1,759") == 1
-    assert told.count("patient_no") == 1, told  # no fact is said twice
+    assert told.count("patient_no") == 1, told  # each fact occurs once
     assert "the sites impute empty cells together" in told
     done = fallow(*words, *small)
     assert done.code == 0, done
@@ -59,15 +60,15 @@ def test_four_hospitals_with_holes_run_from_one_command(
     assert (facts["read"], facts["kept"], len(facts["sites"])) == (920, 920, 4)
     page = Path("runs/heart/report.html").read_text()
     assert "Your data" in page and "hospitals.csv holds 920 rows" in page
-    assert "of its non-empty cells" in page  # what left each site
-    # and the model predicts rows with empty cells
+    assert "of its non-empty cells" in page  # data sent by each site
+    # the model predicts examples with empty cells
     assert fallow("predict", "runs/heart", "hospitals.csv").code == 0
     lines = Path("hospitals-predictions.csv").read_text().splitlines()
     assert len(lines) == 921 and all(line.count(",") == 4 for line in lines)
 
 
 def numbers(path: Path, gap: int = 0) -> Path:
-    """60 rows with a number to predict; gap: every so many rows a cell is empty."""
+    """Return 60 regression examples; every ``gap``-th row has an empty cell."""
     lines = ["ward,age,mass,score"]
     for i in range(60):
         age = "" if gap and i % gap == 0 else str(20 + 7 * i % 60)

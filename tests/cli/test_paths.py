@@ -1,4 +1,4 @@
-"""Modules in the current folder: found by a user's own simulations, and by nothing at a site."""
+"""Simulations import modules from the current folder; sites do not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ RUN = "from fallow.cli import main; main()"
 
 
 def ended(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """``fallow`` in a folder where somebody has put modules; ``python -c`` puts that folder first."""
+    """Run ``fallow`` in a folder with user modules, which ``python -c`` adds to the path
+    first.
+    """
     for name in PLANTED:
         (folder / f"{name}.py").write_text(
             f"open({str(folder / 'ran')!r}, 'w').write({name!r})"

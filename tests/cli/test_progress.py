@@ -1,4 +1,4 @@
-"""The lines of a study that runs in the command."""
+"""Progress lines of a study that runs in the foreground."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_the_rounds_of_a_line_are_those_of_the_strategy() -> None:
     console = Console(file=screen, width=200)
     with Watch(fl.Recipe("a", rounds=4, cycles=1), cells, console) as watch:
         for strategy in (CLOSED, "random"):
-            watch.shown = -100.0  # the next line is due
+            watch.shown = -100.0  # time of the next line
             watch(
                 {"event": "round", "strategy": strategy, "seed": 0, "cycle": 0, "round": 0}
             )

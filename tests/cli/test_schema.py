@@ -1,4 +1,4 @@
-"""``fallow schema``: every file and every result has a schema that describes its fields."""
+"""``fallow schema``: every file and result has a schema that describes its fields."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def list_names() -> list[str]:
 
 
 def walk(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every field with its path."""
+    """Yield each field with its path."""
     for name, field in schema.get("properties", {}).items():
         yield f"{path}.{name}", field
         yield from walk(field, f"{path}.{name}")
@@ -40,7 +40,7 @@ def walk(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str
 
 
 def fits(value: Any, schema: dict[str, Any], definitions: dict[str, Any]) -> bool:
-    """Whether a plain value has the form that a schema describes, as far as these schemas go."""
+    """Check a plain value against a schema, for the keywords used here."""
     if "$ref" in schema:
         return fits(value, definitions[schema["$ref"].rpartition("/")[2]], definitions)
     if "anyOf" in schema:

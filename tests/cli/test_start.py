@@ -1,4 +1,4 @@
-"""How little the command and its workers load: seconds of each call, and memory of each worker."""
+"""Import time of commands, and memory of workers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ COMMANDS: list[list[str]] = [
 
 
 def test_help_version_and_wrong_arguments_load_nothing_heavy() -> None:
-    """One process runs all commands, and names the first that loads a package."""
+    """Run all commands in one process and name the first that imports a heavy package."""
     done = subprocess.run(
         [sys.executable, "-c", CODE.format(commands=COMMANDS, heavy=HEAVY)],
         capture_output=True,
@@ -79,7 +79,7 @@ def test_help_version_and_wrong_arguments_load_nothing_heavy() -> None:
 
 
 def test_a_worker_of_a_study_loads_no_statistics_and_no_figures() -> None:
-    """Each of its processes imports this; the page is written by the command alone."""
+    """Check the imports of workers, which need neither statistics nor figures."""
     code = (
         "import sys, fallow.study.study\n"
         "print('loaded:', *sorted({'scipy.stats', 'sklearn', 'matplotlib'} & set(sys.modules)))"

@@ -1,4 +1,4 @@
-"""What a command says while it makes somebody wait."""
+"""Progress messages of long-running commands."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_what_takes_longer_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None
 def test_bytes_are_said_now_and_then_but_not_at_the_end() -> None:
     console, screen = to_text()
     with Spinner(console, "reading a.csv") as words:
-        words._shown = -100.0  # a line is due
+        words._shown = -100.0  # time of the next line
         words.tell_bytes(60_000_000, 150_000_000)
         words.tell_bytes(90_000_000, 150_000_000)
         words._shown = -100.0

@@ -1,4 +1,4 @@
-"""Own data that cannot be what was meant: one sentence that names the thing, and nothing is written."""
+"""Unusable user data raises an error of one sentence, and nothing is written."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_the_folder_of_a_study_is_no_data_and_hides_no_recipe(folder: Path) -> N
     from fallow.cli.options import named_recipe
 
     (folder / "demo").mkdir()
-    assert named_recipe("demo", None) == (None, "demo")  # images, say
+    assert named_recipe("demo", None) == (None, "demo")  # such as images
     (folder / "demo" / "study.json").write_text("{}")
     assert named_recipe("demo", None) == ("demo", None)
 
@@ -215,7 +215,7 @@ def test_a_site_of_one_row_and_rows_without_a_label_are_said(
 @pytest.mark.parametrize(
     ("out", "why"),
     [
-        # each holds for root, too, who may write into any folder of a disk
+        # also fails for root, who may write to any folder
         ("own.csv/study", "cannot be written (Not a directory)"),
         ("own.csv", "own.csv"),
         ("/proc/study", "cannot be written"),
@@ -242,7 +242,7 @@ def picture(path: Path, size: int, shade: int) -> None:
 
 
 def pictures(folder: Path) -> None:
-    """Forty pictures of two classes, most of 8 by 8 points."""
+    """Write forty images of two classes, most of 8 by 8 pixels."""
     pytest.importorskip("PIL")
     for i in range(40):
         kind = "dark" if i % 2 else "light"

@@ -1,4 +1,6 @@
-"""The world of the contract tables for every strategy: with numbers to predict if it needs them."""
+"""Federations for the contract tests of all strategies, with regression targets if
+required.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def with_numbers(
     seed: int = 0,
     runtime: type[InProcess | Bytes] = InProcess,
 ) -> Simulation:
-    """The same rows; class ids become numbers to predict, and both models say 0."""
+    """Return the same examples with regression targets; both models predict 0."""
     classes = with_classes(sites, strategy).members
     rows = {name: site.x for name, site in classes.items()}
     made = federation(rows, strategy, seed=seed, runtime=runtime, solver=FedAvg())

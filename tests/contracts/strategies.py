@@ -1,4 +1,4 @@
-"""All strategies, and their settings that take another path through the code."""
+"""All query strategies, with settings that take different paths through the code."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from fallow.strategies import (
 )
 from tests.each import each_of
 
-NEED_SETTINGS = ("Chooser", "FALE", "Pivotal")  # in the tests' world
+NEED_SETTINGS = ("Chooser", "FALE", "Pivotal")  # in the tests' federation
 STRATEGIES: list[Query] = [
     *(cls() for name, cls in classes_of("strategy").items() if name not in NEED_SETTINGS),
     Entropy(model="global"),
@@ -50,7 +50,7 @@ STRATEGIES: list[Query] = [
     AHFAL(score="margin", toggle="always", balance="target_deficit"),
     AHFAL(score="least_confidence", toggle="never", balance="uniform"),
     AHFAL(balance="none"),
-    Chooser(("margin", "entropy")),  # which ask for the same; a query has one arm
+    Chooser(("margin", "entropy")),  # with equal requests; a query uses one arm
     Chooser(("typicality",)),
     Complementary(temperature=0.5),
     CoreSet(model="global"),
@@ -76,7 +76,7 @@ STRATEGIES: list[Query] = [
     IFAL(neighbors=3, epochs=2),
     FairFAL(query_model="opposite", gradients="global"),
     FairFAL(query_model="local", prototypes=False),
-    FALE(allot="site", drop_rows=True),  # else rows that are not finite are refused
+    FALE(allot="site", drop_rows=True),  # without this, non-finite examples are refused
     FALE(allot="site", weights="none", rotate=False, mixture=0.5, drop_rows=True),
     FALE(mode="fedsvd", allot="site", drop_rows=True),
     FALE(mode="tsqr", allot="site", drop_rows=True),
@@ -92,13 +92,13 @@ STRATEGIES: list[Query] = [
 FOR_NUMBERS = (
     ACSFW,
     BAIT,
-)  # they refuse classes; `tests.contracts.numbers` has a world for them
+)  # they refuse classes; `tests.contracts.numbers` has a federation for them
 of_all = each_of("strategy", STRATEGIES)
-every = each_of(  # in the tests' world of classes
+every = each_of(  # in the tests' federation with classes
     "strategy", [s for s in STRATEGIES if not isinstance(s, FOR_NUMBERS)]
 )
 
-# In the tests' world a row's features are its logits, so shifting logits moves features too.
+# Features of the tests' federation are its logits, so a shift of logits moves features too.
 READ_FEATURES = (
     *(
         CoreSet,

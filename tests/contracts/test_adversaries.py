@@ -69,7 +69,7 @@ METHODS += [
 
 
 def list_functions() -> dict[str, Declaration]:
-    """Client functions by class, name and operation, numbered where settings change them."""
+    """List client functions by class, name, operation and number of settings."""
     functions: dict[str, Declaration] = {}
     for method in METHODS:
         for item in declared(method).values():
@@ -90,7 +90,7 @@ REPLIES = {
 
 
 def make_check(item: Declaration) -> ResponseCheck:
-    """A coordinator of three sites with 20 rows and 9 labels each."""
+    """Return a coordinator of three sites with 20 examples and 9 labels each."""
     rows = dict.fromkeys(SITES, 20)
     labels = dict.fromkeys(SITES, 9)
     declarations = {"query": {item.name: item}}
@@ -103,7 +103,7 @@ def ask_for(item: Declaration) -> Request:
 
 
 def list_hostile(item: Declaration) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield replies with one hostile value, and replies whose fields do not fit together."""
+    """Yield replies with one hostile value, and replies with inconsistent fields."""
     assert item.returns is not None
     honest: dict[str, Any] = dict(item.returns.valid(SIZES))
     for name, kind in item.returns.fields(SIZES).items():
@@ -133,7 +133,7 @@ def test_a_coordinator_takes_a_valid_reply_and_no_hostile_one(name: str) -> None
     "name", sorted(name for name, item in REPLIES.items() if item.operation == "sum")
 )
 def test_no_hostile_aggregate_counts_behind_masks(name: str) -> None:
-    """Of one contribution alone, what is far enough away to move an aggregate beyond its range."""
+    """Check that one contribution cannot move an aggregate beyond its range."""
     item = REPLIES[name]
     assert item.returns is not None
     sums = PlausibleSums(SecureSum(), SiteWeights(make_check(item)), lambda event: None)
@@ -156,7 +156,7 @@ def test_no_hostile_aggregate_counts_behind_masks(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_a_site_takes_valid_arguments_and_no_hostile_ones(name: str) -> None:
     takes = FUNCTIONS[name].takes
-    if takes is None:  # checked by the encoder that was fitted, and models by `site.limits`
+    if takes is None:  # checked by the fitted encoder; models are checked by `site.limits`
         assert name.startswith(("Encoding.", "Tuning.", "People.finish", "People.score"))
         return
     known = Known(SIZES, room=1e-6)
@@ -164,7 +164,7 @@ def test_a_site_takes_valid_arguments_and_no_hostile_ones(name: str) -> None:
     assert find_wrong_argument(takes, honest, known) is None
     assert find_wrong_argument(takes, {**honest, "another": 1}, known) is not None
     for key, kind in takes.items():
-        if isinstance(kind, Fill):  # by the agreement
+        if isinstance(kind, Fill):  # by the study agreement
             continue
         for fault, value in kind.hostile(SIZES).items():
             why = find_wrong_argument(takes, {**honest, key: value}, known)
@@ -181,7 +181,7 @@ SEAL = new_secret()
 
 
 def seal(sender: str, content: object) -> torch.Tensor:
-    """A message of a sender to site b that holds anything."""
+    """Seal arbitrary content as a message of a sender to site b."""
     order = Instruction("study", "run", sender, key_of("0/query/0"), 1)
     sealed = encrypt_for(public_half(SEAL), pack(content), _name_letter(order, sender, "b"))
     return bytes_to_tensor(sealed)
@@ -196,7 +196,7 @@ def read(method: Any, item: Declaration, **letters: torch.Tensor) -> Delivery:
 
 @pytest.mark.parametrize("name", sorted(RELAYS))
 def test_a_receiver_takes_a_valid_peer_message_and_no_hostile_one(name: str) -> None:
-    """The message of another sender arrives, and a placeholder stands for the hostile one."""
+    """Check that a hostile peer message is replaced by a placeholder and others arrive."""
     method, item = RELAYS[name]
     assert item.returns is not None
     valid = {k: torch.as_tensor(v) for k, v in item.returns.valid(SIZES).items()}

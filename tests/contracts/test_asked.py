@@ -1,4 +1,4 @@
-"""By which operation a site is asked: every method of the library, and who asks in another way."""
+"""The operation by which each client function is called, for every algorithm."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ TRAINERS = (
 
 
 def order(verb: str, kind: Any, owner: str = "query") -> Request:
-    """What a coordinator of its own mind may send, past `Ask`."""
+    """Return an instruction of a malicious coordinator, which bypasses `Ask`."""
     return Request(key_of("0/query/0"), owner, 0, 0, (Step(kind, verb, {}),))
 
 
@@ -91,14 +91,14 @@ def listed(method: Any) -> set[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("method", "owner", "verb", "kind"),
     [
-        (FALE(), "query", "score", "each"),  # a number for each row, kept at the site
-        (FALE(), "query", "select", "each"),  # rows
-        (FALE(), "query", "rotation", "each"),  # what one site passes to the others
+        (FALE(), "query", "score", "each"),  # a number for each example, kept at the site
+        (FALE(), "query", "select", "each"),  # examples
+        (FALE(), "query", "rotation", "each"),  # peer messages of one site
         (FALE(), "query", "masked", "each"),  # of another mode
         (Entropy(), "query", "upload", "sum"),  # of another setting: a model
-        (DPFL(), "training", "model", "each"),  # passed from site to site
+        (DPFL(), "training", "model", "each"),  # peer message
         (DPFL(), "training", "model", "sum"),
-        (DPFL(), "plain", "upload", "sum"),  # of the method that only trains
+        (DPFL(), "plain", "upload", "sum"),  # of the algorithm that only trains
         (Ditto(), "training", "upload", "relay"),
     ],
 )

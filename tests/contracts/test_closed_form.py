@@ -1,5 +1,4 @@
-"""Which strategies mean something on a head in closed form: each runs, or is refused in one
-sentence before anything is trained."""
+"""Query strategies with a closed-form classifier run or are refused before training."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ def run(world: fl.Federation, strategy: str) -> fl.Run:
         world,
         strategy,
         training="closed-form",
-        encoder="identity",  # quick
+        encoder="identity",  # fast
         rows=200,
         test_rows=100,
         initial=8,

@@ -1,4 +1,4 @@
-"""Every field of a strategy, training algorithm, model, encoder and partition acts, or is refused."""
+"""Every field of an algorithm, model, encoder or partition has an effect or is refused."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ BESIDE: dict[tuple[str, str], dict[str, Any]] = {
     ("IFAL", "patience"): {"lr": 1.0},
     ("DPFL", "between"): {"period": 2},
     ("DPFL", "counts_self"): {"budget": 2},
-    ("DPFL", "guard"): {"gate": 1e9},  # no gain is clear: averages are over all sites
+    ("DPFL", "guard"): {"gate": 1e9},  # no gain is significant: averages are over all sites
     ("Robust", "clip"): {"rule": "clipped"},
     ("Robust", "trim"): {"rule": "trimmed"},
     ("Counts", "table"): {"table": EVEN},
@@ -143,7 +143,7 @@ def list_fields(package: ModuleType) -> Iterator[tuple[str, str]]:
 
 
 def find_other(package: ModuleType, name: str, field: str) -> Any:
-    """Another value of a field, of the same kind as its default."""
+    """Return another value of a field, of the same kind as its default."""
     if (name, field) in OTHERS:
         return OTHERS[name, field]
     cls = names(package)[name]
@@ -160,12 +160,12 @@ def find_other(package: ModuleType, name: str, field: str) -> Any:
 
 
 def find_class(name: str) -> Any:
-    """The class of an algorithm."""
+    """Return the class of an algorithm."""
     return getattr(fl, name, None) or getattr(contrib, name)
 
 
 def digest(run: fl.Run) -> str:
-    """Identify what a run computed: scores, labels and weights, not how it was described."""
+    """Hash the results of a run (scores, labels and weights) without its description."""
     described = [
         "seconds",
         "training",
@@ -221,15 +221,15 @@ def run_strategy(name: str, fields: Mapping[str, Any]) -> str:
     federation = DIABETES if needs_numbers or name in ("FALE", "Pivotal") else SKEWED
     settings: dict[str, Any] = {"training": "fedavg", "model": fl.MLP(hidden=[8])}
     settings |= {"rounds": 2, "epochs": 1}
-    if name == "Coverage":  # needs a model that has learned something
+    if name == "Coverage":  # needs a trained model
         settings = {"training": "closed-form", "model": "linear"}
-    if name == "Complementary":  # asks the models of collaborators
+    if name == "Complementary":  # requests the models of collaborators
         settings |= {"training": "dpfl", "validation": 0.3, "rounds": 6, "epochs": 2}
     run = fl.run(
         federation,
         strategy,
         budget=4,
-        cycles=2 if name in ("AHFAL", "BAIT") else 1,  # whose fields act later
+        cycles=2 if name in ("AHFAL", "BAIT") else 1,  # whose fields have an effect later
         initial=4 if name == "Coverage" else 12,
         progress=False,
         **settings,
@@ -238,7 +238,7 @@ def run_strategy(name: str, fields: Mapping[str, Any]) -> str:
 
 
 def build_model(name: str, fields: Mapping[str, Any]) -> str:
-    """The network from which a run starts: layers and first weights."""
+    """Return the initial network of a run: layers and weights."""
     network = getattr(fl, name)(**fields).build((1, 8, 8), 10)
     hashed = hashlib.sha256(str(network).encode())
     hash_tensors(hashed, network.state_dict())
@@ -279,7 +279,7 @@ They skip the test where a package is not installed."""
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The fields of such an encoder, written once."""
+    """Write the fields of such an encoder once."""
 
     @cache
     def write(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -302,7 +302,7 @@ FIELDS = [(package, *field) for package in RUNS for field in list_fields(package
 
 @pytest.fixture(scope="module")
 def usual() -> dict[tuple[str, str], str]:
-    """Results of runs with default values."""
+    """Return the results of runs with default values."""
     return {}
 
 

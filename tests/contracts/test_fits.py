@@ -1,4 +1,4 @@
-"""Local training: every algorithm trains, sends and keeps what it declares, and nothing else."""
+"""Local training sends and keeps exactly what each training algorithm declares."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_local_training_is_what_the_algorithm_declares(
         expected = {*method.contract.fit.models, *([LOCAL] if owner == "training" else [])}
         assert models[owner] == expected
     assert kept <= set(state.kept)
-    assert kept == set(state.kept) - {"bn"}  # of bn="local"
+    assert kept == set(state.kept) - {"bn"}  # with bn="local"
     ended = load_tree(tmp_path / "checkpoints" / "cycle-1.safetensors", tmp_path)["state"]
     assert not set(state.sent) & set(state.server)
     assert ended.keys() <= {*state.sent, *state.server}

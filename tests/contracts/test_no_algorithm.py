@@ -1,6 +1,6 @@
-"""Packages that carry and check messages know no field and no argument of an algorithm.
+"""Packages that transport and check messages contain no field or argument of an algorithm.
 
-Such names stand in declarations alone, so that a new algorithm needs no other file.
+Such names occur only in declarations, so a new algorithm needs no other file.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ WORDS = {
 
 
 def find_names() -> dict[str, str]:
-    """Fields and arguments of all built-in algorithms, each with a function that has it."""
+    """Return fields and arguments of all built-in algorithms, each with a function that has
+    it.
+    """
     names: dict[str, str] = {}
     for method in METHODS:
         if isinstance(method, People):  # the protocol itself
@@ -91,7 +93,7 @@ NAMES = find_names()
 
 
 def list_texts() -> Iterator[tuple[str, int, str]]:
-    """File, line and text of every constant."""
+    """Yield file, line and text of every constant."""
     for package in PACKAGES:
         for path in sorted((SOURCE / package).rglob("*.py")):
             file = path.relative_to(SOURCE).as_posix()

@@ -1,4 +1,4 @@
-"""One table x all strategies: what every strategy promises, whatever its mathematics."""
+"""One federation and all query strategies: properties that every strategy must have."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.worlds import Simulation, Table, tables
 
 
 def choices(strategy: Any) -> list[str]:
-    """The fields of a strategy that take one of a few words."""
+    """Return the fields of a strategy that take one of a few values."""
     hints = get_type_hints(type(strategy))
     return [f.name for f in fields(strategy) if get_origin(hints[f.name]) is Literal]
 
@@ -31,7 +31,8 @@ def test_every_exported_strategy_is_in_the_table() -> None:
     assert {type(s).__name__ for s in STRATEGIES} == set(classes_of("strategy"))
 
 
-# -- what it says of itself -----------------------------------------------------------------------
+# -- declarations
+# ---------------------------------------------------------------------------------
 
 
 @of_all
@@ -44,7 +45,7 @@ def test_every_verb_is_a_method_and_says_in_words_what_it_reveals(strategy: Any)
     for verb, reveals in contract.verbs.items():
         assert callable(getattr(strategy, verb))
         assert len(reveals.split()) >= 2
-    assert "query" not in contract.verbs  # the server half is no verb
+    assert "query" not in contract.verbs  # the server side is no client function
 
 
 @of_all
@@ -84,7 +85,8 @@ def test_the_misspelling_test_finds_the_fields() -> None:
     assert choices(Entropy()) == ["model"]
 
 
-# -- what it picks --------------------------------------------------------------------------------
+# -- selection
+# ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("budget", [1, 12, 40])
@@ -150,14 +152,14 @@ def test_picks_are_the_same_across_a_byte_boundary(strategy: Any) -> None:
 
 @of_all
 def test_what_a_strategy_draws_is_what_its_contract_says(strategy: Any) -> None:
-    sites = tables(labels=60)  # every site knows several classes, so no scores are tied
+    sites = tables(labels=60)  # every site has several classes, so no scores are tied
     first = world(sites, strategy, 0).picks(5)
     differ = any(world(sites, strategy, seed).picks(5) != first for seed in (1, 2, 3))
     assert differ is strategy.contract.draws
 
 
 @each_of("strategy", [s for s in STRATEGIES if not s.contract.draws])
-@pytest.mark.parametrize("seed", [0, 2])  # in 1, two examples are as typical as each other
+@pytest.mark.parametrize("seed", [0, 2])  # in 1, two examples are equally typical
 def test_permuting_the_pool_permutes_the_picks(strategy: Any, seed: int) -> None:
     sites = tables(seed, labels=60)
     turn = torch.randperm(12, generator=stream(seed, "turn"))
@@ -176,7 +178,7 @@ def test_a_constant_added_to_all_logits_changes_nothing(strategy: Any) -> None:
 @of_all
 def test_rows_that_the_models_cannot_predict_come_last(strategy: Any) -> None:
     if isinstance(strategy, Random):
-        return  # looks at nothing
+        return  # uses no model
     sites = {name: spoilt(t, rows=4) for name, t in tables(labels=60).items()}
     for rows in world(sites, strategy).picks(8).values():
         assert set(rows) == set(range(4, 12))
@@ -196,13 +198,16 @@ def test_a_model_that_predicts_nothing_is_said_and_not_sampled_at_random(
 
 
 def spoilt(table: Table, rows: int) -> Table:
-    """The same site, where both models give NaN for its first ``rows`` rows."""
+    """Return the same site with NaN predictions of both models for its first ``rows``
+    examples.
+    """
     local, common = table.local.clone(), table.common.clone()
     local[:rows], common[:rows] = torch.nan, torch.nan
     return Table(local, common, table.labels)
 
 
-# -- what it leaves alone -------------------------------------------------------------------------
+# -- unchanged state
+# ------------------------------------------------------------------------------
 
 
 @of_all
@@ -221,7 +226,7 @@ def test_models_data_labels_and_global_random_state_stay_as_they_were(
 
 
 def _contents(federation: Simulation) -> dict[str, torch.Tensor]:
-    """Copies of all that a site holds but the picks."""
+    """Copy the state of a site except its selection."""
     found: dict[str, torch.Tensor] = {}
     for name, site in federation.members.items():
         held = {
@@ -244,6 +249,6 @@ def test_no_hidden_label_is_read(strategy: Any) -> None:
         federation = world(sites, strategy)
         for name, site in federation.members.items():
             site.values[site.pool] = poison
-            if not strategy.contract.simulator_only:  # says that it reads them
+            if not strategy.contract.simulator_only:  # declares that it reads them
                 site.parts.hidden[name][site.pool] = int(poison)
         assert federation.picks(5) == honest

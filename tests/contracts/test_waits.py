@@ -1,7 +1,6 @@
-"""Every reply of every client function has the fields that its declaration lists, within bounds, and
-every client function that releases exact statistics of labeled examples waits for new labels.
+"""Replies have the declared fields within bounds, and exact statistics wait for new labels.
 
-Small studies of all algorithms run once, and what is called, read and sent is noted.
+Small studies of all algorithms run once, and all calls, reads and messages are recorded.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from fallow.training import personal
 LABELS = frozenset({"labels", "weights", "counts", "chances", "answers", "held"})
 OF_ROWS = frozenset({"rows", "blocks", "logits", "embed"})
 EXEMPT = {
-    # models, and the number of labels that weighs them, which every site reports anyway
+    # models, and the number of labels as their weight, which every site reports anyway
     *(("FedRep", verb) for verb in ("upload",)),
     *(("PFedGraph", verb) for verb in ("upload",)),
     *(("Robust", verb) for verb in ("upload",)),
@@ -42,7 +41,7 @@ EXEMPT = {
     *((name, "upload") for name in ("FedAvg", "FedProx", "KCFU", "Evidential")),
     *((name, "upload") for name in ("APFL", "Ditto", "FedAvgPost", "KNNPer", "PerFedAvg")),
     *((name, "upload") for name in ("FedAvgFT", "FedProxFT")),
-    # over all examples, labeled or not: a label moves none of them
+    # over all examples, labeled or not, so a label changes none of them
     *(("ExactHead", verb) for verb in ("columns", "spread")),
     *(("Scaling", verb) for verb in ("columns", "cells", "spread")),
     *(
@@ -52,13 +51,13 @@ EXEMPT = {
     ),
     *(("Fourier", verb) for verb in ("moments",)),
     *(("Convolution", verb) for verb in ("contrast", "patches")),
-    # of clusters: docs/threats.md says what they show
+    # of clusters: see docs/threats.md for what they disclose
     *((name, "size") for name in ("Typical", "TypicalUnsure", "Coverage")),
     *((name, "found") for name in ("Typical", "TypicalUnsure")),
     ("Coverage", "reach"),
-    # in simulations alone
+    # in simulations only
     ("OracleHistogram", "histogram"),
-    # it tells nothing of fewer answers than the minimum
+    # nothing is sent for fewer answers than the minimum
     ("Audit", "tally"),
 }
 
@@ -140,7 +139,7 @@ def noting() -> Iterator[Noted]:
 def list_faults(
     site: LocalSite, step: Step, request: Request, answer: Answer
 ) -> Iterator[str]:
-    """Yield what of an instruction and its reply is not as declared."""
+    """Yield the deviations of an instruction and its reply from the declaration."""
     method = site.method(request.owner)
     declaration = declared(method).get(step.verb)
     if declaration is None:
@@ -174,7 +173,8 @@ def run_small(strategy: Any, algorithm: Any, data: Any, **settings: Any) -> None
 
 STRATEGIES = dict(sorted(classes_of("strategy").items()))
 TRAINING = dict(sorted({**names(training), **names(personal)}.items()))
-FEW_FEATURES = {"encoder": "fourier:features=8"}  # the first labels choose its scale
+# the initial labeled set determines its scale
+FEW_FEATURES = {"encoder": "fourier:features=8"}
 
 
 @cache

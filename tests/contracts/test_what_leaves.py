@@ -1,4 +1,4 @@
-"""What leaves a site in a query: every byte is recorded and compared with what is listed here."""
+"""Data that leaves a site in a query: every byte is recorded and compared with a table."""
 
 from __future__ import annotations
 
@@ -41,16 +41,18 @@ Shapes = dict[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Listed:
-    """What the exchanges of one query carry in each direction, beyond the count of picks."""
+    """Content of the exchanges of one query in each direction, besides the number of
+    selections.
+    """
 
     exchanges: tuple[str, ...] = ("keep",)
     up: tuple[Shapes, ...] = ()
     down: tuple[Shapes, ...] = ({"n": ()},)
-    fits: tuple[Shapes, ...] = ()  # models to train, in what travels with the exchanges
+    fits: tuple[Shapes, ...] = ()  # models to train, sent with the exchanges
 
 
 def listed(strategy: Any) -> Listed:
-    """The row of ``strategy``: a plain strategy sends a count of picks and is sent a budget."""
+    """Return the row of ``strategy``; plain strategies send a count and get a budget."""
     if isinstance(strategy, FairFAL):
         once: Shapes = {"gamma": (), "one": ()}
         return Listed(("sum", "keep"), (once,), ({}, {"n": (), "gamma": ()}))
@@ -74,7 +76,7 @@ def listed(strategy: Any) -> Listed:
     if isinstance(strategy, Coverage):
         return of_coverage(strategy)
     if isinstance(strategy, IFAL):
-        return Listed(fits=({},))  # its teacher, the global model, is there already
+        return Listed(fits=({},))  # its teacher, the global model, was sent before
     if isinstance(strategy, OracleHistogram):
         total: Shapes = {"counts": (CLASSES,)}
         return Listed(("sum", "keep"), (total,), ({}, {"n": (), "share": (CLASSES,)}))
@@ -89,7 +91,9 @@ def listed(strategy: Any) -> Listed:
 
 
 def of_fale(strategy: FALE) -> Listed:
-    """What FALE sends: k columns, those of a row (two logits for each class) and a 1."""
+    """Return what FALE sends: k columns, those of an example (two logits per class) and a
+    1.
+    """
     d, rows = 2 * CLASSES, 12
     k = d + 1
     triangle: Shapes = {"products": (k * (k + 1) // 2,)}
@@ -118,7 +122,7 @@ def of_fale(strategy: FALE) -> Listed:
 
 
 def of_pivotal() -> Listed:
-    """What it sends where each site spends its own budget: products of its columns and a 1."""
+    """Return what is sent with a budget per site: products of the columns and a 1."""
     d = 2 * CLASSES
     k = d + 1
     at: Shapes = {"mean": (d,), "unit": (k,)}
@@ -135,7 +139,7 @@ def of_pivotal() -> Listed:
 
 
 def of_fisher() -> Listed:
-    """What it sends where each site buys three rows, in as many parts."""
+    """Return what is sent if each site selects three examples in as many exchanges."""
     k = 2 * CLASSES + 1
     triangle = (k * (k + 1) // 2,)
     fisher: Shapes = {"products": triangle, "labeled": triangle, "rows": ()}
@@ -150,7 +154,7 @@ def of_fisher() -> Listed:
 
 
 def of_chooser() -> Listed:
-    """What it sends beside what its arm does, which is a count of picks."""
+    """Return what is sent besides the count of selections of the chosen arm."""
     k = 2 * CLASSES + 1
     chooser: Shapes = {
         "products": (k * (k + 1) // 2,),
@@ -183,8 +187,11 @@ def of_prices() -> Listed:
 
 
 def clustered(splits: Sequence[int]) -> list[tuple[str, Shapes, Shapes]]:
-    """The exchanges that find clusters: of so many rows of two logits for each class, split from so
-    many clusters in turn; the last number is how many there are in the end."""
+    """Return the exchanges of clustering.
+
+    Examples have two logits per class and are split from this sequence of numbers of
+    clusters; the last is the final number.
+    """
     d = 2 * CLASSES
     found: list[tuple[str, Shapes, Shapes]] = [("sum", of_groups(1, d), {})]
     for k in splits[:-1]:
@@ -202,7 +209,7 @@ def of_groups(k: int, d: int) -> Shapes:
 
 
 def of_typical(strategy: Typical) -> Listed:
-    """What it sends of three sites with 12 rows each, of which three are bought."""
+    """Return what is sent for three sites with 12 examples each and a budget of three."""
     d = 2 * CLASSES
     splits = [1, 2, 3, 4, 6, 6]
     if strategy.least == 3:
@@ -231,7 +238,7 @@ def of_typical(strategy: Typical) -> Listed:
 
 
 def of_typical_unsure(strategy: TypicalUnsure) -> Listed:
-    """What it sends of three sites with 12 rows each, of which three are bought."""
+    """Return what is sent for three sites with 12 examples each and a budget of three."""
     d = 2 * CLASSES
     splits = [1, 2, 3, 4, 6, 6]
     if strategy.least == 3:
@@ -260,7 +267,7 @@ def of_typical_unsure(strategy: TypicalUnsure) -> Listed:
 
 
 def of_coverage(strategy: Coverage) -> Listed:
-    """What it sends of three sites with 12 rows each, of which three are bought."""
+    """Return what is sent for three sites with 12 examples each and a budget of three."""
     d = 2 * CLASSES
     splits = [1, 2, 3, 4, 6, 6]
     if strategy.least == 3:
@@ -293,7 +300,7 @@ def of_coverage(strategy: Coverage) -> Listed:
 
 @dataclass
 class Recording:
-    """A carrier that keeps every message of another one, as bytes and as they are."""
+    """Transport that records every message of another one, as objects and as bytes."""
 
     carrier: Bytes | InProcess
     requests: list[Request]
@@ -321,7 +328,7 @@ def recorded(strategy: Any, sites: Tables) -> tuple[Simulation, Recording]:
 
 
 def leaks(federation: Simulation, recording: Recording) -> list[str]:
-    """Sites of which a row, in float64 or float32, is in some message."""
+    """Return the sites of which an example, in float64 or float32, is in some message."""
     sent = recording.up + recording.down
     rows = {name: [*site.x, *site.x.float()] for name, site in federation.members.items()}
     return [
@@ -379,7 +386,7 @@ def test_the_exchanges_of_a_query_carry_what_is_listed_and_nothing_else(
     fits = [shapes(step.args) for step in steps if step.kind == "fit"]
     asked = [
         "a" if kind == "relay" else "abc" for kind in expected.exchanges
-    ]  # a passes it on
+    ]  # forwarded by a
     ups = zip((*expected.up, {"count": ()}), asked, strict=True)
     assert up == [result for result, sites in ups for _ in sites]
     assert down == [f for f, sites in zip(expected.down, asked, strict=True) for _ in sites]
@@ -393,7 +400,7 @@ def test_a_cycle_has_one_query_and_one_exchange_that_picks(strategy: Any) -> Non
     kinds = tuple({r.key: r.steps[-1].kind for r in recording.requests}.values())
     assert kinds == listed(strategy).exchanges
     assert kinds[-1] == "keep"
-    keeps_before = 0  # of scores, or of clusters
+    keeps_before = 0  # of scores or clusters
     is_choosing = isinstance(strategy, Chooser) and len(strategy.arms) > 1
     if is_choosing or isinstance(strategy, FALE | Pivotal | Prices):
         keeps_before = 1

@@ -1,4 +1,4 @@
-"""A strategy drawn by what labels were worth: what it computes, and what it is with one arm."""
+"""The bandit over strategies: its computations, and equality with a single arm."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ def test_with_one_arm_it_is_that_arm(arm: Any) -> None:
     alone = world(sites, Chooser((name,)))
     plain = world(sites, arm)
     assert alone.picks(4) == plain.picks(4)
-    assert set(alone.shown.entries) == set(plain.shown.entries)  # nothing else is asked
+    assert set(alone.shown.entries) == set(plain.shown.entries)  # no other request
 
 
-# -- which arm -------------------------------------------------------------------------------------
+# -- selection of an arm
+# ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -58,7 +59,7 @@ def test_arms_are_drawn_as_often_as_their_probabilities_say() -> None:
 
 
 def test_what_an_arm_is_worth_is_right_on_average_however_seldom_it_is_drawn() -> None:
-    """Over both draws, each with its probability, weights grow by what each arm is worth."""
+    """Check that the expected increase of each weight equals the arm's reward."""
     chooser = Chooser(("margin", "entropy"))
     chances = torch.tensor([0.9, 0.1]).double()
     after = torch.tensor([0.3, 0.4]).double()  # losses after labels of each arm, 0.5 before
@@ -108,7 +109,7 @@ def test_the_arm_that_labels_speak_for_is_drawn_more() -> None:
 
 
 def refit(z: Tensor, y: Tensor, ridge: float) -> list[float]:
-    """The squared error on each row by a fit of the others, one after the other."""
+    """Return the leave-one-out squared error of each example by refitting."""
     penalized = torch.ones(z.shape[1], dtype=z.dtype)
     penalized[-1] = 0
     lost = []
@@ -121,7 +122,7 @@ def refit(z: Tensor, y: Tensor, ridge: float) -> list[float]:
 
 
 def labeled(federation: Simulation) -> tuple[Tensor, Tensor]:
-    """All sites' labeled features with a 1 behind them, and one-hot classes."""
+    """Return all sites' labeled features with a constant column, and one-hot classes."""
     zs = []
     ys = []
     for site in federation.members.values():
@@ -140,7 +141,7 @@ def found_loss(federation: Simulation) -> float:
 
 
 def ridge_of(z: Tensor, y: Tensor) -> float:
-    """The λ that the chooser takes, as the sum of squares that it adds."""
+    """Return the chooser's λ as a sum of squares."""
     head = solve(z.T @ z, z.T @ y, float(y.square().sum()), len(z))
     usual = float((z.T @ z).diagonal()[:-1].mean()) / len(z)
     penalized = torch.ones(z.shape[1], dtype=z.dtype)
@@ -184,14 +185,15 @@ def test_a_chance_is_forgotten_with_its_label() -> None:
     assert bool(site.chance.isnan().all())
 
 
-# -- as a whole ------------------------------------------------------------------------------------
+# -- complete runs
+# ---------------------------------------------------------------------------------
 
 
 CELL = StudyRun('chooser:arms=["margin", "prices"]', 0)
 
 
 def test_a_run_that_is_killed_and_resumed_makes_the_same_choices(tmp_path: Path) -> None:
-    """The harness of `tests.experiment.test_resume`, when the first arm's worth is being learned."""
+    """Kill a run while the first reward is computed and resume it."""
     recipe = replace(tiny(tmp_path), audit=0.3, cycles=2, rounds=1, score_rounds=1)
     whole = Setup(recipe, tmp_path / "whole")
     assert work(whole, CELL) == WELL
@@ -202,7 +204,8 @@ def test_a_run_that_is_killed_and_resumed_makes_the_same_choices(tmp_path: Path)
     assert load_outcome(again, CELL) == load_outcome(whole, CELL)
 
 
-# -- what is refused -------------------------------------------------------------------------------
+# -- refused settings
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Coverage against its plain forms."""
+"""Coverage against reference implementations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def numbers(*shape: int, seed: int = 0) -> Tensor:
 def plain_greedy(
     kernels: Tensor, covered: Tensor, weight: Tensor, besides: Tensor, n: int
 ) -> list[int]:
-    """Every gain computed anew in every turn."""
+    """Recompute every gain for each selection."""
     picks: list[int] = []
     for _ in range(n):
         gains = []
@@ -110,7 +110,9 @@ def test_without_labels_or_a_model_all_rows_count_alike() -> None:
 
 
 def far_apart(seed: int, rows: int = 12) -> Table:
-    """A site with rows of the same four places as others: 2 classes, 4 features."""
+    """Return a site with examples at the same four centers as others: 2 classes, 4
+    features.
+    """
     x = 20 * torch.eye(4).double().repeat_interleave(rows, 0)
     x = x + numbers(4 * rows, 4, seed=seed).double()
     return Table(x[:, :2], x[:, 2:])
@@ -132,7 +134,8 @@ def test_sites_that_are_alike_do_not_cover_the_same_place_twice() -> None:
     for seed in range(6):
         picks = world(sites, Coverage(least=3), seed).picks(1)
         result.append(len({places(sites[name], rows)[0] for name, rows in picks.items()}))
-    assert sum(result) / len(result) > 2.6  # four at random are 2.7 of four
+    # four random examples cover 2.7 of four centers on average
+    assert sum(result) / len(result) > 2.6
 
 
 def test_what_another_site_has_labeled_is_covered() -> None:
@@ -142,7 +145,7 @@ def test_what_another_site_has_labeled_is_covered() -> None:
     member = federation.members["b"]
     member.x[member.labeled] = 20 * torch.eye(4).double()[:3]
     for site in federation.members.values():
-        del site.memory["global"]  # then all rows count alike
+        del site.memory["global"]  # all examples then have equal weight
     picks = federation.picks({"a": 1, "b": 0})["a"]
     assert places(a, picks) == [3]
 

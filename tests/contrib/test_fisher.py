@@ -1,4 +1,4 @@
-"""Fisher information of all sites against the plain form."""
+"""Fisher information of all sites against a reference implementation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.worlds import tables, world
 
 
 def plain_greedy(x: Tensor, u: Tensor, known: Tensor, wanted: Tensor, n: int) -> list[int]:
-    """The trace anew, by an inverse, for every row that could be next."""
+    """Compute the trace with a new inverse for every candidate."""
     picks: list[int] = []
     for _ in range(n):
         traces = []
@@ -71,7 +71,7 @@ def test_one_row_a_part_over_one_site_is_the_plain_choice_from_all_its_rows() ->
 
 
 def test_what_other_sites_have_labeled_is_known() -> None:
-    """Site b has labels in the direction where a has its farthest row; then a looks elsewhere."""
+    """Check that site a ignores a direction in which site b has labels."""
     a = torch.tensor([[9.0, 0.0], [0.0, 8.0], [0.1, 0.1], [0.2, 0.1]]).double()
     b = torch.tensor([[9.0, 0.0], [8.0, 0.1], [0.1, 0.0]]).double()
     world_of_two = federation({"a": a, "b": b}, Fisher())

@@ -1,4 +1,4 @@
-"""Prices of classes: what is wanted, and whether prices lead there."""
+"""Class prices: the target distribution, and convergence to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.worlds import Simulation, Table, tables, world
 
 
 def plain_even_out(labels: list[int], n: int) -> list[int]:
-    """One label at a time to a class that has the fewest."""
+    """Give one label at a time to a class with the fewest labels."""
     have = list(labels)
     for _ in range(n):
         have[have.index(min(have))] += 1
@@ -27,11 +27,12 @@ def test_wanted_labels_are_those_of_one_at_a_time(seed: int) -> None:
         found = even_out(labels.double(), n)
         assert float(found.sum()) == pytest.approx(n)
         plain = torch.tensor(plain_even_out(labels.tolist(), n)).double()
-        assert float((found - plain).abs().max()) < 1  # whole labels, by at most a part
+        # integer labels, so off by less than one
+        assert float((found - plain).abs().max()) < 1
 
 
 def skewed(seed: int, rows: int = 300) -> Table:
-    """Rows of three predicted classes, 80, 15 and 5 in a hundred, of any margin."""
+    """Return examples with predicted classes in the ratio 80:15:5 and random margins."""
     draw = stream(seed, "skewed")
     classes = torch.multinomial(
         torch.tensor([0.8, 0.15, 0.05]).double(), rows, replacement=True, generator=draw
@@ -42,7 +43,7 @@ def skewed(seed: int, rows: int = 300) -> Table:
 
 
 def predicted(federation: Simulation, sites: dict[str, Table]) -> Tensor:
-    """How many rows of each predicted class were picked."""
+    """Return the number of selected examples per predicted class."""
     counts = torch.zeros(3)
     for name, rows in federation.picks(20).items():
         counts += torch.bincount(sites[name].common[rows].argmax(1), minlength=3)

@@ -1,4 +1,4 @@
-"""The door against real sites in one process: what each operation lets out, and replay."""
+"""`Ask` with real sites in one process: what each operation discloses, and replay."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ TOY = Toy()
 
 
 class Book:
-    """A journal in a dictionary."""
+    """Event log in a dictionary."""
 
     def __init__(self) -> None:
         self.pages: dict[ExchangeKey, tuple[str, ExchangeEntry]] = {}
@@ -224,7 +224,7 @@ def test_a_verb_that_the_contract_does_not_name_does_not_run() -> None:
 
 @dataclass(frozen=True)
 class Sums:
-    """One declared client function, which is used under another name too."""
+    """A client function that is also registered under a second name."""
 
     contract: ClassVar[Contract] = Contract("Sums", "-", 2024)
 
@@ -295,7 +295,7 @@ def test_a_journaled_exchange_is_not_sent_again() -> None:
     book = Book()
     first = door(journal=book)[0].sum(TOY.share)
     ask, sites, shown = door(journal=book)
-    sites.clear()  # nobody is there to answer
+    sites.clear()  # there is no site to reply
     again = ask.sum(TOY.share)
     assert torch.equal(first["x"], again["x"])
     assert shown.rows()[0]["bytes"] > 0

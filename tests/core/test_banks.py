@@ -29,7 +29,7 @@ def draw_weights(net: Net) -> Net:
 
 def test_a_module_goes_through_flat_vectors_and_back() -> None:
     net, x = draw_weights(Net()), torch.randn(5, 1, 4, 4, generator=stream(0, "x"))
-    net(x)  # moves the running statistics
+    net(x)  # updates the running statistics
     layout = Layout.of(net)
     copy = layout.load(Net(), layout.flatten(net))
     assert_close(copy.eval()(x), net.eval()(x), rtol=0, atol=0)
@@ -50,7 +50,8 @@ def test_views_share_memory_and_a_training_pass_moves_the_statistics_only() -> N
     assert torch.equal(w, state["w"])
     assert not torch.equal(stats, state["stats"])
     assert net.norm.running_mean is not None
-    assert torch.equal(net.norm.running_mean, torch.zeros(2))  # the module's own stay
+    # the module's statistics are unchanged
+    assert torch.equal(net.norm.running_mean, torch.zeros(2))
 
 
 def test_head_and_body_share_out_the_parameters() -> None:

@@ -1,4 +1,4 @@
-"""What a contract says of verbs: by which operation each may be asked."""
+"""Declarations of the operations by which client functions may be called."""
 
 from __future__ import annotations
 

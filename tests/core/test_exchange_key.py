@@ -1,4 +1,4 @@
-"""Keys of exchanges: one text for each position, and nothing but positions of a run."""
+"""Keys of exchanges: one text for each position, and only positions of a run are valid."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIELDS = ExchangeKey("train", "round", cycle=2, round=7, turn=1).to_dict()
 
 
 def every_key() -> list[ExchangeKey]:
-    """One key of each step, with numbers where it has any."""
+    """Return one key of each step, with numbers if it has any."""
     keys = []
     for phase, steps in STEPS.items():
         for step in steps:
@@ -90,7 +90,7 @@ HOSTILE: list[tuple[dict[str, Any], str]] = [
 
 
 def name_case(value: Any) -> str:
-    """The sentence of a case names it."""
+    """Return the text that names a case."""
     return value[:30] if isinstance(value, str) else ""
 
 

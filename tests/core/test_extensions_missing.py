@@ -1,4 +1,4 @@
-"""Integrations of Fallow that are not installed: one sentence says how to install them."""
+"""An error message explains how to install a missing integration."""
 
 from __future__ import annotations
 

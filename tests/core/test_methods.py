@@ -1,4 +1,4 @@
-"""What the package knows of a method, and how a name that was sent becomes a function."""
+"""Metadata of algorithms, and resolution of a received name to a function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of classes in files that somebody else wrote: a gate before the import."""
+"""Class names in files from others are checked before the import."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MODULE = "my_methods_of_tests"
 
 @pytest.fixture
 def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A distribution ``my-methods`` is installed; the file that its import would leave."""
+    """Install ``my-methods``; return the file that its import would write."""
     mark = tmp_path / "imported"
     files = {
         f"{MODULE}/__init__.py": "",
@@ -110,7 +110,9 @@ def test_only_a_module_stands_for_a_model_and_only_training_trains(mark: Path) -
 def test_a_file_beside_those_that_were_looked_at_is_not_imported(
     mark: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another distribution may put a file into the folder of an allowed one."""
+    """Check that files which another distribution adds to an allowed folder are not
+    imported.
+    """
     install(
         tmp_path / "site",
         "other",

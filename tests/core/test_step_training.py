@@ -1,4 +1,4 @@
-"""The training configuration of a training algorithm, whole or by keyword."""
+"""The training configuration of a training algorithm, as an object or by keywords."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -45,7 +45,7 @@ def test_a_keyword_may_be_an_optimizer() -> None:
 
 
 def test_what_was_given_can_be_read_and_survives_a_replacement() -> None:
-    fed_avg: Any = FedAvg(lr=0.2, epochs=3)  # the fields of InitVar are typed as absent
+    fed_avg: Any = FedAvg(lr=0.2, epochs=3)  # fields of InitVar are typed as absent
     assert (fed_avg.lr, fed_avg.epochs, fed_avg.batch_size, fed_avg.momentum) == (
         0.2,
         3,

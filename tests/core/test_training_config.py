@@ -49,7 +49,7 @@ def test_milestones_in_rounds_ignore_epochs() -> None:
         (lambda: TrainingConfig(batch_size=0), "batch_size is 0"),
         (lambda: Optimizer(lr=0.0), "lr is 0.0"),
         (lambda: Optimizer(lr=float("nan")), "lr is nan"),
-        (lambda: Optimizer("sdg"), "'sdg'"),  # type: ignore[arg-type]  # misspelt
+        (lambda: Optimizer("sdg"), "'sdg'"),  # type: ignore[arg-type]  # misspelled
         (lambda: TrainingStage(-1), "epochs is -1"),
         (lambda: TrainingConfig(start=""), "or the name of a model, not ''"),
         (lambda: TrainingConfig(patience=0), "patience is 0; it must be at least 1"),

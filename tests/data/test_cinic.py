@@ -1,4 +1,4 @@
-"""CINIC-10 from a few made images in its folders."""
+"""CINIC-10 from a few synthetic images in its folder layout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARTS = {"train": 2, "valid": 1, "test": 1}
 
 
 def pixels(part: str, c: int, k: int) -> np.ndarray[Any, Any]:
-    """(32, 32, 3) bytes."""
+    """Return (32, 32, 3) bytes."""
     return np.random.default_rng([len(part), c, k]).integers(
         0, 256, (32, 32, 3), dtype=np.uint8
     )

@@ -17,8 +17,11 @@ from fallow.data import (
 
 
 def toy(n: int = 6, **changes: Any) -> Dataset:
-    """n training rows (0, 1), (2, 3) ... and two test rows that are not among them, with any of
-    the fields of a data set in their place."""
+    """Return a data set of n training examples (0, 1), (2, 3), ... and two other test
+    examples.
+
+    Keyword arguments replace its fields.
+    """
     dataset = Dataset(
         name="toy",
         x=torch.arange(2.0 * n).reshape(n, 2),

@@ -1,4 +1,4 @@
-"""A user's rows that lack a feature, and numbers that look like a missing label."""
+"""User data with missing features, and numbers that resemble a missing label."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_rows_that_lack_a_feature_are_left_out_when_asked(
     rows[3] = "p3,,A,s,0.75"
     rows[8] = "p8,8,?,n,2.0"
     rows[9] = "p9,1e39,A,s,2.25"
-    rows[10] = "p10,10,A,n,"  # without a target it is still a row of the pool
+    rows[10] = "p10,10,A,n,"  # an example without a target stays in the unlabeled pool
     path = table(tmp_path, *rows)
     with pytest.raises(
         ValueError, match=r"column 'age' has 1 infinite values .*row 10; .* with drop_rows"

@@ -1,4 +1,4 @@
-"""Frozen features of a data set, and the images that come with a number to predict."""
+"""Frozen features of a data set, and images with regression targets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fallow.data.partition.partitions import Natural
 
 
 class Net(nn.Module):
-    """Batch norm and dropout, so that training mode would show."""
+    """Batch norm and dropout, whose outputs differ in training mode."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ def test_any_module_will_do_in_its_own_type_and_without_test_rows() -> None:
     assert result.x_test.shape == (0, 5) and result.columns == ()
     assert torch.equal(embed_rows(d, nn.Identity()).x, x)
     features = result.x.requires_grad_()
-    # no tensor of inference mode: those have no gradient
+    # inference tensors have no gradient
     (gradient,) = torch.autograd.grad(features.sum(), features)
     assert torch.equal(gradient, torch.ones_like(features))
 
@@ -98,7 +98,7 @@ def test_features_that_are_not_finite_and_a_batch_of_nothing_are_refused() -> No
 def test_a_turn_of_90_degrees_is_counter_clockwise_and_its_corners_are_blank() -> None:
     blank = -DIGITS_MEAN / DIGITS_STD
     x = torch.full((1, 1, 8, 8), blank)
-    x[0, 0, 3:5, 7] = 2.0  # at the right
+    x[0, 0, 3:5, 7] = 2.0  # on the right
     turned = turn(x, torch.tensor([90.0]))
     expected = torch.full((8, 8), blank)
     expected[0, 3:5] = 2.0  # now at the top

@@ -1,4 +1,6 @@
-"""FEMNIST from LEAF's files, and the generator whose test images train other sites."""
+"""FEMNIST from LEAF's files, and the leak of its generator between test and training
+images.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ OF_CLASS = 4000
 
 
 def write(folder: Path, **writers: Sequence[int]) -> None:
-    """One file for each writer, with images that are all different."""
+    """Write one file per writer, with distinct images."""
     (folder / "femnist").mkdir()
     n = 0
     for i, (writer, labels) in enumerate(writers.items()):
@@ -82,11 +84,14 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
         load("femnist", tmp_path)
 
 
-# -- the generator, by numbers of images: with its published wrap-around test, and the right one ---
+# -- the generator, by image numbers: with its published wrap-around test and the correct
+# one -----
 
 
 def generate_users(wraps: Callable[[int], bool]) -> list[list[int]]:
-    """Images of each user: three neighboring classes, from each one's cursor on."""
+    """Generate the images of each user: three neighboring classes, from each class's
+    cursor.
+    """
     rng = np.random.default_rng(0)
     cursor = np.zeros(10, dtype=np.int64)
     sizes = (rng.lognormal(4, 1, USERS) + 100).astype(int)
@@ -104,7 +109,9 @@ def generate_users(wraps: Callable[[int], bool]) -> list[list[int]]:
 
 
 def dataset_of(users: Sequence[Sequence[int]]) -> Dataset:
-    """Images that are their number; of each user 10 % at random are test rows."""
+    """Return a data set of image numbers; a random 10 % of each user's images are test
+    examples.
+    """
     rng = np.random.default_rng(1)
     mixed = [rng.permutation(np.array(held)) for held in users]
     train = np.concatenate([held[len(held) // 10 :] for held in mixed])

@@ -1,4 +1,4 @@
-"""Downloads, from folders that stand for the network."""
+"""Downloads, with folders in place of the network."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TABLE = "patientId,value0,reference\n" + "".join(
 
 @pytest.fixture
 def near(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """A folder that stands for the source of ct, and an empty data folder."""
+    """Return a folder that replaces the source of ct, and an empty data folder."""
     there = tmp_path / "there"
     here = tmp_path / "here"
     there.mkdir()
@@ -54,7 +54,7 @@ def test_a_fetched_file_is_the_published_one_with_its_sum_beside_it(
     assert {file.name for file in here.iterdir()} == {path.name, record.name}
     assert len(load("ct", here).x) == 16
     (there / path.name).unlink()
-    datasets(name="ct", data_dir=here)  # what is there is kept
+    datasets(name="ct", data_dir=here)  # existing files are kept
     assert capsys.readouterr().out.strip() == str(path)
     path.write_bytes(b"changed")
     with pytest.raises(

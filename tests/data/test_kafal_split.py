@@ -1,4 +1,4 @@
-"""Sites of given sizes with skewed classes: the split of KAFAL's experiments, as near as known."""
+"""Sites of given sizes with skewed classes: an approximation of KAFAL's split."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def test_the_kafal_like_split_has_the_sizes_of_the_published_file(seed: int) -> 
 
 
 def test_the_kafal_like_split_is_about_as_skewed_as_the_published_file() -> None:
-    """There, a class's share of a site's labels varies by 14 to 27 points over sites."""
+    """Compare the standard deviation of class shares over sites with the published file.
+
+    There it is 14 to 27 points.
+    """
     rule = ExactDirichlet(0.1, KAFAL_SIZES)
     reports = [partition_report(Y, rule.split(Y, 10, rng(s)), 10) for s in range(20)]
     assert 15 < np.mean([r["sigma_pp"] for r in reports]) < 22

@@ -1,4 +1,4 @@
-"""The known defect of a generator of federated letters: test images that others train on."""
+"""A published defect of a generator of federated letters: test images used for training."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from fallow.data.dataset import Dataset
 
 USERS = 100
 CLASSES = 10
-IMAGES = 4000  # images of each class, taken whoever wrote them
+IMAGES = 4000  # images of each class from any writer
 
 
 def letters(is_fixed: bool) -> Dataset:
-    """User u takes images of the classes u, u + 1, u + 2 (mod 10), of each from where the last user
-    stopped, and tests on a tenth.  Where too few images are left the place goes back to 0; the
-    published comparison is the wrong way round, so that it goes back nearly always."""
+    """Assign images to users as the published generator does.
+
+    User u takes images of the classes u, u + 1, u + 2 (mod 10), each from where the last
+    user stopped, and tests on a tenth. The position is reset to 0 if too few images are
+    left. The published comparison is reversed, so the reset happens almost always.
+    """
     rng = np.random.default_rng(0)
     place = [0] * CLASSES
     train: list[int] = []
@@ -40,7 +43,7 @@ def letters(is_fixed: bool) -> Dataset:
 
 
 def bits(ids: torch.Tensor) -> torch.Tensor:
-    """An image of its own for every number."""
+    """Return a distinct image for every number."""
     return (ids[:, None] >> torch.arange(16) & 1).float()
 
 

@@ -182,7 +182,7 @@ def test_the_writers_of_mnist_are_its_natural_sites() -> None:
     assert (len(sizes), min(sizes), max(sizes), sum(sizes)) == (539, 19, 131, 60000)
 
 
-# columns, rank, rank with an intercept; of all rows, standardized in float64
+# columns, rank, rank with an intercept; of all examples, standardized in float64
 RANKS = {
     "protein": (9, 9, 10),
     "kegg": (27, 25, 26),

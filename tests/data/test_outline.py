@@ -1,4 +1,4 @@
-"""A named set of pictures as far as a dry run needs it: counts, labels, shapes, few pictures."""
+"""Outlines of named image data sets for dry runs: counts, labels, shapes, few images."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def write_packed(path: Path, array: np.ndarray[Any, Any], packed: slice) -> None
 
 
 def write_cifar10(folder: Path, packed: slice = slice(None)) -> Path:
-    """A small CIFAR-10; packed: which bytes of its files of pictures are there."""
+    """Write a small CIFAR-10; ``packed`` selects the bytes present in its image files."""
     draw = np.random.default_rng(0)
     for name, n in (("train_a", TRAIN - 40), ("train_b", 40), ("test", TEST)):
         pixels = draw.integers(0, 256, (n, 32, 32, 3), dtype=np.uint8)

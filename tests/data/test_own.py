@@ -32,7 +32,7 @@ def table(
 
 
 def patients(n: int = 20) -> list[str]:
-    """n rows; the last two are unlabeled."""
+    """Return n examples; the last two are unlabeled."""
     labels = [*(("no", "yes")[i % 2] for i in range(n - 2)), "", " "]
     return [
         f"p{i},{20 + i},{'AB'[i % 2]},{('north', 'south')[i % 2]},{labels[i]}"

@@ -1,4 +1,4 @@
-"""A file of arrays is read where its arrays fit into memory and are as large as they say."""
+"""Array files are read only if they fit in memory and match their declared sizes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fallow.data.own.pixels import as_features
 
 
 def write_header(shape: tuple[int, ...]) -> bytes:
-    """What stands before the values of an array of numbers."""
+    """Return the header of an array of numbers."""
     head = io.BytesIO()
     header = {"descr": "<f8", "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(head, header)
@@ -27,7 +27,7 @@ def write_header(shape: tuple[int, ...]) -> bytes:
 def write_archive(
     path: Path, name: str, content: bytes, claimed: int | None = None
 ) -> None:
-    """An archive of one member; claimed: the bytes that it is said to unpack to."""
+    """Write an archive of one member that declares ``claimed`` bytes when unpacked."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(name, content)
         if claimed is not None:  # the list of members is written last
@@ -126,7 +126,7 @@ def test_a_header_that_is_no_literal_is_refused_in_a_sentence(
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "mine.npz"
-    path.symlink_to(os.devnull)  # a pipe would hang a test of the fault
+    path.symlink_to(os.devnull)  # with the defect, a pipe would block the test
     with pytest.raises(ValueError, match="is not a file but a pipe or a device"):
         read_arrays(path)
 

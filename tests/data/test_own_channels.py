@@ -1,4 +1,4 @@
-"""Images with their channels last, (n, height, width, channels), are the same images."""
+"""Images with channels last, (n, height, width, channels)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Arrays = dict[str, np.ndarray]
 
 @pytest.fixture(scope="module")
 def digits() -> Arrays:
-    """Digits as (n, 1, 8, 8) floats, and their classes."""
+    """Return digits as (n, 1, 8, 8) floats, and their classes."""
     data = fl.load("digits")
     return {"x": data.x.numpy(), "y": data.y.numpy()}
 
 
 def in_color(x: np.ndarray) -> np.ndarray:
-    """Three different channels of one: (n, 1, h, w) -> (n, 3, h, w)."""
+    """Return three different channels made from one: (n, 1, h, w) -> (n, 3, h, w)."""
     colors: np.ndarray = np.concatenate([x, x[:, :, ::-1], x // 2], axis=1)
     return colors
 
@@ -53,7 +53,7 @@ def test_images_are_the_same_wherever_their_channels_are(
     runs = [fl.run(data, "entropy", **settings) for data in (first, last)]
     assert runs[0].labels.equals(runs[1].labels)
     assert runs[0].records.accuracy.equals(runs[1].records.accuracy)
-    # new images are brought to the shape of the model
+    # new images are converted to the shape of the model
     assert np.array_equal(runs[0].predict(x[:50]), runs[0].predict(put_last(x[:50])))
 
 

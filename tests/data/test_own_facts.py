@@ -1,4 +1,4 @@
-"""What people are told of their own data before a study starts, and in its report."""
+"""Facts about user data, shown before a study starts and in its report."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from fallow.settings.recipe import Recipe
 
 
 def wards(path: Path) -> Path:
-    """Rows of three wards: "c" has one row, "d" lacks a feature in its only one; of class "rare"
-    there is one."""
+    """Return examples of three wards.
+
+    Ward "c" has one example, "d" has one with a missing feature, and class "rare" has one.
+    """
     rows = [f"{i * 0.7:.2f},{'ab'[i % 2]},{('no', 'yes')[i // 2 % 2]}" for i in range(40)]
     rows += ["3.3,c,yes", ",d,no", "5.5,a,rare", "6.5,b,", rows[0]]
     path.write_text("\n".join(["dose,ward,y", *rows]) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Tables as the world writes them: each is read as it was meant, or says what is wrong with it."""
+"""Tables in common formats are read correctly or refused with a clear error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def written(separator: str = ",", decimal: str = ".", quote: str = "") -> str:
 
 
 def is_as_meant(d: Dataset) -> bool:
-    """Whether the data set has the rows of ROWS, in whatever order."""
+    """Check that the data set has the examples of ROWS, in any order."""
     ages = torch.cat([d.x, d.x_test])[:, 0].sort().values
     meant = torch.tensor(sorted(row[0] for row in ROWS), dtype=torch.float32)
     return d.columns == ("age", "kind=grave", "kind=mild") and torch.equal(ages, meant)
@@ -127,7 +127,7 @@ def test_a_text_far_below_among_numbers_is_named_by_its_row(tmp_path: Path) -> N
         ValueError, match=r"column 'dose', row 701: 'high' is not a number, and the"
     ):
         open_dataset(tmp_path / "t.csv", label="y")
-    # and can be left out, where another column is left
+    # and may be omitted if another column is left
     (tmp_path / "u.csv").write_text(
         "\n".join(["dose,n,y", *(f"{a},{i % 7},{i % 2}" for i, a in enumerate("ab" * 9))])
     )
@@ -210,7 +210,7 @@ def test_columns_that_are_no_features_are_left_out_and_said(tmp_path: Path) -> N
         ("nothing", "it is empty"),
     ):
         assert f"column {column!r} was left out: {why}" in said
-    # what is asked for is used, or said to be impossible
+    # requested columns are used or refused
     forced = open_dataset(tmp_path / "t.csv", label="y", columns=("patient_no", "dose"))
     assert forced.columns == ("patient_no", "dose")
     with pytest.raises(ValueError, match="'seen' cannot be a feature: it contains dates"):
@@ -231,7 +231,7 @@ def test_a_time_that_counts_rows_stays_where_it_is_all_there_is(tmp_path: Path) 
 
 
 def test_two_files_agree_on_what_a_column_is(tmp_path: Path) -> None:
-    """A column of numbers in one file and of texts in the other is one of texts."""
+    """Check that a column with numbers in one file and text in another is text."""
     from fallow.data import from_table
 
     (tmp_path / "a.csv").write_text("grade,z,y\n" + "1,3,no\n2,4,yes\n1,5,no\n" * 4)
@@ -275,7 +275,7 @@ def test_reading_says_how_many_bytes_of_the_file_it_has_read(
     done = [item for item, _ in output]
     assert {total for _, total in output} == {size}
     assert done == sorted(done) and done[-1] == size
-    middle = done[len(done) // 2]  # neither nothing nor all of it
+    middle = done[len(done) // 2]  # a proper, non-empty part of it
     assert 0.2 * size < middle < 0.9 * size
 
 
@@ -308,6 +308,6 @@ def test_two_columns_of_one_name_are_named_in_a_typed_file_too(tmp_path: Path) -
 
 @pytest.mark.parametrize("ending", ["csv", "xlsx", "parquet", "feather"])
 def test_a_pipe_is_no_table(ending: str, tmp_path: Path) -> None:
-    (tmp_path / f"t.{ending}").symlink_to(os.devnull)  # a pipe would hang
+    (tmp_path / f"t.{ending}").symlink_to(os.devnull)  # a pipe would block
     with pytest.raises(ValueError, match="is not a file but a pipe or a device"):
         read_file(tmp_path / f"t.{ending}")

@@ -1,4 +1,4 @@
-"""Folders of images as clinics have them: without sites, of many sizes, of 16 bits, as DICOM."""
+"""Folders of clinical images: without sites, of several sizes, 16 bits, DICOM."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_images_of_many_sizes_are_brought_to_the_most_frequent_one(tmp_path: Pat
             tmp_path / "north" / ("cat", "dog")[i % 2] / f"{i:02}.png",
             np.full(size, 99, np.uint8),
         )
-        # a flat image stays what it is in any size; no two rows shall be copies
+        # a flat image is equal in every size, and no two examples may be duplicates
         save(
             tmp_path / "north" / ("cat", "dog")[i % 2] / f"{i:02}.png",
             np.full(size, 10 * i, np.uint8),
@@ -61,7 +61,7 @@ def test_images_of_many_sizes_are_brought_to_the_most_frequent_one(tmp_path: Pat
     for name, x in zip(d.ids, d.x, strict=True):
         value = int(name.rpartition("/")[2][:2]) * 10 / 255
         assert float(x.min()) == pytest.approx(value, abs=1e-5) == float(x.max())
-    # rows to predict are brought to the shape that the model takes
+    # new examples are resized to the input shape of the model
     assert tuple(read_rows(tmp_path, (), (1, 8, 6)).x.shape) == (12, 1, 8, 6)
 
 
@@ -186,7 +186,7 @@ showpage
 
 
 def plant_ghostscript(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put a program called gs first on the path; the file that it writes when it runs."""
+    """Put a fake gs program first on the path; return the file that it writes when run."""
     from PIL import EpsImagePlugin
 
     trace = folder / "gs-ran"
@@ -194,7 +194,7 @@ def plant_ghostscript(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program.write_text(f"#!/bin/sh\ntouch {trace}\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=":")
-    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)  # looked for at the first use
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)  # searched for at the first use
     return trace
 
 

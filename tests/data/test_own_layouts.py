@@ -1,4 +1,4 @@
-"""Layouts of files that others made: MedMNIST's arrays, and images with a table of targets."""
+"""Third-party layouts: MedMNIST's arrays, and images with a table of targets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fallow.data import from_folder, from_npz
 
 
 def write_medmnist(path: Path, **changes: Any) -> Path:
-    """A file laid out as those of MedMNIST; a change of None leaves an array out."""
+    """Write a file in the layout of MedMNIST; a change of None omits an array."""
     rng = np.random.default_rng(1)
     arrays: dict[str, Any] = {}
     for part, n in (("train", 30), ("val", 8), ("test", 10)):
@@ -88,7 +88,7 @@ def test_a_file_of_medmnist_that_lacks_something_is_refused(
 
 
 def write_images(folder: Path, n: int = 24) -> Path:
-    """Images in one folder, and the brightness of each in targets.csv."""
+    """Write images to one folder, and the brightness of each to targets.csv."""
     (folder / "scans").mkdir(parents=True)
     lines = ["file,target,site"]
     for row in range(n):

@@ -1,4 +1,4 @@
-"""Missing cells: filled in by the sites together, from training rows alone."""
+"""Missing cells are imputed jointly by the sites from training examples only."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ KINDS = ("mild", "grave", "grave", "grave", "")
 
 
 def ward(path: Path, n: int = 60, low: float = 0.0) -> Path:
-    """n patients at three hospitals; every 4th age and every 5th kind is missing.  low: is added to
-    the ages of the last ten rows."""
+    """Return n patients at three hospitals; every 4th age and 5th kind is missing.
+
+    ``low`` is added to the ages of the last ten.
+    """
     rng = np.random.default_rng(5)
     with path.open("w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file)
@@ -41,7 +43,7 @@ def ward(path: Path, n: int = 60, low: float = 0.0) -> Path:
 
 
 def begun(found: Dataset, **settings: Any) -> SimulatedEnvironment:
-    """The sites once they have agreed on units and on what fills empty cells."""
+    """Return the sites after scaling and imputation values are agreed on."""
     recipe = Recipe(
         "missing",
         data="ward.csv",
@@ -78,7 +80,7 @@ def test_empty_cells_become_the_mean_of_a_number_and_the_most_frequent_text(
     ages = d.x[:, 0]
     expected = float(ages[~ages.isnan()].double().mean())
     assert float(scale.fill[0]) == pytest.approx(expected)
-    assert scale.fill[1:3].tolist() == [1.0, 0.0]  # most are grave
+    assert scale.fill[1:3].tolist() == [1.0, 0.0]  # the most frequent value is grave
     for site in world.members.values():
         empty = site.x[:, 0].isnan()
         seen = rows_of(site)
@@ -91,7 +93,7 @@ def test_empty_cells_become_the_mean_of_a_number_and_the_most_frequent_text(
 
 
 def test_what_fills_them_is_learned_from_training_rows_alone(tmp_path: Path) -> None:
-    """Test rows may be anything: units and fillings stay the same to the last bit."""
+    """Check that test examples do not affect scaling and imputation."""
     d = open_dataset(ward(tmp_path / "ward.csv"), label="sick", site="hospital")
     assert d.missing is not None
     other = torch.where(d.x_test.isnan(), d.x_test, d.x_test + 1000.0)
@@ -160,7 +162,7 @@ def test_a_model_that_knows_empty_cells_predicts_rows_with_them(tmp_path: Path) 
     )
     shares = run.predict_proba(df)
     assert shares.shape == (60, 2) and np.isfinite(shares).all()
-    # an empty cell and the number that fills it differ by the column that marks it
+    # an indicator column distinguishes an empty cell from its imputed value
     at = df.index[df["age"].isna()][0]
     value = df.assign(age=df["age"].fillna(df["age"].mean()))
     assert not np.allclose(run.predict_proba(value)[at], shares[at])
@@ -199,7 +201,7 @@ def test_an_encoder_sees_whole_rows(tmp_path: Path) -> None:
     ages = d.x[:, 0]
     expected = float(ages[~ages.isnan()].double().mean())
     assert float(fill[0]) == pytest.approx(expected, rel=2**-11)
-    assert fill[1:3].tolist() == [1.0, 0.0]  # most are grave
+    assert fill[1:3].tolist() == [1.0, 0.0]  # the most frequent value is grave
     for site in world.members.values():
         assert rows_of(site).shape == (len(site.x), 16)
         assert bool(rows_of(site).isfinite().all())
@@ -210,7 +212,7 @@ def test_an_encoder_sees_whole_rows(tmp_path: Path) -> None:
 def test_rows_filled_by_hand_have_the_features_of_those_that_the_sites_filled(
     tmp_path: Path,
 ) -> None:
-    """What an encoder is fitted to, too: it counts the filled rows and no others."""
+    """Compare with manually imputed examples, including the state of a fitted encoder."""
     d = open_dataset(ward(tmp_path / "ward.csv"), label="sick", site="hospital")
     filled_by_sites = begun(d, encoder=FOURIER)
     assert filled_by_sites.encoded_by is not None

@@ -1,4 +1,4 @@
-"""Whole numbers that are pixels: a model that sees 0 to 255 learns nothing, and nothing says so."""
+"""Integer pixels from 0 to 255 are rescaled, since a model would not learn from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fallow.data import from_arrays, open_dataset, read_rows
 
 
 def squares(dtype: type[np.generic], brightest: int, n: int = 40) -> dict[str, np.ndarray]:
-    """Images (n, 1, 4, 4) with a bright left or right half, which is their class."""
+    """Return images (n, 1, 4, 4) whose class is the bright half, left or right."""
     rng = np.random.default_rng(0)
     x = rng.integers(0, brightest // 4, (n, 1, 4, 4)).astype(dtype)
     y = np.arange(n) % 2
@@ -31,7 +31,7 @@ def test_images_of_whole_numbers_are_scaled_by_the_brightest_their_type_holds_an
     assert d.x.dtype == torch.float32 and float(d.x.max()) == 1.0 and float(d.x.min()) >= 0
     said = f"pixels are {np.dtype(dtype)} and were divided by {brightest:,}"
     assert any(said in note for note in d.notes)
-    # rows to predict are scaled by the same rule
+    # new examples are scaled by the same rule
     rows = read_rows(tmp_path / "scans.npz", (), (1, 4, 4))
     assert float(rows.x.max()) == 1.0
 

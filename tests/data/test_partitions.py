@@ -116,8 +116,8 @@ def test_more_sites_than_rows_are_refused(rule: Partition) -> None:
         rule.split(np.arange(5), 0, rng())
 
 
-# The expected spread over sites: sqrt((N - 1) / (N alpha + 1)) for the plain rule, and the
-# milder one of client-balanced splits; ten sites, ten classes.
+# Expected spread over sites: sqrt((N - 1) / (N alpha + 1)) for the plain rule, and less for
+# client-balanced splits; ten sites, ten classes.
 SPREAD = {
     Dirichlet: {0.05: 2.45, 0.1: 2.12, 0.3: 1.50, 0.5: 1.22, 1: 0.90, 10: 0.30},
     ExactDirichlet: {0.05: 2.1, 0.1: 1.8, 0.3: 1.25, 0.5: 1.0, 1: 0.82, 10: 0.27},

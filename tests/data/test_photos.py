@@ -16,7 +16,7 @@ from fallow.data.partition.partitions import ExactDirichlet
 
 
 def pixels(n: int, seed: int) -> np.ndarray[Any, Any]:
-    """(n, 3, 32, 32) bytes."""
+    """Return (n, 3, 32, 32) bytes."""
     return np.random.default_rng(seed).integers(0, 256, (n, 3, 32, 32), dtype=np.uint8)
 
 

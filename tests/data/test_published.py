@@ -1,4 +1,4 @@
-"""Tables as their sources publish them, from stubs of the same form."""
+"""Tables in the formats of their sources, from stubs."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def lines(*rows: Any, separator: str = ",") -> str:
 
 
 def whole(d: Dataset) -> tuple[torch.Tensor, torch.Tensor]:
-    """All rows and targets, in the order of the targets."""
+    """Return all examples and targets, sorted by target."""
     x = torch.cat([d.x, d.x_test])
     y = torch.cat([d.y, d.y_test])
     return x[y.argsort()], y.sort().values
 
 
 def ct_rows(n: int = 20) -> list[list[Any]]:
-    """Patient, three numbers of which the second never changes, and the target 0, 1, 2 ..."""
+    """Return patient, three numbers (the second constant) and the target 0, 1, 2, ..."""
     return [[i % 3 + 9, i / 4, -0.25, 7 - i, i] for i in range(n)]
 
 
@@ -88,7 +88,7 @@ def test_kegg_leaves_out_rows_with_a_question_mark_and_its_first_column(
         [f"path,way {i}", *RNG.normal(size=25).round(3), i, 1.5 * i, -i] for i in range(12)
     ]
     rows[4][4] = rows[7][28] = "?"
-    rows[8][0] = "?"  # a name is no feature
+    rows[8][0] = "?"  # a name is not a feature
     text = "".join(f'"{row[0]}",' + lines(row[1:]) for row in rows)
     write_zip(tmp_path, "kegg_undirected", text)
     d = load("kegg_undirected", tmp_path)

@@ -1,4 +1,4 @@
-"""What a seed changes, and that the rows a query scores are the rows that training sees."""
+"""Effects of the seed, and equality of queried and trained examples."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RULES = [
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_another_seed_is_another_partition(rule: ExactDirichlet | LongTail) -> None:
-    """Some public code cuts every seed's data with one fixed seed."""
+    """Check the partition, which some public code fixes for all seeds."""
     cuts = [rule.split(Y, 10, np.random.default_rng(seed)) for seed in range(4)]
     tables = {
         repr([np.bincount(Y[part], minlength=10).tolist() for part in cut]) for cut in cuts
@@ -47,7 +47,7 @@ def test_another_seed_keeps_other_rows_of_a_long_tail_and_the_same_counts() -> N
 
 
 def long_tailed(seed: int, journal: EventLog) -> tuple[SimulatedEnvironment, Dataset]:
-    """A federation on rows that carry their own number and class."""
+    """Return a federated dataset whose examples contain their own index and class."""
     number = torch.arange(len(Y), dtype=torch.float32)
     y = torch.from_numpy(Y)
     x = torch.stack([number, y.float()], 1)
@@ -73,7 +73,7 @@ def long_tailed(seed: int, journal: EventLog) -> tuple[SimulatedEnvironment, Dat
 def test_rows_that_a_query_scores_are_those_that_are_labeled_and_trained_on(
     seed: int,
 ) -> None:
-    """Some public code draws the long tail twice, so that a number means two different images."""
+    """Check that the long tail is drawn once; some public code draws it twice."""
     journal = EventLog()
     made, result = long_tailed(seed, journal)
     ExperimentRun(made, journal).go()

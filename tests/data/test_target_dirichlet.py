@@ -1,4 +1,4 @@
-"""Regression data over sites, by bins of their targets."""
+"""Regression data split over sites by quantile bins of the targets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fallow.data.partition.partitions import TargetDirichlet
 from fallow.data.partition.target_dirichlet import target_bins
 
 SITES = 10
-Y = np.random.default_rng(0).gamma(2.0, size=5000)  # skewed, all different
+Y = np.random.default_rng(0).gamma(2.0, size=5000)  # skewed, without ties
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -22,7 +22,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 def bin_table(rule: TargetDirichlet, seed: int = 0) -> Any:
-    """Rows of each site in each quantile bin: (sites, bins)."""
+    """Return the number of examples per site and quantile bin: (sites, bins)."""
     return class_counts(target_bins(Y, SITES), rule.split(Y, SITES, rng(seed)), SITES)
 
 
@@ -46,7 +46,9 @@ def test_a_large_alpha_gives_every_site_its_share_of_every_bin(allocation: Any) 
 
 
 def test_a_small_alpha_is_skewed_by_the_expected_spread() -> None:
-    """Over N sites std / mean of a bin's counts is sqrt((N - 1) / (N alpha + 1))."""
+    """Check std / mean of a bin's counts over N sites against sqrt((N - 1) / (N alpha +
+    1)).
+    """
     for alpha in (0.1, 1.0, 5.0):
         rule = TargetDirichlet(alpha, allocation="plain", min_size=1)
         cvs = [
@@ -59,7 +61,9 @@ def test_a_small_alpha_is_skewed_by_the_expected_spread() -> None:
 
 
 def test_only_the_plain_rule_lets_a_full_site_grow() -> None:
-    """A full site holds 500 rows, and one bin can add 500 to a site that is not yet full."""
+    """Check sizes: a full site holds 500 examples, and a bin can add 500 to one not yet
+    full.
+    """
     hetero = [
         len(p) for s in range(10) for p in TargetDirichlet(0.1).split(Y, SITES, rng(s))
     ]
@@ -103,7 +107,7 @@ def test_quantile_bins_are_equal_to_a_row_and_equal_widths_are_not() -> None:
 
 
 def test_whole_numbers_are_targets_too() -> None:
-    scores = np.round(Y * 10).astype(np.int64) - 3  # negative ones among them
+    scores = np.round(Y * 10).astype(np.int64) - 3  # including negative ones
     as_numbers = TargetDirichlet(1.0).split(scores.astype(np.float64), SITES, rng())
     for whole, number in zip(
         TargetDirichlet(1.0).split(scores, SITES, rng()), as_numbers, strict=True

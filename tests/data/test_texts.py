@@ -22,7 +22,7 @@ COMPLAINTS = {
 
 
 def make_frame(n: int = 90) -> pd.DataFrame:
-    """Notes that contain a word of their class; ages, of which some are missing."""
+    """Return notes that contain a word of their class, and ages, some of them missing."""
     draw = np.random.default_rng(0)
     labels = draw.choice(list(COMPLAINTS), n)
     notes = []

@@ -1,4 +1,4 @@
-"""Files that unpack to more than any memory: named, with how much, before it is filled."""
+"""Files that unpack to more than the memory limit are refused before they are read."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 
 
 def write_book(path: Path, rows: str) -> Path:
-    """An Excel file whose first sheet has these rows, as XML."""
+    """Write an Excel file whose first sheet has these rows, as XML."""
     openpyxl = pytest.importorskip("openpyxl")
     whole = path.with_name("whole.xlsx")
     book = openpyxl.Workbook()
@@ -78,7 +78,7 @@ def test_a_sheet_of_few_letters_and_many_cells_is_not_read(
     rows: str, tmp_path: Path
 ) -> None:
     path = write_book(tmp_path / "rows.xlsx", rows)
-    most = 2**33  # whatever the machine has
+    most = 2**33  # independent of the machine
     with pytest.raises(ValueError, match=r"rows\.xlsx unpacks to .*, but .* of memory are"):
         check_workbook_fits(path, most)
 
@@ -104,7 +104,7 @@ def test_a_sheet_that_fits_is_read_as_it_is(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A container with 4 MB."""
+    """Simulate a container with 4 MB."""
     allowed = tmp_path / "memory.max"
     allowed.write_text("4000000")
     monkeypatch.setattr("fallow.storage.received.CONTAINER", allowed)
@@ -115,7 +115,7 @@ def test_a_parquet_file_beyond_the_memory_there_is_is_not_read(tmp_path: Path) -
     pa = pytest.importorskip("pyarrow")
     pq = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "rows.parquet"
-    # one value again and again takes a few bytes
+    # a repeated value compresses to a few bytes
     pq.write_table(pa.table({"age": np.ones(500_000), "ill": ["no"] * 500_000}), path)
     assert path.stat().st_size < 10_000
     with pytest.raises(
@@ -127,7 +127,7 @@ def test_a_parquet_file_beyond_the_memory_there_is_is_not_read(tmp_path: Path) -
 
 
 def write_images(folder: Path, n: int, size: tuple[int, int]) -> Path:
-    """A folder of gray images, which take a few bytes."""
+    """Write a folder of gray images, which compress to a few bytes."""
     images = pytest.importorskip("PIL.Image")
     for number in range(n):
         path = folder / "north" / "ill"
@@ -146,7 +146,7 @@ def test_images_beyond_the_memory_there_is_are_not_read(tmp_path: Path) -> None:
     files = sorted(folder.rglob("*.png"))
     with pytest.raises(ValueError, match=r"ill unpacks to 5\.0 MB, but 4\.0 MB of memory"):
         read_images(files)
-    # resized one by one
+    # resized one at a time
     assert read_images(files, size=(20, 25)).shape == (20, 1, 20, 25)
     assert read_folder(write_images(tmp_path / "few", 10, (250, 200))).x.shape[0] == 10
 
