@@ -1,4 +1,4 @@
-"""Keys of exchanges from their text, as tests write them."""
+"""Parse keys of exchanges from text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAMES: dict[str, Any] = {text: name for name, text in TEXT_OF.items()}
 
 
 def step_of(text: str) -> ExchangeKey:
-    """The first key of a step, such as ``2/train/7/score``."""
+    """Return the first key of a step, such as ``2/train/7/score``."""
     cycle, phase, *rest = text.split("/")
     if text == "model/finish":
         return ExchangeKey("finish", "finish")
@@ -29,7 +29,7 @@ def step_of(text: str) -> ExchangeKey:
 
 
 def key_of(text: str) -> ExchangeKey:
-    """The key of an exchange, such as ``2/train/7/score/0~1``."""
+    """Return the key of an exchange, such as ``2/train/7/score/0~1``."""
     before = text.removesuffix("/deliver")
     asked, _, retry = before.partition("~")
     step, _, turn = asked.rpartition("/")

@@ -1,10 +1,10 @@
-"""Names of columns for tests that count comparisons."""
+"""Column names for tests that count comparisons."""
 
 from __future__ import annotations
 
 
 class CountedName(str):
-    """A name of a column that counts how often it is compared with another one."""
+    """Column name that counts comparisons with other names."""
 
     comparisons = 0
     __hash__ = str.__hash__

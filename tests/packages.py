@@ -1,4 +1,4 @@
-"""Distributions of the tests, installed into a folder as an installer would leave them."""
+"""Test distributions, installed into a folder as by an installer."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def install(
     version: str = "1.0",
     entries: str = "",
 ) -> None:
-    """A distribution with ``files``, which Python finds until the test ends.
+    """Install a distribution with ``files`` for the duration of the test.
 
-    entries: its entry points, as in ``entry_points.txt``.
+    ``entries`` is the content of ``entry_points.txt``.
     """
     details = f"{name.replace('-', '_')}-{version}.dist-info"
     noted = {
@@ -89,7 +89,7 @@ def install(
 
 
 def install_integration(name: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """A distribution of ``integrations``, as its wheel has it, for this process and its children."""
+    """Install a distribution of ``integrations`` for this process and its children."""
     root = INTEGRATIONS / name
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     sources = [path for path in (root / "src").glob("*/**/*") if path.is_file()]
@@ -108,11 +108,11 @@ def install_integration(name: str, folder: Path, patch: pytest.MonkeyPatch) -> N
 
 
 def tops(files: Mapping[str, str]) -> set[str]:
-    """The modules that files make, without what lies in them."""
+    """Return the top-level modules among files."""
     return {path.partition("/")[0].removesuffix(".py") for path in files}
 
 
 def forget(*modules: str) -> None:
-    """Python imports these anew."""
+    """Make Python import these again."""
     for name in [m for m in sys.modules if m.partition(".")[0] in modules]:
         del sys.modules[name]

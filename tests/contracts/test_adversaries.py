@@ -69,7 +69,7 @@ METHODS += [
 
 
 def list_functions() -> dict[str, Declaration]:
-    """List client functions by class, name, operation and number of settings."""
+    """Return declarations by class, name and operation, numbered if several."""
     functions: dict[str, Declaration] = {}
     for method in METHODS:
         for item in declared(method).values():

@@ -1,4 +1,4 @@
-"""An encoder at sites in memory: rows are cut, its totals asked for, and features made."""
+"""Run an encoder on in-memory sites: split examples, aggregate, and compute features."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.keys import step_of
 
 
 def make_sites(encoder: Encoder, parts: Sequence[Tensor]) -> dict[str, LocalSite]:
-    """A site for each part of the rows, none of which is labeled."""
+    """Return a site for each part of the examples, without labels."""
     shape = tuple(parts[0].shape[1:])
     model = Linear((encoder.width(shape),), 2)
     layout = Layout.of(model)
@@ -49,7 +49,7 @@ def make_sites(encoder: Encoder, parts: Sequence[Tensor]) -> dict[str, LocalSite
 def open_door(
     sites: dict[str, LocalSite], owner: str, key: str = "0/initial/encoder"
 ) -> Ask:
-    """The door to these sites, for the encoder or its hand-over."""
+    """Return an `Ask` for these sites, for the encoder or the transfer of its state."""
     some = next(iter(sites.values())).parts
     executor = Loop(some.model, some.layout, row_loss("classification"))
     carrier = InProcess(sites, executor)
@@ -57,13 +57,13 @@ def open_door(
 
 
 def fit_encoder(encoder: Encoder, parts: Sequence[Tensor]) -> State:
-    """What the encoder is fitted to, from totals over sites with these rows."""
+    """Return the state fitted to aggregates over sites with these examples."""
     sites = make_sites(encoder, parts)
     return encoder.fit(open_door(sites, "encoder"), tuple(parts[0].shape[1:]))
 
 
 def cut_rows(x: Tensor, sites: int, seed: int) -> list[Tensor]:
-    """Rows in a random order, cut into unequal parts with at least one row each."""
+    """Split shuffled examples into unequal, non-empty parts."""
     draw = stream(seed, "cuts")
     order = torch.randperm(len(x), generator=draw)
     inner = 1 + torch.randperm(len(x) - 1, generator=draw)[: sites - 1]
@@ -72,7 +72,7 @@ def cut_rows(x: Tensor, sites: int, seed: int) -> list[Tensor]:
 
 
 def draw_pictures(rows: int, *shape: int, seed: int = 0) -> Tensor:
-    """Smooth random pictures (rows, *shape) float32, brighter in some places than in others."""
+    """Draw smooth random images (n, *shape) float32 with uneven brightness."""
     draw = stream(seed, "pictures")
     x = torch.randn(rows, *shape, generator=draw)
     return (x + x.roll(1, -1) + 0.5 * x.roll(2, -2) + 0.3).float()

@@ -1,4 +1,4 @@
-"""Random filters beside a computation patch by patch in numpy."""
+"""Random filters against a patch-by-patch computation in NumPy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.encoders.asks import cut_rows, draw_pictures, fit_encoder, make_sites
 
 
 def patches_of(x: np.ndarray, p: int) -> np.ndarray:
-    """All patches of pictures (n, c, h, w) -> (n, places high, places wide, c * p * p)."""
+    """Return all patches of images (n, c, h, w) -> (n, rows, columns, c * p * p)."""
     seen = np.lib.stride_tricks.sliding_window_view(x, (p, p), axis=(2, 3))
     flat = seen.transpose(0, 2, 3, 1, 4, 5)
     return flat.reshape(*flat.shape[:3], -1).astype(np.float64)
@@ -27,7 +27,7 @@ def divide_by_contrast(patches: np.ndarray, contrast: float) -> np.ndarray:
 
 
 def pool_parts(said: np.ndarray, grid: int) -> np.ndarray:
-    """Means over the parts of maps (n, h, w, filters) -> (n, filters * grid * grid)."""
+    """Average parts of maps (n, h, w, filters) -> (n, filters * grid * grid)."""
     n, h, w, filters = said.shape
     found = np.zeros((n, filters, grid, grid))
     for i in range(grid):

@@ -25,7 +25,7 @@ has_weights = pytest.mark.skipif(
 def test_the_network_has_the_layers_of_the_paper() -> None:
     network = EfficientNetLite0Network()
     count = sum(weights.numel() for weights in network.parameters())
-    assert count == 4_652_008 - 1_281_000  # the published number, less the classifier's
+    assert count == 4_652_008 - 1_281_000  # the published number without the classifier
     assert network.eval()(torch.zeros(2, 3, 32, 32)).shape == (2, 1280)
 
 

@@ -1,4 +1,4 @@
-"""What holds for every encoder."""
+"""Properties of every encoder."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_features_beyond_float16_are_refused_where_it_was_asked_for() -> None:
 
 
 def hand_over_of(sites: dict[str, Any]) -> Any:
-    """The client function that takes the state of an encoder."""
+    """Return the client function that receives the state of an encoder."""
     return sites["s0"].parts.methods["encoding"].encode
 
 

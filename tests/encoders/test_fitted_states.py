@@ -1,5 +1,4 @@
-"""What an encoder is said to have been fitted to is looked at before any row is encoded by it, and
-what sites say of their rows before anything is fitted."""
+"""Checks of fitted encoder states before encoding, and of statistics before fitting."""
 
 from __future__ import annotations
 
@@ -106,7 +105,7 @@ def test_a_site_looks_before_it_encodes() -> None:
 
 
 def make_check(encoder: Any) -> ResponseCheck:
-    """A coordinator of two sites with 60 rows each."""
+    """Return a coordinator of two sites with 60 examples each."""
     return ResponseCheck({"a": 60, "b": 60}, declared={"encoder": declared(encoder)})
 
 
@@ -151,7 +150,7 @@ def test_moments_of_rows_are_taken() -> None:
         name: torch.zeros_like(torch.as_tensor(part))
         for name, part in moments_of_patches().items()
     }
-    # a site all of whose rows were withdrawn
+    # a site whose examples were all withdrawn
     assert make_check(Convolution()).check("a", asked, nothing)
     assert make_check(Fourier()).check("a", ask_for("moments"), moments_of_columns())
     photos = make_check(EfficientNetLite0())

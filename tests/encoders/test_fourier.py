@@ -1,4 +1,4 @@
-"""Fourier features beside their definition in numpy, and beside the kernel that they stand for."""
+"""Fourier features against their definition in NumPy and the kernel they approximate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def draw_rows(n: int = 300, d: int = 4) -> torch.Tensor:
 
 
 def round_binary(values: np.ndarray) -> np.ndarray:
-    """Twelve binary digits, computed another way than the encoder does."""
+    """Round to twelve binary digits by another method than the encoder."""
     with np.errstate(divide="ignore"):
         power = np.floor(np.log2(np.abs(values))) + 1
     step = 2.0 ** (power - 12)
@@ -30,7 +30,7 @@ def round_binary(values: np.ndarray) -> np.ndarray:
 
 
 def encode_by_definition(x: np.ndarray, encoder: Fourier, *, divides: bool) -> np.ndarray:
-    """z = sqrt(2 / D) cos(W (x - c) / s + phase), as the paper has it."""
+    """Compute z = sqrt(2 / D) cos(W (x - c) / s + phase) as in the paper."""
     x = x.reshape(len(x), -1).astype(np.float64)
     deviation = round_binary(x.std(0))
     spread = deviation if divides else np.ones_like(deviation)

@@ -1,4 +1,4 @@
-"""Hashed texts beside scikit-learn's weighting of pooled texts."""
+"""Hashed text against scikit-learn's TF-IDF weighting of pooled texts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WORDS = [
 
 
 def write_notes(n: int, seed: int = 0) -> list[str]:
-    """Notes of one to eight words, and an empty one."""
+    """Return notes of one to eight words, and an empty one."""
     draw = np.random.default_rng(seed)
     notes = [" ".join(draw.choice(WORDS, draw.integers(1, 9))) for _ in range(n - 1)]
     return [*notes, ""]

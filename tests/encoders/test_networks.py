@@ -1,4 +1,4 @@
-"""Frozen networks as encoders: a module or a function at hand, and texts as examples."""
+"""Frozen networks as encoders: a module or a function, and text examples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.encoders.asks import draw_pictures
 
 
 class Net(nn.Module):
-    """A small network of pictures, in training mode unless somebody says otherwise."""
+    """Small network for images, in training mode by default."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
@@ -33,14 +33,15 @@ class Net(nn.Module):
 
 
 class Embedding(Net):
-    """The same with features beside its outputs."""
+    """Network that also returns features."""
 
     def embed(self, x: Tensor) -> Tensor:
         features: Tensor = self.body(x)
         return features
 
 
-# -- at hand ------------------------------------------------------------------------------------
+# -- modules and functions
+# ----------------------------------------------------------------------
 
 
 def test_a_module_encodes_in_evaluation_mode_as_it_was_when_it_was_given() -> None:
@@ -100,7 +101,8 @@ def test_a_run_takes_a_module_or_a_function_for_an_encoder(kind: str) -> None:
     assert run.predict(fl.load("digits").x_test).shape == (359,)
 
 
-# -- texts as rows --------------------------------------------------------------------------------
+# -- text examples
+# --------------------------------------------------------------------------------
 
 
 def test_texts_come_back_from_their_rows() -> None:

@@ -1,4 +1,6 @@
-"""Networks of photographs see every data set in the colors that they were trained on."""
+"""Networks trained on photographs see every data set with the color scaling of their
+training.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ class Seen:
 
 
 def see(x: Tensor, sites: int = 1) -> Tensor:
-    """What a network is given of pictures (m, c, 9, 9): (m, 3 * 81)."""
+    """Return the network inputs for images (m, c, 9, 9): (m, 3 * 81)."""
     state = fit_encoder(Seen(), cut_rows(x, sites, seed=0))
     return Seen().encode(x, state)
 
@@ -112,7 +114,8 @@ def test_without_normalizing_nothing_is_asked_and_pictures_stay() -> None:
 def test_other_parts_than_colors_are_refused() -> None:
     good = {"mean": torch.zeros(3).double(), "deviation": torch.ones(3).double()}
     check_colors("Timm", (3, 9, 9), good, is_fitted=True)
-    nothing = torch.full((3,), 1e-320, dtype=torch.float64)  # 0 in float32, as it divides
+    # 0 in float32 because of the division
+    nothing = torch.full((3,), 1e-320, dtype=torch.float64)
     for part, value, words in (
         ("deviation", torch.zeros(3).double(), "is not above 0"),
         ("deviation", nothing, "is not above 0"),

@@ -1,4 +1,6 @@
-"""Local training to compare executors on: small models, ragged sites, and an outside reference."""
+"""Local training jobs to compare executors: small models, sites of different sizes, a
+reference.
+"""
 
 from __future__ import annotations
 
@@ -31,20 +33,20 @@ RAGGED = (
     0,
     8,
     3,
-)  # rows of each site; with batches of 4: none, less than one, not whole
+)  # examples of each site; with batches of 4: none, less than one, a partial one
 POOLS = (
     2,
     9,
     4,
     0,
     5,
-)  # rows of their pools: too few for an epoch, more than it takes, none
+)  # sizes of their pools: less than an epoch needs, more than it takes, none
 CLASSES = 3
 
 
 @final
 class SmallNorm(nn.Module):
-    """Convolution, batch norm, dense batch norm, head: statistics of both kinds."""
+    """Convolution, batch norm, dense batch norm, head: both kinds of statistics."""
 
     def __init__(self, outputs: int = CLASSES) -> None:
         super().__init__()
@@ -69,7 +71,7 @@ class SmallNorm(nn.Module):
 
 
 def drawn(model: nn.Module, seed: int = 0) -> nn.Module:
-    """The model in float64 with parameters and statistics from a named stream."""
+    """Return a float64 model with weights and statistics from a random stream."""
     draw = stream(seed, "weights")
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):
@@ -105,8 +107,10 @@ def norm() -> nn.Module:
 
 @final
 class SmallDropout(nn.Module):
-    """Dropout of maps, of maps whose numbers lie in another order, and, in place, of features; the
-    layer in the middle stands in two places."""
+    """Dropout of maps, of maps in another memory layout, and in place of features.
+
+    The layer in the middle is used twice.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -141,7 +145,7 @@ SHAPES: dict[Callable[[], nn.Module], tuple[int, ...]] = {
 def jobs(
     make: Callable[[], nn.Module], rows: Sequence[int] = RAGGED, weighted: bool = False
 ) -> list[Job]:
-    """One job per number of rows, all from the same model but with data of their own."""
+    """Return one job per number of examples, with the same model and different data."""
     start = Layout.of(make()).flatten(make())
     made = []
     for at, n in enumerate(rows):
@@ -157,7 +161,7 @@ def jobs(
 
 
 def some_cells(names: Iterable[str], few: Collection[str]) -> list[ParameterSet]:
-    """Values of a test that all run where a device is named, or with ``-m soak``, and else ``few``."""
+    """Return all values on a test device or with ``-m soak``, else ``few``."""
     found = []
     for name in names:
         marks: list[pytest.MarkDecorator] = []
@@ -168,7 +172,7 @@ def some_cells(names: Iterable[str], few: Collection[str]) -> list[ParameterSet]
 
 
 def in_single(given: Sequence[Job]) -> list[Job]:
-    """The same jobs with numbers in single precision."""
+    """Return the same jobs in single precision."""
     made = []
     for job in given:
         y = job.y
@@ -192,7 +196,7 @@ def in_single(given: Sequence[Job]) -> list[Job]:
 
 
 def with_pools(given: Sequence[Job], pools: Sequence[int] = POOLS) -> list[Job]:
-    """The same jobs with rows of a pool and counts of classes, and another model that was sent."""
+    """Return the same jobs with pool examples, class counts and a second received model."""
     made = []
     for at, (job, m) in enumerate(zip(given, pools, strict=True)):
         draw = stream(0, "pool rows", at)
@@ -232,7 +236,7 @@ def over_rounds(
     given: Sequence[Job],
     rounds: int,
 ) -> list[list[Fitted]]:
-    """Each site trains on from its own model: what executors do, without an average between."""
+    """Train each site from its own model over rounds, without averaging."""
     history: list[list[Fitted]] = []
     for r in range(rounds):
         last = history[-1] if history else [Fitted(job.start, job.own, 0) for job in given]
@@ -251,10 +255,10 @@ def by_torch(
     rounds: int = 1,
     mu: float = 0.0,
 ) -> State:
-    """The outside reference: an ordinary loop with ``torch.optim`` over the same batches.
+    """Train with a plain loop and ``torch.optim`` on the same batches.
 
-    One optimizer for all rounds if the training configuration's persists, else a new one in
-    each.  ``mu`` is FedProx's.
+    One optimizer serves all rounds if the training configuration's persists, else each
+    round has a new one. ``mu`` is FedProx's.
     """
     model = make()
     layout = Layout.of(model)
@@ -308,7 +312,7 @@ def optimizer_of(opt: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
 
 
 def agree(ours: State, theirs: State, atol: float = 1e-10) -> None:
-    """Weights and statistics are equal up to rounding in float64."""
+    """Compare weights and statistics up to rounding in float64."""
     for name in ("w", "stats"):
         torch.testing.assert_close(ours[name], theirs[name], rtol=0, atol=atol)
 

@@ -1,4 +1,4 @@
-"""Training methods beyond the library's, as a newcomer may write them: they test the engine."""
+"""Training algorithms outside the package that exercise features of the engine."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Pupil:
             value = weighted_mean(((f(b.x) - known) * rarity).square().sum(-1), b.weight)
             if not b.u.numel():
                 return value
-            learn.predict(w_t, b.x)  # a teacher may be asked between passes
+            learn.predict(w_t, b.x)  # a teacher may run between passes
             partner = f(b.u).gather(-2, b.mate[..., None].expand_as(taught))
             apart = (partner - taught).square().sum(-1)
             return value + weighted_mean(b.beta * apart, b.pool)

@@ -1,4 +1,4 @@
-"""Which rows form which step, for one site and for several at once."""
+"""Batches of examples, for one site and for several at once."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_what_is_mixed_in_comes_from_streams_of_its_own() -> None:
     ):
         assert torch.equal(once, twice)
     assert torch.equal(torch.get_rng_state(), outside)
-    other = mixing(job, FIRST, 4, 3.0)  # another number changes the shares alone
+    other = mixing(job, FIRST, 4, 3.0)  # another number changes only the shares
     assert torch.equal(other.rows, mixing(job, FIRST, 4, 2.0).rows)
 
 
@@ -136,7 +136,7 @@ def together(given: list[Job], size: int = 4, mix: float | None = None) -> list[
 def test_sites_together_take_the_steps_that_each_takes_alone() -> None:
     value = by_rows()
     steps = [(b.x, b.y, b.weight) for b in joined()]
-    assert [len(x) for x, _, _ in steps] == [4, 3, 1]  # sites of 11, 8, 5, 3 and 0 rows
+    assert [len(x) for x, _, _ in steps] == [4, 3, 1]  # sites of 11, 8, 5, 3 and 0 examples
     for k, job in enumerate(value):
         alone = batches(job, FIRST, 4)
         assert len(alone) == sum(len(x) > k for x, _, _ in steps)
@@ -175,7 +175,7 @@ def test_sites_together_mix_what_each_mixes_alone() -> None:
                 1,
                 2,
                 3,
-            ]  # padding has itself for a partner
+            ]  # padding is paired with itself
             assert bool(b.u[k].isfinite().all())
             if parts:
                 second, mate, beta = (part[at] for part in parts)
@@ -240,7 +240,7 @@ CONFIG = TrainingConfig(
 
 
 def ending(epochs: int | None, losses: Sequence[float]) -> int:
-    """The number of epochs after which it ends; all of them if it does not."""
+    """Return the number of epochs until training stops, at most all of them."""
     patience = Patience(epochs)
     return next((n for n, loss in enumerate(losses, 1) if patience.ends(loss)), len(losses))
 
@@ -248,14 +248,14 @@ def ending(epochs: int | None, losses: Sequence[float]) -> int:
 @pytest.mark.parametrize(
     ("epochs", "losses", "last"),
     [
-        (1, (3.0, 2.0, 2.0, 1.0), 3),  # an equal loss is not a lower one
+        (1, (3.0, 2.0, 2.0, 1.0), 3),  # an equal loss is no improvement
         (
             2,
             (3.0, 4.0, 2.0, 2.5, 2.4, 1.0),
             5,
-        ),  # counted from the lowest, not from the last
+        ),  # counted from the lowest loss, not from the last
         (2, (3.0, 4.0, 2.0, 2.5), 4),
-        (2, (1.0, float("nan"), float("nan"), 0.0), 3),  # nothing is lower than NaN
+        (2, (1.0, float("nan"), float("nan"), 0.0), 3),  # no loss is lower than NaN
         (None, (1.0, 2.0, 3.0, 4.0), 4),
     ],
 )

@@ -1,7 +1,7 @@
-"""The executor for devices against the loop, and what it says where a device is short of something.
+"""The device executor against the loop, and its errors when a device runs out of memory.
 
-No GPU is needed: the processor is a device too, and so is PyTorch's "meta", which has no numbers
-but complains, as a GPU does, about tensors that stand elsewhere.
+No GPU is needed: the CPU is also a device, and so is PyTorch's "meta", which has no values
+but, like a GPU, rejects tensors on other devices.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ def check_same(ours: Sequence[Fitted], theirs: Sequence[Fitted]) -> None:
             agree(a.own[name].state, b.own[name].state)
 
 
-# -- the same numbers as the loop ------------------------------------------------------------------
+# -- equality with the loop
+# ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("optimizer", [SGD, ADAM], ids=str)
@@ -164,7 +165,7 @@ def test_nothing_is_changed_that_a_job_brought() -> None:
 
 @final
 class Draws(nn.Module):
-    """A model that draws by its own code in training."""
+    """Model with custom random draws in training."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -201,7 +202,8 @@ def test_trying_whether_a_model_draws_leaves_it_as_it_was() -> None:
             assert torch.equal(part, before[name])
 
 
-# -- everything stands on one device ---------------------------------------------------------------
+# -- all tensors on one device
+# ---------------------------------------------------------------------
 
 COMES_BACK = "Cannot copy out of meta tensor"
 
@@ -269,7 +271,8 @@ def test_a_gradient_reaches_rows_from_which_a_pass_was_made() -> None:
     assert_close(slope, wanted, rtol=0, atol=1e-12)
 
 
-# -- rows go there once ----------------------------------------------------------------------------
+# -- examples are copied once
+# ----------------------------------------------------------------------
 
 
 def test_rows_are_copied_again_only_where_they_are_others_or_were_changed() -> None:
@@ -298,8 +301,10 @@ def test_rows_to_test_on_are_dropped_with_the_last_who_looks_at_them() -> None:
 
 @final
 class Greedy(nn.Module):
-    """A linear model that asks the allocator for an exabyte in its third pass, or in every one: as
-    if another program had the memory for a while, or for good."""
+    """Linear model that requests an exabyte in its third pass or in every pass.
+
+    This simulates memory used by another program, for a while or permanently.
+    """
 
     def __init__(self, *, always: bool) -> None:
         super().__init__()
@@ -375,12 +380,13 @@ def test_another_error_is_not_taken_for_a_lack_of_memory() -> None:
         SitesInFlight("cpu", say_nothing).train(jobs(linear), train, free=lambda: None)
 
 
-# -- a device that fails ---------------------------------------------------------------------------
+# -- failing devices
+# -------------------------------------------------------------------------------
 
 
 @final
 class Faulty(nn.Module):
-    """A model whose pass fails as one on a broken GPU does."""
+    """Model whose forward pass fails as on a broken GPU."""
 
     def __init__(self, error: RuntimeError) -> None:
         super().__init__()
@@ -448,7 +454,7 @@ def test_bfloat16_is_near_to_float32_and_keeps_what_it_promises(
     for a, b, c in zip(ours, fine, again, strict=True):
         assert a.sent["w"].dtype == a.sent["stats"].dtype == torch.float32
         assert torch.equal(a.sent["w"], c.sent["w"])  # the same bits each time
-        assert not torch.equal(a.sent["w"], b.sent["w"])  # products are really rough
+        assert not torch.equal(a.sent["w"], b.sent["w"])  # products are rounded to bfloat16
         assert_close(a.sent["w"], b.sent["w"], rtol=0.05, atol=0.02)
         assert_close(a.sent["stats"], b.sent["stats"], rtol=0.05, atol=0.02)
 

@@ -1,4 +1,4 @@
-"""The table of executors, and what a name in a recipe becomes."""
+"""The registry of executors, and resolution of names in recipes."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ X = torch.randn(7, 5, generator=stream(0, "forward"))
 
 
 def own() -> tuple[Own, Layout, State]:
-    """A user's network with dropout and batch norm, whose statistics are not those of any batch."""
+    """Return a custom network with dropout and batch norm with arbitrary statistics."""
     model = Own((5,), 3)
     assert model.norm.running_mean is not None
     for i, value in enumerate([*model.parameters(), model.norm.running_mean]):

@@ -1,4 +1,4 @@
-"""Whole epochs of linear models without autograd (tests T18 and T19 of the regression side)."""
+"""Full epochs of linear models without autograd (tests T18 and T19)."""
 
 from __future__ import annotations
 
@@ -185,7 +185,8 @@ def test_epochs_leave_the_slot_that_they_were_given() -> None:
     assert made.t.flatten().tolist() == [3, 2, 2, 1, 0]
 
 
-# -- who is served --------------------------------------------------------------------------------
+# -- supported jobs
+# -------------------------------------------------------------------------------
 
 
 def twice(s: TrainState, w_t: TrainState, b: Batch, learn: Learner) -> TrainState:

@@ -1,4 +1,4 @@
-"""The loop against ordinary training with ``torch.optim``, and what it must not touch."""
+"""The loop against plain training with ``torch.optim``, and unchanged state."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ from tests.engine.methods import Beside, Hoarder
 
 SGD = Optimizer("sgd", 0.05, momentum=0.9, weight_decay=0.01)
 ADAM = Optimizer("adam", 0.01, weight_decay=0.01)
-ROWS = tuple(n for n in RAGGED if n)  # torch has nothing to say about a site without rows
-NORM_ROWS = (12, 6, 4)  # batches of 4 that are not 1: batch norm over rows needs two
+ROWS = tuple(n for n in RAGGED if n)  # torch has no reference for a site without examples
+# batches of 4 whose remainder is not 1: batch norm needs two examples
+NORM_ROWS = (12, 6, 4)
 
 
 def config_of(optimizer: Optimizer, **more: object) -> TrainingConfig:
@@ -161,7 +162,7 @@ def test_training_stops_after_the_epoch_that_reaches_the_accuracy() -> None:
 
 def test_a_regression_has_no_accuracy_to_stop_at() -> None:
     value = jobs(regression, (4,))
-    value[0].y.zero_()  # the only class of argmax is 0 too
+    value[0].y.zero_()  # argmax over a single class is 0 too
     (done,) = loop(regression).fit(FedAvg(), config_of(SGD, stop_at=0.5), 0, value)
     assert done.steps == 2
 
@@ -203,7 +204,8 @@ def test_augmented_images_come_from_a_stream_for_each_step() -> None:
     agree(once[1].sent, alone[0].sent, atol=0)
 
 
-# -- what it leaves alone -------------------------------------------------------------------------
+# -- unchanged state
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", [FedAvg(), FedProx(mu=0.5), Beside()], ids=str)
@@ -232,7 +234,7 @@ def test_nothing_is_changed_in_place_and_nothing_is_shared(
 def in_second_round(
     method: LocalTraining, training_config: TrainingConfig, rows: tuple[int]
 ) -> Job:
-    """A job in its second round, with slots of its own."""
+    """Return a job in its second round, with its own slots."""
     (job,) = jobs(norm, rows)
     (done,) = loop(norm).fit(method, training_config, 0, [job])
     return replace(job, own=done.own)
@@ -255,7 +257,7 @@ def test_the_model_it_was_given_stays_as_it_is() -> None:
 
 
 class Forgetful(nn.Module):
-    """A model that draws random numbers of its own, as dropout does."""
+    """Model that draws random numbers, as dropout does."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Losses of a method's own, teachers, and the second stream of rows, in the loop."""
+"""Custom losses, teachers, and the second stream of examples, in the loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.engine.methods import Stepping
 
 SGD = Optimizer("sgd", 0.05, momentum=0.9, weight_decay=0.01)
 CONFIG = TrainingConfig((TrainingStage(2),), 4, SGD)
-ROWS = (12, 6, 4)  # batches of 4 that are not 1: batch norm over rows needs two
+ROWS = (12, 6, 4)  # batches of 4 whose remainder is not 1: batch norm needs two examples
 
 
 def test_the_loss_of_the_task_is_an_objective_like_any_other() -> None:
@@ -110,9 +110,9 @@ def test_a_batch_carries_the_counts_the_round_and_what_training_mixes_in() -> No
     mixed = loop(norm).fit(Stepping(by), training_config, 5, pools)
     plain = loop(norm).fit(FedAvg(), replace(training_config, mix=None), 5, pools)
     for a, b in zip(mixed, plain, strict=True):
-        agree(a.sent, b.sent, atol=0)  # a second stream changes nothing of the first
+        agree(a.sent, b.sent, atol=0)  # a second stream does not change the first
     assert {b.round for b in seen} == {5}
-    sites = [pools[k] for k in (0, 0, 0, 1, 1, 2)]  # 12, 6 and 4 rows in batches of 4
+    sites = [pools[k] for k in (0, 0, 0, 1, 1, 2)]  # 12, 6 and 4 examples in batches of 4
     assert all(
         torch.equal(b.counts, job.counts) for b, job in zip(seen, sites, strict=True)
     )

@@ -63,7 +63,7 @@ def test_areas_differ_from_scikit_learn_by_at_most_the_stated_bound(
 
 
 def _in_bins(outputs: Tensor) -> Floats:
-    """Return the scores that scikit-learn gets: the number of the bin."""
+    """Return the scores passed to scikit-learn: the number of the bin."""
     return bin_scores(outputs).astype(float)
 
 
@@ -139,7 +139,7 @@ def test_a_class_without_examples_has_no_score() -> None:
 
 
 def test_an_interval_has_the_width_of_repeated_draws() -> None:
-    """The spread over 60 test sets has the size that one test set predicts."""
+    """Check that the spread over 60 test sets is as predicted from one test set."""
     metric = METRICS["auroc"]
     values = []
     for seed in range(60):

@@ -1,6 +1,7 @@
-"""The products of queries on a device: nothing of them stays behind on the processor, and they
-come to the same there.  PyTorch's "meta" has no numbers but complains, as a GPU does, about
-tensors that stand elsewhere."""
+"""Query computations on a device stay on it and agree with the CPU.
+
+PyTorch's "meta" has no values but, like a GPU, rejects tensors on other devices.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ PRODUCTS: dict[str, Callable[[], Tensor]] = {
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many rows as a device is worth, by another bound."""
+    """Lower the number of examples from which the device is used."""
     monkeypatch.setattr("fallow.strategies.parts.kmeans.LARGE", 1)
 
 
@@ -119,11 +120,12 @@ def test_double_precision_stays_on_the_processor_where_a_device_has_none() -> No
         assert to_device(rows()).device == torch.device("cpu")
 
 
-# -- memory, and a device that fails ---------------------------------------------------------------
+# -- memory and failing devices
+# --------------------------------------------------------------------
 
 
 class Wanting:
-    """A site function that asks a device for an exabyte, as often as it is told to."""
+    """Client function that always requests an exabyte of device memory."""
 
     def __init__(self, times: int) -> None:
         self.times = times

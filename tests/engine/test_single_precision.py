@@ -1,6 +1,6 @@
-"""The executor for devices in float32 beside the loop in float64: how far rounding may take it.
+"""The device executor in float32 against the loop in float64, within rounding.
 
-All cells run where FALLOW_TEST_DEVICE names a device, or with ``-m soak``; else a few.
+All cases run if FALLOW_TEST_DEVICE names a device or with ``-m soak``, else a few.
 """
 
 from __future__ import annotations
@@ -63,8 +63,11 @@ def device(make: Callable[[], nn.Module], precision: str = "float32") -> Device:
 def measure(
     ours: Sequence[Fitted], theirs: Sequence[Fitted], given: Sequence[Job]
 ) -> float:
-    """How far apart weights and statistics are at most, as a share of the way of each site's
-    weights, and of its largest statistic.  Raises where they are no numbers, or not in float32."""
+    """Return the largest differences of weights and statistics.
+
+    They are relative to the update of each site's weights and to its largest statistic.
+    Raise for non-finite or non-float32 values.
+    """
     apart = 0.0
     for one, other, job in zip(ours, theirs, given, strict=True):
         assert one.steps == other.steps
@@ -74,7 +77,7 @@ def measure(
             "stats": largest(other.sent["stats"]),
         }
         for name, scale in scales.items():
-            if scale == 0:  # no statistics, or no rows: nothing moved
+            if scale == 0:  # no statistics or no examples: nothing changed
                 continue
             far = largest(one.sent[name].double() - other.sent[name])
             assert far < torch.inf
@@ -83,7 +86,7 @@ def measure(
 
 
 def largest(x: Tensor) -> float:
-    """The largest absolute number; 0 where there is none."""
+    """Return the largest absolute value, or 0 for an empty tensor."""
     if not x.numel():
         return 0.0
     return float(x.abs().max())

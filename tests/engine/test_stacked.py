@@ -1,4 +1,4 @@
-"""All sites at once are each of them alone."""
+"""Training all sites at once equals training each alone."""
 
 from __future__ import annotations
 
@@ -211,12 +211,15 @@ def test_a_method_may_keep_what_it_saw() -> None:
     assert method.is_unharmed()
 
 
-# -- which models ---------------------------------------------------------------------------------
+# -- supported models
+# -----------------------------------------------------------------------------
 
 
 class Tied(nn.Module):
-    """One layer used twice, a weight shared by two layers, one of them without bias, and tokens:
-    rows with an axis of their own."""
+    """One layer used twice, and a weight shared by two layers, one without bias.
+
+    Examples are tokens, which have an additional axis.
+    """
 
     def __init__(self) -> None:
         super().__init__()

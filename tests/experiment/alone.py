@@ -1,4 +1,4 @@
-"""Training methods of the tests with one model per site."""
+"""Training algorithms for tests, with one model per site."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Runs that die: a forked child works on a cell and kills itself at one point of its work.
+"""Runs that crash: a forked child works on a cell and kills itself at one point.
 
-A point lies right before and right after every moment at which something becomes durable: a commit
-of the journal, and the renaming of a finished file.  A fork is a new process for all that counts
-here (nothing but the folder survives it) and starts a thousand times faster.  What the operating
-system holds survives a killed process, so children skip the wait for the disk.
+Points are right before and after each durable write: a commit of the event log, and the
+renaming of a finished file. A fork is a new process for all that matters here, since only
+the folder survives it, and starts a thousand times faster. The operating system keeps
+written data when a process is killed, so children skip fsync.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WELL = 0
 
 TINY = Recipe(
     name="tiny",
-    data="blobs.npz",  # `tiny` writes it
+    data="blobs.npz",  # written by `tiny`
     partition=Spec("dirichlet", {"alpha": 1.0}),
     sites=3,
     model=Spec("linear"),
@@ -55,7 +55,7 @@ TINY = Recipe(
 
 
 def tiny(folder: Path) -> Recipe:
-    """The tiny recipe with its data: 90 rows of 6 features in 3 overlapping classes."""
+    """Return the tiny recipe: 90 examples, 6 features, 3 overlapping classes."""
     draw = np.random.default_rng(0)
     y = np.arange(90) % 3
     x = draw.normal(size=(90, 6)) + 1.2 * np.eye(3, 6)[y]
@@ -64,16 +64,16 @@ def tiny(folder: Path) -> Recipe:
 
 
 def start_child(act: Callable[[], object]) -> int:
-    """A child that does ``act``.
+    """Start a child that calls ``act``.
 
-    Garbage of earlier tests is not collected in the child: objects with threads of their own, such as
+    The child does not collect garbage of earlier tests: objects with threads, such as
     sessions of ONNX Runtime, wait for these threads, which a child does not have.
     """
     gc.freeze()
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", DeprecationWarning
-        )  # Python 3.12: other threads; none here
+        )  # Python 3.12 warns about other threads; there are none here
         child = os.fork()
     if child == 0:
         try:
@@ -87,13 +87,13 @@ def start_child(act: Callable[[], object]) -> int:
 
 
 def wait_for_child(child: int) -> int:
-    """How the child ended: 0, or minus the signal that killed it."""
+    """Return the child's exit status: 0, or minus the signal that killed it."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 @dataclass
 class Points:
-    """Counts the points of a run in a file, and dies at the one called ``deadly``."""
+    """Count the points of a run in a file, and crash at the point ``deadly``."""
 
     folder: Path
     deadly: int | None = None
@@ -114,8 +114,8 @@ class Points:
         return acted
 
     def install(self) -> None:
-        """From here on this process counts, notes its exchanges and can die."""
-        patch = pytest.MonkeyPatch()  # never undone: the process dies with it
+        """Count points and exchanges of this process from now on and enable crashes."""
+        patch = pytest.MonkeyPatch()  # never undone: the process ends with it
         patch.setattr(Database, "commit", self.around(Database.commit))
         patch.setattr(os, "replace", self.around(os.replace))
         patch.setattr(os, "fsync", lambda file: None)
@@ -132,7 +132,7 @@ class Points:
 
 
 def worker(setup: Setup, cell: StudyRun, deadly: int | None = None) -> int:
-    """A child that runs the cell and dies at a point."""
+    """Run the cell in this child and crash at a point."""
     setup.out.mkdir(parents=True, exist_ok=True)
 
     def act() -> None:
@@ -145,12 +145,12 @@ def worker(setup: Setup, cell: StudyRun, deadly: int | None = None) -> int:
 
 
 def work(setup: Setup, cell: StudyRun, deadly: int | None = None) -> int:
-    """Run the cell in a child that dies at a point; how it ended."""
+    """Run the cell in a child that crashes at a point; return its exit status."""
     return wait_for_child(worker(setup, cell, deadly))
 
 
 def exchanges(out: Path) -> list[str]:
-    """The keys of all exchanges that sites were really asked, over all lives of a run."""
+    """Return the keys of all exchanges sent to sites, over all restarts of a run."""
     return (out / "exchanges").read_text().split()
 
 
@@ -160,7 +160,7 @@ def points(out: Path) -> int:
 
 @dataclass(frozen=True)
 class Left:
-    """What a finished run left: the ledgers, the weights, the records."""
+    """Results of a finished run: ledgers, weights and records."""
 
     ledger: list[tuple[Any, ...]]
     weights: dict[str, bytes]

@@ -1,4 +1,4 @@
-"""A user's own model with batch norm, for tests."""
+"""A custom model with batch norm."""
 
 from collections.abc import Sequence
 from math import prod

@@ -1,4 +1,4 @@
-"""Rows that are drawn by chance beside those of a query, and what they say of a model."""
+"""Evaluation sets drawn next to a query, and the accuracy that they estimate."""
 
 from __future__ import annotations
 
@@ -44,11 +44,12 @@ RECIPE = Recipe(
 )
 
 
-# -- a few sites whose truth is known -----------------------------------------------------------
+# -- a few sites with known classes
+# -------------------------------------------------------------
 
 
 def built(seed: int = 0, audit: Audit | None = None) -> Simulation:
-    """Sites with an audit, which the picks of a query and both models are known of."""
+    """Return sites with evaluation sets, a query's selections and known model outputs."""
     result = world(tables(rows=POOL), Margin(), seed)
     parts = next(iter(result.members.values())).parts
     parts.methods["audit"] = audit or Audit(0.4)
@@ -56,7 +57,7 @@ def built(seed: int = 0, audit: Audit | None = None) -> Simulation:
 
 
 def truth(found: Simulation) -> dict[str, torch.Tensor]:
-    """A class for every row of a pool, which the common model gets wrong for some; (m,)."""
+    """Return the pool's classes, some of which the global model misclassifies."""
     hidden = {}
     for name, site in found.members.items():
         right = site.parts.hidden[name][:POOL]
@@ -66,7 +67,7 @@ def truth(found: Simulation) -> dict[str, torch.Tensor]:
 
 
 def true_accuracy(found: Simulation) -> float:
-    """Of the common model on all rows of all pools."""
+    """Return the accuracy of the global model on all examples of all pools."""
     hits = []
     for name, labels in truth(found).items():
         hits.append(found.members[name].parts.hidden[name][:POOL] == labels)
@@ -76,7 +77,7 @@ def true_accuracy(found: Simulation) -> float:
 def run_audited(
     found: Simulation, audit: Audit, silent: dict[str, list[int]] | None = None
 ) -> Audited:
-    """Query, draw, buy and tally once; ``silent``: rows for which nobody answers."""
+    """Query, draw, label and count once; ``silent`` examples get no label."""
     budget = dict.fromkeys(SITES, PICKS + 2)
     seed = found.members["a"].parts.seed
     counts = audit.divide(budget, stream(seed, "audit", 0))
@@ -94,7 +95,7 @@ def run_audited(
 
 @pytest.fixture(scope="module")
 def many() -> list[Audited]:
-    """Audits of the same sites under many seeds."""
+    """Return evaluation sets of the same sites for many seeds."""
     return [run_audited(built(seed), Audit(0.4)) for seed in range(150)]
 
 
@@ -106,11 +107,11 @@ def test_the_estimate_is_right_on_average_whatever_the_query_prefers(
     spread = torch.tensor(known).std() / math.sqrt(len(known))
     expected = true_accuracy(built())
     assert fmean(known) == pytest.approx(expected, abs=3 * float(spread))
-    assert spread < 0.015  # so that a bias of five points would be seen
+    assert spread < 0.015  # enough to detect a bias of five points
 
 
 def test_rows_of_the_query_alone_would_say_something_else() -> None:
-    """The law above could fail: margin prefers rows that are more often wrong or right."""
+    """Check that queried examples alone are biased, since margin prefers certain errors."""
     result = built()
     labels = truth(result)
     hits = []
@@ -161,11 +162,12 @@ def test_every_row_that_is_left_is_drawn_equally_often() -> None:
     assert times[chosen].sum() == 0
     left = times[[row for row in range(POOL) if row not in chosen.tolist()]]
     expected = 300 / (POOL - PICKS)
-    assert float((left - expected).square().sum() / expected) < 45  # chi², 20 of freedom
+    # chi-squared with 20 degrees of freedom
+    assert float((left - expected).square().sum() / expected) < 45
 
 
 def test_labels_are_compared_with_what_was_said_before_anybody_answered() -> None:
-    """A model that changes in between changes no tally."""
+    """Check that a model that changes in between does not change the counts."""
     one = built()
     other = built()
     audit = Audit(0.4)
@@ -193,7 +195,7 @@ def test_who_was_away_when_rows_were_drawn_tells_nothing() -> None:
 
 
 def test_a_site_with_fewer_answers_than_the_minimum_tells_nothing() -> None:
-    """Otherwise the tally of one answer would state whether the model is wrong about it."""
+    """Check the minimum, since the count of one answer would disclose its correctness."""
     whole = built()
     run_audited(whole, Audit(0.4))
     rows = whole.members["a"].memory["outlook"]["rows"].tolist()
@@ -211,7 +213,8 @@ def test_a_row_without_an_answer_counts_as_the_others_of_its_kind() -> None:
     rows = whole.members["a"].memory["outlook"]["rows"].tolist()
     some = run_audited(built(), Audit(0.4), silent={"a": rows[:1]})
     none = run_audited(built(), Audit(0.4), silent={"a": rows})
-    assert some["chosen"] == 9  # three sites chose three each: one of them stands for two
+    # three sites selected three each: one of them represents two
+    assert some["chosen"] == 9
     assert none["per_site"]["a"]["score"] is None
     assert none["per_site"]["b"] == some["per_site"]["b"]
 
@@ -224,7 +227,8 @@ def test_under_secure_sums_no_site_is_known_alone() -> None:
     assert total["score"] == pytest.approx(single["score"])
 
 
-# -- who draws how many -------------------------------------------------------------------------
+# -- numbers of drawn examples
+# ------------------------------------------------------------------
 
 
 def test_each_site_draws_its_share_on_average_and_all_together_always() -> None:
@@ -242,11 +246,13 @@ def test_each_site_draws_its_share_on_average_and_all_together_always() -> None:
     assert total["c"] == 0
 
 
-# -- by hand ------------------------------------------------------------------------------------
+# -- worked example
+# -----------------------------------------------------------------------------
 
 
 def test_an_estimate_and_its_interval_by_hand() -> None:
-    # 10 of 80 rows drawn: each stands for 8.  Two were wrong; the model's doubt was 0.1 in each.
+    # 10 of 80 examples are drawn, so each represents 8. Two were wrong, with an uncertainty
+    # of 0.1 in each.
     beyond = [8 * 0.9] * 2 + [8 * -0.1] * 8
     tally = ErrorCounts(
         chosen=20,
@@ -258,7 +264,7 @@ def test_an_estimate_and_its_interval_by_hand() -> None:
         squares=sum(value**2 for value in beyond),
     )
     outcome = describe_tally(tally, None)
-    error = (6 + 8 + 8) / 100  # those of the query, doubts, and what doubts miss
+    error = (6 + 8 + 8) / 100  # queried examples, uncertainties, and the remaining error
     assert outcome["score"] == pytest.approx(1 - error)
     more = torch.tensor([*beyond, 8.0, 8.0, 0.0, 0.0], dtype=torch.float64)
     half = float(t.ppf(0.975, 13)) * 10 * float(more.std()) / math.sqrt(14) / 100
@@ -304,7 +310,7 @@ def test_sites_add_up() -> None:
 
 
 def places(rows: int = 150, is_number: bool = False) -> Dataset:
-    """Rows of four features in three overlapping classes, or with a number to predict."""
+    """Return four features in three overlapping classes, or with regression targets."""
     draw = torch.Generator().manual_seed(0)
     y = torch.arange(rows) % 3
     x = 1.5 * torch.eye(4)[y] + torch.randn(rows, 4, generator=draw)

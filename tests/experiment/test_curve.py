@@ -1,4 +1,4 @@
-"""What a curve through a few scores says, and what it does not."""
+"""Learning curves fitted to a few scores, and their limits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def true_error(labels: float) -> float:
 
 
 def scores(noise: float, seed: int = 0, deviation: float | None = None) -> list[CurvePoint]:
-    """Scores that scatter about a known curve."""
+    """Return scores with noise around a known curve."""
     draw = np.random.default_rng(seed)
     return [
         CurvePoint(n, true_error(n) + noise * float(draw.standard_normal()), deviation)
@@ -194,7 +194,7 @@ def test_a_rule_that_never_holds_changes_nothing() -> None:
 
 
 def test_what_was_decided_holds_after_a_restart(tmp_path: Path) -> None:
-    """Even where the rule would now decide in another way."""
+    """Check that a decision persists even if the rule would now decide differently."""
     journal = EventLog(tmp_path / "journal.sqlite")
     first = run_of(RECIPE, journal).go()
     again = run_of(replace(RECIPE, stop=NEVER), journal).go()
@@ -250,7 +250,8 @@ def test_errors_of_numbers_are_taken_as_they_are() -> None:
     audit = {"score": 2.0, "low": 1.0, "high": 3.0, "drawn": 9, "chosen": 0, "rows": 90}
     (drawn,) = scores_of([record(0, mse=0.25, audit=audit)], "audit")
     assert drawn.error == 2.0
-    assert drawn.deviation == pytest.approx(1.0 / 2.306, rel=1e-3)  # t of 8, by a table
+    # t with 8 degrees of freedom, from a table
+    assert drawn.deviation == pytest.approx(1.0 / 2.306, rel=1e-3)
 
 
 def test_the_first_scores_that_make_a_curve_are_taken() -> None:

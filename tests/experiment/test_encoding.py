@@ -1,4 +1,4 @@
-"""A run with an encoder: features in place of rows, from the first exchange to the saved model."""
+"""A run with an encoder uses features from the first exchange to the saved model."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def photos(rows: int = 80) -> Dataset:
 def begin_run(
     recipe: Recipe, found: Dataset, kept: FeatureStore | None = None
 ) -> ExperimentRun:
-    """A run whose sites see features."""
+    """Start a run whose sites see features."""
     journal = EventLog()
     run = ExperimentRun(world_of(recipe, 0, found, journal, kept=kept), journal)
     run.initial()
@@ -62,7 +62,7 @@ def begin_run(
 
 
 def seen_by_row(run: ExperimentRun, found: Dataset) -> torch.Tensor:
-    """What sites see of each row of a data set, in its order."""
+    """Return the features of each example of a data set, in its order."""
     world = run.world
     assert isinstance(world, SimulatedEnvironment)
     assert world.features is not None
@@ -165,7 +165,7 @@ def test_a_study_keeps_many_features_in_its_folder_and_few_in_memory(
     assert isinstance(some.seen, SeenRows)
     for one, other in zip(records, again, strict=True):
         assert one["accuracy"] == other["accuracy"]
-    # the rows of all sites, and the rows to test on
+    # the examples of all sites, and the test examples
     assert len([path for path in (tmp_path / "features").iterdir() if path.is_dir()]) == 2
 
 

@@ -1,4 +1,4 @@
-"""What is scored is the model that is deployed."""
+"""The evaluated model is the deployed model."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_pseudo_labels_are_judged_by_the_hidden_ones() -> None:
     )
     first, last = run.go()
     assert first["pseudo_labels"] == values
-    assert last["pseudo_labels"] is None  # nothing is queried after the last phase
+    assert last["pseudo_labels"] is None  # no query follows the last phase
 
 
 def test_numbers_to_predict_have_no_pseudo_labels() -> None:

@@ -1,4 +1,4 @@
-"""The journal: all or nothing, and a changed byte is noticed."""
+"""The event log: writes are atomic, and a changed byte is detected."""
 
 from __future__ import annotations
 

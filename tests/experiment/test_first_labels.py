@@ -1,4 +1,4 @@
-"""Who chooses the first labels."""
+"""Selection of the initial labeled set."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RECIPE = Recipe(
 
 
 def places(rows: int = 180) -> Dataset:
-    """Rows around six places, half of all in one of them; the place is the class."""
+    """Return examples around six centers, half of them at one; the center is the class."""
     draw = torch.Generator().manual_seed(0)
     y = torch.arange(rows) % (2 * PLACES)
     y = torch.where(y < PLACES, y, 0)

@@ -1,4 +1,4 @@
-"""Labels that were just bought validate before they train."""
+"""New labels are used for validation before training."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FRESH = replace(TINY, validation=0.5, rounds=3, cycles=2, fresh_first=True)
 
 @dataclass(frozen=True)
 class Counting:
-    """FedAvg that notes how many labels train and validate at the first site in each round."""
+    """FedAvg that records numbers of training and validation labels of the first site."""
 
     training_config: TrainingConfig
     seen: list[tuple[int, int]] = field(default_factory=list)
@@ -76,7 +76,8 @@ def count_labels(recipe: Recipe) -> list[tuple[int, int]]:
 
 
 def test_a_querys_labels_validate_in_the_first_round_and_train_from_the_second_on() -> None:
-    later = [(4, 4)] * 3  # 8 first labels, half of them held; then 4 a cycle, half held
+    # 8 initial labels, half for validation; then 4 per cycle, half for validation
+    later = [(4, 4)] * 3
     assert count_labels(replace(FRESH, fresh_first=False)) == [
         *later,
         *[(6, 6)] * 3,

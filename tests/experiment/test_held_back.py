@@ -1,4 +1,4 @@
-"""Labels that are held back for validation: which, and how they are remembered."""
+"""Labels reserved for validation: their choice and storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large tables and pictures are read once for all seeds of a study."""
+"""Large tables and images are read once for all seeds of a study."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def test_what_is_kept_is_what_was_read_until_the_file_or_a_setting_changes(
     (kept,) = folder.glob("*.safetensors")
     assert are_equal(open_data(recipe, 0, kept_in=folder), read)
     assert are_equal(open_data(recipe, 0), read)
-    # it is this file that the second call has read
+    # the second call has read this file
     tree = load_tree(kept, folder)
     save_tree(kept, {**tree, "notes": ["from beside the run"]})
     assert open_data(recipe, 1, kept_in=folder).notes == ("from beside the run",)
-    # another content or another setting is another file
+    # different content or settings use another file
     path.write_text(path.read_text() + "3.3,mild,a,1\n")
     assert len(open_data(recipe, 0, kept_in=folder).x) + 9 >= 40
     open_data(Recipe("t", data=str(path), label="y", drop=("kind",)), 0, kept_in=folder)
@@ -129,7 +129,7 @@ PICTURES = Recipe("t", data="fashion_mnist")
 
 @pytest.fixture
 def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data folder with 30 pictures in the files of Fashion-MNIST, which counts as large."""
+    """Return a data folder with 30 images as Fashion-MNIST, which counts as large."""
     monkeypatch.setattr(kept_rows, "LARGE", 100)
     folder = tmp_path / "data"
     folder.mkdir()
@@ -158,11 +158,11 @@ def test_pictures_are_decoded_once_and_mapped_with_the_same_bits(
     second = open_data(PICTURES, 1, pictures, kept_in=folder)
     assert are_equal(first, plain)
     assert are_equal(second, plain)
-    # what a run does to its rows is its own affair
+    # a run may change its copy of the examples
     second.x.zero_()
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     assert are_equal(open_data(PICTURES, 0, pictures, kept_in=folder), plain)
-    # other pictures are other files
+    # different images use other files
     (pictures / "fashion_mnist_labels.npz").write_bytes(
         (pictures / "fashion_mnist_labels.npz").read_bytes() + b"\0"
     )
@@ -216,7 +216,7 @@ write_array = np.lib.format.write_array
 
 
 def write_half_and_die(file: IO[bytes], array: np.ndarray[Any, Any], **more: Any) -> None:
-    """As `numpy.lib.format.write_array` in a process that is killed meanwhile."""
+    """Write as `numpy.lib.format.write_array` in a process that is killed meanwhile."""
     whole = io.BytesIO()
     write_array(whole, array, allow_pickle=False)
     file.write(whole.getvalue()[: whole.tell() // 2])
@@ -231,7 +231,7 @@ def test_a_process_that_is_killed_while_it_keeps_rows_leaves_the_same_bits_to_th
     folder = tmp_path / "rows"
 
     def keep(install: Callable[[pytest.MonkeyPatch], None]) -> int:
-        """How a child ends that keeps rows in an empty folder."""
+        """Return the exit status of a child that caches examples in an empty folder."""
 
         def act() -> None:
             install(pytest.MonkeyPatch())  # never undone: the process ends with it
@@ -244,7 +244,7 @@ def test_a_process_that_is_killed_while_it_keeps_rows_leaves_the_same_bits_to_th
         patch.setattr(np.lib.format, "write_array", write_half_and_die)
 
     def die_at(deadly: int) -> Callable[[pytest.MonkeyPatch], None]:
-        """Before or after a file is flushed or gets its name."""
+        """Crash before or after a file is flushed or renamed."""
         points = Points(tmp_path, deadly)
 
         def install(patch: pytest.MonkeyPatch) -> None:
@@ -282,7 +282,7 @@ def test_of_two_processes_at_once_one_reads_and_both_have_the_same_bits(
     def read_slowly(*args: Any, **settings: Any) -> Dataset:
         with reads.open("a") as file:
             file.write(f"{os.getpid()}\n")
-        time.sleep(0.3)  # so that the other process comes meanwhile
+        time.sleep(0.3)  # gives the other process time to start
         return open_dataset(*args, **settings)
 
     def act() -> None:

@@ -75,7 +75,7 @@ def test_kl_is_zero_when_sites_are_alike_and_log_n_when_they_share_nothing() -> 
 
 
 def test_total_variation_by_hand() -> None:
-    # shares (.5, .5), (.9, .1) and pooled (.7, .3); a site without rows is left out
+    # shares (.5, .5), (.9, .1) and pooled (.7, .3); a site without examples is omitted
     rows = [[5, 5], [9, 1], [0, 0]]
     assert metrics_counts.total_variation(rows) == pytest.approx(0.2)
     assert metrics_counts.total_variation([[1, 2], [2, 4]]) == pytest.approx(0)

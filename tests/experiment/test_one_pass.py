@@ -1,4 +1,4 @@
-"""The protocol of FALE: each budget is chosen from nothing; units of tables; shared budgets."""
+"""The protocol of FALE: independent budgets, scaling of tables, and shared budgets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ FALE = "fale@training=server-solve@initial=0"
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Recipe:
-    """90 rows of 3 features on very different scales at 3 sites; y is linear in them, and noise."""
+    """Return 90 examples of 3 features on different scales at 3 sites, with a linear
+    target.
+    """
     draw = np.random.default_rng(0)
     x = draw.standard_t(3, size=(120, 3)) * [1.0, 100.0, 0.01] + [0.0, 1e4, 5.0]
     y = 3e3 + x @ [1.0, 0.05, 300.0] + draw.normal(size=120)
@@ -95,7 +97,7 @@ def test_a_strategy_that_chooses_once_starts_anew_for_every_budget(
     assert [row["labeled"] for row in rows] == [
         15,
         30,
-    ]  # 5 a site and cycle, and none before
+    ]  # 5 per site and cycle, and no initial labels
     small, large = (
         set(list_bought_rows(tmp_path / "out", FALE, cycle)) for cycle in (1, 2)
     )

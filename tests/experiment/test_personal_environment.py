@@ -1,4 +1,4 @@
-"""What personalized methods stand on: labels held back, models retained, sites' own test rows."""
+"""Support for personalized training: validation labels, kept models, test examples."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run_recipe(seed: int = 0, **changes: Any) -> tuple[SimulatedEnvironment, lis
 
 
 def scores_of_sites(row: Record) -> dict[str, float]:
-    """The score of each site, which all have one."""
+    """Return the score of each site; all sites have one."""
     result = {}
     for name, score in (row["per_site"] or {}).items():
         assert score is not None
@@ -59,7 +59,7 @@ def scores_of_sites(row: Record) -> dict[str, float]:
 
 
 def error_of(row: Record) -> float:
-    """The mean squared error, of a run that predicts numbers."""
+    """Return the mean squared error of a regression run."""
     error = row["mse"]
     assert error is not None
     return error
@@ -229,7 +229,9 @@ def test_own_test_rows_follow_the_classes_of_a_site_and_are_used_once(
 
 
 def group_rows(y: torch.Tensor, classes: tuple[str, ...]) -> Dataset:
-    """Six training and four test rows of three natural sites, the last of which has no test row."""
+    """Return six training and four test examples of three natural sites; the last has no
+    test.
+    """
     return Dataset(
         "grouped",
         torch.randn(6, 2),

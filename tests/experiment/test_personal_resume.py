@@ -1,4 +1,4 @@
-"""DPFL in runs that are repeated or killed: what every site retains is the same, bit for bit."""
+"""DPFL in repeated or killed runs: all sites keep bitwise equal models."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
 
 
 def hash_retained_models(world: SimulatedEnvironment) -> str:
-    """A hash of the models that all sites have retained."""
+    """Hash the models kept by all sites."""
     h = hashlib.sha256()
     for name in sorted(world.members):
         best = world.members[name].memory["best"]
@@ -52,7 +52,7 @@ def hash_retained_models(world: SimulatedEnvironment) -> str:
 
 
 def run_to_the_end(recipe: Recipe, seed: int = 0, **more: Any) -> tuple[str, Any]:
-    """The hash of what is retained at the end, and the last record."""
+    """Return the hash of the kept models at the end, and the last record."""
     journal = EventLog()
     world = build_world(recipe, seed, journal, **more)
     rows = ExperimentRun(world, journal).go()

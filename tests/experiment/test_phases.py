@@ -1,4 +1,4 @@
-"""A phase is shared exactly where nothing that decides it differs."""
+"""A phase is shared exactly if all its inputs are equal."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ OTHER: dict[str, Any] = {
     "validation": 0.2,
     "test": "own",
     "flip": 1,
-    "privacy": Privacy(secure_sum=True),  # totals are rounded, and keys cross
+    "privacy": Privacy(secure_sum=True),  # totals are rounded, and keys are exchanged
 }
-LATER: dict[str, Any] = {  # decides nothing before the first query
+LATER: dict[str, Any] = {  # no effect before the first query
     "restart": "continue",
     "local_source": "scratch",
     "local_training_config": TrainingConfig((TrainingStage(9),)),
@@ -62,7 +62,7 @@ LATER: dict[str, Any] = {  # decides nothing before the first query
     "audit": 0.5,
     "stop": "when another 100 labels bring less than 0.3 points with 90 % confidence",
 }
-WORDS: dict[str, Any] = {  # decides nothing at all
+WORDS: dict[str, Any] = {  # no effect at all
     "name": "other",
     "title": "Other",
     "strategies": ("random",),
@@ -71,7 +71,7 @@ WORDS: dict[str, Any] = {  # decides nothing at all
     "bounds": ("pooled",),
     "published": Published("ahfal-table1", "alpha=0.1"),
 }
-# reach the key with something else, mostly as the rows and labels that they lead to
+# reach the key by other means, mostly by the examples and labels that result
 DATA = {
     "data",
     "label",
@@ -84,7 +84,7 @@ DATA = {
     "channels",
     "resplit",
     "features",
-    "precision",  # of a device, beside whose name it stands
+    "precision",  # of a device, next to its name
 }
 
 
@@ -124,7 +124,7 @@ def test_noise_on_what_a_query_releases_does_not_change_the_phase(recipe: Recipe
 def test_a_phase_with_noise_in_training_is_each_runs_own(
     recipe: Recipe, tmp_path: Path
 ) -> None:
-    """Noise is paid for by who uses it: what it cost stands in the run's own books."""
+    """Check that noise is charged to the ledger of the run that uses it."""
     pytest.importorskip("opendp")
     noisy = replace(
         recipe,

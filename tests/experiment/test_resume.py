@@ -1,4 +1,4 @@
-"""The central promise: a run killed at any point ends with the same picks, weights and records."""
+"""A run killed at any point ends with the same selections, weights and records."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ WORLDS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
-    """The tiny recipe, run once in this process: its children need not import anything."""
+    """Run the tiny recipe once in this process, so that its children need no imports."""
     folder = tmp_path_factory.mktemp("tiny")
     made = tiny(folder)
     run_cell(Setup(made, folder / "warm"), CELL)
@@ -75,7 +75,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
 def undisturbed(
     request: pytest.FixtureRequest, recipe: Recipe, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Setup, Left]:
-    """A setup, and what its run leaves when nothing happens to it."""
+    """Return a setup and the results of an uninterrupted run."""
     out = tmp_path_factory.mktemp("whole") / "study"
     runtime: Runtime = "inprocess"
     if request.param == "bytes":
@@ -88,15 +88,18 @@ def undisturbed(
 def test_a_run_killed_at_any_point_ends_as_if_nothing_had_happened(
     undisturbed: tuple[Setup, Left], recipe: Recipe, tmp_path: Path
 ) -> None:
-    """Points of even number lie before a moment at which something becomes durable.  The point
-    behind the moment before leaves the same on the disk, and is tried in the first world alone:
-    there at every seventh point (`make soak`: every third), in the others at every seventh moment
-    (`make soak`: every third)."""
+    """Kill a run before and after its durable writes.
+
+    Points of even number are before a durable write. The point after the previous one has
+    the same state on disk, so it is tested in the first setup only, at every seventh point
+    (`make soak`: every third). The other setups use every seventh write (`make soak`: every
+    third).
+    """
     setup, whole = undisturbed
     step = 6 if IS_LONG else 14
     if setup.recipe == recipe:
         step = 3 if IS_LONG else 7
-    if setup.recipe.audit:  # beside every point of a coordinator in test_program_resume
+    if setup.recipe.audit:  # test_program_resume also tests every point of a coordinator
         step = 10 if IS_LONG else 20
     asked = exchanges(setup.out)
     assert len(set(asked)) == len(asked)
@@ -108,7 +111,7 @@ def test_a_run_killed_at_any_point_ends_as_if_nothing_had_happened(
         assert load_outcome(again, CELL) == whole, f"killed at point {deadly}"
         repeated = Counter(exchanges(again.out)) - Counter(asked)
         assert set(exchanges(again.out)) == set(asked)
-        assert repeated.total() <= 1  # the exchange that was open, and no other
+        assert repeated.total() <= 1  # only the open exchange
         shutil.rmtree(again.out)
 
 
@@ -169,7 +172,7 @@ def test_records_that_were_lost_are_written_again_from_the_journal(
     (CELL.folder(copy.out) / "records.jsonl").unlink()
     assert work(copy, CELL) == WELL
     assert load_outcome(copy, CELL) == whole
-    assert exchanges(copy.out) == exchanges(setup.out)  # nothing was asked again
+    assert exchanges(copy.out) == exchanges(setup.out)  # nothing was requested again
 
 
 def test_a_kill_in_the_shared_first_phase_changes_no_strategy_of_the_seed(

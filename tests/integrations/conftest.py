@@ -1,4 +1,4 @@
-"""A small world whose runs take a tenth of a second."""
+"""A small federated dataset whose runs take a tenth of a second."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUICK: dict[str, Any] = {
 
 @pytest.fixture(scope="session")
 def world() -> fl.Federation:
-    """Three classes in two dimensions at three sites."""
+    """Return three classes in two dimensions at three sites."""
     draw = torch.Generator().manual_seed(1)
     y = torch.arange(240) % 3
     center = torch.tensor([[0.0, 2.0], [2.0, 0.0], [-2.0, -1.0]])

@@ -1,4 +1,4 @@
-"""What callbacks hear of a study, and that none of them can end it."""
+"""Callbacks receive the events of a study, and their errors do not stop it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.integrations.conftest import QUICK
 
 @dataclass
 class Notes(Callback):
-    """Writes down what it hears."""
+    """Records all events."""
 
     heard: list[str] = field(default_factory=list)
     runs: list[TrackedRun] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Notes(Callback):
 
 @dataclass
 class Broken(Callback):
-    """Fails whenever it hears of a score."""
+    """Raises at every score."""
 
     calls: int = 0
 
@@ -65,7 +65,7 @@ class Broken(Callback):
 
 @dataclass
 class Counter(Callback):
-    """Counts scores, and takes no page: none is drawn for it."""
+    """Counts scores and needs no report, so none is built."""
 
     scores: int = 0
 

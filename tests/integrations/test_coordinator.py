@@ -1,4 +1,4 @@
-"""What the coordinator's tracker hears of a study at real sites: no more than it sees itself."""
+"""Trackers at the coordinator of real sites receive only what the coordinator sees."""
 
 from __future__ import annotations
 

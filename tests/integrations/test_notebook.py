@@ -1,4 +1,4 @@
-"""The notebook of a study: it runs as it is, and shows what the report shows."""
+"""The notebook of a study runs unchanged and shows the results of the report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def study(world: fl.Federation, tmp_path_factory: pytest.TempPathFactory) -> fl.
 
 
 def shown_by(notebook: Path) -> list[Any]:
-    """What the last expression of each cell of code is, run one after the other as a kernel does."""
+    """Run the code cells in turn as a kernel does; return the last expression of each."""
     names: dict[str, Any] = {}
     shown = []
     for cell in json.loads(notebook.read_text())["cells"]:
@@ -54,7 +54,7 @@ def test_a_notebook_shows_the_tables_and_the_curves_of_its_study(
     notebook = study.folder.parent / "a.ipynb"
     write_notebook([study.folder], notebook, papers=load_papers())
     assert str(study.folder.parent) not in notebook.read_text()
-    monkeypatch.chdir(notebook.parent)  # where a notebook runs
+    monkeypatch.chdir(notebook.parent)  # working directory of a notebook
     again, table, curves, evaluations, costs, revealed = shown_by(notebook)
     assert repr(again) == repr(study)
     pd.testing.assert_frame_equal(table, study.table())

@@ -1,4 +1,4 @@
-"""Query strategies of scikit-activeml at the sites, and ours against them as references."""
+"""Query strategies of scikit-activeml at the sites, and as references for ours."""
 
 from __future__ import annotations
 
@@ -119,7 +119,8 @@ def test_the_first_query_needs_no_labels() -> None:
         assert len(set(federation.picks(5)["a"])) == 5
 
 
-# -- ours against theirs -----------------------------------------------------------------------
+# -- our strategies against scikit-activeml
+# -----------------------------------------------------
 
 
 @requires_package
@@ -132,7 +133,8 @@ def test_max_herding_is_that_of_scikit_activeml(labeled: bool) -> None:
 
 
 @requires_package
-@pytest.mark.filterwarnings("ignore:The maximum purity")  # one radius needs no purity
+# a single radius does not depend on purity
+@pytest.mark.filterwarnings("ignore:The maximum purity")
 def test_prob_cover_covers_as_much_as_that_of_scikit_activeml() -> None:
     ours = build_site(fl.ProbCover(radius=0.75))
     theirs = build_site(fl.FromScikitActiveML("ProbCover", "deltas=[0.75]"))
@@ -143,7 +145,7 @@ def test_prob_cover_covers_as_much_as_that_of_scikit_activeml() -> None:
 
 
 def count_covered(selected: list[int]) -> list[int]:
-    """How many examples each selected one covers that none before it covers."""
+    """Count the examples that each selection covers and no earlier one does."""
     x: Tensor = unit_length(features())
     is_near = torch.cdist(x, x) <= 0.75
     covered = is_near[LABELED].any(0)

@@ -1,4 +1,4 @@
-"""What must hold for KCFU in whole rounds: when it is balanced softmax alone, and when FedAvg."""
+"""Properties of KCFU in full rounds: special cases equal to balanced softmax and FedAvg."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ ONE = {"a": 8}
 
 
 def balanced_softmax(make: Callable[[], nn.Module], rounds: int) -> State:
-    """One site by ``torch.optim``: cross-entropy of outputs + log n_c, nothing else."""
+    """Train one site with ``torch.optim``: cross-entropy of outputs + log n_c, nothing
+    else.
+    """
     site = sites(make, KCFU(CONFIG), ONE).members["a"]
     tilt = torch.bincount(site.labels, minlength=3).double().log()
     model = make().train()

@@ -1,4 +1,4 @@
-"""What must hold for personalized training, whatever the data."""
+"""Properties of personalized training for any data."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ each_method = pytest.mark.parametrize(
 
 
 def same(ours: dict[str, State], theirs: dict[str, State]) -> None:
-    """Bit for bit, at every site."""
+    """Check bitwise equality at every site."""
     for name in theirs:
         assert torch.equal(ours[name]["w"], theirs[name]["w"])
         assert torch.equal(ours[name]["stats"], theirs[name]["stats"])
 
 
 def common(make: Callable[[], nn.Module], method: Any, executor: type = Loop) -> State:
-    """The server's model after three rounds."""
+    """Return the global model after three rounds."""
     return rounds(federation(make, method, executor=executor), method, first_state(make))
 
 

@@ -1,4 +1,4 @@
-"""What personalized methods equal, in whole runs: the same data, labels, batches and scores."""
+"""Equalities of personalized algorithms in full runs: data, labels, batches and scores."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ each_executor = pytest.mark.parametrize("executor", ["loop", "stacked"])
 
 
 class Ended(NamedTuple):
-    """How a run ended: the server's state, what each site remembers, and its last record."""
+    """Results of a run: coordinator state, state kept by each site, and the last record."""
 
     state: State
     memory: Mapping[str, Mapping[str, State]]
     row: Mapping[str, Any]
 
     def kept(self, name: str) -> Tensor:
-        """A model that every site remembers, (N, d)."""
+        """Return a model that every site keeps, (N, d)."""
         return torch.stack([memory[name]["w"] for memory in self.memory.values()])
 
     @property
@@ -72,7 +72,7 @@ def ran(training: str, fields: Mapping[str, Any] | None = None, **changes: Any) 
 
 
 def same(ours: Ended, theirs: Ended, name: str = "best") -> None:
-    """Bit for bit: a model of every site, the rounds that they chose, and every score."""
+    """Check bitwise equality of every site's model, chosen rounds and scores."""
     assert torch.equal(ours.kept(name), theirs.kept(name))
     assert ours.scores == theirs.scores
 

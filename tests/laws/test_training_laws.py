@@ -1,4 +1,4 @@
-"""What must hold for federated training, whatever the data."""
+"""Properties of federated training for any data."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def sites(
     executor: type = Loop,
     pool: int = 0,
 ) -> InProcess:
-    """A federation whose sites have bought the labels of all their rows, but for a pool."""
+    """Return a federation whose sites have labeled all their examples except a pool."""
     model = make()
     layout, store, members = Layout.of(model), MemoryStore(), {}
     fresh = partial(_fresh, make)

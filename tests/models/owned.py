@@ -1,4 +1,4 @@
-"""Modules as a user might bring them, good and bad."""
+"""Custom modules, valid and invalid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names, fields and shapes that cannot work are refused with the reason; a user's own module."""
+"""Invalid names, fields and shapes are refused with the reason; custom modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Custom models: the head is found, the weights are drawn anew, and what cannot work is explained."""
+"""Custom models: head detection, new weights, and errors for unsupported modules."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def gen(seed: int = 0) -> Generator:
 
 
 class Small(nn.Module):
-    """A class with a named last layer."""
+    """Model with a named last layer."""
 
     def __init__(self, num_classes: int = 10, width: int = 6) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Small(nn.Module):
 
 
 class Changed(nn.Module):
-    """A network whose outputs pass through a function."""
+    """Network with a function applied to its outputs."""
 
     def __init__(self, change: Callable[[Tensor], Any], outputs: int = 10) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class Twice(nn.Module):
 
 
 class Permuting(nn.Module):
-    """A network for images with the channels last."""
+    """Network for images with channels last."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""MobileNetV2: sizes from AHFAL's experiments, its maps, and how a federation trains it."""
+"""MobileNetV2: sizes from AHFAL's experiments, feature maps, and federated training."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_it_has_as_many_parameters_as_the_published_experiments_say(
 def test_the_3x3_head_is_the_default() -> None:
     default: Any = build_model("mobilenet-v2", (1, 8, 8), 3, Generator().manual_seed(0))
     kernels = [m.kernel_size for m in default.body.children() if isinstance(m, nn.Conv2d)]
-    assert kernels == [(3, 3), (3, 3)]  # the stem, and the last one
+    assert kernels == [(3, 3), (3, 3)]  # the stem and the last one
 
 
 def test_32_pixels_end_as_8_and_1280_features() -> None:

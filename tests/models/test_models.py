@@ -1,4 +1,4 @@
-"""Sizes from the papers, the embed/head law, and first weights from the generator alone."""
+"""Sizes from the papers, embed/head consistency, and reproducible initialization."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_equal_generators_give_equal_weights(
     name: str, shape: tuple[int, ...], fields: dict[str, Any]
 ) -> None:
     one = build_model(name, shape, 10, gen(3), **fields).state_dict()
-    torch.rand(5)  # what others draw does not matter
+    torch.rand(5)  # other draws have no effect
     two = build_model(name, shape, 10, gen(3), **fields).state_dict()
     assert one.keys() == two.keys()
     assert all(torch.equal(one[key], two[key]) for key in one)

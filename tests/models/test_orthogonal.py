@@ -21,7 +21,8 @@ def test_no_direction_is_preferred() -> None:
     assert abs(float(trace.mean())) < 4 / draws**0.5  # E[trace] is 0 and E[trace²] is 1
     bare = torch.randn(draws, 4, 4, generator=generator, dtype=torch.float64)
     trace = torch.linalg.qr(bare).Q.diagonal(dim1=1, dim2=2).sum(1)
-    assert abs(float(trace.mean())) > 4 / draws**0.5  # the decomposition alone prefers one
+    # the decomposition alone is biased to one sign
+    assert abs(float(trace.mean())) > 4 / draws**0.5
 
 
 def test_a_matrix_of_one_number_is_a_sign() -> None:
@@ -43,9 +44,9 @@ def test_what_is_mixed_has_the_same_products_and_other_rows() -> None:
     [
         (0, 5, [0]),
         (BLOCK, 5, [BLOCK]),
-        (2 * BLOCK - 1, 5, [2 * BLOCK - 1]),  # a remainder of one row would be no mask
+        (2 * BLOCK - 1, 5, [2 * BLOCK - 1]),  # a remainder of one row would not be masked
         (2 * BLOCK + 1, 5, [BLOCK + 1, BLOCK]),
-        (2 * BLOCK + 1, BLOCK // 5, [2 * BLOCK + 1]),  # wide rows need larger blocks
+        (2 * BLOCK + 1, BLOCK // 5, [2 * BLOCK + 1]),  # wide matrices need larger blocks
     ],
 )
 def test_no_block_of_a_mask_is_small(rows: int, width: int, sizes: list[int]) -> None:

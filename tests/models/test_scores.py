@@ -1,4 +1,4 @@
-"""Hand values, edges and laws of the uncertainty scores."""
+"""Worked values, edge cases and properties of the uncertainty scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Federations of `tests.worlds` whose sites guard what leaves them; carriers that lose parts."""
+"""Federations with privacy settings, and transports that lose messages."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def protected(
     strategies: int = 1,
     **parts: Any,
 ) -> Simulation:
-    """Sites that run ``strategy`` behind ``privacy``."""
+    """Return sites that run ``strategy`` with ``privacy``."""
     made = world(sites or tables(), strategy or Asker(), runtime=runtime)
     for site in made.members.values():
         site.parts = replace(site.parts, privacy=privacy.over(strategies), **parts)
@@ -62,7 +62,7 @@ def protected(
 def asking(
     federation: Simulation, carrier: Any = None, journal: Any = None, cycle: int = 0
 ) -> Ask:
-    """The door of a query, with secure sums where the sites have them."""
+    """Return an `Ask` for a query, with secure aggregation if the sites have it."""
     ask = federation.ask(cycle=cycle)
     privacy = next(iter(federation.members.values())).parts.privacy
     ask.masking = SecureSum(privacy.bound) if privacy.secure_sum else None
@@ -73,8 +73,11 @@ def asking(
 
 @dataclass
 class Losing:
-    """A carrier that loses answers: ``lost`` says which sites fall silent in the n-th exchange.
-    It keeps all that came through, and what was lost, as a late message would."""
+    """Transport that loses replies.
+
+    ``lost`` gives the silent sites of the n-th exchange. All delivered and lost messages
+    are kept, so that tests can replay late ones.
+    """
 
     carrier: Carrier
     lost: Mapping[int, Sequence[str]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What somebody who reads everything at the server can find out, and what not."""
+"""Attacks by an observer of all messages at the coordinator, and their limits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ONE = Privacy(epsilon=1.0)
 
 
 def uniform(words: torch.Tensor) -> float:
-    """The p-value of a chi-square test that the bytes of (n,) int64 words are uniform."""
+    """Return the p-value of a chi-squared test of uniform bytes of (n,) int64 words."""
     seen = np.bincount(words.numpy().view(np.uint8), minlength=256)
     return float(stats.chisquare(seen).pvalue)
 
@@ -48,7 +48,7 @@ def test_a_single_masked_upload_looks_like_uniform_noise() -> None:
     rows = [len(site.labels) for site in federation.members.values()]
     torch.testing.assert_close(total["w"], sum(rows) * w.double(), rtol=0, atol=1e-10)
     bare = (rows[0] * w.double() * 2.0**40).round().long()
-    assert uniform(bare) < 1e-4  # the test sees what is not masked
+    assert uniform(bare) < 1e-4  # the test detects unmasked values
 
 
 def test_two_uploads_of_the_same_model_have_nothing_in_common() -> None:
@@ -76,7 +76,7 @@ def test_the_transcript_of_the_server_holds_no_part_of_a_site() -> None:
 
 
 def request(kind: Any, verb: str, **step: Any) -> Request:
-    """What a coordinator of its own mind may send, past `Ask`."""
+    """Return an instruction of a malicious coordinator, which bypasses `Ask`."""
     return Request(key_of("0/query/0"), "query", 0, 0, (Step(kind, verb, {}, **step),))
 
 
@@ -97,7 +97,7 @@ def test_a_relay_without_receivers_brings_nothing_to_the_server_under_secure_sum
 
 
 def make_keys(site: Any, others: dict[str, bytes]) -> Masked:
-    """What a site is told of a sum with ``others``, who have these public halves."""
+    """Return the key message of an aggregate with ``others`` and their public keys."""
     masked = Masked(key_of("0/query/0"), 0, None)
     keys = {
         name: torch.tensor(list(half), dtype=torch.uint8) for name, half in others.items()
@@ -106,8 +106,11 @@ def make_keys(site: Any, others: dict[str, bytes]) -> Masked:
 
 
 def test_a_coordinator_that_passes_on_keys_of_its_own_opens_a_part() -> None:
-    """Masks alone protect from a coordinator that follows the protocol.  At real sites it would have
-    to sign as the others: `tests/deployment/test_sum_keys.py`."""
+    """Attack with substituted keys, which succeeds here.
+
+    Masks alone protect only from a coordinator that follows the protocol. With real sites
+    it would need their signatures: `tests/deployment/test_sum_keys.py`.
+    """
     site = protected(SECURE).members["a"]
     secrets = {s: new_secret() for s in "bc"}
     details = make_keys(site, {s: public_half(secret) for s, secret in secrets.items()})
@@ -119,14 +122,16 @@ def test_a_coordinator_that_passes_on_keys_of_its_own_opens_a_part() -> None:
         to_a = {"a": publics["a"], s: publics[s]}
         part = (
             part + mask(s, secret, to_a, purpose, 4)[:3]
-        )  # what s would have taken off again
+        )  # the mask that s would have canceled
     held = torch.bincount(site.labels, minlength=3).double()
     torch.testing.assert_close(decode(part, None, 3), held, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("bound", [1e-3, 0.5, 1.0, 3.0, 1e6])
 def test_a_bound_of_the_coordinators_choice_tells_nothing_of_one_part(bound: float) -> None:
-    """Refused by whether its part is larger, a site would be searched bit by bit."""
+    """Check the bound, since refusals by size would allow a bitwise search of a
+    contribution.
+    """
     federation = protected(SECURE)
     total = asking(federation).sum(Asker().plain, bound)
     assert float(total["sites"]) == 3
@@ -157,7 +162,7 @@ def test_an_owner_that_a_site_does_not_know_is_refused_in_words() -> None:
 
 
 def test_one_step_of_training_tells_the_counts_that_noise_covers() -> None:
-    """This attack succeeds: ε does not cover models, and this one is a histogram."""
+    """Attack that succeeds: ε does not cover models, and this one is a histogram."""
     federation = protected(ONE)
     ask = asking(federation)
     ask.owner = "training"
@@ -192,7 +197,7 @@ def test_asking_again_does_not_average_the_noise_away() -> None:
 
 
 def test_under_other_keys_the_noise_averages_away_and_the_ledger_stops_it() -> None:
-    """The attack that the ledger is for: with an endless budget it succeeds."""
+    """Attack that the ledger prevents: with an unlimited budget it succeeds."""
     endless = protected(replace(ONE, total=1e6))
     truth = asking(protected(Privacy())).sum(Asker().share)["counts"]
     asked = [asking(endless, cycle=c).sum(Asker().share)["counts"] for c in range(600)]
@@ -205,7 +210,9 @@ def test_under_other_keys_the_noise_averages_away_and_the_ledger_stops_it() -> N
 
 
 def test_two_sums_over_cohorts_that_differ_by_one_site_reveal_that_site() -> None:
-    """This attack succeeds: masks protect a part inside a sum, not sums from each other."""
+    """Attack that succeeds: masks protect contributions within one aggregate, not across
+    several.
+    """
     federation = protected(SECURE, sites=tables(sites=4))
     everyone = asking(federation)
     rest = asking(federation, cycle=1)
@@ -216,7 +223,7 @@ def test_two_sums_over_cohorts_that_differ_by_one_site_reveal_that_site() -> Non
 
 
 def test_a_late_part_beside_a_fresh_attempt_reveals_its_site() -> None:
-    """This attack succeeds too: the coordinator is trusted to throw late parts away."""
+    """Attack that succeeds: the coordinator is trusted to discard late contributions."""
     federation = protected(SECURE, sites=tables(sites=4))
     carrier = Losing(federation.carrier, {1: ["d"]})
     rest = asking(federation, carrier).sum(Asker().share)["counts"]
@@ -228,7 +235,7 @@ def test_a_late_part_beside_a_fresh_attempt_reveals_its_site() -> None:
     held = torch.bincount(federation.members["d"].labels, minlength=3).double()
     torch.testing.assert_close(whole - rest, held, rtol=0, atol=1e-10)
     alone = torch.as_tensor(carrier.late[1]["d"]["counts"]).double() / 2**40
-    assert not torch.allclose(alone, held)  # by itself the late part says nothing
+    assert not torch.allclose(alone, held)  # the late contribution alone discloses nothing
 
 
 def test_noise_behind_the_masks_covers_what_differences_reveal() -> None:

@@ -1,4 +1,4 @@
-"""Gaussian noise: its scale, what it costs, and what several releases of it cost together."""
+"""Gaussian noise: scale, privacy cost, and composition of releases."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EPSILONS = pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 8.0, 1e6])
 
 
 def normal_below(x: float) -> float:
-    """Φ: the share of a standard normal variable that lies below ``x``."""
+    """Return Φ, the probability that a standard normal variable is below ``x``."""
     return math.erfc(-x / math.sqrt(2)) / 2
 
 
@@ -60,7 +60,7 @@ def test_opendp_charges_noise_what_was_allowed_and_hardly_less(epsilon: float) -
 
 
 def convert(dp: Any, rho: float, delta: float) -> float:
-    """The epsilon at which OpenDP proves a release of ``rho``."""
+    """Return the epsilon at which OpenDP proves a release of ``rho``."""
     dp.enable_features("contrib")
     domain = dp.vector_domain(dp.atom_domain(T=float, nan=False))
     release = dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=1.0)
@@ -69,7 +69,7 @@ def convert(dp: Any, rho: float, delta: float) -> float:
 
 
 def test_epsilon_at_delta_holds_for_the_gaussian_mechanism_itself() -> None:
-    """Its exact trade-off (Balle and Wang, 2018): δ = Φ(Δ/2σ - εσ/Δ) - e^ε Φ(-Δ/2σ - εσ/Δ)."""
+    """Check against δ = Φ(Δ/2σ - εσ/Δ) - e^ε Φ(-Δ/2σ - εσ/Δ) (Balle and Wang, 2018)."""
     for epsilon in (0.5, 1.0, 4.0, 8.0):
         ratio = 1 / scale_of(1.0, rho_of(epsilon, DELTA))
         low = normal_below(ratio / 2 - epsilon / ratio)
@@ -115,7 +115,6 @@ def test_noise_at_a_real_site_is_drawn_by_opendp_with_that_scale() -> None:
 
 @EPSILONS
 def test_opendp_proves_the_cost(epsilon: float) -> None:
-    """Else it raises."""
     pytest.importorskip("opendp")
     gaussian = draw_gaussian_from_os(
         torch.zeros(1), sensitivity=4.5**0.5, rho=rho_of(epsilon, DELTA)
@@ -127,7 +126,7 @@ def test_opendp_proves_the_cost(epsilon: float) -> None:
 
 
 class Numbers:
-    """A method that releases numbers with Gaussian noise."""
+    """Algorithm that releases numbers with Gaussian noise."""
 
     def __init__(self) -> None:
         self.contract = Asker.contract
@@ -156,7 +155,7 @@ def test_delta_is_booked_once_for_all_releases_of_a_run() -> None:
 
 
 def test_a_delta_above_one_divided_by_the_examples_is_refused() -> None:
-    """It would allow to publish one of them."""
+    """Check delta < 1 / n, since a larger one would permit publishing an example."""
     check_delta("a", 1e-5, 100_000)
     with pytest.raises(Refusal, match=r"delta is 0\.01, above 1/101 = 0\.0099"):
         check_delta("a", 0.01, 101)
@@ -199,7 +198,7 @@ def test_a_delta_that_is_none_is_refused(delta: float) -> None:
 
 
 def test_counts_and_totals_beside_each_other_add_up() -> None:
-    """ε of counts, which is pure, and ε of all totals together."""
+    """Check the sum of ε of counts (pure) and ε of all aggregates."""
     rho = rho_of(0.5, DELTA)
     assert cost_of_next(0.0, 0.5, DELTA) == 0.5
     assert cost_of_next(rho, 0.5, DELTA) < 0.25

@@ -1,4 +1,4 @@
-"""The site's book: what was released is released again, and what is spent is spent."""
+"""The site's ledger: repeated releases are replayed, and spent budget stays spent."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_noise_that_leaves_has_scale_sensitivity_over_epsilon(source: str) -
 
 
 def test_noise_at_a_real_site_does_not_follow_from_the_seed_of_the_study() -> None:
-    """Everybody knows the seed: noise drawn from it could be taken off again."""
+    """Check that noise does not derive from the public seed, so it cannot be subtracted."""
     one, other = (asking(protected(ONE, noise="os")).sum(Asker().share) for _ in range(2))
     assert not torch.equal(one["counts"], other["counts"])
 
@@ -67,7 +67,7 @@ def test_asking_again_under_the_same_key_gives_the_stored_answer() -> None:
     first, again = (asking(federation).sum(Asker().share)["counts"] for _ in range(2))
     assert torch.equal(first, again)
     assert federation.members["a"].spent == {"0/query/0": 1.0}
-    assert federation.shown.rows()[0]["epsilon"] == 1.0  # the second time cost nothing
+    assert federation.shown.rows()[0]["epsilon"] == 1.0  # the second release was free
 
 
 def test_the_same_key_with_another_question_is_refused() -> None:
@@ -91,9 +91,7 @@ def test_the_sixth_release_of_five_is_refused_in_words() -> None:
 def test_a_site_without_a_total_releases_once() -> None:
     federation = protected(ONE)
     for site in federation.members.values():
-        site.parts = replace(
-            site.parts, privacy=ONE
-        )  # nobody said how many queries there are
+        site.parts = replace(site.parts, privacy=ONE)  # the number of queries is not given
     asking(federation).sum(Asker().share)
     with pytest.raises(ValueError, match="site a has spent epsilon 1 of 1 in 1 releases"):
         asking(federation, cycle=1).sum(Asker().share)

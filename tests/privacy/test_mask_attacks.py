@@ -1,4 +1,4 @@
-"""What masks of rows do not hide: every attack here succeeds.  docs/privacy.md says the same."""
+"""Limits of masked examples: every attack here succeeds, as docs/privacy.md states."""
 
 from __future__ import annotations
 
@@ -40,14 +40,15 @@ def two_sites() -> dict[str, Tensor]:
 
 
 def rows_of(x: Tensor, carrier: Overheard, verb: str) -> Tensor:
-    """A site's rows in the units that all were told."""
+    """Return a site's examples, scaled by the agreed values."""
     told = {
         k: torch.as_tensor(v) for k, v in carrier.asked(verb)["a"].items() if k != "lead"
     }
     return with_ones(x - told["mean"]) * told["unit"]
 
 
-# -- by a site, alone -----------------------------------------------------------------------------
+# -- by one site
+# ----------------------------------------------------------------------------------
 
 
 def test_a_site_works_out_the_covariance_of_the_others_from_its_singular_vectors() -> None:
@@ -74,7 +75,8 @@ def test_a_site_works_out_the_covariance_of_the_others_from_the_basis(mode: str)
     )
 
 
-# -- by a server that looks at what it gets -------------------------------------------------------
+# -- by the coordinator
+# ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("mode", "verb"), [("fedsvd", "masked"), ("tsqr", "triangle")])
@@ -93,7 +95,9 @@ def test_the_server_sees_the_products_of_every_site_but_for_a_rotation(
 
 
 def run_solve(sizes: tuple[int, ...], y: Tensor) -> Overheard:
-    """What crosses in a round of ``masked-solve`` over sites of these sizes, all rows labeled."""
+    """Return the messages of a ``masked-solve`` round for sites of these sizes, all
+    labeled.
+    """
     sites = shared(draws(20, 5), sizes)
     targets = shared(y, sizes)
     world, carrier = overheard(federation(sites, Random(), solver=MaskedSolve()))
@@ -129,14 +133,15 @@ def test_the_server_tells_the_column_of_ones_and_reads_the_mean_number_of_every_
 
 
 def test_a_rotation_that_is_used_again_is_found_from_a_few_known_rows() -> None:
-    # why Q is fresh in every query and cycle: with one Q, rows that come in show as differences
+    # Q is new in every query and cycle; with a fixed Q, new examples would show as
+    # differences
     d = 6
     x = draws(40, d)
     known = draws(d, d, name="known")
     q = haar(d, stream(0, "q"))
     grams = []
     found = []
-    for n in range(d + 1):  # masks are fresh, the rotation is not
+    for n in range(d + 1):  # masks are new, the rotation is not
         m = mix(torch.cat([x, known[:n]]) @ q, stream(n, "mask"), d)
         grams += [m.T @ m]
     for before, after in pairwise(grams):
@@ -154,7 +159,8 @@ def test_public_rows_of_the_same_kind_show_the_rotation() -> None:
     public = draws(4000, 3, name="public") @ mixing
     world, carrier = run_query("gram", shared(x, (1500, 2000, 500)))
     parts = [answer["products"] for answer in carrier.answered("gram", 0).values()]
-    _, seen = torch.linalg.eigh(matrix(torch.stack(parts).sum(0), 4))  # of QᵀGQ: a total
+    # of QᵀGQ: an aggregate
+    _, seen = torch.linalg.eigh(matrix(torch.stack(parts).sum(0), 4))
     standard = with_ones((public - public.mean(0)) / public.std(0))
     _, axes = torch.linalg.eigh(standard.T @ standard)
     q = world.members["b"].memory["rotation/a"]["q"]
@@ -162,13 +168,14 @@ def test_public_rows_of_the_same_kind_show_the_rotation() -> None:
     assert float(cosines.min()) > 0.999
 
 
-# -- by the server and one site together ----------------------------------------------------------
+# -- by the coordinator together with one site
+# ----------------------------------------------------
 
 
 def test_one_site_that_tells_the_rotation_opens_the_products_of_all_others() -> None:
     sites = table()
     world, carrier = run_query("fedsvd", sites)
-    told = world.members["b"].memory["rotation/a"]["q"]  # by site b, to the server
+    told = world.members["b"].memory["rotation/a"]["q"]  # from site b to the coordinator
     at = {
         k: torch.as_tensor(v)
         for k, v in carrier.asked("masked")["a"].items()

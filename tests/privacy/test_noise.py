@@ -1,4 +1,4 @@
-"""Noise has the distribution it should have, from either source, and is drawn once."""
+"""Noise from either source has the right distribution and is drawn once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from fallow.core.streams import stream
 from fallow.privacy.noise import Mechanism, draw_from_os, draw_seeded
 
 DRAWS = 4000
-SMALL = 1e-4  # a sound sampler fails once in ten thousand runs; seeded ones never change
+# a correct sampler fails once in ten thousand runs; seeded ones are deterministic
+SMALL = 1e-4
 
 
 def draw_many(
@@ -21,7 +22,7 @@ def draw_many(
     sensitivity: float = 2.0,
     mechanism: Mechanism = "laplace",
 ) -> torch.Tensor:
-    """Noise of the operating system."""
+    """Draw noise from the operating system's generator."""
     pytest.importorskip("opendp")
     return draw_from_os(
         counts, sensitivity=sensitivity, epsilon=epsilon, mechanism=mechanism

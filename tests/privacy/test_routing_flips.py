@@ -18,23 +18,25 @@ LABELS, DRAWS = 500, 2000
 
 
 def shares(counts: torch.Tensor) -> torch.Tensor:
-    """What `AHFAL.post` makes of each site's counts: (..., C) -> (..., C)."""
+    """Return the shares that `AHFAL.post` makes of each site's counts: (..., C) -> (...,
+    C).
+    """
     held = counts.clamp_min(0)
     return held / held.sum(-1, keepdim=True)
 
 
 def spreads(counts: torch.Tensor) -> torch.Tensor:
-    """σ of Eq. 2 in percentage points.  counts: (draws, N, C) -> (draws, C)."""
+    """Return σ of Eq. 2 in percentage points. counts: (draws, N, C) -> (draws, C)."""
     p = shares(counts)
     return 100 * moments(p.sum(1), p.square().sum(1), torch.tensor(float(SITES)))[1]
 
 
 @pytest.fixture(scope="module")
 def true() -> torch.Tensor:
-    """(draws, N, C) label counts of sites whose classes are Dirichlet(0.5)."""
+    """Return (draws, N, C) label counts of sites with Dirichlet(0.5) classes."""
     draw = stream(0, "sites")
     z = torch.randn((DRAWS, SITES, CLASSES), generator=draw, dtype=torch.float64)
-    p = shares(z.square())  # squared normals are gamma variables of shape ½
+    p = shares(z.square())  # squared normal variables are gamma variables of shape ½
     rows = torch.multinomial(p.flatten(0, 1), LABELS, replacement=True, generator=draw)
     counts = torch.zeros(DRAWS * SITES, CLASSES, dtype=torch.float64)
     counts.scatter_add_(1, rows, torch.ones_like(rows, dtype=torch.float64))

@@ -1,4 +1,4 @@
-"""Whole runs behind noise and masks: the same picks as without, and the same after a kill."""
+"""Full runs with noise and masks: equal selections without them and after a kill."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STEP = 6 if os.environ.get("FALLOW_SOAK") else 13
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
-    """The tiny recipe, run once in this process: its children need not import anything."""
+    """Run the tiny recipe once in this process, so that its children need no imports."""
     folder = tmp_path_factory.mktemp("tiny")
     made = replace(tiny(folder), rounds=2)
     run_cell(Setup(replace(made, privacy=BOTH), folder / "warm"), CELL)
@@ -44,7 +44,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
 
 
 def run_all(recipe: Recipe, **change: Any) -> tuple[ExperimentRun, list[Record]]:
-    """A run in memory and its records."""
+    """Return a run in memory and its records."""
     journal = EventLog()
     runtime = change.pop("runtime", "inprocess")
     run = ExperimentRun(
@@ -54,7 +54,7 @@ def run_all(recipe: Recipe, **change: Any) -> tuple[ExperimentRun, list[Record]]
 
 
 def members(run: ExperimentRun) -> dict[str, LocalSite]:
-    """The simulated sites of a run."""
+    """Return the simulated sites of a run."""
     assert isinstance(run.world, SimulatedEnvironment)
     return run.world.members
 
@@ -79,7 +79,7 @@ def test_masked_training_gives_the_model_of_plain_training(
     ends = [run.journal.load_step("2/train") for run in (plain, masked)]
     a, b = (torch.as_tensor(end["state"]["w"]) for end in ends if end)
     torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
-    assert not torch.equal(a, b)  # rounded to 2^-40: it did go through fixed point
+    assert not torch.equal(a, b)  # rounded to 2^-40: fixed point was used
 
 
 @pytest.mark.parametrize("privacy", [Privacy(epsilon=0.1), BOTH])
@@ -122,7 +122,7 @@ def read_spent(setup: Setup) -> list[Any]:
         secrets = db.execute("SELECT * FROM secret").fetchall()
     finally:
         db.close()
-    assert secrets == []  # a finished run keeps no secret
+    assert secrets == []  # a finished run stores no secrets
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Sealed letters: their receiver reads them, and nobody else reads or changes them."""
+"""Sealed messages: only the receiver can read them, and changes are detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masked sums are the plain sums, and a part that is missing is noticed."""
+"""Masked aggregates equal plain ones, and missing contributions are detected."""
 
 from __future__ import annotations
 
@@ -110,7 +110,8 @@ def test_a_spread_of_zero_stays_within_its_error() -> None:
     assert float(moments(first, second, torch.tensor(10.0))[1].max()) < 2e-6
 
 
-# -- who must be there ----------------------------------------------------------------------------
+# -- required sites
+# -------------------------------------------------------------------------------
 
 
 def test_two_sites_are_refused_with_the_reason() -> None:
@@ -188,14 +189,14 @@ def test_a_run_that_is_repeated_from_its_journal_gives_the_same_totals() -> None
     journal = EventLog()
     carrier = Losing(federation.carrier, {1: ["b"]})
     first = asking(federation, carrier, journal).sum(Asker().plain)
-    nobody = Losing(None)  # type: ignore[arg-type]  # nobody is there to answer
+    nobody = Losing(None)  # type: ignore[arg-type]  # there is no site to reply
     again = asking(federation, nobody, journal)
     again.cohort = federation.carrier.sites
     assert torch.equal(again.sum(Asker().plain)["x"], first["x"])
 
 
 class Damaging(Losing):
-    """Loses a part and hands on another in its place."""
+    """Loses a contribution and forwards another one in its place."""
 
     def exchange(self, requests: Any, routes: Any = None) -> Delivered:
         done = super().exchange(requests, routes)
@@ -224,14 +225,15 @@ def test_a_missing_share_is_noticed_in_the_arithmetic_too() -> None:
         SecureSum().total({s: parts[s] for s in "abc"}, "query", "plain", None)
 
 
-# -- what the site refuses ------------------------------------------------------------------------
+# -- instructions refused by the site
+# -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["sum", "each"])
 def test_a_site_with_secure_sums_lets_no_bare_part_out(kind: str) -> None:
     federation = protected(SECURE)
     ask = asking(federation)
-    ask.masking = None  # a coordinator that asks without masks
+    ask.masking = None  # a coordinator that requests unmasked values
     with pytest.raises(
         ValueError, match=f"site a does not answer 'plain' by {kind}: with secure"
     ):
@@ -239,7 +241,7 @@ def test_a_site_with_secure_sums_lets_no_bare_part_out(kind: str) -> None:
 
 
 def request(ask: Ask, about: Masked, verb: str = "plain", **args: Any) -> Any:
-    """Ask site a alone for its part."""
+    """Request the contribution of site a alone."""
     return ask._exchange("sum", verb, {"a": {}}, args, masked=about)
 
 
@@ -343,7 +345,7 @@ def test_a_part_that_is_not_finite_is_named() -> None:
 def test_the_same_keys_give_other_masks_in_another_exchange_or_attempt(
     changed: dict[str, Any],
 ) -> None:
-    """The difference of two parts under one mask would show what a site has."""
+    """Check that masks differ, since the difference of two contributions would be plain."""
     secrets = {s: new_secret() for s in "abc"}
     keys: dict[str, Tensor] = {}
     for name, secret in secrets.items():

@@ -1,7 +1,7 @@
-"""Every method that releases counts declares what one row can change in them, and no less.
+"""Declared sensitivities of released counts are correct and tight.
 
-By exhaustive search: all labels of a few rows, all neighbors of each.  Two neighboring sites
-differ in one row, in its label alone or in its features too.
+By exhaustive search over all labels of a few examples and all neighbors of each.
+Neighboring sites differ in one example, in its label only or also in its features.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ def build_noisy(method: Any) -> Any:
 
 
 def distance(one: Release, other: Release) -> float:
-    """How far two releases are apart: in L2 where the noise is Gaussian, else in L1."""
+    """Return the distance of two releases: L2 for Gaussian noise, else L1."""
     away = one.counts - other.counts
     return float(away.norm() if one.delta else away.abs().sum())
 
 
 def methods() -> list[type]:
-    """All methods that a study can name."""
+    """Return all algorithms that a study can name."""
     found = [getattr(room, name) for room in ROOMS for name in room.__all__]
     return [item for item in found if isinstance(getattr(item, "contract", None), Contract)]
 
 
 def releasing() -> list[tuple[type, str]]:
-    """Every verb whose annotation says that it returns `Release`, with its method."""
+    """Return every client function annotated to return `Release`, with its algorithm."""
     return [
         (method, verb)
         for method in methods()
@@ -97,15 +97,17 @@ def small_site(
     fresh_first: bool = False,
     epsilon: float | None = 1.0,
 ) -> LocalSite:
-    """A site that bought labels in several purchases, which are split as its run would split
-    them; some rows were withdrawn, some labels corrected, some rows have other ``features``."""
+    """Return a site that labeled examples in several cycles, split as in a run.
+
+    Some examples were withdrawn, some labels corrected, and some have other ``features``.
+    """
     privacy = Privacy(epsilon=epsilon)
     recipe = Recipe("small", validation=validation, privacy=privacy)
     n = sum(map(len, purchases))
     x = torch.arange(float(n + POOL)).double().unsqueeze(1).repeat(1, 2)
     for row, value in (features or {}).items():
         x[row] = value
-    methods: Any = {"query": method, "training": FedAvg()}  # all that is asked here
+    methods: Any = {"query": method, "training": FedAvg()}  # only this is requested here
     parts = Parts(
         MODEL,
         LAYOUT,
@@ -146,7 +148,7 @@ def released(site: LocalSite, verb: str) -> Release:
 
 
 def shapes() -> Iterator[tuple[str, dict[str, Any], tuple[int, ...]]]:
-    """Histories of a site: what happened to it, and how many labels each purchase brought."""
+    """Yield histories of a site: events, and the number of labels per cycle."""
     yield "plain", {}, (3,)
     yield "two purchases", {}, (2, 2)
     for share in (0.34, 0.5, 0.8):
@@ -162,7 +164,7 @@ SHAPES = [(about, sizes) for _, about, sizes in shapes()]
 
 
 def list_labelings(sizes: tuple[int, ...]) -> Iterator[tuple[tuple[float, ...], ...]]:
-    """All labels of purchases of these sizes."""
+    """List all labels of cycles of these sizes."""
     for values in itertools.product(map(float, range(CLASSES)), repeat=sum(sizes)):
         ends = list(itertools.accumulate(sizes, initial=0))
         yield tuple(values[a:b] for a, b in itertools.pairwise(ends))
@@ -171,7 +173,7 @@ def list_labelings(sizes: tuple[int, ...]) -> Iterator[tuple[tuple[float, ...], 
 def neighbors(
     purchases: tuple[tuple[float, ...], ...],
 ) -> Iterator[tuple[tuple[float, ...], ...]]:
-    """The same purchases with one label replaced by a larger one: each pair once."""
+    """Yield each pair that differs in one label, with the larger label second."""
     for turn, values in enumerate(purchases):
         for at, value in enumerate(values):
             for other in map(float, range(int(value) + 1, CLASSES)):
@@ -180,7 +182,7 @@ def neighbors(
 
 
 def largest_change(found: dict[Any, Release]) -> float:
-    """Over all neighbors."""
+    """Return the largest distance over all neighbors."""
     return max(
         distance(found[one], found[other]) for one in found for other in neighbors(one)
     )
@@ -199,7 +201,7 @@ def test_the_methods_that_release_counts_are_found() -> None:
 
 
 def test_nothing_builds_a_release_but_a_verb_that_says_so() -> None:
-    """A verb without the annotation would not be found here."""
+    """Check the annotation, without which a client function would be missed here."""
     known = {f"{method.__name__}.{verb}" for method, verb in RELEASING}
     outcome = set()
     for path in sorted(path for folder in SOURCES for path in folder.rglob("*.py")):
@@ -231,7 +233,7 @@ def _builds_release(call: ast.Call) -> bool:
 def test_a_verb_that_releases_counts_is_asked_for_totals_or_answers_alone(
     method: Any, verb: str
 ) -> None:
-    """What is kept at a site has no noise: later verbs could let it out."""
+    """Check that no noise-free copy is kept at a site for later client functions."""
     assert verb not in {**method.contract.keep, **method.contract.relay}
     parameters = [*inspect.signature(getattr(method, verb)).parameters][2:]
     assert not parameters, "add arguments of this verb to the search"
@@ -254,7 +256,9 @@ def test_one_label_changes_counts_by_no_more_than_is_declared(
 
 @pytest.mark.parametrize(("method", "verb"), RELEASING, ids=NAMES)
 def test_one_row_changes_counts_by_no_more_than_is_declared(method: Any, verb: str) -> None:
-    """Its features and its label, among other rows with labels and in the pool."""
+    """Check neighbors that differ in features and label, with other labeled and pool
+    examples.
+    """
     details: dict[str, Any] = {"validation": 0.5}
     for (labels,) in list_labelings((3,)):
         one = released(small_site(build_noisy(method), [labels], **details), verb)
@@ -289,8 +293,12 @@ def test_what_follows_the_noise_sees_nothing_but_noisy_counts(
 
 @pytest.mark.parametrize(("method", "verb"), RELEASING, ids=NAMES)
 def test_releases_before_and_after_a_correction_add_up(method: Any, verb: str) -> None:
-    """A row has a label first and another one after a correction; its neighbor has others.  Each
-    release changes by no more than is declared, so that both together cost twice its epsilon."""
+    """Check releases before and after a correction.
+
+    An example has a label first and another one after a correction; its neighbor has
+    others. Each release changes by no more than is declared, so both together cost twice
+    its epsilon.
+    """
     about: dict[str, Any] = {"validation": 0.5}
     counts: dict[Any, list[Release]] = {}
     sensitivity = 0.0
@@ -311,7 +319,8 @@ def test_releases_before_and_after_a_correction_add_up(method: Any, verb: str) -
             assert max(changes) <= sensitivity + SLACK
 
 
-# -- which labels are held back -------------------------------------------------------------
+# -- labels reserved for validation
+# ---------------------------------------------------------
 
 
 @pytest.mark.parametrize("share", [0.1, 0.34, 0.5, 0.8])
@@ -334,7 +343,7 @@ def test_under_local_privacy_no_label_says_which_ones_are_held_back(
 
 
 def test_the_split_that_was_once_measured_is_as_it_should_be() -> None:
-    """By class, one label moved six counts: [3, 3, 1] became [6, 1, 0]."""
+    """Check a past failure: one label moved six counts, [3, 3, 1] became [6, 1, 0]."""
     labels = (1.0, 1, 0, 0, 2, 2, 0, 1, 0, 1, 0, 0, 0, 1)
     changed = (*labels[:5], 0.0, *labels[6:])
     one, other = (

@@ -1,4 +1,4 @@
-"""What a run may ask for, and what is refused before it starts."""
+"""Privacy settings of a run are checked before it starts."""
 
 from __future__ import annotations
 

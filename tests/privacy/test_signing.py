@@ -1,4 +1,4 @@
-"""Signatures: a key by which anybody could sign for its owner is recognized."""
+"""Signatures: keys of small order, under which anybody can sign, are refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Point = tuple[int, int]
 
 
 def encodings() -> list[bytes]:
-    """All encodings of points of small order: canonical or not, with either sign."""
+    """Return all encodings of points of small order: canonical or not, with either sign."""
     texts = []
     for y, sign in itertools.product(SMALL_ORDER, (0, 1)):
         for written in range(y, 2**255, PRIME):
@@ -32,7 +32,7 @@ def encodings() -> list[bytes]:
 
 
 def add(p: Point, q: Point) -> Point:
-    """The sum of two points of the curve."""
+    """Return the sum of two points of the curve."""
     common = D * p[0] * q[0] * p[1] * q[1]
     x = (p[0] * q[1] + q[0] * p[1]) * pow(1 + common, -1, PRIME)
     y = (p[1] * q[1] + p[0] * q[0]) * pow(1 - common, -1, PRIME)
@@ -40,7 +40,7 @@ def add(p: Point, q: Point) -> Point:
 
 
 def find_x(y: int) -> int:
-    """A root of x² = (y² - 1) / (d y² + 1); the prime is 5 modulo 8."""
+    """Return a root of x² = (y² - 1) / (d y² + 1); the prime is 5 modulo 8."""
     square = (y * y - 1) * pow(D * y * y + 1, -1, PRIME) % PRIME
     root = pow(square, (PRIME + 3) // 8, PRIME)
     if root * root % PRIME != square:
@@ -72,7 +72,7 @@ def test_keys_that_were_drawn_are_usable() -> None:
 
 
 def test_anybody_signs_for_the_owner_of_a_key_of_small_order() -> None:
-    """The attack itself, without any secret: R is the identity and S is 0."""
+    """Run the attack without any secret: R is the identity and S is 0."""
     signature = (1).to_bytes(32, "little") + bytes(32)
     forged = 0
     for public in encodings():

@@ -1,4 +1,4 @@
-"""What is safe unless somebody says otherwise, and budgets that nobody can exceed by rounding."""
+"""Safe defaults, and budgets that rounding cannot exceed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.privacy.federation import Asker, asking, protected
 def parts(**more: Any) -> Parts:
     model = Linear((2,), 2)
     layout = Layout.of(model)
-    methods: Any = {"query": AHFAL()}  # all that is asked here
+    methods: Any = {"query": AHFAL()}  # only this is requested here
     return Parts(model, layout, methods, 2, 0, lambda generator: {}, **more)
 
 
@@ -83,7 +83,7 @@ def test_a_simulation_asks_for_seeded_noise_and_can_be_repeated() -> None:
 def test_what_a_simulation_holds_back_depends_on_labels_only_without_noise(
     epsilon: float | None,
 ) -> None:
-    """The same rows are bought first, once with other labels at two sites of four."""
+    """Label the same examples first, once with other labels at two of four sites."""
     held = []
     for flip in (0, 2):
         world, _ = simulate(
@@ -131,7 +131,7 @@ def test_an_epsilon_in_quotes_is_refused() -> None:
 def test_noise_never_costs_a_bit_more_than_what_is_entered(
     epsilon: float, mechanism: str, sensitivity: float
 ) -> None:
-    """`draw_from_os` raises where OpenDP does not prove it."""
+    """Check that `draw_from_os` raises if OpenDP does not prove the cost."""
     pytest.importorskip("opendp")
     noisy = draw_from_os(
         torch.zeros(3),
@@ -190,7 +190,7 @@ def test_every_site_is_in_the_mean_behind_noise_and_none_without_labels_else() -
 
 
 def test_the_guard_sends_what_noisy_counts_are_made_into() -> None:
-    """In some of these cycles all noisy counts of a site are below 0."""
+    """Check cycles in which all noisy counts of a site are below 0."""
     cycles = 20
     federation = protected(
         Privacy(epsilon=0.001), AHFAL(), strategies=cycles, noise="seeded"
@@ -208,6 +208,6 @@ def _make_labeled() -> LocalSite:
 
 
 def test_a_release_that_is_kept_is_no_release() -> None:
-    """It has no noise, so no contract lists it under keep; and it is not sent."""
+    """Check that a kept release, which has no noise, is neither declared nor sent."""
     assert "share" not in AHFAL.contract.keep
     assert isinstance(AHFAL().share(SiteView(_make_labeled(), 0)), Release)
