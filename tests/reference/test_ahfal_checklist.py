@@ -33,7 +33,9 @@ SEEDS = range(4)
 
 
 def labels_only(name: str, file: str, classes: int = 10) -> Dataset:
-    """The training labels of a data set.  Of a hundred classes each takes a tenth of an old one."""
+    """Return the training labels of a data set; a hundred classes split each of ten
+    classes.
+    """
     path = Path(str(DATA)) / file
     if not path.is_file():
         pytest.skip(f"{file} is not in FALLOW_DATA")
@@ -48,7 +50,7 @@ def labels_only(name: str, file: str, classes: int = 10) -> Dataset:
 def counts_of(
     recipe: Recipe, found: Dataset, seed: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Per site and class the labels, a tenth of a site's rows at random, and all rows: (N, C)."""
+    """Return labels per site and class: a random tenth of each site, and all: (N, C)."""
     kept = found.rows(recipe.rows or len(found.x), stream(seed, "rows", found.name))
     draw = stream(seed, "first labels")
     bought, held = [], []
@@ -61,7 +63,7 @@ def counts_of(
 
 
 def low(strategy: AHFAL, counts: torch.Tensor) -> int:
-    """Classes below the threshold, given labels per site and class."""
+    """Return the classes below the threshold, given labels per site and class."""
     answers = [strategy.post(row) for row in counts]
     total = {
         k: torch.stack([torch.as_tensor(a[k]) for a in answers]).sum(0) for k in answers[0]
@@ -72,7 +74,9 @@ def low(strategy: AHFAL, counts: torch.Tensor) -> int:
 
 @cache
 def mini(alpha: float) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
-    """`counts_of` on the partitions of ahfal/mnist-mini at another alpha, seed by seed."""
+    """Return `counts_of` on the partitions of ahfal/mnist-mini at another alpha, for each
+    seed.
+    """
     recipe = find_recipe("ahfal/mnist-mini")
     recipe = replace(recipe, partition=replace(recipe.partition, fields={"alpha": alpha}))
     result = labels_only("mnist", "mnist.npz")
@@ -91,15 +95,21 @@ def mean_low(strategy: AHFAL, alpha: float) -> float:
 def test_twelve_points_route_the_small_recipe_as_published_within_one(
     alpha: float, least: int, most: int
 ) -> None:
-    """Published: 0-1, 5, 7-9, 9-10 and 10 of 10 classes.  At 0.3 two fewer are below here: the
-    partition with exact margins is more skewed than the published one."""
+    """Compare with the published 0-1, 5, 7-9, 9-10 and 10 of 10 classes.
+
+    At 0.3 two fewer are below here, since the partition with exact margins is more skewed
+    than the published one.
+    """
     assert least <= mean_low(AHFAL(), alpha) <= most
 
 
 @needs_files
 def test_the_scales_agree_where_they_must() -> None:
-    """A site has 80 labels: 12 points are 9.6 labels.  With balanced classes they are a coefficient
-    of variation of 1.2, within a class; 12 labels are 15 points."""
+    """Check the conversion of scales.
+
+    A site has 80 labels, so 12 points are 9.6 labels. With balanced classes they are a
+    coefficient of variation of 1.2 within a class; 12 labels are 15 points.
+    """
     for alpha in ALPHAS:
         percent = mean_low(AHFAL(), alpha)
         assert mean_low(AHFAL(0.12, "proportion"), alpha) == percent
@@ -159,7 +169,7 @@ def test_a_run_with_a_hundred_classes_mixes_both_models_for_all_of_them() -> Non
 def after_queries(
     bought: torch.Tensor, held: torch.Tensor, strategies: int
 ) -> torch.Tensor:
-    """Labels after so many queries of 5 % by Eq. 4, where every pseudo-label is right."""
+    """Return labels after this many queries of 5 % by Eq. 4 with correct pseudo-labels."""
     for _ in range(strategies):
         picked = []
         for mine, rows in zip(bought, held, strict=True):
@@ -171,7 +181,7 @@ def after_queries(
 
 @needs_files
 def test_classes_fall_below_the_threshold_as_labels_accrue() -> None:
-    """AHFAL's Appendix E: more and more classes are routed to both models."""
+    """Check that more and more classes are routed to both models (AHFAL, Appendix E)."""
     below = [
         [low(AHFAL(), after_queries(bought, held, strategies)) for strategies in range(4)]
         for bought, held in mini(0.1)

@@ -1,4 +1,4 @@
-"""AHFAL against numbers worked out by hand: budgets over classes, hybrid scores, spreads."""
+"""AHFAL against worked values: budgets over classes, hybrid scores, spreads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fallow.strategies.ahfal import moments
 from fallow.strategies.parts import apportion, fill
 from tests.worlds import Table, tables, world
 
-EQ4 = {  # labels per class, budget, rows per pseudo-class -> budget per class
+EQ4 = {  # labels per class, budget, examples per pseudo-class -> budget per class
     "G1": ((0, 0, 5, 20), 10, (100, 100, 100, 100), (5, 4, 1, 0)),
     "G2": ((0, 1, 2, 4), 10, (3, 100, 100, 100), (3, 4, 2, 1)),
     "G3": ((0, 0, 5, 20), 10, (0, 4, 100, 100), (0, 4, 5, 1)),
@@ -39,7 +39,7 @@ Counts = tuple[int, ...]
 
 
 def eq4(held: Counts, n: int) -> Tensor:
-    """The class weights of a site with ``held`` labels per class."""
+    """Return the class weights of a site with ``held`` labels per class."""
     return AHFAL().weights(tensor(held, dtype=torch.float64), torch.zeros(len(held)), n)
 
 
@@ -63,7 +63,7 @@ def test_a_site_picks_the_golden_numbers_of_each_pseudo_class(
     labels = [c for c, k in enumerate(held) for _ in range(k)]
     site = Table(
         local, common if labels else local, labels
-    )  # G6: the global model stands in
+    )  # G6: the global model is used instead
     federation = world({"a": site, "b": Table(local[:1], common[:1], [0])}, AHFAL())
     low = tensor(federation.query(n)["notes"]["low"])
     rows = federation.members["a"].memory["picks"]["rows"]
@@ -71,7 +71,7 @@ def test_a_site_picks_the_golden_numbers_of_each_pseudo_class(
     assert torch.bincount(picked, minlength=len(caps)).tolist() == list(expected)
     mixed = (entropy(site.local) + entropy(site.common)) / 2
     score = torch.where(low[label], mixed, entropy(site.local))
-    for c in range(len(caps)):  # and of each class the most uncertain, in order
+    for c in range(len(caps)):  # and the most uncertain of each class, in order
         best = score[label == c].sort(descending=True).values[: expected[c]]
         assert_close(score[rows[picked == c]], best)
 
@@ -178,22 +178,20 @@ def test_the_proportional_budget_exceeds_the_share_by_less_than_one_row_a_site()
 
 @st.composite
 def label_counts(draw: st.DrawFn) -> list[list[int]]:
-    """Labels per class of some sites, each with at least one."""
+    """Return labels per class of some sites, each with at least one."""
     classes = draw(st.integers(2, 6))
     row = st.lists(st.integers(0, 40), min_size=classes, max_size=classes).filter(any)
     return draw(st.lists(row, min_size=1, max_size=12))
 
 
 def secure_total(addends: list[Tensor]) -> Tensor:
-    """A sum as secure aggregation makes it: fixed point at 2^40 in 64-bit integers, masked."""
+    """Compute a secure aggregate: fixed point at 2^40 in 64-bit integers, masked."""
     scale = 2.0**40
     ring = [(a * scale).round().long() for a in addends]
     draw = stream(0, "masks")
     span = (-(2**62), 2**62)
     masks = [torch.randint(*span, a.shape, generator=draw) for a in addends]
-    masked = [
-        a + masks[i] - masks[i - 1] for i, a in enumerate(ring)
-    ]  # wraps around, as it must
+    masked = [a + masks[i] - masks[i - 1] for i, a in enumerate(ring)]  # intended overflow
     total = masked[0]
     for share in masked[1:]:
         total = total + share

@@ -1,4 +1,4 @@
-"""What no other test asks of all strategies, and numbers of the papers that none else covers."""
+"""Properties of all strategies that no other test checks, and further published values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.worlds import Simulation, Table, Tables, tables, world
 
 
 def without_class(table: Table, c: int) -> Table:
-    """The site without a label or a prediction of class ``c``."""
+    """Return the site without a label or a prediction of class ``c``."""
     local, common = table.local.clone(), table.common.clone()
     local[:, c], common[:, c] = -30.0, -30.0
     return Table(local, common, [y for y in table.labels if y != c] or [0])
@@ -73,7 +73,7 @@ def test_a_budget_below_the_number_of_missing_classes_is_spent(strategy: Any) ->
 
 
 class Counted(nn.Module):
-    """The linear model of the tests' world, which writes down what runs through it."""
+    """Linear model that records its inputs."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__()
@@ -105,8 +105,11 @@ AGAIN = {Typical: 3, Coverage: 7, Fisher: 4, Prices: 6, TypicalUnsure: 3}
 
 @every
 def test_a_query_never_runs_the_pool_twice_through_the_same_model(strategy: Any) -> None:
-    """One pass gives outputs and features.  The few labeled rows may run once for each verb
-    (FairFAL's first query has two)."""
+    """Check that one pass gives outputs and features.
+
+    The few labeled examples may run once for each client function (FairFAL's first query
+    has two).
+    """
     federation, model = counted(strategy, tables(rows=20))
     for cycle in range(2):
         model.seen.clear()
@@ -132,7 +135,7 @@ def test_ahfal_runs_the_pool_once_through_each_model_that_it_reads(
 
 
 def test_fairfal_spreads_picks_from_labeled_rows_whose_class_is_the_true_one() -> None:
-    """Section 3.6: e_y of an anchor is its label, whatever the model says of it."""
+    """Check Section 3.6: e_y of an anchor is its label, whatever the model predicts."""
     site = tables(3, rows=40)["a"]
     federation = world({"a": replace(site, labels=[1] * 6)}, FairFAL())
     view = SiteView(federation.members["a"], 0)
@@ -158,7 +161,8 @@ def test_fairfal_spreads_picks_from_labeled_rows_whose_class_is_the_true_one() -
     assert found.tolist() == by_label != spread(gradients("labeled"))
 
 
-# -- numbers of the papers ------------------------------------------------------------------------
+# -- published values
+# -----------------------------------------------------------------------------
 
 
 def test_proportional_budgets_are_those_of_the_published_split_of_cifar10() -> None:
@@ -223,7 +227,5 @@ def test_a_world_where_rows_run_twice_is_noticed() -> None:
     federation, model = counted(AHFAL(), tables())
     site = federation.members["a"]
     for _ in range(2):
-        SiteView(site, 0).logits(
-            "local"
-        )  # a view of its own each time: nothing is remembered
+        SiteView(site, 0).logits("local")  # a new view each time, so nothing is cached
     assert len(model.seen) == 2 and len(set(model.seen)) == 1

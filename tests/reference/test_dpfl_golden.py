@@ -47,7 +47,7 @@ if os.environ.get("FALLOW_SOAK"):
     SEEDS = (0, 1)
     LOCAL, FEDAVG, DPFL, DPFL_FLIP, STATIC_FLIP = 90.5, 77.7, 92.1, 92.3, 89.7
 NAMES = tuple(f"site-{k:02d}" for k in range(SITES))
-BASE = 8 / 19  # of a site's peers that flip, where 8 of 20 do
+BASE = 8 / 19  # of a site's peers that flip, with 8 of 20 flipped
 RECIPE = Recipe(
     name="prototypes",
     data="prototypes",
@@ -68,7 +68,7 @@ RECIPE = Recipe(
 METHODS = {
     "local": Spec("local"),
     "fedavg": Spec("fed-avg"),
-    "dpfl": Spec("dpfl"),  # 4 epochs of preprocessing stand for 2 of the 14 rounds
+    "dpfl": Spec("dpfl"),  # 4 epochs of preprocessing replace 2 of the 14 rounds
     "static": Spec("dpfl", {"graph": "static", "budget": 5}),
 }
 
@@ -100,8 +100,10 @@ def ground(seed: int) -> Dataset:
 
 
 class Ended(NamedTuple):
-    """Percent right, and the share of links at unflipped sites that come from flipped ones: among
-    those chosen in the last round, and among candidates."""
+    """Accuracy in percent, and the shares of flipped peers at unflipped sites.
+
+    One share is among the peers chosen in the last round, the other among candidates.
+    """
 
     accuracy: float
     chosen: float
@@ -125,7 +127,7 @@ def ran(training: Spec, seed: int, flip: int) -> Ended:
 
 
 def mean(method: str, flip: int = 0) -> Ended:
-    """Over the seeds."""
+    """Return the mean over the seeds."""
     ends = [ran(METHODS[method], seed, flip) for seed in SEEDS]
     return Ended(*map(fmean, zip(*ends, strict=True)))
 
@@ -147,6 +149,6 @@ def test_where_labels_conflict_dpfl_is_better_than_a_static_random_graph() -> No
 
 
 def test_flipped_sites_that_choose_nobody_are_chosen_less_and_less() -> None:
-    """The published first mode: they train alone and only send."""
+    """Check the first published mode: flipped sites train alone and only send."""
     ended = ran(Spec("dpfl", {"alone": "flipped"}), 0, 8)
     assert ended.chosen < ended.candidates < BASE

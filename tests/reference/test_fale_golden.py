@@ -1,4 +1,4 @@
-"""What leverage sampling is good for, in measured numbers, and FALE in runs of the lab."""
+"""Benefits of leverage sampling in measured numbers, and FALE in full runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def fitted(x: Tensor, y: Tensor) -> Tensor:
 def excess(
     x: Tensor, y: Tensor, rate: Tensor, n: int, seeds: int, *, weigh: bool = True
 ) -> list[float]:
-    """Loss on the pool of least squares on n labels, over the least possible; one for each seed."""
+    """Return the relative pool loss of least squares on n labels, for each seed."""
     best, p, found = (x @ fitted(x, y) - y).square().sum(), rate / rate.sum(), []
     for seed in range(seeds):
         made = start_clocks(p, stream(seed, "clocks"))
@@ -50,7 +50,7 @@ def excess(
 
 
 def heavy_tailed(rows: int = 5000, d: int = 10) -> tuple[Tensor, Tensor]:
-    """Student's t with 3 degrees of freedom, and unit noise."""
+    """Return data with Student's t features (3 degrees of freedom) and unit noise."""
     chi = draws(rows, d, 3, name="chi").square().mean(2).sqrt()
     x = draws(rows, d) / chi
     return x, x @ draws(d, name="slope") + draws(rows, name="noise")
@@ -103,7 +103,7 @@ def test_most_samples_keep_every_direction_within_a_half() -> None:
 def test_weights_repair_what_leverage_alone_does_to_published_tables(
     name: str, rank: int, weighed: tuple[float, float], bare: tuple[float, float]
 ) -> None:
-    # measured before over 200 draws of 20 r labels: protein 1.046 and 1.068, pol 1.047 and 1.25
+    # measured over 200 draws of 20 r labels: protein 1.046 and 1.068, pol 1.047 and 1.25
     try:
         outcome = load(name)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The papers' full settings on a few images: every part of the code that a GPU would run."""
+"""The papers' full settings on a few images, covering all code that runs on a GPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FULL = ("ahfal/cifar10", "kafal/cifar10", "fairfal/cifar10")  # LoGo trains as F
 
 
 def images() -> Dataset:
-    """200 training images of ten classes; FairFAL's long tail keeps 62 of them."""
+    """Return 200 training images of ten classes; FairFAL's long tail keeps 62 of them."""
     x = torch.randn(220, 3, 32, 32, generator=stream(0, "images"))
     y = torch.arange(220) % CLASSES
     return Dataset("few", x[20:], y[20:], x[:20], y[:20], classes=tuple("0123456789"))
@@ -31,7 +31,10 @@ def images() -> Dataset:
 
 @cache
 def records(name: str) -> tuple[Record, ...]:
-    """One round and one query of a full recipe: its model, optimizer, crops and local model."""
+    """Return the records of one round and one query of a full recipe.
+
+    The model, optimizer, crops and local model are those of the recipe.
+    """
     full, once = find_recipe(name), (TrainingStage(1),)
     recipe = replace(
         full,
@@ -49,7 +52,7 @@ def records(name: str) -> tuple[Record, ...]:
 
 
 def bytes_of(name: str, verb: str, way: Literal["bytes", "bytes_down"] = "bytes") -> int:
-    """What one site sends (or with ``bytes_down`` gets) in one exchange."""
+    """Return what one site sends (or with ``bytes_down`` receives) in one exchange."""
     (row,) = [row for row in records(name)[-1]["revealed"] if row["verb"] == verb]
     assert row["sites"] == SITES
     total, exchanges = int(row[way]), int(row["exchanges"])
@@ -63,22 +66,29 @@ def test_a_round_and_a_query_of_the_full_protocol_run(name: str) -> None:
     assert last["accuracy"] is not None and 0 <= last["accuracy"] <= 1
 
 
-# -- what AHFAL sends (its section on communication: 40 B beside 311 KB, 0.013 %) -----------------
+# -- uploads of AHFAL (its section on communication: 40 B against 311 KB, 0.013 %)
+# ----------------
 
 
 def test_a_site_sends_168_bytes_where_the_paper_counts_40_because_of_squares_and_float64() -> (
     None
 ):
-    """Ten shares of 4 bytes in the paper; here also their squares, so that the server needs totals
-    only, and a 1 for having labels, all in 8 bytes."""
+    """Check the upload: ten shares of 4 bytes in the paper, here with their squares.
+
+    The squares let the coordinator use aggregates only. A 1 marks a site with labels, and
+    all values have 8 bytes.
+    """
     assert 4 * CLASSES == 40
     assert bytes_of("ahfal/cifar10", "share") == 8 * (2 * CLASSES + 1) == 168
 
 
 def test_a_site_sends_its_weights_in_float64_where_the_paper_counts_311784_bytes() -> None:
-    """The weights of ResNet-8 are the paper's; with them go the statistics of its batch norms and
-    the number of labels.  Totals are exact in 8 bytes a number; the way down takes 4."""
-    weights, statistics = 77_946, 583 - 7  # seven counters stay
+    """Check the upload of ResNet-8, whose weights have the paper's size.
+
+    The statistics of its batch norms and the number of labels are added. Uploads have 8
+    bytes per value for exact aggregates, downloads 4.
+    """
+    weights, statistics = 77_946, 583 - 7  # seven counters are not sent
     assert 4 * weights == 311_784
     assert bytes_of("ahfal/cifar10", "upload") == 8 * (weights + statistics + 1)
     model = 4 * (weights + statistics)
@@ -86,7 +96,7 @@ def test_a_site_sends_its_weights_in_float64_where_the_paper_counts_311784_bytes
 
 
 def test_statistics_for_a_query_are_less_than_a_3000th_of_one_model() -> None:
-    """1.28e-4 of one upload in the paper, 2.7e-4 here."""
+    """Check the ratio to one upload: 1.28e-4 in the paper, 2.7e-4 here."""
     published = 40 / 311_784
     assert published == pytest.approx(1.28e-4, rel=0.01)
     share = bytes_of("ahfal/cifar10", "share") / bytes_of("ahfal/cifar10", "upload")

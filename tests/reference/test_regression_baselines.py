@@ -1,6 +1,6 @@
-"""Picks beside those of bmdal_reg 3.0.2, the code of Holzmüller et al. (2023), if it is installed.
+"""Selections against bmdal_reg 3.0.2 of Holzmüller et al. (2023), if it is installed.
 
-Nothing in Fallow needs it: `pip install bmdal_reg==3.0.2 dill`.
+Install it with `pip install bmdal_reg==3.0.2 dill`; Fallow does not depend on it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ setattr(np, "Inf", np.inf)  # noqa: B010 - its name before NumPy 2
 algorithms = pytest.importorskip("bmdal_reg.bmdal.algorithms")
 from bmdal_reg.bmdal.feature_data import TensorFeatureData  # noqa: E402
 
-CASES = [  # rows, labels, features, picks, heavy tail
+CASES = [  # examples, labels, features, selections, heavy tail
     (200, 20, 6, 10, False),
     (300, 8, 10, 5, False),
     (400, 15, 26, 5, True),
@@ -34,7 +34,7 @@ cases = pytest.mark.parametrize("case", CASES, ids=str)
 TO_TRAIN = (
     "train",
     [0.1, None],
-)  # its score of BAIT adds 1e-8 to σ²: seen at σ = 1e-3, not at 0.1
+)  # its BAIT score adds 1e-8 to σ²: visible at σ = 1e-3, not at 0.1
 CONFIGURATIONS: dict[str, tuple[Any, list[Any], str, dict[str, Any]]] = {
     "core-set": (CoreSet(), [], "maxdist", {"sel_with_train": True}),
     "lcmd": (LCMD(), [], "lcmd", {"sel_with_train": True}),
@@ -50,7 +50,7 @@ CONFIGURATIONS: dict[str, tuple[Any, list[Any], str, dict[str, Any]]] = {
 
 
 def rows(case: tuple[int, int, int, int, bool]) -> tuple[Tensor, Tensor]:
-    """Pool and labeled rows."""
+    """Return pool and labeled examples."""
     m, labels, d, _, is_heavy = case
     x = draws(m + labels, d, name=str(case))
     if is_heavy:

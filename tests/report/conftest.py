@@ -1,4 +1,4 @@
-"""A small study written by a deterministic generator, as a finished run would leave it."""
+"""A small study from a deterministic generator, in the form of a finished run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _exchange(kind: str, verb: str, what: str, size: int, exchanges: int) -> dic
 
 
 def _note_query(strategy: str, cycle: int) -> dict[str, Any]:
-    """What only a query that talks to sites leaves in a record."""
+    """Add the fields that only a query with communication writes to a record."""
     if strategy != "ahfal":
         return {"revealed": [], "notes": {}}
     sigma = [5.0, 11.0, 14.0 - 2 * cycle, 20.0]
@@ -42,7 +42,9 @@ def _note_query(strategy: str, cycle: int) -> dict[str, Any]:
 
 
 def _scores(strategy: str, cycle: int, gen: np.random.Generator) -> dict[str, Any]:
-    """An accuracy that grows with the cycle and with what the query is worth, with noise."""
+    """Return an accuracy that grows with the cycle and the quality of the query, with
+    noise.
+    """
     base = 0.5 + 0.1 * cycle
     if strategy.startswith("bound:"):
         base = 0.7
@@ -134,7 +136,7 @@ def write_study(
 
 
 def rewrite(root: Path, change: Callable[[dict[str, Any], Path], dict[str, Any]]) -> None:
-    """Every record of a study with what ``change(record, its cell's folder)`` says."""
+    """Replace each record of a study by ``change(record, its cell's folder)``."""
     for path in root.glob("cells/*/*/records.jsonl"):
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         text = (json.dumps(r | change(r, path.parent)) + "\n" for r in rows)
@@ -143,19 +145,21 @@ def rewrite(root: Path, change: Callable[[dict[str, Any], Path], dict[str, Any]]
 
 @pytest.fixture
 def study_dir(tmp_path: Path) -> Path:
-    """Three strategies and a bound over six seeds and three cycles, AHFAL the reference."""
+    """Return three strategies and a bound over six seeds and three cycles; AHFAL is the
+    reference.
+    """
     return write_study(tmp_path / "tiny")
 
 
 @pytest.fixture(scope="session")
 def kept_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same study as ``study_dir``, written once: for tests that only read."""
+    """Return a read-only copy of ``study_dir``, written once."""
     return write_study(tmp_path_factory.mktemp("kept") / "tiny")
 
 
 @pytest.fixture
 def make_study(tmp_path: Path) -> Callable[..., Path]:
-    """`write_study` into a folder of this test."""
+    """Call `write_study` for a folder of this test."""
 
     def make(**options: Any) -> Path:
         return write_study(tmp_path / "made", **options)

@@ -1,4 +1,4 @@
-"""Studies and pages as the command reads and writes them: with everything that papers say."""
+"""Read and write studies and reports as the command does, with the claims of papers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OF_PAPERS = sections_of(load_papers())
 
 
 def findings(study: StudyRecords, key: str, without: Collection[str] = ()) -> list[str]:
-    """The sections about pairs and what papers conclude, as pieces of a page."""
+    """Return the sections on pairs and on claims of papers, as parts of a page."""
     offered = [*GENERAL, *OF_PAPERS.of_one]
     shown = []
     for section in offered:
@@ -49,13 +49,13 @@ def across(studies: Sequence[StudyRecords], key: str) -> str | None:
 
 
 def html(article: Article) -> str:
-    """An article alone, as a piece of a page."""
+    """Render an article alone."""
     text = render_page(Page("a", [article]))
     return re.sub(".*?<main>(.*)</main>.*", r"\1", text, flags=re.DOTALL)
 
 
 def piece(blocks: Block | Sequence[Block]) -> str:
-    """Blocks as a piece of a page."""
+    """Render blocks as part of a page."""
     if not isinstance(blocks, Sequence):
         blocks = [blocks]
     return render_blocks(blocks)

@@ -1,4 +1,4 @@
-"""A study of numbers to predict, as a finished run would leave it: errors, one-pass strategies."""
+"""A finished regression study: errors, and one-pass strategies."""
 
 from __future__ import annotations
 
@@ -29,13 +29,15 @@ def is_one_pass(strategy: str) -> bool:
 
 
 def error(strategy: str, seed: int, cycle: int) -> float:
-    """Falls with the cycle; the same order of strategies for every seed, with a little noise."""
+    """Return an error that falls with the cycle, with equal order for all seeds."""
     noise = np.random.default_rng([len(strategy), seed, cycle]).normal() * 0.002
     return float(LEVEL.get(strategy, 0.85) * (1 + 0.3 / (1 + cycle)) + noise)
 
 
 def line(strategy: str, seed: int, cycle: int, cycles: int) -> dict[str, Any]:
-    """One record.  A one-pass strategy has no first labels and one exchange a budget."""
+    """Return a record; one-pass strategies have no initial labels and one exchange per
+    budget.
+    """
     first = FIRST
     turns = cycle + 1
     if is_one_pass(strategy):
@@ -100,7 +102,7 @@ def write_regression(
     reference: str | None = "random",
     **study: Any,
 ) -> Path:
-    """A study directory of errors; strategies called ``fale`` start at cycle 1."""
+    """Write a study of errors; strategies called ``fale`` start at cycle 1."""
     described = {
         "name": "made",
         "recipe": {"data": "protein", "training": {"name": "fedavg", "fields": {}}},

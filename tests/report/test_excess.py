@@ -1,4 +1,4 @@
-"""Excess errors: by hand, paired by seed, and in the report of a study of numbers."""
+"""Excess errors: worked examples, paired by seed, and in a regression report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALL = "bound:all-labels"
 
 
 def write_scores(root: Path, scores: dict[str, dict[int, list[float]]]) -> StudyRecords:
-    """A study with these errors: strategy -> cycle -> error of each seed."""
+    """Write a study with these errors: strategy -> cycle -> error of each seed."""
     write_regression(root, tuple(scores), seeds=len(scores[ALL][0]), cycles=2)
     for strategy, by_cycle in scores.items():
         for seed in range(len(scores[ALL][0])):
@@ -71,7 +71,7 @@ def test_the_report_of_numbers_has_the_median_and_the_tests(tmp_path: Path) -> N
     assert table.header[-1] == "Against random"
     rows = {row[0]: row[1:] for row in table.rows}
     assert rows["random"] == ["10.00 %", "1.25 %", "–"]
-    assert rows["lcmd"] == ["5.00 %", "0.00 %", "0/3/0"]  # 3 seeds tell nothing
+    assert rows["lcmd"] == ["5.00 %", "0.00 %", "0/3/0"]  # 3 seeds are too few
 
 
 def test_a_study_without_such_a_fit_has_no_table(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_study_without_such_a_fit_has_no_table(tmp_path: Path) -> None:
 
 
 def test_holm_is_over_all_cycles_and_strategies() -> None:
-    seeds = range(7)  # the exact test of 7 pairs reaches 1/64
+    seeds = range(7)  # the exact test of 7 pairs can reach 1/64
     at = [(0, 1), (0, 2), (1, 1)]
     base = {place: dict.fromkeys(seeds, 0.5) for place in at}
     less = {place: {seed: 0.4 - seed / 100 for seed in seeds} for place in at}

@@ -1,4 +1,4 @@
-"""Records and tables in the forms that other programs read."""
+"""Records and tables in formats for other programs."""
 
 from __future__ import annotations
 

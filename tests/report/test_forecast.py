@@ -1,4 +1,4 @@
-"""Forecast for more labels, on the page: the best strategy first, and drawn."""
+"""Forecasts in the report: the best strategy first, with a plot."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_forecasts_stand_in_the_order_of_final_scores_and_the_best_is_drawn(
     assert table.rows[0][0] == "entropy"
     assert table.rows[0][1].startswith(
         ("+", "the scores")
-    )  # the caption says how many labels
+    )  # the caption gives the number of labels
     drawn = [block for block in blocks if "entropy: scores" in str(block)]
     assert len(drawn) == 1
     assert not [block for block in blocks if "random: scores" in str(block)]

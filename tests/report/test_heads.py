@@ -1,4 +1,4 @@
-"""What a report says of heads in closed form."""
+"""Closed-form classifiers in a report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ STRATEGIES = ("random", "entropy")
 
 
 def write_solved(root: Path, penalty: dict[str, float], **study: Any) -> Path:
-    """A study of two seeds whose heads were solved for, with a λ by query in the last cycle."""
+    """Write a study of two seeds with closed-form training and a λ per query in the last
+    cycle.
+    """
     write_study(root, STRATEGIES, seeds=2, reference="random", **study)
 
     def choose(record: dict[str, Any], folder: Path) -> dict[str, Any]:

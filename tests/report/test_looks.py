@@ -1,4 +1,4 @@
-"""What a page looks like: its files, contents, colors, ticks, and what is said of its figures."""
+"""Appearance of a report: files, contents, colors, ticks, and text alternatives."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def files(page: str) -> dict[str, list[list[str]]]:
-    """The files behind the tables of a page, by name."""
+    """Return the data files of a page's tables by name."""
     links = re.findall(r'download="([^"]*)" href="data:text/csv[^,]*,([^"]*)"', page)
     read = {name: base64.b64decode(content).decode("utf-8-sig") for name, content in links}
     return {name: list(csv.reader(io.StringIO(text))) for name, text in read.items()}
@@ -78,7 +78,7 @@ def test_no_cell_of_a_file_is_a_formula_to_a_spreadsheet() -> None:
     table = Table("Told by a site", ["Why"], [[cell] for cell in cells])
     read = [row[0] for row in files(render_blocks([table]))["told-by-a-site.csv"][1:]]
     assert read[:4] == [f"'{cell}" for cell in cells[:4]]
-    assert read[4] == "'\t'=1"  # behind a tab some spreadsheets begin a new cell
+    assert read[4] == "'\t'=1"  # after a tab some spreadsheets start a new cell
     assert read[5:] == cells[5:]
 
 
@@ -160,7 +160,7 @@ def test_in_a_browser_nothing_is_wider_than_the_page_and_files_are_saved(
         tab.on("console", lambda message: output.append(message.text))
         tab.goto(path.as_uri())
         assert tab.evaluate("document.documentElement.scrollWidth") == width
-        for name in ("ahfal", "all labels"):  # at the ends of lines, not behind an edge
+        for name in ("ahfal", "all labels"):  # at the ends of lines, inside the figure
             right = tab.locator("figure text", has_text=name).first.bounding_box()
             assert right["x"] + right["width"] <= width
         with tab.expect_download() as saved:
@@ -170,7 +170,7 @@ def test_in_a_browser_nothing_is_wider_than_the_page_and_files_are_saved(
         assert text.startswith("strategy,kind,seeds,mean")
         tab.locator("summary").click()
         assert tab.evaluate("document.querySelector('details').open")
-        assert output == []  # nothing is against the page's own policy
+        assert output == []  # consistent with the page's own policy
 
 
 def test_figures_are_written_in_the_type_of_the_page(
@@ -207,7 +207,7 @@ def test_a_strategy_keeps_its_color_from_page_to_page(tmp_path: Path) -> None:
     for strategy in ("random", "ahfal"):
         assert first[strategy].color == second[strategy].color
     assert first["random"].color == "#8c8c8c"
-    assert colors_of(["Random", "ahfal"])["Random"] == "#8c8c8c"  # however it is typed
+    assert colors_of(["Random", "ahfal"])["Random"] == "#8c8c8c"  # in any font
     assert first["ahfal"].width > first["entropy"].width  # the reference
 
 

@@ -36,7 +36,7 @@ VOID = {"meta", "br", "img", "hr", "link", "input"}
 
 
 class Balance(HTMLParser):
-    """Every element closes in order; ids are unique; nothing is loaded from elsewhere."""
+    """Check that elements nest, ids are unique and nothing is loaded from other hosts."""
 
     def __init__(self) -> None:
         super().__init__()

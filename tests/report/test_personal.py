@@ -1,4 +1,4 @@
-"""The page of a study with one model per site, and a run whose records it can read."""
+"""The report of a study with one model per site, and a run with such records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STRATEGIES = ("random@training=local", "random", "random@training=dpfl:budget=2"
 
 
 def by_site(row: dict[str, Any], cell: Path) -> dict[str, Any]:
-    """Two of the three sites scored; the third has flipped labels."""
+    """Return scores of two of three sites; the third has flipped labels."""
     scores = {NAMES[0]: row["accuracy"], NAMES[1]: row["accuracy"] - 0.1}
     more = {
         "per_site": scores,
@@ -150,7 +150,7 @@ def test_redundancy_has_a_section_where_picks_were_measured(
     parse_page(text)
     shown = text.partition("Redundancy of selected examples")[2].partition("</table>")[0]
     assert "0.500 ± 0.000" in shown
-    assert shown.count("<tr") == 2  # its head and DPFL
+    assert shown.count("<tr") == 2  # its classifier and DPFL
 
 
 def test_one_method_alone_is_not_drawn_as_a_dot_without_another(

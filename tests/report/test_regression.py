@@ -52,7 +52,7 @@ def text(root: Path) -> str:
 
 
 def cells(html: str) -> list[list[str]]:
-    """Rows of a table in a piece of a page, as texts."""
+    """Return the rows of a table in part of a page, as text."""
     rows = re.findall(r"<tr.*?</tr>", html)
     return [
         [re.sub("<.*?>", "", c) for c in re.findall(r"<t[hd].*?</t[hd]>", row)]
@@ -261,7 +261,7 @@ def test_a_recipe_that_solves_at_the_server_is_solved(tmp_path: Path) -> None:
 def give_error(
     row: dict[str, Any], *, strategy: str, mse: float, cycle: int | None = None
 ) -> dict[str, float]:
-    """Another error for the records of a query, of one cycle or of all."""
+    """Replace the error in the records of a query, of one cycle or of all."""
     if row["strategy"] == strategy and cycle in (None, row["cycle"]):
         return {"mse": mse}
     return {}

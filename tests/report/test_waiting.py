@@ -1,4 +1,4 @@
-"""What a minimum number of new labels would have changed, as reports say it."""
+"""Reports show the effect of a minimum number of new labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fallow.study.reading import StudyRecords, read_study
 
 
 def compare(folder: Path, training: str, **settings: Any) -> StudyRecords:
-    """Three sites with 12 first labels each and 4 in each of three cycles."""
+    """Return three sites with 12 initial labels each and 4 in each of three cycles."""
     sites = fl.Federation("iris", fl.IID(), sites=3)
     small: dict[str, Any] = {
         "cycles": 3,

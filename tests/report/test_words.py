@@ -1,4 +1,4 @@
-"""What a report says of a study in plain words."""
+"""The summary of a study in plain sentences."""
 
 from __future__ import annotations
 

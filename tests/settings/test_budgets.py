@@ -1,4 +1,4 @@
-"""Worked values of the budget policies."""
+"""Worked values of the budget allocations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The digest of a recipe names every setting with its value, those left at their defaults too."""
+"""The digest of a recipe covers every setting, including defaults."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Mine:
 
 @dataclass(frozen=True)
 class Later:
-    """The same one in a later version."""
+    """The same class in a later version."""
 
     tau: float = 2.0
 
@@ -78,7 +78,7 @@ def test_an_encoder_is_digested_with_all_its_fields() -> None:
 def test_a_move_of_a_function_to_another_module_keeps_the_digest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The settings of a custom class may be functions and classes, such as an activation."""
+    """Check settings that are functions or classes, such as an activation."""
 
     @dataclass(frozen=True)
     class WithFunction:

@@ -1,4 +1,4 @@
-"""Lists of settings: every one is there, has a meaning, and is found by its short name."""
+"""Lists of settings are complete, documented and searchable by short name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_every_setting_has_a_meaning_and_every_meaning_a_setting() -> None:
 
 def test_what_a_list_says_is_what_a_recipe_takes() -> None:
     for setting in list_settings():
-        # these differ from those of a recipe that is built by hand
+        # these differ from those of a manually built recipe
         if setting.default != "none" and setting.name not in DEFAULTS:
             same = with_settings(Recipe("a"), {setting.name: setting.default})
             assert same == Recipe("a"), setting.name

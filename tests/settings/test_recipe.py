@@ -1,4 +1,4 @@
-"""Recipes from words: TOML, --set, nearest names, digests."""
+"""Recipes from text: TOML, --set, similar names, digests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sentence that says when a run stops."""
+"""The message that explains when a run stops."""
 
 from __future__ import annotations
 

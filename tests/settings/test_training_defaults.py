@@ -1,4 +1,4 @@
-"""Default training configurations: which a run uses, and that they train."""
+"""Default training configurations: their choice, and that they train."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WORLD = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.3), sites=4)
 
 
 def config_of(recipe: fl.Recipe) -> TrainingConfig:
-    """The training configuration that sites are sent."""
+    """Return the training configuration sent to sites."""
     values: Any = methods_of(recipe, policy=BUILT_IN)["training"]
     config: TrainingConfig = values.training_config
     return config

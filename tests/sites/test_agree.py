@@ -1,4 +1,4 @@
-"""Every method gives the same run whichever executor trains and whoever carries the messages."""
+"""Every algorithm gives the same run with every executor and transport."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from tests.engine.jobs import DEVICE, some_cells
 CONFIG = TrainingConfig(
     (TrainingStage(2),), 8, Optimizer("sgd", 0.05, momentum=0.9, weight_decay=1e-3)
 )
-TINY = Recipe(  # a model takes 8 steps at most: 2 rounds x 2 epochs x 2 batches of its 16 labels
+# a model takes 8 steps at most: 2 rounds x 2 epochs x 2 batches of its 16 labels
+TINY = Recipe(
     name="tiny",
     data="digits",
     rows=120,
@@ -46,7 +47,7 @@ TINY = Recipe(  # a model takes 8 steps at most: 2 rounds x 2 epochs x 2 batches
 
 
 class Ending(NamedTuple):
-    """How a run ended: all labeled rows in the order of buying, models, scores."""
+    """Results of a run: labeled examples in order, models, scores."""
 
     picks: dict[str, list[int]]
     server: State
@@ -72,12 +73,12 @@ def ending(recipe: Recipe, runtime: Any = "inprocess", executor: Any = "loop") -
 
 
 def on_device(recipe: Recipe) -> Ending:
-    """The run by the code for GPUs, on the processor or on what the environment names."""
+    """Run with the code for GPUs, on the CPU or on the device named in the environment."""
     return ending(replace(recipe, device=DEVICE), executor="auto")  # type: ignore[arg-type]
 
 
 def score_of(record: Record) -> float:
-    """The accuracy, or the error of numbers as far as it is the same in any order of adding up."""
+    """Return the accuracy, or the error up to the order of summation."""
     if record["accuracy"]:
         return record["accuracy"]
     assert record["mse"] is not None
@@ -95,19 +96,19 @@ def check(ours: Ending, theirs: Ending, atol: float = 1e-10) -> None:
 
 
 def check_bytes(recipe: Recipe, plain: Ending) -> None:
-    """The run with messages as bytes, but on a borrowed machine without what checks such messages."""
+    """Run with messages as bytes; skip checks that a remote machine lacks."""
     if find_spec("pydantic") is not None:
         check(ending(recipe, runtime="bytes"), plain, atol=0)
 
 
-# every strategy and every training method; all pairs would repeat the same code paths
+# every strategy and every training algorithm once; pairs would repeat the same code
 NUMBERS = ("ACSFW", "BAIT")  # refuse classes
 PAIRS = [
     ("FedAvg", strategy) for strategy in classes_of("strategy") if strategy not in NUMBERS
 ]
-# two solvers predict numbers: tests/reference/test_fale_golden.py has their runs
+# two solvers for regression: see tests/reference/test_fale_golden.py
 SOLVERS = ("MaskedSolve", "ServerSolve")
-PERSONAL = names(fallow.training.personal)  # have tests of their own
+PERSONAL = names(fallow.training.personal)  # have separate tests
 OTHERS = [
     name
     for name in names(fallow.training)
@@ -124,13 +125,13 @@ def test_loop_stacked_device_and_bytes_agree(training: str, strategy: str) -> No
     if getattr(fallow.training, training).contract.linear:
         recipe = replace(recipe, model=Spec("linear"))
     plain = ending(recipe)
-    assert sum(map(len, plain.picks.values())) == 48  # FALE buys where it draws
+    assert sum(map(len, plain.picks.values())) == 48  # FALE labels as it draws
     check(ending(recipe, executor="stacked"), plain)
     check(on_device(recipe), plain)
     check_bytes(recipe, plain)
 
 
-# draw in the numbers of the model, so that those of float64 would be others
+# draw in the model's precision, so float64 would draw differently
 IN_OWN_NUMBERS = ("BALD", "IFAL", "NoiseStability")
 SINGLE = 2e-6
 """How far a weight of a run in float32 may be from that of one in float64, after 8 steps, with weights

@@ -1,4 +1,4 @@
-"""What a site lets out of what a verb returned, whoever asks."""
+"""Checks at a site of what client functions return."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def ask(strategy: Choosing, kind: Any, verb: str, **args: Any) -> tuple[LocalSit
     methods = cast(
         Methods,
         {"training": FedAvg(), "plain": FedAvg(), "query": strategy},
-        # toys, which have what is asked of them
+        # toys with the requested attributes
     )
     x = torch.randn(ROWS, 6, generator=stream(0, "rows"), dtype=torch.float64)
     layout = Layout.of(model)

@@ -1,4 +1,4 @@
-"""What a site makes of an order to train: whose step, from which model, with which rows."""
+"""Instructions to train at a site: the step, the initial model and the examples."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def world(strategy: Any, kind: type = InProcess, pool: int = 5) -> Any:
     methods = cast(
         Methods,
         {"training": FedAvg(CONFIG), "plain": FedAvg(), "query": strategy},
-        # toys, which have what is asked of them
+        # toys with the requested attributes
     )
     parts = Parts(model, layout, methods, 3, 0, partial(_fresh, layout))
     members = {}
@@ -111,7 +111,7 @@ def order_fit(
     /,
     **state: Tensor,
 ) -> None:
-    """Have a model trained at every site, as a query or the training method orders it."""
+    """Send an instruction to train at every site, from a query or training algorithm."""
     ask = Ask(
         carrier,
         Forgetful(),
@@ -194,7 +194,7 @@ def test_what_a_query_trains_begins_with_the_statistics_that_stayed_at_the_site(
     assert torch.equal((job(SCRATCH, "query").sent or {})["stats"], stats)
     assert torch.equal(
         job(CONFIG, "training").start["stats"], initial_model()["stats"]
-    )  # its step decides
+    )  # its step is used
 
 
 def test_a_batch_knows_the_labels_of_its_site_and_its_pool_if_training_mixes() -> None:

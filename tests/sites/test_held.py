@@ -1,4 +1,4 @@
-"""A site's labels that are held back: seen for validation, and by nothing else."""
+"""Labels reserved for validation are visible for validation only."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def site(
     methods = cast(
         Methods,
         {"training": training, "plain": FedAvg()},
-        # toys, which have what is asked of them
+        # toys with the requested attributes
     )
     layout = Layout.of(model)
     parts = Parts(

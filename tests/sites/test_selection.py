@@ -1,5 +1,7 @@
-"""Queries in runs on a device: which of them take their products there, and that they choose the
-same rows.  `test_agree.py` compares the picks of every strategy as its users find it."""
+"""Queries in runs on a device: which of them compute there, with equal selections.
+
+`test_agree.py` compares the selections of every strategy through the public API.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ CLUSTERS = ("ifal", "logo", "typicality")
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many clusters as a device is worth, by another bound."""
+    """Lower the number of clusters from which the device is used."""
     monkeypatch.setattr("fallow.strategies.parts.kmeans.LARGE", 1)
 
 

@@ -1,4 +1,4 @@
-"""An oracle that knows every label, and counts what is bought of it."""
+"""An oracle that knows every label and counts requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a view tells of the rows of its site."""
+"""The view of a site's examples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fallow.training import FedAvg
 
 
 def site_with(model_name: str) -> LocalSite:
-    """Nine rows of 3 x 2 numbers, two of them labeled, and a global model."""
+    """Return a site of nine examples of 3 x 2 numbers, two labeled, and a global model."""
     draw = stream(0, "rows")
     model = build_model(model_name, (3, 2), 4, stream(0, "model"))
     layout = Layout.of(model)

@@ -1,4 +1,4 @@
-"""Checkpoints are what was written, and are read as nothing else."""
+"""Checkpoints are read back unchanged, and other files are refused."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_secret_is_for_its_owner_alone_whatever_the_umask(tmp_path: Path) -> N
 
 
 def test_a_checkpoint_that_the_journal_does_not_name_is_refused(tmp_path: Path) -> None:
-    """It is whole, but it is of another round: an older copy was put in its place."""
+    """Check that an intact checkpoint of another round is refused."""
     file = tmp_path / "model.safetensors"
     newest = save_tree(file, TREE)
     save_tree(file, {**TREE, "round": 1})

@@ -1,4 +1,4 @@
-"""Features that are computed once: kept, checked, gone on with after a kill, added to."""
+"""Cached features: stored, checked, resumed after a kill, extended."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_damaged_block_is_made_again_with_what_follows(
 @pytest.mark.parametrize(
     "harm",
     [
-        lambda text: text[:-5],  # the last line is torn
+        lambda text: text[:-5],  # the last line is incomplete
         lambda text: text + '[16384, 999999, "00"',
         lambda text: text.replace("float32", "float99"),
         lambda text: "",

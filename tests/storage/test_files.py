@@ -1,4 +1,4 @@
-"""Files are either whole or not there, also after a power cut."""
+"""File writes are atomic, also after a power failure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DiskCalls = list[tuple[str, str]]
 
 @pytest.fixture
 def disk_calls(monkeypatch: pytest.MonkeyPatch) -> DiskCalls:
-    """What is done to files, in its order: each fsync is done, and each rename."""
+    """Record file operations in order; each fsync and rename is executed."""
     seen: DiskCalls = []
     fsync: Callable[[int], None] = os.fsync
     replace = os.replace

@@ -1,4 +1,4 @@
-"""The size of a Parquet file is that of its pages, whatever it says of itself."""
+"""The size of a Parquet file is computed from its pages, not from its declared sizes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 from fallow.storage.parquet_pages import Extent, measure_columns, read_fields
 
 pa = pytest.importorskip("pyarrow")
-from pyarrow import parquet  # noqa: E402  # behind the skip
+from pyarrow import parquet  # noqa: E402  # after the skip
 
 ROWS = 5000
 
 
 def write_texts(file: Path, **options: object) -> None:
-    """Two columns of ROWS cells of 20 letters: all differ in a, all are the same in b."""
+    """Write two columns of ROWS cells of 20 characters: a is distinct, b constant."""
     a = [f"{row:020d}" for row in range(ROWS)]
     table = pa.table({"a": a, "b": ["x" * 20] * ROWS})
     parquet.write_table(table, file, compression="zstd", **options)
@@ -31,7 +31,7 @@ def test_what_pages_unpack_to_is_counted(version: str, tmp_path: Path) -> None:
     write_texts(file, use_dictionary=False, data_page_version=version, row_group_size=999)
     found = measure(file, "a")
     assert found.rows == ROWS
-    # a text is led by its length in 4 bytes
+    # a text is preceded by its length in 4 bytes
     assert 24 * ROWS <= found.n_bytes < 25 * ROWS
     both = measure(file, "a", "b")
     assert 48 * ROWS <= both.n_bytes < 50 * ROWS

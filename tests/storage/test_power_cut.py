@@ -1,4 +1,4 @@
-"""What a power cut may take back, asked of the files as sites and coordinators open them."""
+"""Effects of a power failure on the files of sites and coordinators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from fallow.deployment.coordinator.program import open_journal
 from tests.deployment.hosts import agreement, folder
 
-FULL = 2  # a transaction is on the disk when it is over
+FULL = 2  # a committed transaction is on disk
 
 
 def test_what_people_answered_survives_a_power_cut(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tiny federations with numbers to predict, and the plain forms of what FALE computes."""
+"""Tiny regression federations, and reference implementations of FALE's computations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fallow.transport.bytes import Bytes
 from tests.worlds import Simulation
 
 EPS = torch.finfo(torch.float64).eps
-SIZES = (30, 12, 3, 15)  # of `table`: site c has fewer rows than columns
+SIZES = (30, 12, 3, 15)  # of `table`: site c has fewer examples than columns
 ANYWHERE, AT_SITES = FALE(), FALE(allot="site")
 Rows = Mapping[str, Tensor]
 
@@ -39,7 +39,7 @@ def draws(*shape: int, seed: int = 0, name: str = "rows") -> Tensor:
 
 
 def shared(x: Tensor, sizes: Sequence[int]) -> dict[str, Tensor]:
-    """Rows of sites a, b, c, ..."""
+    """Return the examples of sites a, b, c, ..."""
     return dict(zip("abcdefghij", torch.split(x, list(sizes)), strict=False))
 
 
@@ -57,7 +57,7 @@ def federation(
     solver: TrainingAlgorithm | None = None,
     bias: bool = True,
 ) -> Simulation:
-    """Sites of which no row is labeled yet, and a linear model that is 0."""
+    """Return sites without labels, and a linear model of zeros."""
     x = next(iter(sites.values()))
     model = Linear(tuple(x.shape[1:]), 1, bias=bias).to(x.dtype)
     layout, store = Layout.of(model), MemoryStore()
@@ -66,7 +66,7 @@ def federation(
         "stats": torch.zeros(0, dtype=x.dtype),
     }
     methods: Methods = {
-        "query": cast(Query, strategy),  # what a Scaling asks for is asked as a query too
+        "query": cast(Query, strategy),  # requests of Scaling are also made for the query
         "training": solver or ServerSolve(),
         "plain": FedAvg(),
     }
@@ -80,7 +80,7 @@ def federation(
 
 
 def bought(world: Simulation, targets: Rows) -> Simulation:
-    """What the oracle and the ledger do after a query."""
+    """Label the selected examples, as oracle and ledger do after a query."""
     for name, site in world.members.items():
         kept = site.memory.get("picks", {"rows": torch.empty(0, dtype=torch.int64)})
         rows = kept["rows"].tolist()
@@ -95,14 +95,14 @@ def bought(world: Simulation, targets: Rows) -> Simulation:
 
 
 def labeled(world: Simulation, targets: Rows) -> Simulation:
-    """Every row is labeled, at weight 1."""
+    """Label every example, at weight 1."""
     for name, site in world.members.items():
         site.buy([Label(row, y, 0) for row, y in enumerate(targets[name].tolist())])
     return world
 
 
 def solve(world: Simulation, solver: TrainingAlgorithm | None = None) -> Tensor:
-    """(d + 1,) slopes and bias, by the federation's training method."""
+    """Return (d + 1,) slopes and bias by the federation's training algorithm."""
     site = next(iter(world.members.values()))
     method = solver or site.parts.methods["training"]
     state = site.parts.fresh(torch.Generator())
@@ -111,7 +111,7 @@ def solve(world: Simulation, solver: TrainingAlgorithm | None = None) -> Tensor:
 
 @dataclass
 class Overheard:
-    """A carrier that keeps what crosses it."""
+    """Transport that records messages."""
 
     carrier: Carrier
     sent: list[tuple[Mapping[str, Request], Mapping[str, Answer]]] = field(
@@ -132,13 +132,15 @@ class Overheard:
         return done
 
     def asked(self, verb: str, at: int = -1) -> dict[str, Answer]:
-        """What each site was sent with a verb, in one of the exchanges with that verb."""
+        """Return the instructions to each site for a client function, in one of its
+        exchanges.
+        """
         return {
             site: request.steps[-1].args for site, request in self._of(verb, at)[0].items()
         }
 
     def answered(self, verb: str, at: int = -1) -> dict[str, dict[str, Tensor]]:
-        """What each site answered."""
+        """Return the replies of each site."""
         result = self._of(verb, at)[1].items()
         return {s: {k: torch.as_tensor(v) for k, v in a.items()} for s, a in result}
 
@@ -157,7 +159,7 @@ def with_ones(x: Tensor) -> Tensor:
 
 
 def svd_leverage(x: Tensor) -> tuple[Tensor, int, float]:
-    """Leverage scores, rank and condition number of the columns at length 1."""
+    """Return leverage scores, rank and condition number of the columns at length 1."""
     length = x.norm(dim=0)
     left, size, _ = torch.linalg.svd(
         x / torch.where(length > 0, length, 1.0), full_matrices=False
@@ -167,7 +169,7 @@ def svd_leverage(x: Tensor) -> tuple[Tensor, int, float]:
 
 
 def table(d: int = 5, seed: int = 0) -> dict[str, Tensor]:
-    """Sites with a heavy tail, so that scores differ."""
+    """Return sites with heavy-tailed features, so that scores differ."""
     x = draws(sum(SIZES), d, seed=seed)
     return shared(x / draws(sum(SIZES), 1, seed=seed, name="tail").abs().sqrt(), SIZES)
 

@@ -16,7 +16,7 @@ from tests.worlds import Table, tables, world
 
 
 def kernel(pool: Tensor, labeled: Tensor, sigma: float) -> Tensor:
-    """(φ'φ̃)(φ'Σφ̃) for all pairs of rows."""
+    """Compute (φ'φ̃)(φ'Σφ̃) for all pairs of examples."""
     scale = (labeled if len(labeled) else pool).square().sum(1).mean().sqrt()
     pool, labeled = pool / scale, labeled / scale
     noise = sigma**2 * torch.eye(pool.shape[1], dtype=torch.float64)
@@ -25,7 +25,9 @@ def kernel(pool: Tensor, labeled: Tensor, sigma: float) -> Tensor:
 
 
 def plain(k: Tensor, n: int) -> tuple[list[int], Tensor]:
-    """Algorithm 1 on the matrix of all pairs: picks, and the weight of every row."""
+    """Run Algorithm 1 on the full kernel; return selections and the weight of every
+    example.
+    """
     length = k.diagonal().sqrt()
     picks: list[int] = []
     one = torch.ones(len(k), dtype=k.dtype)
@@ -78,7 +80,7 @@ def test_rows_of_length_zero_come_last() -> None:
 
 def test_copies_of_one_row_are_different_picks() -> None:
     for seed in range(20):
-        x = draws(1, 5, seed=seed).repeat(60, 1)  # one pick alone is the whole pool
+        x = draws(1, 5, seed=seed).repeat(60, 1)  # a single selection is the whole pool
         assert len(set(frank_wolfe(x, x, 50).tolist())) == 50
 
 

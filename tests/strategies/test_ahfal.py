@@ -1,4 +1,4 @@
-"""AHFAL: routing at its edges, and the three steps on sites small enough to follow by hand."""
+"""AHFAL: edge cases of routing, and its three steps on small worked examples."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ SCALES: tuple[Scale, ...] = ("percent", "proportion", "count", "cv")
 
 
 def certain(classes: Sequence[int], sharpness: Sequence[float], of: int = 3) -> Tensor:
-    """Logits that predict ``classes``, the more surely the larger ``sharpness``.  -> (m, of)."""
+    """Return logits (m, of) that predict ``classes`` with confidence ``sharpness``."""
     logits = torch.zeros(len(classes), of, dtype=torch.float64)
     logits[range(len(classes)), list(classes)] = tensor(sharpness, dtype=torch.float64)
     return logits
 
 
 def held(*counts: int) -> list[int]:
-    """Labels with so many of each class."""
+    """Return labels with these numbers per class."""
     return [c for c, n in enumerate(counts) for _ in range(n)]
 
 
 def routed(strategy: AHFAL, *counts: Sequence[int]) -> list[bool]:
-    """C_low for sites with these label counts per class."""
+    """Return C_low for sites with these label counts per class."""
     answers = [strategy.post(tensor(c, dtype=torch.float64)) for c in counts]
     total = {
         k: sum((torch.as_tensor(a[k]) for a in answers), tensor(0.0)) for k in answers[0]
@@ -43,7 +43,8 @@ def routed(strategy: AHFAL, *counts: Sequence[int]) -> list[bool]:
     return low
 
 
-# -- step 1: which classes do sites agree on? -----------------------------------------------------
+# -- step 1: routing of classes
+# -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("base", range(3, 22))
@@ -137,7 +138,7 @@ def test_an_infinite_tau_scores_every_row_by_both_models_and_tau_zero_by_the_loc
 
 def test_a_row_is_routed_by_the_class_that_the_local_model_predicts() -> None:
     local = certain([0, 0, 1, 1], [3, 3.1, 2, 2.1])  # 1 is more uncertain than 0
-    common = certain([1, 1, 0, 0], [0, 9, 9, 0])  # read for class 0 alone
+    common = certain([1, 1, 0, 0], [0, 9, 9, 0])  # read for class 0 only
     labels = {"a": held(5, 10, 5), "b": held(5, 5, 10), "c": held(5, 1, 14)}
     sites = {name: Table(local, common, bought) for name, bought in labels.items()}
     federation = world(sites, AHFAL(balance="none"))
@@ -153,7 +154,7 @@ def test_equal_logits_belong_to_the_lowest_class() -> None:
     site = Table(local, local, held(9, 9, 0))
     assert world({"a": site}, AHFAL()).picks(1) == {
         "a": [3]
-    }  # one label for class 2, sure or not
+    }  # one label for class 2, regardless of confidence
 
 
 def test_without_a_low_class_the_global_model_is_not_read() -> None:
@@ -241,7 +242,8 @@ def test_rows_with_equal_scores_are_picked_in_an_order_that_depends_on_the_seed_
     assert all(len(set(rows)) == 3 for rows in drawn)
 
 
-# -- predictions that are not numbers -------------------------------------------------------------
+# -- non-finite predictions
+# -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("balance", ["inverse_count", "target_deficit", "uniform", "none"])
@@ -251,7 +253,7 @@ def test_a_row_without_a_number_is_picked_last_and_fills_no_class(
 ) -> None:
     sound = certain([1, 1, 2, 2, 2], [1, 2, 3, 4, 5])
     damaged = sound.clone()
-    damaged[[0, 2]] = math.nan  # argmax of NaN says class 0, which the site lacks
+    damaged[[0, 2]] = math.nan  # argmax of NaN is class 0, which the site lacks
     models = {"local": sound, "common": sound, broken: damaged}
     federation = world({"a": Table(**models, labels=held(0, 6, 3))}, AHFAL(balance=balance))
     picks = federation.picks(5)["a"]
@@ -269,7 +271,8 @@ def test_a_model_that_predicts_no_number_at_all_is_refused_with_site_and_cycle()
         world(sites, AHFAL()).query(1, cycle=2)
 
 
-# -- what it reports and refuses ------------------------------------------------------------------
+# -- reported values and refusals
+# -----------------------------------------------------------------
 
 
 def test_notes_give_the_spread_in_points_and_the_threshold_where_it_is_one_of_points() -> (

@@ -1,4 +1,4 @@
-"""AHFAL with parts of it switched off, and how many classes its threshold routes."""
+"""Ablations of AHFAL, and the number of classes that its threshold routes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_always_toggling_is_an_infinite_tau_and_never_toggling_is_tau_zero() -> 
 
 
 def test_with_two_classes_all_scores_of_one_model_agree() -> None:
-    """Of one model: means of two models' scores need not have the same order."""
+    """Compare scores of one model; means over two models may differ in order."""
     sites = tables(6, classes=2)
     for balance in ("inverse_count", "none"):
         picks = [
@@ -79,7 +79,7 @@ def test_a_mix_of_one_is_the_local_score() -> None:
 
 
 def low_classes(strategy: AHFAL, y: np.ndarray, rule: Partition, seed: int) -> int:
-    """Classes below the threshold after random first labels for a tenth of the rows."""
+    """Return classes below the threshold with a random tenth of the examples labeled."""
     n, rng = len(y) // 10 // SITES, np.random.default_rng([seed, 1])
     parts = rule.split(y, SITES, np.random.default_rng(seed))
     drawn = [torch.from_numpy(y[rng.permutation(rows)[:n]]).long() for rows in parts]
@@ -99,8 +99,10 @@ def low_classes(strategy: AHFAL, y: np.ndarray, rule: Partition, seed: int) -> i
 def test_twelve_points_split_the_classes_as_the_published_thresholds_do(
     alpha: float, least: int, most: int
 ) -> None:
-    """Published simulations give 0-1, 5, 7-9, 9-10 and 10 of 10 classes for these alphas.  The
-    partition with exact margins is a little more skewed than theirs: 3.3 instead of 5 at 0.3."""
+    """Compare with the published 0-1, 5, 7-9, 9-10 and 10 of 10 classes.
+
+    The partition with exact margins is slightly more skewed: 3.3 instead of 5 at 0.3.
+    """
     y = np.repeat(np.arange(10), 1000)
     low = [low_classes(AHFAL(), y, ExactDirichlet(alpha), seed) for seed in range(5)]
     assert least <= np.mean(low) <= most
@@ -153,5 +155,5 @@ def test_a_run_queries_once_per_cycle_however_many_rounds_it_trains() -> None:
     records = ExperimentRun(build_world(recipe, 0, journal), journal).go()
     journal.close()
     exchanges = {row["verb"]: row["exchanges"] for row in records[-1]["revealed"]}
-    first = 1  # the random first labels are picked through the same door
+    first = 1  # the random initial labels are selected by the same interface
     assert exchanges == {"select": first + 2, "share": 2, "upload": 3 * 4}

@@ -17,7 +17,7 @@ def test_the_first_pick_has_the_largest_gradient() -> None:
 def test_of_rows_without_a_gradient_at_most_one_is_picked() -> None:
     local = torch.zeros(12, 3, dtype=torch.float64)
     local[3:, 0] = (
-        60.0  # the gradients of these rows vanish: they are one point, the origin
+        60.0  # the gradients of these examples vanish, so they coincide at the origin
     )
     site = Table(local, torch.arange(36.0, dtype=torch.float64).view(12, 3), [0, 1])
     for seed in range(10):

@@ -1,4 +1,4 @@
-"""BAIT for one output: picks after whose labels predictions vary least."""
+"""BAIT for one output: select examples that minimize the predictive variance."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def rows(m: int, labels: int, d: int, seed: int = 0) -> LastLayer:
 
 
 def plain(found: LastLayer, n: int, more: int, sigma: float) -> list[int]:
-    """By the definition: every trace of every candidate's own inverse."""
+    """Select by the definition, with an inverse and a trace for every candidate."""
     scale = (
         (found.labeled if len(found.labeled) else found.pool).square().sum(1).mean().sqrt()
     )
@@ -109,10 +109,10 @@ def test_a_pick_without_which_nothing_is_known_is_not_taken_back() -> None:
     )  # 1 - φ'Mφ = 1e-13
     reduction = Reduction(
         x, x @ m, 1e-9 * x
-    )  # row 0: 1e-18 / 1e-13 is the smallest of all quotients
+    )  # example 0: 1e-18 / 1e-13 is the smallest ratio
     assert reduction.loss().isinf().tolist() == [True, False, False]
     assert int(reduction.loss().argmin()) == 1
-    sure = Reduction(x, x, x)  # none may be taken back
+    sure = Reduction(x, x, x)  # none may be removed
     assert bool(sure.loss().isinf().all())
 
 
@@ -126,7 +126,7 @@ def test_where_nothing_may_be_taken_back_the_last_picks_go() -> None:
 
 
 def one_by_one(rows: Reduction, n: int) -> list[int]:
-    """Greedy picks whose matrices are written anew for each."""
+    """Select greedily with new matrices in each step."""
     is_taken = torch.zeros(len(rows.phi), dtype=torch.bool)
     picks = []
     for _ in range(n):

@@ -21,7 +21,7 @@ from tests.worlds import Table, tables, world
 
 
 def view_of(model: nn.Module, x: Tensor, strategy: BALD, labels: int = 2) -> SiteView:
-    """A view of one site whose local model is ``model``; its first rows are labeled."""
+    """Return a view of a site with this local model; its first examples are labeled."""
     layout = Layout.of(model)
     methods: Methods = {"query": strategy, "training": FedAvg(), "plain": FedAvg()}
     parts = Parts(model, layout, methods, 3, 0, lambda generator: layout.flatten(model))
@@ -32,7 +32,7 @@ def view_of(model: nn.Module, x: Tensor, strategy: BALD, labels: int = 2) -> Sit
 
 
 def mutual_information(members: Sequence[Tensor] | Tensor) -> Tensor:
-    """The mean distance of the members from their mean, as Kullback and Leibler measure it."""
+    """Return the mean Kullback-Leibler divergence of the members from their mean."""
     p = torch.stack([member.double().softmax(1) for member in members])
     return (p * (p.log() - p.mean(0).log())).sum(2).mean(0)
 

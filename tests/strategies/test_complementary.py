@@ -1,4 +1,4 @@
-"""Complementary querying by hand: committee, supply, need, and what is left of it alone."""
+"""Complementary querying, worked examples: committee, supply, need, and special cases."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ F64 = torch.float64
 def among_peers(
     strategy: Any, labels: int = 8, peers: dict[str, bool] | None = None, held: int = 6
 ) -> Simulation:
-    """Site a of three, which was brought models of b, c and d and averages those of b and d; the
-    first ``held`` rows of its pool are bought for validation."""
+    """Return site a of three, which receives models of b, c and d and averages b and d.
+
+    The first ``held`` examples of its pool are labeled for validation.
+    """
     made = world(tables(labels=labels), strategy)
     site = made.members["a"]
     d = site.memory["local"]["w"].numel()
@@ -61,7 +63,7 @@ def among_peers(
 
 
 def members(site: Any, chosen: dict[str, bool]) -> tuple[list[Tensor], list[float]]:
-    """The committee by hand: the site's own model and what it averages, with their weights."""
+    """Return the committee: the site's and the averaged models, with their weights."""
     names = [name for name, is_in in chosen.items() if is_in]
     models = [
         site.memory["local"]["w"],
@@ -94,7 +96,7 @@ def test_the_committee_is_the_site_and_its_collaborators_weighted_by_labels() ->
 
 
 def naive_scores(view: SiteView, gamma: float) -> Tensor:
-    """A(x) row by row, from the formulas."""
+    """Compute A(x) row by row from the formulas."""
     models, shares = members(view._site, CHOSEN)
     x, c, stats = view.rows(), view.classes, torch.zeros(0, dtype=F64)
     mine = view.memory["average"]["w"]
@@ -137,14 +139,14 @@ def test_scores_are_those_of_the_formulas(gamma: float) -> None:
     expected = best[k_center(FeatureVectors.of(z[best]), 1, first=0)]
     assert (
         made.picks({"a": 1, "b": 0, "c": 0})["a"] == (6 + expected).tolist()
-    )  # after those held
+    )  # after those for validation
 
 
 def test_a_batch_is_chosen_far_apart_among_four_times_as_many_good_rows() -> None:
     p = torch.tensor([[2.0, 1.9], [2.0, 1.9], [2.0, 1.9], [0.0, 0.3], [9.0, 0.0]]).double()
     p = torch.cat(
         [p, torch.tensor([[30.0, 0.0]]).double().repeat(6, 1)]
-    )  # sure, and far away
+    )  # confident and far away
     site = Table(p, p, [0, 1])
     picks = world({"a": site}, Complementary()).picks(2)["a"]
     assert picks[0] in (0, 1, 2) and picks[1] not in (0, 1, 2)
@@ -154,7 +156,7 @@ def test_alone_it_is_entropy_times_class_need() -> None:
     for peers in (dict.fromkeys("bcd", False), None):
         made = among_peers(Complementary(), peers=peers)
         view = view_of(made)
-        if peers is None:  # a training method that brings no models
+        if peers is None:  # a training algorithm without peer models
             for name in ("average", "model/b", "model/c", "model/d"):
                 made.members["a"].remember(name, None)
             made.members["a"].remember("global", view.memory["local"])
@@ -218,7 +220,7 @@ def test_with_a_temperature_rows_are_drawn_and_carry_weight_and_probability() ->
     kept = made.members["a"].memory["picks"]
     assert sorted(kept["rows"].tolist()) == list(range(12))
     assert ((kept["probability"] > 0) & (kept["probability"] <= 1)).all()
-    assert kept["weight"].tolist() == [1.0] * 12  # the whole pool stands for itself
+    assert kept["weight"].tolist() == [1.0] * 12  # the whole pool represents itself
     other = world(tables(), Complementary(temperature=0.5), seed=1).picks(12)
     assert other["a"] != kept["rows"].tolist()
 
@@ -268,7 +270,7 @@ def test_the_weighted_mean_is_unbiased_by_enumeration() -> None:
 
 
 def test_drawing_what_is_unsure_biases_the_plain_mean_and_not_the_weighted_one() -> None:
-    """A pool of 60, 12 draws that prefer small losses, as of an overconfident model."""
+    """Draw 12 of 60 with a preference for small losses, as of an overconfident model."""
     loss = torch.rand(60, generator=stream(0, "loss"), dtype=F64).log().neg() * 2
     weighted, plain = [], []
     for seed in range(300):

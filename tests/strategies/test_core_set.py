@@ -10,7 +10,7 @@ from tests.worlds import Table, tables, world
 
 
 def features(site: Table) -> Tensor:
-    """The embedding of a linear model is its input."""
+    """Return the input, which is the embedding of a linear model."""
     return torch.cat([site.local, site.common], 1)
 
 

@@ -24,7 +24,7 @@ PLAIN: Mapping[Rule, Query] = {
 
 
 def both(site: Table) -> Tensor:
-    """The mean of both models' predictions."""
+    """Return the mean of both models' predictions."""
     return (site.local.softmax(1) + site.common.softmax(1)) / 2
 
 
@@ -46,7 +46,7 @@ def test_the_gradient_of_badge_is_that_of_the_mean_prediction() -> None:
     site = tables(rows=30)["a"]
     z = torch.cat(
         [site.local, site.common], 1
-    )  # both models have the features of the row itself
+    )  # both models use the example itself as features
     length = residuals(both(site)).norm(dim=1) * z.norm(dim=1)
     assert world({"a": site}, Ensemble("badge")).picks(3)["a"][0] == int(length.argmax())
 
@@ -99,7 +99,7 @@ def test_ranks_start_at_one() -> None:
 def test_rows_that_one_model_alone_cannot_predict_come_last(rule: Rule, by: By) -> None:
     site = tables()["a"]
     common = site.common.clone()
-    common[3] = 1e100  # finite, and far from all other rows
+    common[3] = 1e100  # finite, and far from all other examples
     federation = world({"a": Table(site.local, common, [0, 1])}, Ensemble(rule, by))
     member = federation.members["a"]
     member.memory["global"]["w"][:18] *= 1e250  # times 1e100: infinite logits

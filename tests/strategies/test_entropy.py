@@ -1,4 +1,4 @@
-"""Entropy sampling by hand."""
+"""Entropy sampling, worked examples."""
 
 from __future__ import annotations
 

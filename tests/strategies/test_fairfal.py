@@ -50,7 +50,7 @@ def test_golden_difference() -> None:  # G13: d = 0.194444, s = 1 - (d + 0.4) / 
     assert difference(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 0.0])) == 0.5
 
 
-def test_golden_choice() -> None:  # G13: the model that queries
+def test_golden_choice() -> None:  # G13: the model used for the query
     site = tables()["a"]
     federation = world({"a": Table(site.local, site.common, [0, 1, 2])}, FairFAL())
     member = federation.members["a"]
@@ -91,7 +91,7 @@ def test_a_run_killed_in_its_fourth_cycle_goes_on_with_the_imbalance_of_the_firs
     recipe = replace(
         tiny(tmp_path), cycles=4, rounds=2, local_training_config=training_config
     )
-    run_cell(Setup(recipe, tmp_path / "warm"), cell)  # a fork that need not import anything
+    run_cell(Setup(recipe, tmp_path / "warm"), cell)  # a forked process needs no imports
     whole, killed = (Setup(recipe, tmp_path / name) for name in ("whole", "killed"))
     assert work(whole, cell) == WELL
     assert work(killed, cell, 7 * points(whole.out) // 10) == KILLED
@@ -180,7 +180,7 @@ def test_the_imbalance_is_not_frozen_before_anybody_has_labels() -> None:
     ("logits", "labels", "gamma"),
     [
         ((0.0, -2000.0, 0.0), [0, 1], 0.0),  # never predicts class 1, which the site has
-        ((0.0, -2000.0, -2000.0), [1], 1.0),  # one class is even with itself
+        ((0.0, -2000.0, -2000.0), [1], 1.0),  # a single class is balanced
         (
             (0.0, -2000.0, -2000.0),
             [1, 2],
@@ -229,7 +229,7 @@ def test_labeled_rows_that_are_not_finite_are_as_if_they_were_not_there(
     member = few.members["a"]
     member.x[member.labeled[1]] = torch.nan
     twin = more.members["a"]
-    twin.x[twin.labeled[1]] = twin.x[twin.labeled[0]]  # class 0 has one row, twice
+    twin.x[twin.labeled[1]] = twin.x[twin.labeled[0]]  # class 0 has one example, used twice
     assert few.picks(9) == more.picks(9)
 
 
@@ -323,7 +323,7 @@ def test_a_bucket_is_covered_beginning_with_the_gradients_of_the_labeled_rows_of
 
 
 def gradients(p: Tensor, z: Tensor, y: Tensor) -> Tensor:
-    """(e_y - P) times z, written out.  (n, C), (n, d), (n,) -> (n, C d)."""
+    """Compute (e_y - P) z explicitly.  (n, C), (n, d), (n,) -> (n, C d)."""
     return ((torch.eye(p.shape[1])[y] - p)[:, :, None] * z[:, None]).flatten(1)
 
 

@@ -1,4 +1,4 @@
-"""Runs whose scores say little are flagged where a reader looks first."""
+"""Degenerate runs are flagged at the top of the report."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_what_was_not_measured_has_no_balance(
 
 
 def label_shares(root: Path, share: Callable[[str], int]) -> None:
-    """Each query's labels: ``share(query)`` per cent of two classes in the rarer one."""
+    """Write each query's labels: ``share(query)`` percent of the rarer of two classes."""
 
     def labeled(row: dict[str, Any], folder: Path) -> dict[str, Any]:
         return {"labeled_per_class": [100 - share(row["strategy"]), share(row["strategy"])]}
@@ -61,7 +61,7 @@ def test_minority_share_and_score_correlate_over_strategies(
     label_shares(root, lambda q: shares.get(q, 50))
     found = labels.minority_and_score(read_study(root))
     assert found is not None
-    assert found.strategies == 4  # the one that is trained in another way does not count
+    assert found.strategies == 4  # a strategy with another training algorithm is excluded
     assert found.spearman == pytest.approx(1)
     assert found.pearson > 0.9
     assert len(found.by_seed) == 3

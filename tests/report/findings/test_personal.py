@@ -1,4 +1,4 @@
-"""How sites outcomes, by hand: two seeds, two or three sites."""
+"""Outcomes by site, from worked examples: two seeds, two or three sites."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DPFL = "random@training=dpfl"
 
 
 def row(scores: dict[str, float | None], round_: int = 1, final: bool = True) -> Record:
-    """What a record says of sites; the rest of it is left out."""
+    """Return the fields of a record that describe sites."""
     known = [s for s in scores.values() if s is not None]
     relayed = {"kind": "relay", "bytes": 600, "received": {"a": 2, "c": 1}}
     output = {
@@ -89,7 +89,7 @@ def test_who_would_be_better_off_alone_is_counted_by_seed_and_site(
     four: StudyRecords,
 ) -> None:
     best, local = outcomes(four)
-    assert best.below_local == pytest.approx(100 / 4)  # site a of seed 1 alone
+    assert best.below_local == pytest.approx(100 / 4)  # site a of seed 1 only
     assert local.below_local is None
 
 
@@ -110,7 +110,8 @@ def test_pairs_are_the_same_site_under_the_same_seed(four: StudyRecords) -> None
 def test_an_interval_over_one_seed_is_over_its_sites_alone() -> None:
     values = bootstrap_interval([np.array([0.0, 1.0])])
     assert (values.low, values.high) == (0.0, 1.0)
-    assert bootstrap_interval([np.array([0.0, 1.0])]) == values  # drawn from a fixed stream
+    # drawn from a fixed random stream
+    assert bootstrap_interval([np.array([0.0, 1.0])]) == values
 
 
 def test_seeds_that_differ_widen_the_interval_beyond_that_of_their_sites() -> None:

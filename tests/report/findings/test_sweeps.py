@@ -19,7 +19,7 @@ STRATEGIES = ("random", "entropy", "margin", "logo", "entropy:model=global")
 
 
 def recipe(alpha: float | None, rho: float | None = None, **more: Any) -> dict[str, Any]:
-    """A recipe whose rows are cut by Dirichlet's alpha, within a long tail if there is a rho."""
+    """Return a recipe with Dirichlet sites, and a long tail if rho is given."""
     partition: dict[str, Any] = {"name": "exact-dirichlet", "fields": {"alpha": alpha}}
     if rho:
         inner = {"inner": partition["name"], "inner_fields": partition["fields"]}

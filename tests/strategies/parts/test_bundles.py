@@ -1,4 +1,4 @@
-"""Clusters by totals: against k-means on the same bundles in one place, and what totals can show."""
+"""Clustering by aggregates: against k-means on pooled bundles, and its disclosure."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_the_nearest_center_is_the_nearest_one() -> None:
 
 
 def test_centers_are_those_of_all_bundles_in_one_place() -> None:
-    """A k-means that settles: each center is the mean of the bundles that are nearest to it."""
+    """Check a converged k-means: each center is the mean of its nearest bundles."""
     sites = {
         name: Table(rows_of(60, k), rows_of(60, k + 9)) for k, name in enumerate("abc")
     }
@@ -116,7 +116,7 @@ def test_centers_are_those_of_all_bundles_in_one_place() -> None:
     means = torch.cat([item["means"] for item in kept])
     rows = torch.cat([each["rows"] for each in kept])
     assert rows.sum() == 180
-    for _ in range(20):  # Lloyd in one place, from where the federation stopped
+    for _ in range(20):  # Lloyd's algorithm on pooled data, from the federation's result
         at = torch.cdist(means, centers).argmin(1)
         centers = torch.stack(
             [
@@ -133,7 +133,7 @@ def test_centers_are_those_of_all_bundles_in_one_place() -> None:
 def test_places_that_are_far_apart_are_clusters_wherever_their_rows_are() -> None:
     places = 30 * torch.eye(8, dtype=torch.float64)
     sites = {}
-    for k, name in enumerate("abc"):  # each site has rows of four of the eight places
+    for k, name in enumerate("abc"):  # each site has examples at four of the eight centers
         x = torch.cat(
             [places[(2 * k + j) % 8] + rows_of(12, 5 * k + j, 8) for j in range(4)]
         )
@@ -156,7 +156,9 @@ def test_no_total_of_a_site_is_of_fewer_rows_than_a_bundle() -> None:
 
 
 def test_a_center_that_is_drawn_to_one_row_shows_the_mean_of_its_bundle() -> None:
-    """What a coordinator of bad will asks: a center at a row that it guesses, others far away."""
+    """Check the request of a malicious coordinator: one center at a guessed example, others
+    far.
+    """
     federation = world(tables(rows=40), Clustering(least=5))
     federation.query(1)
     site = federation.members["a"]
@@ -174,7 +176,7 @@ def test_a_center_that_is_drawn_to_one_row_shows_the_mean_of_its_bundle() -> Non
 
 
 def test_more_centers_than_any_query_finds_are_refused() -> None:
-    """A coordinator of bad will would lay them side by side, and read off where rows are."""
+    """Check the limit; with many centers, a coordinator could locate examples."""
     x = rows_of(5)
     places = torch.linspace(-3, 3, 10_000, dtype=torch.float64)
     side_by_side = torch.zeros(10_000, 4, dtype=torch.float64)
@@ -187,7 +189,7 @@ def test_more_centers_than_any_query_finds_are_refused() -> None:
 
 
 def test_turns_and_clusters_that_no_query_has_are_refused() -> None:
-    """Each would cost a site time or memory, as much as whoever asks likes."""
+    """Check the limits on turns and clusters, which would cost a site time and memory."""
     kept = {
         "cluster": torch.zeros(3, dtype=torch.int64),
         "level": torch.zeros(3, dtype=torch.int64),
@@ -203,7 +205,7 @@ def test_turns_and_clusters_that_no_query_has_are_refused() -> None:
     with pytest.raises(ValueError, match="a query has at most 625"):
         next_digits(many.flatten(), many.flatten(), 0)
     bids = torch.zeros(1, dtype=torch.int64)
-    for digit in (-1, 2, -(10**9)):  # of the last a number of 900 MB would be computed
+    for digit in (-1, 2, -(10**9)):  # the last value would need a number of 900 MB
         with pytest.raises(ValueError, match="of a bid was requested, and bids have 2"):
             next_digits(bids, bids, digit)
 
@@ -217,7 +219,7 @@ def test_landmarks_of_the_askers_choice_are_bounded_too() -> None:
 
 @pytest.mark.parametrize("is_there", [True, False])
 def test_centers_of_the_askers_choice_tell_whether_a_row_is_there(is_there: bool) -> None:
-    """Not prevented, and said on the page of threats: `count_nearest` counts rows, not bundles."""
+    """Check a documented attack that is not prevented by `count_nearest`."""
     x = rows_of(40)
     guess = x[3]
     if not is_there:
@@ -228,7 +230,7 @@ def test_centers_of_the_askers_choice_tell_whether_a_row_is_there(is_there: bool
 
 
 def test_two_exchanges_never_differ_by_fewer_rows_than_a_bundle() -> None:
-    """The rows that go from cluster to cluster between two exchanges are whole bundles."""
+    """Check that complete bundles move between clusters from one exchange to the next."""
     federation = world(tables(rows=40), Clustering(wanted=12, least=4))
     federation.query(1)
     kept: Answer = {**federation.members["b"].memory["bundle"]}
@@ -252,7 +254,7 @@ def test_sites_with_too_few_rows_show_none_and_rows_that_are_not_finite_are_left
     sites["b"] = Table(spoilt, sites["b"].common)
     federation = world(sites, Clustering(least=5))
     assert bool(federation.query(1)["centers"].isfinite().all())
-    assert len(federation.members["b"].memory["bundle"]["rows"]) == 0  # 3 rows are left
+    assert len(federation.members["b"].memory["bundle"]["rows"]) == 0  # 3 examples are left
     assert federation.members["a"].memory["bundle"]["rows"].sum() == 12
 
 
@@ -274,7 +276,7 @@ def test_a_large_site_leaves_rows_out_and_weighs_by_all(monkeypatch: Any) -> Non
 
 
 class Liar(Clustering):
-    """A site half that answers what no site can."""
+    """Client side that sends impossible replies."""
 
     def groups(
         self, view: View, centers: Tensor | None = None, planes: Tensor | None = None

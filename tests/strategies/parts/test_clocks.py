@@ -1,4 +1,4 @@
-"""Clocks that strike at random are draws with replacement."""
+"""Draws by exponential clocks are draws with replacement."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def wound(seed: int, rate: torch.Tensor = P) -> Clocks:
 
 
 def test_rows_come_in_the_order_of_draws_with_replacement() -> None:
-    # the chance that rows i and then j are the first two different ones is p_i p_j / (1 - p_i)
+    # the probability that examples i and then j are the first two distinct ones is p_i p_j
+    # / (1 - p_i)
     seen: dict[tuple[int, int], int] = {}
     for seed in range(1500):
         first = tuple(wound(seed).order[:2].tolist())
@@ -39,7 +40,7 @@ def test_rows_come_in_the_order_of_draws_with_replacement() -> None:
 
 
 def one_by_one(seed: int, different: int) -> tuple[int, torch.Tensor]:
-    """Draws and how often each row came, drawn one after the other."""
+    """Draw one at a time; return the draws and the count of each example."""
     draw, times = stream(seed, "one by one"), torch.zeros(4)
     while int((times > 0).sum()) < different:
         times[torch.multinomial(P, 1, generator=draw)] += 1

@@ -12,7 +12,7 @@ P = torch.rand(60, 4, generator=DRAW, dtype=torch.float64).softmax(1)
 
 
 def plain(x: Tensor, n: int, left: Tensor) -> list[int]:
-    """The definition: all distances, again and again."""
+    """Select by the definition, with all distances in every step."""
     left = left.clone()
     picks: list[int] = []
     for _ in range(n):
@@ -88,7 +88,7 @@ def test_picks_on_gradients_are_those_of_the_definition_on_full_gradients() -> N
 
 
 def test_single_precision_rows_are_picked_as_in_double_precision() -> None:
-    x = (X + 1000).float()  # in single precision half the squared norm leaves no digits
+    x = (X + 1000).float()  # in single precision half the squared norm cancels all digits
     exact = plain(x.double(), 30, torch.full((60,), torch.inf, dtype=torch.float64))
     assert k_center(FeatureVectors.of(x), 30).tolist() == exact
     q = residuals(P).float()

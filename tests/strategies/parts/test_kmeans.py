@@ -17,7 +17,7 @@ from fallow.strategies.parts.kmeans import in_one_thread
 
 
 def threads() -> dict[str, int]:
-    """Threads of every library that has some."""
+    """Return the number of threads of each library."""
     return {found["filepath"]: found["num_threads"] for found in threadpool_info()}
 
 
@@ -39,7 +39,7 @@ def test_well_separated_groups_are_the_clusters() -> None:
 def test_rows_too_close_for_k_means_are_no_warning() -> None:
     near = (
         torch.arange(6.0, dtype=torch.float64)[:, None] * 2**-40
-    )  # differences drown in squares
+    )  # differences cancel in squares
     assert len(cluster_rows(torch.cat([near - 1, near + 1]), 12, stream(0, "x"))) == 12
 
 
@@ -59,7 +59,7 @@ def test_many_clusters_are_found_in_mini_batches(monkeypatch: pytest.MonkeyPatch
 
 
 def spread(x: torch.Tensor, cluster: torch.Tensor) -> float:
-    """Total squared distance of rows from the means of their clusters."""
+    """Return the total squared distance of examples from their cluster means."""
     return sum(
         float((x[cluster == c] - x[cluster == c].mean(0)).square().sum())
         for c in torch.unique(cluster)
@@ -84,7 +84,7 @@ def test_a_sample_of_equal_rows_is_enough_of_a_start(
     monkeypatch.setattr("fallow.strategies.parts.kmeans.LARGE", 1)
     x = torch.zeros(400, 2)
     x[:3] = torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, 5.0]])
-    values = cluster_rows(x, 9, stream(0, "x"))  # four different rows
+    values = cluster_rows(x, 9, stream(0, "x"))  # four distinct examples
     assert len(torch.unique(values)) == 4
 
 
@@ -126,7 +126,7 @@ def test_nothing_asked_or_nothing_there_is_nothing() -> None:
 
 
 def plain(x: Tensor, n: int, generator: torch.Generator) -> list[int]:
-    """The definition on all rows: sum up the squared distances, draw a point on that line."""
+    """Draw by the definition from the cumulative squared distances of all examples."""
     square = [float(row @ row) for row in x]
     picks = [square.index(max(square))]
     while len(picks) < n:
@@ -162,7 +162,7 @@ def test_rows_that_are_not_finite_are_drawn_last() -> None:
 
 def test_distances_that_vanish_in_the_sum_are_still_drawn_once() -> None:
     x = torch.tensor([[1.0], [2.0], [4.0], [7.0]], dtype=torch.float64) * 1e-162
-    for seed in range(50):  # squared distances near the smallest number there is
+    for seed in range(50):  # squared distances near the smallest positive number
         assert sorted(k_means_pp(FeatureVectors.of(x), 4, stream(seed, "x")).tolist()) == [
             0,
             1,

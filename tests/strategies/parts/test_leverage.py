@@ -1,4 +1,4 @@
-"""Leverage scores from totals of products are those of the singular value decomposition."""
+"""Leverage scores from aggregates equal those of the singular value decomposition."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DATA = os.environ.get("FALLOW_DATA", "")
 def federated(
     sites: list[Tensor], intercept: bool = True, ridge: float = 0.0, passes: int = 2
 ) -> tuple[Tensor, Directions]:
-    """What sites and server do together, with plain sums."""
+    """Run the client side and the server side with plain sums."""
     rows, d = sum(map(len, sites)), sites[0].flatten(1).shape[1]
     mean = sum((totals(x) for x in sites), torch.zeros(())) / rows * intercept
     seen = [spread(x, mean) for x in sites]
@@ -56,7 +56,8 @@ def centered(x: Tensor) -> Tensor:
     return with_ones(x - x.mean(0))
 
 
-# -- by hand --------------------------------------------------------------------------------------
+# -- worked examples
+# ------------------------------------------------------------------------------
 
 
 def test_three_rows_by_hand() -> None:
@@ -83,7 +84,8 @@ def test_a_ridge_by_hand() -> None:
     torch.testing.assert_close(score, expected, rtol=0, atol=1e-15)
 
 
-# -- beside the decomposition ---------------------------------------------------------------------
+# -- against the decomposition
+# --------------------------------------------------------------------
 
 
 CASES: dict[str, Tensor] = {
@@ -104,7 +106,7 @@ CASES: dict[str, Tensor] = {
 @pytest.mark.parametrize("x", CASES.values(), ids=CASES)
 def test_scores_and_rank_are_those_of_the_decomposition(x: Tensor, intercept: bool) -> None:
     expected, rank, condition = svd_leverage(centered(x) if intercept else x)
-    cuts = [0, 2, 2, 3, len(x)]  # one site has no row, two have fewer than columns
+    cuts = [0, 2, 2, 3, len(x)]  # one site is empty, two have fewer examples than columns
     score, found = federated([x[a:b] for a, b in pairwise(cuts)], intercept)
     assert found.rank == rank
     assert float(score.sum()) == pytest.approx(rank, rel=1e-8)
@@ -135,7 +137,8 @@ def test_one_pass_is_wrong_where_two_are_right() -> None:
     assert float((one - expected).abs().max()) > 1e-3 or lost.rank < rank
 
 
-# -- what does not change scores ------------------------------------------------------------------
+# -- invariance
+# -----------------------------------------------------------------------------------
 
 
 def test_scores_do_not_depend_on_units_or_on_who_holds_a_row() -> None:
@@ -182,7 +185,7 @@ def test_a_ridge_makes_a_collinear_direction_harmless() -> None:
     assert bare[1].condition > 1e10 > tamed[1].condition
     assert float(tamed[0].sum()) == pytest.approx(
         5, abs=0.02
-    )  # of 6 directions one is worth 0
+    )  # one of 6 directions has value 0
 
 
 # -- parts ----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ def gaussian(square: Tensor) -> Tensor:
 
 
 def naive(x: Tensor, labeled: Tensor, weight: Tensor, n: int) -> list[int]:
-    """Every gain of every example, computed again for each selection."""
+    """Recompute every gain for each selection."""
     similar = gaussian(torch.cdist(x, x).square())
     covered = torch.zeros(len(x), dtype=x.dtype)
     if len(labeled):

@@ -1,4 +1,4 @@
-"""Rows in an order of neighbors: what they are split along, and that every row has its place."""
+"""Ordering of examples by a median tree: split directions and completeness."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def test_leaves_are_neighbors_on_the_widest_column() -> None:
     assert float(lower.max()) <= float(upper.min())
     other = order_by_neighbors(
         x, torch.tensor([1.0, 0.01, 50.0]), "column"
-    )  # units decide what is wide
+    )  # scaling decides which column is wide
     lower, upper = x[other[:32], 2], x[other[32:], 2]
     assert float(lower.max()) <= float(upper.min())
 
 
 def test_a_tree_splits_along_the_direction_in_which_rows_vary_most() -> None:
-    """Ten columns follow one number, and one that is wider than each of them does not."""
+    """Split along a direction shared by ten columns, not along one wider column."""
     number = torch.randn(2000, generator=torch.Generator().manual_seed(3))
     x = torch.cat([number[:, None].expand(-1, 10), 1.5 * draws(2000, 1)], dim=1)
     by_direction = order_by_neighbors(x, torch.ones(11))
@@ -37,12 +37,12 @@ def test_a_tree_splits_along_the_direction_in_which_rows_vary_most() -> None:
     assert overlap(number, by_direction) < 0.3
     by_column = order_by_neighbors(x, torch.ones(11), "column")
     assert overlap(x[:, 10], by_column) <= 0
-    units = torch.tensor([0.0] * 10 + [1.0])  # they decide how much a column counts
+    units = torch.tensor([0.0] * 10 + [1.0])  # scaling decides the weight of a column
     assert overlap(x[:, 10], order_by_neighbors(x, units)) <= 0
 
 
 def overlap(values: Tensor, order: Tensor) -> float:
-    """By how much the values of one half of an order reach into those of the other."""
+    """Return the overlap of the values of one half of an order with the other."""
     halves = sorted(values[order].chunk(2), key=lambda half: float(half.mean()))
     return float(halves[0].max() - halves[1].min())
 
@@ -65,7 +65,7 @@ def test_rows_that_are_alike_or_alone_have_an_order_too(split: Split) -> None:
 
 
 def test_of_many_columns_the_principal_directions_are_looked_at() -> None:
-    """A number that a hundred columns follow, among a hundred that do not."""
+    """Use principal directions if a hundred columns of two hundred are correlated."""
     number = draws(900, 1)
     x = torch.cat([number.expand(-1, 100), 1.5 * draws(900, 100, name="others")], dim=1)
     order = order_by_neighbors(x, torch.ones(200))

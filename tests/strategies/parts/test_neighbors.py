@@ -9,7 +9,7 @@ from fallow.strategies.parts import most_similar, neighbors
 
 
 def plain(x: Tensor, k: int, more: Tensor) -> list[list[int]]:
-    """The definition: all pairs, itself left out, sorted."""
+    """Find neighbors by the definition: all pairs without self, sorted."""
     found = []
     most = min(k, len(x) - 1)
     for i, row in enumerate([*x, *more]):
@@ -52,7 +52,8 @@ def test_a_row_alone_has_no_neighbors(m: int) -> None:
     assert cosine.shape == at.shape == (m + 2, 0)
 
 
-@pytest.mark.parametrize("sample", [40, 400])  # too small a sample, and a fair one
+# a sample that is too small, and an adequate one
+@pytest.mark.parametrize("sample", [40, 400])
 def test_many_of_very_many_are_those_of_the_plain_search(
     sample: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,14 +61,14 @@ def test_many_of_very_many_are_those_of_the_plain_search(
     expected = most_similar(x, 60)
     monkeypatch.setattr(neighbors, "EXACT", 1000)
     monkeypatch.setattr(neighbors, "SAMPLE", sample)
-    monkeypatch.setattr(neighbors, "ROOM", 0.5)  # some rows fall short
+    monkeypatch.setattr(neighbors, "ROOM", 0.5)  # some examples have too few
     result = most_similar(x, 60)
     assert torch.equal(result[1], expected[1])
     assert_close(result[0], expected[0])
 
 
 @pytest.mark.parametrize("sample", [40, 400])
-@pytest.mark.parametrize("spare", [1, 4])  # lists are cut all the time, and never
+@pytest.mark.parametrize("spare", [1, 4])  # lists are truncated always, and never
 def test_multiplying_each_pair_once_finds_the_same(
     sample: int, spare: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,10 +76,10 @@ def test_multiplying_each_pair_once_finds_the_same(
     more = torch.randn(30, 6, generator=stream(0, "more"), dtype=torch.float64)
     expected = most_similar(x, 60, more)
     monkeypatch.setattr(neighbors, "PAIRED", 1000)
-    monkeypatch.setattr(neighbors, "TILE", 256)  # the last one has 176 rows
+    monkeypatch.setattr(neighbors, "TILE", 256)  # the last block has 176 examples
     monkeypatch.setattr(neighbors, "SAMPLE", sample)
     monkeypatch.setattr(neighbors, "SPARE", spare)
-    monkeypatch.setattr(neighbors, "ROOM", 0.5)  # some rows fall short
+    monkeypatch.setattr(neighbors, "ROOM", 0.5)  # some examples have too few
     values = most_similar(x, 60, more)
     assert torch.equal(values[1], expected[1])
     assert_close(values[0], expected[0])

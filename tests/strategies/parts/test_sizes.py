@@ -1,4 +1,4 @@
-"""What the kernels hold in memory: never a matrix of gradients, never one of all distances."""
+"""Peak memory of the kernels: no matrix of gradients, no matrix of all distances."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Q = residuals(torch.randn(M, C, generator=stream(1, "sizes")).softmax(1))
 
 
 class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
-    """Remembers how many numbers the largest new tensor holds."""
+    """Records the size of the largest new tensor."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's
         self.numel: int = 0
 
-    # Any: a kernel of torch takes and gives whatever it likes
+    # Any: torch kernels have arbitrary signatures
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:

@@ -1,4 +1,4 @@
-"""Ranking scores: ties, rows without a score, and short lists."""
+"""Ranking of scores: ties, examples without a score, and short lists."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_ties_are_broken_by_the_stream_and_not_by_position() -> None:
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_row_without_a_finite_score_comes_after_the_smallest(bad: float) -> None:
-    for seed in range(20):  # a tie with the smallest would now and then put it before
+    for seed in range(20):  # a tie with the smallest weight could otherwise come first
         assert (
             rank_rows(tensor([bad, 0.0, 0.5, 0.0]), stream(seed, "ties")).tolist()[3] == 0
         )
@@ -51,7 +51,7 @@ counts = st.lists(st.integers(0, 60), min_size=1, max_size=12)
 
 
 def by_fractions(n: int, weight: list[Fraction]) -> list[int]:
-    """Largest remainders in exact arithmetic."""
+    """Compute largest remainders in exact arithmetic."""
     share = [n * w / sum(weight) for w in weight]
     quota = [int(s) for s in share]
     order = sorted(range(len(share)), key=lambda c: (quota[c] - share[c], -weight[c], c))
@@ -61,7 +61,7 @@ def by_fractions(n: int, weight: list[Fraction]) -> list[int]:
 
 
 @given(counts, st.integers(0, 400))
-@example([5, 1], 3)  # 0.5 and 2.5, but for rounding noise; the larger weight wins the tie
+@example([5, 1], 3)  # 0.5 and 2.5, up to rounding; the larger weight wins the tie
 @example([11, 1], 18)  # 1.5 and 16.5
 @example([0, 12, 12, 6, 3], 36)
 def test_apportion_is_the_method_of_largest_remainders_without_rounding_noise(
@@ -89,7 +89,7 @@ def test_fill_spends_all_it_can_and_never_more_than_a_class_holds(
     quota = fill(n, weight, caps)
     assert int(quota.sum()) == min(n, int(caps.sum()))
     assert bool(((quota >= 0) & (quota <= caps)).all())
-    needed = min(n, int(caps[weight > 0].sum()))  # weight 0 is served when the rest is full
+    needed = min(n, int(caps[weight > 0].sum()))  # weight 0 is used when the rest is full
     assert int(quota[weight > 0].sum()) == needed or not bool(weight.any())
 
 
