@@ -1,4 +1,4 @@
-"""docs/approval-sheet.md says what the code does, on one page."""
+"""docs/approval-sheet.md agrees with the code and fits on one page."""
 
 from __future__ import annotations
 

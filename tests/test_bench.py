@@ -1,4 +1,4 @@
-"""The races run, compare outputs and write what they say they write.  Nothing here reads a time."""
+"""Benchmarks run, compare outputs and write their results. No test here checks times."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_outputs_that_differ_are_noticed() -> None:
 def test_every_race_says_what_it_is_against_and_what_it_compares(name: str) -> None:
     values = entry(name)
     assert values.name == name
-    # ours does more than what it is beside there, and may take up to twice as long
+    # ours does more than the reference there and may take up to twice as long
     does_more = name in ("own-table", "closed-form-totals", "closed-form-left-out")
     assert values.bar >= 1 or does_more
     assert values.reference and values.compared

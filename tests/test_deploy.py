@@ -1,6 +1,7 @@
-"""The files of deploy/: they parse, say what the command knows, and give no party more than it needs.
+"""Files of deploy/: they parse, agree with the command, and grant minimal permissions.
 
-No container engine is needed; `integrations/fallow-flower/tests` runs the same commands as processes.
+No container engine is needed; `integrations/fallow-flower/tests` runs the same commands as
+processes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ HARDENED = ("NoNewPrivileges", "PrivateTmp", "PrivateDevices", "RestrictSUIDSGID
 
 
 def instructions() -> list[tuple[str, str]]:
-    """(instruction, rest) of the Containerfile, continued lines joined."""
+    """Return (instruction, arguments) of the Containerfile, with continued lines joined."""
     text = (DEPLOY / "Containerfile").read_text().replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line.strip() and line[0] != "#"]
     return [(line.split()[0], line.partition(" ")[2].strip()) for line in lines]
@@ -52,7 +53,7 @@ def test_the_image_is_slim_and_its_process_is_not_root() -> None:
 
 
 def test_no_image_is_used_but_by_its_digest() -> None:
-    """A base image without a default has to be given, and one without a digest is refused."""
+    """Check that a base image must be given and have a digest."""
     result = instructions()
     bases = [rest.split()[0] for name, rest in result if name == "FROM"]
     assert bases == ["${PYTHON_IMAGE}", "${PYTHON_IMAGE}"]
@@ -139,7 +140,7 @@ def test_a_labeling_page_is_published_on_this_machine_alone(
     assert details["ports"] == [f"127.0.0.1:{port}:{port}"]
     assert details["networks"] == [f"{site}-page"]
     sharing = [name for name, item in services.items() if f"{site}-page" in str(item)]
-    assert sharing == [f"{site}-page"]  # no other container reaches it
+    assert sharing == [f"{site}-page"]  # unreachable from other containers
 
 
 def test_the_preparation_is_a_script_that_is_there(services: Mapping[str, Any]) -> None:
@@ -159,7 +160,7 @@ def test_the_preparation_uses_commands_that_there_are() -> None:
 
 
 def prepare(parties: Path, path: str) -> subprocess.CompletedProcess[str]:
-    """The script in an environment with nothing but a path."""
+    """Run the script in an environment with only a path."""
     return subprocess.run(
         [shutil.which("sh") or "/bin/sh", str(DEPLOY / "prepare.sh"), str(parties)],
         capture_output=True,
@@ -176,7 +177,7 @@ def test_a_preparation_that_was_cut_short_is_not_taken_for_done(tmp_path: Path) 
     done = prepare(tmp_path, here)
     assert done.returncode == 1
     assert "was begun and not finished: remove the folders study" in done.stderr
-    (study / "sites.json").write_text('{"north": {}}')  # killed between the two
+    (study / "sites.json").write_text('{"north": {}}')  # killed in between
     assert prepare(tmp_path, here).returncode == 1
     (study / "sites.json").write_text('{"north": {}, "south": {}}')
     done = prepare(tmp_path, here)
@@ -199,7 +200,7 @@ def test_a_unit_runs_a_command_as_nobody_in_particular(unit: Path) -> None:
     service = config_parser["Service"]
     program, *words = shlex.split(service["ExecStart"])
     if unit.stem.startswith("fallow-nvflare"):
-        assert program == f"{SERVED}/nvflare/bin/python"  # an environment of its own
+        assert program == f"{SERVED}/nvflare/bin/python"  # a separate environment
         assert words == [f"{NVFLARE}/{KEEP}", f"{NVFLARE}/{JOB}", f"{SERVED}/kit"]
     else:
         assert program == f"{SERVED}/venv/bin/fallow"
@@ -219,7 +220,7 @@ def test_a_unit_writes_to_the_folder_of_its_party_and_not_to_its_program(
     if unit.stem.startswith("fallow-nvflare"):
         wanted.append(
             f"{SERVED}/kit"
-        )  # the admin's startup kit, where NVFlare writes its log
+        )  # the admin's startup kit, to which NVFlare writes its log
     assert line.split() == wanted
 
 
@@ -249,7 +250,8 @@ def test_systemd_understands_the_unit(unit: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# -- the chart: what its templates use of the language of Helm, and no more ----------------------
+# -- the chart, with the subset of Helm's language that its templates use
+# --------------------------
 
 EXPRESSION = re.compile(r"\{\{-?\s*(.*?)\s*-?\}\}")
 
@@ -262,8 +264,11 @@ def lookup(path: str, values: Mapping[str, Any]) -> Any:
 
 
 def evaluate(expression: str, values: Mapping[str, Any]) -> Any:
-    """A path, a string, ``eq A B``, ``not A``, ``A | default B``, ``A | required B``,
-    ``A | toJson``."""
+    """Evaluate a path, a string or a call.
+
+    Calls are ``eq A B``, ``not A``, ``A | default B``, ``A | required B`` and ``A |
+    toJson``.
+    """
     first, *filters = [part.strip() for part in expression.split("|")]
     words = shlex.split(first, posix=False)
     match words:
@@ -290,7 +295,7 @@ def evaluate(expression: str, values: Mapping[str, Any]) -> Any:
 
 
 def render(template: Path, values: Mapping[str, Any]) -> str:
-    """The text of a template for these values."""
+    """Return the text of a template for these values."""
     shown = [True]
     out = []
     text = re.sub(r"\s*\{\{-", "{{", template.read_text())
@@ -317,7 +322,7 @@ def objects(
     digest: str = f"sha256:{64 * '0'}",
     coordinator: str = "203.0.113.7/32",
 ) -> Iterator[dict[str, Any]]:
-    """What a release would create."""
+    """Return the objects that a release would create."""
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     values["role"] = role
     values["volume"]["existingClaim"] = claim

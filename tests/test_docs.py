@@ -38,13 +38,13 @@ class Block:
         return f"{self.path.name}:{self.line}"
 
     def compiled(self) -> CodeType:
-        """The code, with the document's line numbers in tracebacks."""
+        """Compile the code with the document's line numbers in tracebacks."""
         padded = "\n" * (self.line - 1) + self.code
         return compile(padded, str(self.path), "exec", dont_inherit=True)
 
 
 def blocks(path: Path) -> Iterator[Block]:
-    """The fenced blocks of a Markdown file; a longer fence may show a shorter one."""
+    """Yield the fenced blocks of a Markdown file; fences may be nested."""
     lines = path.read_text(encoding="utf-8").splitlines()
     opened, before = None, ""
     for number, line in enumerate(lines, 1):
@@ -63,21 +63,21 @@ def blocks(path: Path) -> Iterator[Block]:
 
 
 def blocks_of(language: str) -> list[Block]:
-    """The blocks of a language in every document."""
+    """Return the blocks of a language in all documents."""
     documents = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
     result = [block for path in documents if path.exists() for block in blocks(path)]
     return [block for block in result if block.language == language]
 
 
 def run(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Execute a block as a module of its own, so that dataclasses in it find their names."""
+    """Run a block as a module, so that its dataclasses can resolve names."""
     module = ModuleType("fallow_docs_block")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(block.compiled(), module.__dict__)
 
 
 def list_examples() -> list[Any]:
-    """The blocks of Python; those that compare strategies take seconds."""
+    """Return the Python blocks; those that compare strategies take seconds."""
     return [
         pytest.param(
             block,
@@ -151,7 +151,7 @@ def test_a_block_that_fails_fails_at_the_line_of_the_document(
     (block,) = write(tmp_path, "words\n\n```python\nx = 1\n1 / 0\n```\n")
     with pytest.raises(ZeroDivisionError) as caught:
         run(block, monkeypatch)
-    assert caught.traceback[-1].lineno == 4  # counted from 0: line 5 of the page
+    assert caught.traceback[-1].lineno == 4  # zero-based: line 5 of the page
 
 
 def test_a_dataclass_in_a_block_finds_its_own_names(

@@ -29,7 +29,7 @@ def documents() -> list[Path]:
 
 
 def read_commands(text: str) -> Iterator[list[str]]:
-    """Yield the words behind ``fallow`` of each command in a piece of shell.
+    """Yield the arguments of each ``fallow`` command in a piece of shell.
 
     >>> list(
     ...     read_commands(

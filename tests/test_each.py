@@ -1,4 +1,4 @@
-"""A table that one test tries row by row."""
+"""Table-driven tests."""
 
 from __future__ import annotations
 

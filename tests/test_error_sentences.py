@@ -1,6 +1,7 @@
-"""Error sentences about files: settings of a site, studies, experiments, records, states of runs.
+"""Error messages about files: site settings, studies, experiments, records, run states.
 
-``error_sentences.toml`` has what stands in a file and the sentence, which is compared by character.
+``error_sentences.toml`` has the content of a file and the message, which is compared
+exactly.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tables of studies/pivotal.md count what they say."""
+"""The tables of studies/pivotal.md have correct counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first hour of a new user, call by call: data, a model, a strategy, a comparison, what to keep."""
+"""Typical first calls of a new user: data, a model, a strategy, a comparison, exports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FEW_FILTERS = fl.Convolution(filters=32)
 
 @pytest.fixture(scope="module")
 def images() -> npt.NDArray[np.uint8]:
-    """Digits as a camera has them: (n, 8, 8, 3), channels last."""
+    """Return digits as photographs: (n, 8, 8, 3), channels last."""
     digits = fl.load("digits")
     gray = (digits.x[:N_IMAGES, 0].numpy() * 255).clip(0, 255).astype(np.uint8)
     return np.repeat(gray[..., None], 3, axis=3)
@@ -44,7 +44,7 @@ def folder(
     labels: npt.NDArray[np.int64],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
-    """The same as PNG files in a folder of each class."""
+    """Write the same images as PNG files, in a folder per class."""
     folder = tmp_path_factory.mktemp("images") / "digits"
     for row, (pixels, label) in enumerate(zip(images, labels, strict=True)):
         path = folder / str(label)
@@ -104,7 +104,8 @@ def test_a_long_tail_needs_no_settings() -> None:
     assert counts[0] // counts[9] == 20
 
 
-# -- a model and a strategy of one's own ----------------------------------------------------------
+# -- a custom model and strategy
+# ------------------------------------------------------------------
 
 
 class Network(nn.Module):
@@ -121,7 +122,7 @@ class Network(nn.Module):
 
 
 def prefer_dark(view: Any, n: int) -> npt.NDArray[np.int64]:
-    """A strategy of one's own: the examples with the least ink."""
+    """Select the darkest examples."""
     ink = view.rows().flatten(1).sum(1).numpy()
     darkest: npt.NDArray[np.int64] = np.argsort(ink)[:n]
     return darkest
@@ -146,12 +147,13 @@ def test_an_own_strategy_selects() -> None:
     assert bought.groupby(["cycle", "site"]).size().tolist() == [5] * 6
 
 
-# -- a comparison, and what to keep of it ---------------------------------------------------------
+# -- a comparison, and its exports
+# ----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def study(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> fl.Study:
-    """Four strategies over five skewed sites, under four seeds."""
+    """Compare four strategies over five skewed sites, with four seeds."""
     federation = fl.Federation(folder, fl.Dirichlet(alpha=0.1), sites=5)
     out = tmp_path_factory.mktemp("study") / "digits"
     strategies = ["random", "margin", "typical-unsure", prefer_dark]
@@ -195,7 +197,7 @@ def test_a_comparison_goes_into_a_paper(study: fl.Study) -> None:
     bibtex = study.cite()
     assert bibtex.startswith("@software{fallow,")
     assert "@misc{scheffer2001active," in bibtex
-    assert "prefer_dark" in bibtex  # is named as not part of Fallow
+    assert "prefer_dark" in bibtex  # marked as not part of Fallow
 
 
 def test_a_model_is_kept_loaded_and_exported(study: fl.Study, tmp_path: Path) -> None:
@@ -213,7 +215,8 @@ def test_a_model_is_kept_loaded_and_exported(study: fl.Study, tmp_path: Path) ->
     assert np.abs(output - probabilities).max() < 1e-5
 
 
-# -- mistakes, and what is said ---------------------------------------------------------------------
+# -- mistakes, and their messages
+# -----------------------------------------------------------------
 
 
 def select_from_huge_features() -> object:
@@ -262,7 +265,8 @@ def test_a_mistake_is_answered_with_what_to_write(name: str, tmp_path: Path) -> 
         call(tmp_path)
 
 
-# -- the order of arguments, and the words of other libraries ---------------------------------------
+# -- order of arguments, and keywords of other libraries
+# --------------------------------------------
 
 POOL = np.random.default_rng(0).normal(size=(20, 3))
 NEED_TWO_CLASSES = (
@@ -315,7 +319,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
         {},
         "the second argument is a pool; write fl.select(pool, strategy, n=...)",
     ),
-    # arguments that are missing
+    # missing arguments
     (fl.run, {}, "there is nothing to run; give a federation"),
     (lambda: fl.select(POOL, "random"), {}, "n is missing; give the number of examples"),
     (
@@ -339,7 +343,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
         "reference is 'badge', which is not compared; add it to the strategies, or use one of "
         "random, margin",
     ),
-    # values of a wrong kind or length
+    # values of a wrong type or length
     (
         lambda: fl.Federation("digits", fl.Natural()),
         {},

@@ -1,4 +1,4 @@
-"""`python -m bench.full_protocol`: what it refuses, and a rehearsal of two studies on few rows."""
+"""`python -m bench.full_protocol`: refusals, and a small version of two studies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pages of the gallery are made from is what was measured."""
+"""Pages of the gallery agree with the measurements."""
 
 from __future__ import annotations
 

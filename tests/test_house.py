@@ -1,4 +1,4 @@
-"""House rules that a reader would have to check by eye: exports, hidden state, docstrings."""
+"""Code conventions: exports, global state, docstrings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ EXPLICIT = {
     "SeedSequence",
     "default_rng",
 }  # numpy, no global state
-DRAWS = {  # torch functions and tensor methods that draw from the global stream unless given one
+# torch functions and tensor methods that draw from the global generator by default
+DRAWS = {
     *("bernoulli", "multinomial", "normal", "poisson", "rand", "rand_like", "randint"),
     *("randint_like", "randn", "randn_like", "randperm"),
 }
@@ -56,7 +57,7 @@ def parse(path: Path) -> ast.Module:
 
 
 def beyond_exports(tree: ast.Module) -> list[str]:
-    """The statements of an ``__init__.py`` that are no docstring, import, ``__all__`` or name."""
+    """Return statements of an ``__init__.py`` besides docstring, imports and names."""
 
     def is_export(node: ast.stmt) -> bool:
         match node:
@@ -70,7 +71,7 @@ def beyond_exports(tree: ast.Module) -> list[str]:
                 return name.startswith("__")
             case ast.FunctionDef(
                 name="__dir__", body=[ast.Return()]
-            ):  # which names are listed
+            ):  # the names are listed
                 return True
         return False
 
@@ -82,7 +83,7 @@ def beyond_exports(tree: ast.Module) -> list[str]:
 
 
 def aliases(tree: ast.Module) -> dict[str, str]:
-    """What each imported name stands for: ``{"np": "numpy", "nn": "torch.nn"}``."""
+    """Return the meaning of imported names: ``{"np": "numpy", "nn": "torch.nn"}``."""
     known: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -97,7 +98,7 @@ def aliases(tree: ast.Module) -> dict[str, str]:
 
 
 def reason(name: str) -> str | None:
-    """Why the full name, or the longest part of it that a rule knows, must not be used."""
+    """Return why a full name, or the longest known prefix, must not be used."""
     steps = name.split(".")
     if steps[:2] == ["numpy", "random"] and (len(steps) == 2 or steps[2] in EXPLICIT):
         return None  # the module alone draws nothing
@@ -106,7 +107,7 @@ def reason(name: str) -> str | None:
 
 
 def spell(node: ast.expr) -> str:
-    """An expression as it is written; dotted names, which most are, without a general printer."""
+    """Return the source of an expression, with a fast path for dotted names."""
     steps = []
     inner = node
     while isinstance(inner, ast.Attribute):
@@ -118,13 +119,13 @@ def spell(node: ast.expr) -> str:
 
 
 def full_name(node: ast.expr, known: dict[str, str]) -> str:
-    """The dotted name of an expression, its first step replaced by what it was imported as."""
+    """Return the dotted name of an expression, with its first part resolved."""
     first, dot, rest = spell(node).partition(".")
     return f"{known.get(first, '')}{dot}{rest}"
 
 
 def draws_globally(call: ast.Call, known: dict[str, str]) -> bool:
-    """Whether a torch draw is not given its generator."""
+    """Check whether a torch function draws without a generator."""
     name = full_name(call.func, known)
     is_method = isinstance(call.func, ast.Attribute) and call.func.attr in DRAWS_IN_PLACE
     is_draw = is_method or name in {f"torch.{draw}" for draw in DRAWS}
@@ -132,7 +133,7 @@ def draws_globally(call: ast.Call, known: dict[str, str]) -> bool:
 
 
 def unsafe_names(tree: ast.Module) -> list[str]:
-    """Uses of global random state and of formats that run code when they are read."""
+    """Return uses of global random state and of unsafe file formats."""
     known, nodes = aliases(tree), list(ast.walk(tree))
     used = [full_name(node, known) for node in nodes if isinstance(node, ast.Attribute)]
     outcome = {sentence for name in [*known.values(), *used] if (sentence := reason(name))}
@@ -143,7 +144,7 @@ def unsafe_names(tree: ast.Module) -> list[str]:
 
 
 def prints(tree: ast.Module) -> list[str]:
-    """The lines that call ``print``; what an example in a docstring shows is no call."""
+    """Return the lines that call ``print``, outside of docstrings."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     return [f"line {c.lineno}: print" for c in calls if spell(c.func) == "print"]
 
@@ -169,8 +170,11 @@ def test_nothing_uses_global_random_state_or_a_format_that_runs_code() -> None:
 
 
 def unsafe_uses(path: Path) -> list[str]:
-    """What `unsafe_names` reports, less the one exception: weights that an installed package brings
-    are read by torch.load with ``weights_only``, after their SHA-256 was compared."""
+    """Return `unsafe_names` without one exception.
+
+    Weights of an installed package are read by torch.load with ``weights_only`` after their
+    SHA-256 was checked.
+    """
     names = unsafe_names(parse(path))
     if path.relative_to(SOURCE).as_posix() == "encoders/efficientnet_lite.py":
         assert "weights_only=True" in path.read_text(encoding="utf-8")

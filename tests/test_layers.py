@@ -1,4 +1,4 @@
-"""Imports point down: the layer table, read from the source with ``ast``, never by importing."""
+"""Imports follow the layer table; they are read from the source with ``ast``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": BELOW_DEPLOYMENT | {"api", "deployment", "integrations"},
 }
 METHODS = {"strategies", "contrib", "training"}  # one algorithm per file
-SHARED = {"base", "parts"}  # all that a method may take from its own package
+SHARED = {"base", "parts"}  # permitted imports of an algorithm from its own package
 
 REQUIRED = {
     *(
@@ -61,7 +61,7 @@ OPTIONAL = {  # the extras of pyproject.toml: imported inside the function that 
     *("opendp", "prometheus_client", "pyarrow"),
     *("skactiveml", "starlette", "uvicorn"),
 }
-WHOLE = {  # folders that are nothing without an extra: imported as a whole, inside a function
+WHOLE = {  # folders that need an extra: imported as a whole, inside a function
     Path("transport/https"): {"httpx", "uvicorn"},
     Path("deployment/labeling_page"): {"fastapi", "jinja2", "uvicorn", "starlette"},
 }
@@ -69,13 +69,16 @@ WHOLE = {  # folders that are nothing without an extra: imported as a whole, ins
 
 @dataclass(frozen=True)
 class Arrow:
-    """One imported name: ``source`` is a file below the root, ``target`` a full dotted name."""
+    """One imported name.
+
+    ``source`` is a file below the root, ``target`` a full dotted name.
+    """
 
     source: Path
     line: int
     target: str
     deferred: (
-        bool  # inside a function or for the type checker alone: it need not be installed
+        bool  # inside a function or for the type checker only, so it need not be installed
     )
 
     @property
@@ -91,7 +94,7 @@ class Arrow:
 
 
 def absolute(source: Path, node: ast.ImportFrom) -> str:
-    """The full name of the module that ``from ... import`` names, relative or not."""
+    """Return the full name of the module in ``from ... import``, relative or not."""
     if not node.level:
         return node.module or ""
     here = ["fallow", *source.parent.parts]
@@ -100,7 +103,7 @@ def absolute(source: Path, node: ast.ImportFrom) -> str:
 
 
 def named(source: Path, node: ast.stmt | ast.expr) -> list[str]:
-    """The full names that one node imports, literal ``import_module`` calls among them."""
+    """Return the full names that a node imports, with literal ``import_module`` calls."""
     match node:
         case ast.Import():
             return [alias.name for alias in node.names]
@@ -116,14 +119,14 @@ def named(source: Path, node: ast.stmt | ast.expr) -> list[str]:
 
 
 def is_deferred(node: ast.AST) -> bool:
-    """Whether what stands inside ``node`` does not run when its module is imported."""
+    """Check whether code inside ``node`` does not run when its module is imported."""
     if isinstance(node, ast.If):
         return ast.unparse(node.test).endswith("TYPE_CHECKING")
     return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
 
 
 def arrows(root: Path) -> Iterator[Arrow]:
-    """Every import of every file in a package below ``root``."""
+    """Return every import of every file in a package below ``root``."""
     for path in sorted(root.glob("*/**/*.py")):
         source, tree = path.relative_to(root), ast.parse(path.read_text(encoding="utf-8"))
         waiting = filter(is_deferred, ast.walk(tree))
@@ -136,7 +139,7 @@ def arrows(root: Path) -> Iterator[Arrow]:
 
 
 def networks(root: Path) -> set[str]:
-    """The concrete models: classes of ``models`` whose base is torch's ``Module``."""
+    """Return the classes of ``models`` that derive from torch's ``Module``."""
     trees = [
         ast.parse(path.read_text(encoding="utf-8")) for path in root.glob("models/**/*.py")
     ]
@@ -147,7 +150,7 @@ def networks(root: Path) -> set[str]:
 
 
 def outside(arrow: Arrow) -> str | None:
-    """What is wrong with an import of somebody else's package, if anything."""
+    """Return the violation of an import from another distribution, if any."""
     top = arrow.steps[0]
     if top in sys.stdlib_module_names:
         return None
@@ -163,7 +166,7 @@ def outside(arrow: Arrow) -> str | None:
 
 
 def inside(arrow: Arrow, concrete: set[str]) -> str | None:
-    """What is wrong with an import within Fallow, if anything."""
+    """Return the violation of an import within Fallow, if any."""
     target = arrow.steps[1] if len(arrow.steps) > 1 else ""
     page = Path("deployment/labeling_page")
     is_page = arrow.steps[1:3] == [*page.parts] and page not in arrow.source.parents
@@ -181,14 +184,14 @@ def inside(arrow: Arrow, concrete: set[str]) -> str | None:
     is_method = arrow.package in METHODS and arrow.source.name != "__init__.py"
     room = [
         step for step in arrow.steps[2:] if step != "personal"
-    ]  # a room inside training
+    ]  # a subpackage of training
     if is_method and not SHARED & set(room[:1]):
         return "a method imports its own base.py and parts/, never another method"
     return None
 
 
 def violations(root: Path) -> list[str]:
-    """One sentence for each import that the layer table forbids."""
+    """Return one message for each import that the layer table forbids."""
     concrete = networks(root)
     found = [
         f"{folder.name}/ is in no row of the layer table"
@@ -210,7 +213,7 @@ def test_imports_point_down() -> None:
 
 
 def plant(root: Path, file: str, code: str) -> list[str]:
-    """The violations of a tree whose only interesting file is ``file``."""
+    """Return the violations of a tree with one non-empty file ``file``."""
     network = root / "models" / "lenet.py"
     for path, text in ((network, "class LeNet(nn.Module): ..."), (root / file, code)):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -323,7 +326,7 @@ def test_importing_fallow_is_fast_because_it_loads_nothing_heavy() -> None:
 
 
 def module_of(path: Path) -> str:
-    """The dotted name of a file below the source."""
+    """Return the dotted name of a file below the source."""
     steps = path.relative_to(SOURCE).with_suffix("").parts
     if steps[-1] == "__init__":
         steps = steps[:-1]
@@ -331,9 +334,10 @@ def module_of(path: Path) -> str:
 
 
 def imported_modules(root: Path) -> dict[str, set[str]]:
-    """Which module imports which, those for the type checker alone and deferred ones included.
+    """Return the imports of each module, including deferred and type-only ones.
 
-    A package's ``__init__`` counts as what it is imported as, not as a stop on the way to a module.
+    A package's ``__init__`` counts as the module it is imported as, not as a stop on the
+    way to another module.
     """
     files = {module_of(path): path for path in root.rglob("*.py")}
     found: dict[str, set[str]] = {}
@@ -351,7 +355,7 @@ def imported_modules(root: Path) -> dict[str, set[str]]:
 
 
 def circles(arrows_of: dict[str, set[str]]) -> list[list[str]]:
-    """The groups of modules that import one another (strongly connected, of two or more)."""
+    """Return the import cycles (strongly connected components of two or more modules)."""
     reached = {module: set(targets) for module, targets in arrows_of.items()}
     is_growing = True
     while is_growing:

@@ -1,4 +1,4 @@
-"""Links from one document to another lead to a file, and to a heading in it."""
+"""Links between documents lead to existing files and headings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def documents(root: Path) -> list[Path]:
 
 
 def anchor(heading: str) -> str:
-    """What a heading is called in an address, by the rule of GitHub.
+    """Return the anchor of a heading by GitHub's rule.
 
     >>> anchor("2. The sites join"), anchor("Masked rows (FALE)")
     ('2-the-sites-join', 'masked-rows-fale')
@@ -31,7 +31,7 @@ def anchor(heading: str) -> str:
 
 
 def anchors(page: str) -> set[str]:
-    """The headings of a page; of two of one name the second one has a ``-1``."""
+    """Return the anchors of a page; the second of equal headings ends with ``-1``."""
     outcome: dict[str, int] = {}
     for heading in re.findall(r"^#+ (.*)$", FENCED.sub("", page), re.MULTILINE):
         name = anchor(heading)
@@ -44,7 +44,7 @@ def anchors(page: str) -> set[str]:
 
 
 def broken_links(root: Path) -> Iterator[str]:
-    """``page: link`` for every link of the documents that leads nowhere."""
+    """Return ``page: link`` for every broken link of the documents."""
     for page in documents(root):
         text = FENCED.sub("", page.read_text(encoding="utf-8"))
         for link in LINK.finditer(text):

@@ -1,4 +1,4 @@
-"""The lock files have every pin of constraints.txt with hashes, and do not say where they were made."""
+"""Lock files have every pin of constraints.txt with hashes, and no local paths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parents[1]
 LOCKS = ("requirements.lock", "requirements-torch.lock", "requirements-deploy.lock")
 ENTRY = re.compile(r"^([\w.-]+)(?:\[[\w,-]+\])?==([\w.]+)(?: ;[^\\]*)? \\$")
-TOOLS = "# extra `tools`"  # the last part of constraints.txt: another environment
+TOOLS = "# extra `tools`"  # the last part of constraints.txt is another environment
 
 
 def pins(text: str) -> dict[str, Version]:
@@ -38,7 +38,7 @@ def test_every_pin_has_its_hashes_in_one_of_the_lock_files() -> None:
     wanted = pins((ROOT / "constraints.txt").read_text().partition(TOOLS)[0])
     have = locked(LOCKS[0]) | locked(LOCKS[1])
     missing = wanted.keys() - have.keys()
-    assert missing <= {"tzdata"}, "run make lock"  # of Windows alone
+    assert missing <= {"tzdata"}, "run make lock"  # Windows only
     assert {name: have[name] for name in wanted.keys() - missing} == {
         name: wanted[name] for name in wanted.keys() - missing
     }
@@ -65,7 +65,7 @@ def read_flower_needs() -> list[str]:
 
 
 def test_the_image_has_all_that_its_packages_need() -> None:
-    """Nothing is resolved when it is built: a package that is missing would be noticed late."""
+    """Check the packages, since the build resolves nothing and errors would appear late."""
     have = (
         locked("requirements-deploy.lock").keys() | locked("requirements-torch.lock").keys()
     )

@@ -1,4 +1,4 @@
-"""What `make` says where the installation does not come to its end."""
+"""Messages of `make` after an interrupted installation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BESIDE = (
     [
         ("exit 1", "The installation failed; 'make setup PIP_FLAGS=' shows all"),
         ("kill -9 $$", "The installation was stopped before its end; the same command"),
-        # as Ctrl-C, which reaches everybody, but heard by a shell in the background too
+        # like Ctrl-C, which reaches all processes, but not ignored by background shells
         ("kill -15 $PPID; exit 1", "The installation was stopped before its end; the same"),
     ],
 )

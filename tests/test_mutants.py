@@ -1,4 +1,4 @@
-"""The script that plants faults, on a tree of one function and one test."""
+"""The mutation script, on a tree of one function and one test."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OVERLOOKED: dict[str, object] = {
 
 
 def tree(folder: Path, *faults: dict[str, object], test: str = TEST) -> Path:
-    """A package, its test and a table of faults."""
+    """Return a package, its test and a table of faults."""
     files = {
         "src/toy_of_mutants/__init__.py": "",
         FILE: CODE,
@@ -58,7 +58,7 @@ def entry(fault: dict[str, object]) -> str:
 
 
 def mutants(root: Path, *words: str) -> tuple[int, str, str]:
-    """Exit code, what it said, and what was wrong."""
+    """Return exit code, output, and findings."""
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--root", str(root), *words],
         capture_output=True,
@@ -101,7 +101,7 @@ def test_a_test_that_is_skipped_catches_nothing(tmp_path: Path) -> None:
 
 
 def test_a_fault_of_the_same_length_is_not_hidden_by_bytecode(tmp_path: Path) -> None:
-    """Python takes a file of the same size and second for unchanged."""
+    """Check a fault of equal length, since bytecode caches use size and second only."""
     more = [{**NOTICED, "name": f"times {n}", "new": f"{n} * x"} for n in (3, 4, 5)]
     code, output, _ = mutants(tree(tmp_path, *more), "--jobs", "1")
     assert code == 0, output

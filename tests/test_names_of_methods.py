@@ -1,7 +1,7 @@
-"""The shared rooms know no method and no paper by name: what they need, they are given.
+"""Shared packages name no algorithm or paper.
 
-Names come from what the packages export and from the table of papers, so that a new one is covered
-without a word here.  Docstrings and comments may give examples.
+Names come from the package exports and the table of papers, so new ones are covered
+automatically. Docstrings and comments may give examples.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def fold_name(text: str) -> str:
 
 
 def known_names() -> set[str]:
-    """Every method, class of a public code and paper, by every word for it."""
+    """Return every spelling of every algorithm, class of public code, and paper."""
     outcome = set()
     for package in (strategies, contrib, training, personal):
         for name, cls in names(package).items():
@@ -70,7 +70,8 @@ NAMES = known_names()
 
 
 def words_of(text: str) -> Iterator[str]:
-    """The words of a text or an identifier, alone and joined with the next one or two.
+    """Return the words of a text or an identifier, alone and joined with the next one or
+    two.
 
     >>> sorted(words_of("core_set=1"))
     ['1', 'core', 'coreset', 'coreset1', 'set', 'set1']
@@ -83,12 +84,12 @@ def words_of(text: str) -> Iterator[str]:
 
 
 def is_docstring(node: ast.Constant, parents: dict[int, ast.AST]) -> bool:
-    """Whether a text stands alone, as docstrings and the words below a constant do."""
+    """Check whether a text is a docstring or the description of a constant."""
     return isinstance(parents.get(id(node)), ast.Expr)
 
 
 def said(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Texts and identifiers of a file, with their lines."""
+    """Yield texts and identifiers of a file with their lines."""
     parents = {
         id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)
     }
@@ -107,7 +108,7 @@ def said(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def told(code: str) -> list[str]:
-    """One sentence for each name of a method or paper in a file's code."""
+    """Return one message for each name of an algorithm or paper in a file's code."""
     result = {
         f"line {line}: {word}"
         for line, text in said(ast.parse(code))

@@ -1,8 +1,7 @@
-"""The documentation stays short: words by part, as planned, and 28,000 in all.
+"""The documentation stays within its planned number of words per part, 28,000 in all.
 
-A page that grows beyond its part needs another page of the part to shrink.  Generated pages
-(settings, the list of tests of the threat model) and code of tutorials do not count as prose that
-is written by hand.
+A longer page requires a shorter one in the same part. Generated pages (settings, the list
+of tests of the threat model) and code of tutorials are not counted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Files to edit to add a component of each kind: counted, and printed in CONTRIBUTING.
+"""Files to edit for a component of each kind: counted, and printed in CONTRIBUTING.
 
-Components from outside the package need none: those of `tests.toys` run without a change.
+Components from outside the package need none: those of `tests.toys` run without changes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SOURCE = ROOT / "src" / "fallow"
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of component, an example, and the files of the package whose code names it."""
+    """A kind of component, an example, and the package files whose code names it."""
 
     name: str
     example: str
@@ -41,7 +41,7 @@ class Kind:
 
     @property
     def line(self) -> str:
-        """The row of the table in CONTRIBUTING."""
+        """Return the row of the table in CONTRIBUTING."""
         where = ", ".join(f"`{place}`" for place in self.files)
         return f"| {self.name} | {len(self.files)} | {where} |"
 
@@ -51,7 +51,7 @@ def load_index() -> Any:
     spec = spec_from_file_location("index", ROOT / "scripts" / "index.py")
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
-    sys.modules["index"] = module  # for its dataclasses
+    sys.modules["index"] = module  # required by its dataclasses
     spec.loader.exec_module(module)
     return module
 
@@ -124,7 +124,7 @@ KINDS = (
 
 @cache
 def names_in(path: Path) -> frozenset[str]:
-    """The names that a file defines, imports, uses or exports."""
+    """Return the names that a file defines, imports, uses or exports."""
     result = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
@@ -183,7 +183,9 @@ def test_contributing_prints_how_many_places_each_kind_touches() -> None:
 
 @pytest.fixture(scope="module")
 def toy_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study of the toy paper's recipe: its query, training method, model, partition, executor."""
+    """Run a study of the toy recipe with its strategy, algorithm, model, partition,
+    executor.
+    """
     out = tmp_path_factory.mktemp("toys") / "study"
     recipe = recipes_of([toys.PAPER])["toys/digits"]
     setup = Setup(recipe, out)

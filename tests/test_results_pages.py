@@ -1,4 +1,4 @@
-"""Pages of results hold what their commands write from the published scores."""
+"""Pages of results equal the output of their commands for the published scores."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ def page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def scores_of(task: str, lift: float, seeds: int = 12) -> pd.DataFrame:
-    """Two budgets of two strategies: ``typical_unsure`` is ``lift`` above margin at the first and as
-    far below it at the second, by a little more with each seed."""
+    """Return two budgets of two strategies.
+
+    ``typical_unsure`` is ``lift`` above margin at the first budget and as far below it at
+    the second, slightly more with each seed.
+    """
     rows = []
     for seed in range(seeds):
         step = lift * (1 + seed / 100)
@@ -41,7 +44,7 @@ def scores_of(task: str, lift: float, seeds: int = 12) -> pd.DataFrame:
 def test_a_budget_that_is_won_and_one_that_is_lost_are_counted(page: ModuleType) -> None:
     outcomes = page.judge_cells(scores_of(SOLVED_DIGITS, 0.02))
     assert outcomes == {"better": 1, "not worse": 0, "open": 0, "worse": 1}
-    # a difference that every seed shows may still be smaller than what counts as worse
+    # a difference with the same sign for all seeds may still be negligible
     outcomes = page.judge_cells(scores_of(SOLVED_DIGITS, 0.001))
     assert outcomes == {"better": 1, "not worse": 0, "open": 0, "worse": 1}
 

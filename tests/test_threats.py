@@ -1,4 +1,4 @@
-"""docs/threats.md: every numbered line has tests, they are there, and the appendix lists them."""
+"""docs/threats.md: every numbered line has existing tests, listed in the appendix."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WORDS = 2000  # of the page
 
 
 def load_script(name: str) -> Any:
-    """The module of a script, which no package has."""
+    """Import a script that is in no package."""
     file = REPOSITORY / "scripts" / f"{name}.py"
     spec = spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None
@@ -30,7 +30,7 @@ threats = load_script("threat_tests")
 
 
 def missing(root: Path, tests: Iterable[str]) -> list[str]:
-    """Which of these tests are not there, as pytest calls them."""
+    """Return the tests, by pytest's names, that do not exist."""
     lost = []
     for name in tests:
         file, _, test = name.partition("::")
@@ -42,7 +42,7 @@ def missing(root: Path, tests: Iterable[str]) -> list[str]:
 
 @cache
 def functions(path: Path) -> frozenset[str]:
-    """The names of the functions that a file defines at its top."""
+    """Return the names of the functions at the top level of a file."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
 
@@ -79,7 +79,7 @@ def test_the_page_stays_short() -> None:
 
 
 def test_no_table_has_a_row_of_another_width() -> None:
-    """A bar in a cell would push what stands behind it out of its column."""
+    """Check the width of rows, which an unescaped bar in a cell would change."""
     width = 0
     for line in page().splitlines():
         cells = line.count("|") if line.startswith("|") else 0

@@ -1,4 +1,4 @@
-"""The site of documents builds without a warning, and its tutorials run."""
+"""The documentation builds without warnings, and its tutorials run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_tutorial_runs_without_a_warning(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         runpy.run_path(str(short), run_name="__main__")
-    assert list(folder.iterdir()) == []  # a tutorial leaves nothing behind
+    assert list(folder.iterdir()) == []  # a tutorial leaves no files
 
 
 def shorten(path: Path) -> str:
@@ -65,8 +65,10 @@ def test_there_are_tutorials() -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The pages, with tutorials that were not run and without the look of `make docs`, of which the
-    sidebar on every page is more than half of the work."""
+    """Build the pages without running tutorials and without the theme.
+
+    The sidebar on every page takes more than half of the time.
+    """
     pytest.importorskip("sphinx")
     out = tmp_path_factory.mktemp("docs")
     source = out / "source"

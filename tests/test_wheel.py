@@ -1,7 +1,7 @@
-"""The wheel, as somebody without the source tree gets it: built from the sdist, complete, and it runs.
+"""The wheel, as installed without the source tree: built from the sdist, complete, working.
 
-Packages that Fallow needs are those of this environment; `scripts/release.py` installs everything into
-an empty one.
+Dependencies are those of this environment; `scripts/release.py` installs everything into an
+empty one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BUILD = (
 
 
 def build(kind: str, source: Path, into: Path) -> Path:
-    """An sdist or a wheel of a source tree, with the setuptools that is here."""
+    """Build an sdist or wheel of a source tree with the installed setuptools."""
     into.mkdir(exist_ok=True)
     code = BUILD.format(kind=kind)
     subprocess.run(
@@ -49,7 +49,7 @@ def build(kind: str, source: Path, into: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from the unpacked sdist: what the sdist lacks, the wheel lacks."""
+    """Build the wheel from the unpacked sdist, so that missing files show."""
     place = tmp_path_factory.mktemp("build")
     source = place / "source"
     for name in NEEDED:
@@ -70,7 +70,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel and the packages it needs, as an installer would put them."""
+    """Return a folder with the wheel and its dependencies, as after installation."""
     place = tmp_path_factory.mktemp("installed")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(place)  # noqa: S202 - the wheel that was built above
@@ -81,7 +81,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(installed: Path, folder: Path, *words: str) -> str:
-    """The installed command: by a Python that does not know this checkout."""
+    """Run the installed command with a Python that does not find this checkout."""
     python = getattr(sys, "_base_executable", sys.executable)
     done = subprocess.run(
         [python, "-P", "-m", "fallow", *words],

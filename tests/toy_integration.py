@@ -1,7 +1,6 @@
 """A toy distribution with an encoder, a transport, a tracker and a labeling tool.
 
-`install_toy` installs it outside the tree, as an installer would leave it; nothing of Fallow was
-changed for it.
+`install_toy` installs it outside the tree, as an installer would; Fallow needs no change.
 """
 
 from __future__ import annotations
@@ -183,7 +182,7 @@ class Carrier:
 
 
 def install_toy(folder: Path, patch: pytest.MonkeyPatch) -> Path:
-    """Install the distribution; return the file in which its modules note their import."""
+    """Install the distribution; return the file that its modules write on import."""
     mark = folder / "imported.txt"
     parts = {
         "encoder": ENCODER,

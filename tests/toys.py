@@ -1,6 +1,6 @@
-"""One toy of each kind of thing, written outside the package and named as ``tests.toys:Name``.
+"""One toy of each kind of component, defined outside the package as ``tests.toys:Name``.
 
-Nothing of the package was changed for them: `tests/test_places.py` runs them and counts.
+`tests/test_places.py` runs them without changes to the package.
 """
 
 from __future__ import annotations

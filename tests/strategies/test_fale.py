@@ -23,7 +23,8 @@ from tests.strategies.regression import (
     with_ones,
 )
 
-# -- what is drawn --------------------------------------------------------------------------------
+# -- drawn examples
+# -------------------------------------------------------------------------------
 
 
 def test_a_site_draws_in_proportion_to_its_own_scores() -> None:
@@ -66,11 +67,11 @@ def test_weights_are_draws_over_what_was_expected() -> None:
     anywhere = picked(federation(table(), ANYWHERE), 6)
     share = [
         k["weight"] * k["probability"] for k in by_site.values()
-    ]  # m / n_s of each row
+    ]  # m / n_s of each example
     share += [torch.cat([k["weight"] * k["probability"] for k in anywhere.values()])]
     for part in share:
         assert float(part.sum()) == pytest.approx(1)
-        often = part / part.min()  # the last row came once
+        often = part / part.min()  # the last example was drawn once
         torch.testing.assert_close(often, often.round(), rtol=0, atol=1e-9)
     assert any(
         float(part.max() / part.min()) > 1.5 for part in share
@@ -134,7 +135,7 @@ def test_a_row_of_zeros_is_never_drawn_without_an_intercept() -> None:
     assert sorted(kept["a"]["rows"].tolist()) == [0, 1, 2, 3, 4]
     kept = picked(
         federation({"a": x}, FALE(allot="site", intercept=False)), 8
-    )  # the site must spend its budget
+    )  # the site must use its budget
     assert set(range(5)) < set(kept["a"]["rows"].tolist()) and len(kept["a"]["rows"]) == 8
 
 

@@ -1,4 +1,4 @@
-"""FALE: what leaves a site, and what it makes of strange tables."""
+"""FALE: data that leaves a site, and unusual tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from tests.strategies.regression import (
     table,
 )
 
-# -- who sees what --------------------------------------------------------------------------------
+# -- disclosure
+# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", [AT_SITES, ANYWHERE], ids=["site", "federation"])
@@ -62,7 +63,8 @@ def test_a_verb_that_would_need_noise_is_refused() -> None:
         AT_SITES.query(asking(world), dict.fromkeys("abcd", 1), {})
 
 
-# -- edges ----------------------------------------------------------------------------------------
+# -- edge cases
+# -----------------------------------------------------------------------------------
 
 
 def test_a_value_that_is_not_finite_is_refused_with_its_column_and_their_number() -> None:

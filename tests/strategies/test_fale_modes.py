@@ -1,4 +1,4 @@
-"""FALE: totals, masked rows and triangles lead to the same scores and picks."""
+"""FALE: aggregates, masked examples and triangles give the same scores and selections."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ each_mode = pytest.mark.parametrize("strategy", MODES.values(), ids=MODES)
 
 
 def tau(world: Simulation) -> Tensor:
-    """The scores that sites keep."""
+    """Return the scores kept by the sites."""
     name = "unmask" if world.strategy.mode == "fedsvd" else "score"
     return torch.cat([world.members[s].memory[name]["tau"] for s in sorted(world.members)])
 
 
 def scored(sites: dict[str, Tensor], strategy: FALE, **more: Any) -> tuple[Tensor, int]:
-    """Scores of all rows, and the rank."""
+    """Return the scores of all examples, and the rank."""
     world = federation(sites, strategy, **more)
     rank: int = world.query(1)["notes"]["rank"]
     return tau(world), rank
 
 
 def close(x: Tensor, gap: float) -> Tensor:
-    """Rows in which a column is nearly another one."""
+    """Return examples in which one column is nearly a copy of another."""
     x = x.clone()
     x[:, 3] = x[:, 2] + gap * x[:, 3]
     return x
@@ -155,7 +155,8 @@ def test_large_sites_are_masked_block_by_block(monkeypatch: pytest.MonkeyPatch) 
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
-# -- the same picks -------------------------------------------------------------------------------
+# -- equal selections
+# -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("allot", ["site", "federation"])
@@ -174,7 +175,8 @@ def test_picks_are_the_same_as_bytes(strategy: FALE) -> None:
     assert equal(ours, theirs)
 
 
-# -- what the decomposition finds -----------------------------------------------------------------
+# -- results of the decomposition
+# -----------------------------------------------------------------
 
 
 def rotation(world: Simulation) -> Tensor:
@@ -227,7 +229,8 @@ def test_masks_and_the_rotation_are_fresh_in_every_query() -> None:
     assert float((first @ q - second).abs().max()) > 0.01  # P too
 
 
-# -- what crosses the wire ------------------------------------------------------------------------
+# -- messages
+# -------------------------------------------------------------------------------------
 
 
 def test_bytes_of_masked_rows_are_those_of_the_formula() -> None:
@@ -236,7 +239,7 @@ def test_bytes_of_masked_rows_are_those_of_the_formula() -> None:
     shown = {row["verb"]: row for row in world.shown.rows()}
     n, k, r, sites = N, 6, 6, 4
     assert shown["masked"]["bytes"] == 8 * n * k
-    assert shown["unmask"]["bytes_down"] == 8 * (n * r + sites)  # and how wide rows were
+    assert shown["unmask"]["bytes_down"] == 8 * (n * r + sites)  # and the width of the rows
     assert shown["rotation"]["bytes"] == 8 * k * k * sites
     assert shown["unmask"]["what"] == "number of tensors kept"
 
@@ -249,7 +252,7 @@ def test_bytes_of_totals_are_those_of_the_formula() -> None:
     columns, name = (
         8 * (5 + k),
         1,
-    )  # mean and scale of columns; the name of who drew the rotation
+    )  # mean and scale of columns; the name of the site that drew the rotation
     assert shown["gram"]["bytes"] == 8 * sites * k * (k + 1)
     assert shown["gram"]["bytes_down"] == sites * (8 * k * k + 2 * (columns + name))
     assert shown["score"]["bytes_down"] == sites * (8 * k * k + columns + name)
@@ -259,11 +262,11 @@ def test_bytes_of_triangles_do_not_grow_with_rows() -> None:
     world = federation(table(), TSQR)
     world.query(4)
     (up,) = (row["bytes"] for row in world.shown.rows() if row["verb"] == "triangle")
-    assert up == 8 * 6 * (6 + 6 + 3 + 6)  # one site has 3 rows
+    assert up == 8 * 6 * (6 + 6 + 3 + 6)  # one site has 3 examples
 
 
 class Notes(Forgetful):
-    """A journal that keeps every entry."""
+    """Event log that keeps every entry."""
 
     def __init__(self) -> None:
         self.entries: list[ExchangeEntry] = []

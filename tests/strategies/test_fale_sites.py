@@ -1,4 +1,4 @@
-"""FALE: sites that fall silent, rows that are there twice, first labels, and the last draw."""
+"""FALE: silent sites, duplicate examples, initial labels, and the last draw."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def test_fewer_rows_than_columns_in_all_are_all_alike(mode: Any) -> None:
     torch.testing.assert_close(torch.cat(held), torch.full((3,), 0.25).double())
 
 
-# -- silence --------------------------------------------------------------------------------------
+# -- silent sites
+# ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_a_site_that_falls_silent_ends_in_a_sentence_or_in_the_same_picks(
             assert "run again with --resume when they are connected" in str(error)
             said.append(n)
         else:
-            if len(carrier.seen) <= n:  # nothing was lost any more
+            if len(carrier.seen) <= n:  # nothing else was lost
                 break
             kept = {name: site.memory["picks"] for name, site in world.members.items()}
             assert equal(whole, {name: k for name, k in kept.items() if len(k["rows"])})
@@ -108,7 +109,8 @@ def test_a_site_that_falls_silent_ends_in_a_sentence_or_in_the_same_picks(
     assert len(said) >= 5
 
 
-# -- rows that are there twice --------------------------------------------------------------------
+# -- duplicate examples
+# ---------------------------------------------------------------------------
 
 
 def test_copies_of_a_row_are_rows_of_their_own_that_share_its_score() -> None:
@@ -123,11 +125,12 @@ def test_copies_of_a_row_are_rows_of_their_own_that_share_its_score() -> None:
     torch.testing.assert_close(chance["a"][:3], chance["b"][12:], rtol=1e-9, atol=0)
 
 
-# -- first labels ---------------------------------------------------------------------------------
+# -- initial labels
+# -------------------------------------------------------------------------------
 
 
 def total(values: Tensor, seed: int) -> float:
-    """The weighted total of ``values`` over labels: 6 first ones, then 8 that FALE bought."""
+    """Return the weighted total of ``values`` over 6 initial labels and 8 of FALE."""
     world = federation({"a": table()["a"]}, AT_SITES, seed=seed)
     world.members["a"].buy([Label(row, 0.0, 0) for row in range(6)])
     kept = picked(world, 8)["a"]

@@ -1,4 +1,4 @@
-"""FALE behind secure sums where one site has most rows, or columns say the same."""
+"""FALE with secure aggregation if one site has most examples or columns are collinear."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def sites_of(x: Tensor, sizes: tuple[int, ...]) -> dict[str, Tensor]:
 
 
 def heavy(n: int, d: int) -> Tensor:
-    """Rows of which some are far out, so that scores differ."""
+    """Return examples with outliers, so that scores differ."""
     return draws(n, d) / draws(n, 1, name="tail").abs().sqrt()
 
 
 def correlated(n: int, d: int, noise: float) -> Tensor:
-    """d columns that are one and the same but for a little noise, with other scales."""
+    """Return d columns that are equal up to a little noise and scale."""
     x = heavy(n, 1) + noise * draws(n, d, name="noise")
     return x * torch.logspace(-0.5, 0.5, d, dtype=x.dtype)
 
@@ -99,7 +99,7 @@ def test_the_step_that_is_reckoned_with_is_no_smaller_than_that_of_masked_sums(
 
 
 def test_no_rotation_makes_products_of_a_site_larger_than_the_bound() -> None:
-    """All rows at one site, all columns the same: the largest product there can be."""
+    """Check the worst case: all examples at one site and all columns equal."""
     k = 8
     x = draws(50, 1).repeat(1, k)
     unit = leverage.scales(*leverage.spread(x, torch.zeros(k, dtype=x.dtype)))

@@ -19,7 +19,8 @@ from tests.worlds import Table, tables, world
 
 def test_golden_scores() -> None:  # G15: α = (3, 1, 1) and (1, 1, 1)
     logits = torch.tensor([[2.0, -1.0, 0.0], [0.0, -5.0, -0.1]])
-    # entropies -1.3182 and -0.6931 become 0 and 1, so only the second row scores: 2 x 0.8333
+    # entropies -1.3182 and -0.6931 become 0 and 1, so only the second example scores: 2 x
+    # 0.8333
     assert_close(
         uncertainty(logits, logits).float(),
         torch.tensor([0.0, 2 * 0.8333]),
@@ -37,14 +38,14 @@ def test_the_score_is_that_of_the_definition() -> None:
     e: Tensor = Dirichlet(globe.relu() + 1).entropy()  # type: ignore[no-untyped-call]  # torch's
     e = (e - e.min()) / (e.max() - e.min())
     drawn = []
-    for logits in (globe, local):  # the aleatoric part is a mean of entropies: draw them
+    for logits in (globe, local):  # the aleatoric part is a mean of entropies: sample it
         p = predictions(logits.relu() + 1, 20_000)
         drawn.append(torch.special.entr(p).sum(2).mean(0))
     assert_close(uncertainty(local, globe), e * (drawn[0] + drawn[1]), atol=0.02, rtol=0)
 
 
 def predictions(alpha: Tensor, n: int) -> Tensor:
-    """Draws from Dirichlet distributions, (n, m, C), as gamma draws that sum to 1."""
+    """Draw from Dirichlet distributions, (n, m, C), as normalized gamma samples."""
     g = np.random.default_rng(0).gamma(alpha.numpy(), size=(n, *alpha.shape))
     return torch.from_numpy(g / g.sum(2, keepdims=True))
 
@@ -70,7 +71,7 @@ def test_where_all_rows_are_equally_uncertain_the_scale_is_one() -> None:
 def plain(
     score: list[float], z: Tensor, n: int, k: int = 5, cut: float = 0.85
 ) -> list[int]:
-    """The walk as the text tells it: over all pairs, one row after the other."""
+    """Run the selection as described in the paper, one example at a time."""
     chosen: list[int] = []
     passed: list[int] = []
     for i in sorted(range(len(score)), key=lambda r: -score[r]):
@@ -85,12 +86,13 @@ def plain(
 
 
 def bunched(rows: int = 40, seed: int = 0) -> Table:
-    """A site whose rows look in four directions, ten near copies each."""
+    """Return a site of examples in four directions, with ten near duplicates each."""
     draw = stream(seed, "bunched")
     point = 3 * torch.randn(4, 6, generator=draw, dtype=torch.float64)
     near = 0.3 * torch.randn(rows, 6, generator=draw, dtype=torch.float64)
     x = point.repeat_interleave(rows // 4, 0) + near
-    return Table(x[:, :3], x[:, 3:].abs(), [0, 1, 2])  # evidence in every row: no ties
+    # every example has evidence, so there are no ties
+    return Table(x[:, :3], x[:, 3:].abs(), [0, 1, 2])
 
 
 @pytest.mark.parametrize("n", [3, 12, 39])
@@ -126,13 +128,13 @@ def test_rows_beyond_the_budget_are_not_compared_with_others() -> None:
             yield []
 
     assert pass_over_crowds(crowds(), 3).tolist() == [0, 1, 2]
-    assert len(looked_at) == 4  # the fourth is where the walk sees that it is over
+    assert len(looked_at) == 4  # the fourth shows that the selection is complete
 
 
 def test_a_row_with_fewer_similar_rows_than_k_has_no_crowd() -> None:
     z = torch.eye(4).repeat_interleave(5, 0)
     z = z + 0.01 * torch.randn(20, 4, generator=stream(0, "near"))
-    assert list(FEAL().crowds(z)) == [[]] * 20  # five near copies each: four others
+    assert list(FEAL().crowds(z)) == [[]] * 20  # five near duplicates each: four others
     crowds = list(FEAL(neighbors=4).crowds(z))
     assert [set(c) for c in crowds] == [
         set(range(i - i % 5, i - i % 5 + 5)) - {i} for i in range(20)
@@ -147,7 +149,8 @@ def test_exact_copies_are_neighbors_and_a_row_is_not_its_own() -> None:
     assert len(pass_over_crowds(crowds, 3)) == 3
 
 
-# -- edges ----------------------------------------------------------------------------------------
+# -- edge cases
+# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("labels", [(), (1, 1), (0, 1, 2, 2)])

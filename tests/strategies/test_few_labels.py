@@ -48,7 +48,7 @@ def pool_rows() -> list[int]:
 
 
 def build_site(strategy: Any, labeled: bool = True, seed: int = 0) -> Simulation:
-    """A site with `features`; those of a linear model are the numbers of the example."""
+    """Return a site with `features`; a linear model uses the example itself."""
     x = features()
     rows = pool_rows() if labeled else list(range(30))
     labels = [0, 1, 0] if labeled else ()
@@ -60,7 +60,7 @@ def build_site(strategy: Any, labeled: bool = True, seed: int = 0) -> Simulation
 
 
 def select(strategy: Any, n: int, labeled: bool = True, seed: int = 0) -> list[int]:
-    """The selected examples as rows of `features`."""
+    """Return the selected examples as rows of `features`."""
     selected = build_site(strategy, labeled, seed).picks(n)["a"]
     rows = pool_rows() if labeled else list(range(30))
     return [rows[position] for position in selected]
@@ -71,7 +71,7 @@ CENTERS = [[0, 0], [9, 0], [0, 9], [9, 9], [20, 3], [3, 20]]
 
 
 def scatter(center: list[int], size: int) -> Tensor:
-    """Points (size, 2) around a center, at distances without ties."""
+    """Return points (size, 2) around a center, at distances without ties."""
     turn = torch.arange(1, size + 1, dtype=torch.float64)
     radius = 0.2 + 0.9 * (turn * 0.618).frac()
     around = torch.stack([radius * (2 * turn).cos(), radius * (2 * turn).sin()], 1)
@@ -79,7 +79,7 @@ def scatter(center: list[int], size: int) -> Tensor:
 
 
 def build_clusters(strategy: Any) -> Simulation:
-    """A site with six clusters; the largest and the third largest have a label."""
+    """Return a site with six clusters; the largest and the third largest have a label."""
     x = torch.cat([scatter(*item) for item in zip(CENTERS, SIZES, strict=True)])
     federation = world({"a": Table(x, torch.zeros_like(x), [0, 1])}, strategy)
     member = federation.members["a"]
@@ -89,7 +89,9 @@ def build_clusters(strategy: Any) -> Simulation:
 
 
 def build_unstable_site(strategy: Any) -> Simulation:
-    """A site whose first 16 examples become class 0 where their second number is dropped."""
+    """Return a site whose first 16 examples become class 0 if their second number is
+    dropped.
+    """
     places = torch.cat([scatter(CENTERS[at], size) for at, size in enumerate((5, 4, 7))])
     unstable = torch.tensor([[0.0, 2.0]]).double().expand(16, 2)
     stable = torch.tensor([[1.0, 0.2]]).double().expand(20, 2)
@@ -102,7 +104,7 @@ def build_unstable_site(strategy: Any) -> Simulation:
     state["w"][:] = 0.0
     state["w"][0] = 1.0  # number 0 of class 0
     state["w"][5] = 1.0  # number 1 of class 1
-    state["w"][8] = 0.5  # bias of class 0: the class where everything is dropped
+    state["w"][8] = 0.5  # bias of class 0, which is predicted if everything is dropped
     member.remember("global", state)
     return federation
 
@@ -183,7 +185,8 @@ def test_prob_cover_takes_the_largest_pure_radius() -> None:
 
 
 def test_drop_query_prefers_examples_whose_prediction_changes() -> None:
-    # The first five examples have a second class that dropout leaves alone at times.
+    # The first five examples have a second feature of the class that dropout sometimes
+    # keeps.
     outputs = torch.tensor([[1.0, 0.9]] * 5 + [[1.0, 0.0]] * 5).double()
     table = Table(torch.zeros(10, 2).double(), outputs)
     strategy = DropQuery("global", rate=0.5, passes=30)

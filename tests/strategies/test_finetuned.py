@@ -1,4 +1,4 @@
-"""LoGo's fine-tuned baselines: a plain query whose local model is the global one, trained on."""
+"""LoGo's fine-tuned baselines: plain queries by the locally fine-tuned global model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TINY = Recipe(
 
 
 def bought(strategy: str) -> dict[str, list[int]]:
-    """The rows that each site has labels for at the end of a run of ``strategy``."""
+    """Return the labeled examples of each site at the end of a run of ``strategy``."""
     journal = EventLog()
     world = build_world(variant(TINY, strategy), seed=0, store=journal)
     list(ExperimentRun(world, journal).go())

@@ -48,7 +48,7 @@ def site(
     seed: int = 0,
     rows: Tensor | None = None,
 ) -> LocalSite:
-    """A site that remembers three models with features of their own."""
+    """Return a site with three models that have different features."""
     model = build_model("mlp", (FEATURES,), C, stream(seed, "mlp"), hidden=(8,)).double()
     layout = Layout.of(model)
     methods: Methods = {"query": IFAL(), "training": FedAvg(), "plain": FedAvg()}
@@ -69,7 +69,8 @@ def seen(made: LocalSite) -> SiteView:
     return SiteView(made, 0)
 
 
-# -- the parts against their definitions ----------------------------------------------------------
+# -- parts against their definitions
+# --------------------------------------------------------------
 
 
 def test_the_distance_is_scipys_for_the_entries_of_two_distributions() -> None:
@@ -98,7 +99,7 @@ def test_disagreement_by_hand() -> None:
 
 
 def between_groups(x: list[float], threshold: float) -> float:
-    """The variance between the values up to the threshold and those above, as Otsu defines it."""
+    """Return the between-class variance of Otsu for a threshold."""
     low, high = [v for v in x if v <= threshold], [v for v in x if v > threshold]
     share = len(low) / len(x)
     gap = sum(low) / len(low) - sum(high) / len(high)
@@ -124,12 +125,12 @@ def test_where_all_values_are_equal_nothing_is_above_the_threshold(x: list[float
 
 def test_central_rows_are_the_members_nearest_to_the_means_of_their_clusters() -> None:
     x = torch.tensor([[0.0], [10.0], [1.0], [2.5], [11.0], [7.0]])
-    cluster = torch.tensor([4, 2, 4, 4, 2, 0])  # an empty cluster has no row
+    cluster = torch.tensor([4, 2, 4, 4, 2, 0])  # an empty cluster has no examples
     assert central_rows(x, cluster).tolist() == [5, 1, 2]
 
 
 def company_of(view: View, at: Tensor, model: str, labels_by: str, k: int) -> Tensor:
-    """Votes as the text counts them: row by row, over all pairs."""
+    """Count votes as defined in the paper, row by row, over all pairs."""
     pool, labeled = view.embed(model)[at], view.embed(model, "labeled")
     label = [*view.logits(labels_by)[at].argmax(1).tolist(), *view.labels.tolist()]
     votes = torch.ones(len(at), C, dtype=torch.float64)
@@ -163,11 +164,12 @@ def test_votes_of_a_class_count_rows_that_list_a_row() -> None:
     )
 
 
-# -- the choice -----------------------------------------------------------------------------------
+# -- selection
+# ------------------------------------------------------------------------------------
 
 
 class Fixed:
-    """Values in place of the inconsistencies of a site's rows; all else is the site's own."""
+    """Replaces the inconsistencies of a site's examples by given values."""
 
     def __init__(self, inter: list[float], intra: list[float]) -> None:
         self.values = torch.tensor(inter).double(), torch.tensor(intra).double()
@@ -179,7 +181,7 @@ class Fixed:
 
 
 def test_the_picks_are_spread_over_the_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    # rows 0-7 are candidates and lie in two bunches of directions; the best four are in one
+    # examples 0-7 are candidates in two clusters of directions; the best four are in one
     rows = torch.zeros(19, FEATURES, dtype=torch.float64)
     rows[:, 0], rows[4:8, 1] = 1.0, 9.0
     rows += 0.01 * torch.randn(rows.shape, generator=stream(0, "near"), dtype=torch.float64)
@@ -208,7 +210,7 @@ def test_where_both_are_too_few_the_best_rows_are_taken(
 def test_clusters_that_are_empty_are_made_up_by_the_best_remaining_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # I5
-    rows = torch.ones(19, FEATURES, dtype=torch.float64)  # all alike: one cluster
+    rows = torch.ones(19, FEATURES, dtype=torch.float64)  # all equal: one cluster
     value = [9.0, 8.0, 8.5, 8.8, *[1.0] * 10]
     picks = Fixed(value, [1.0] * 14).picks(seen(site(rows=rows)), 3, monkeypatch)
     assert len(set(picks)) == 3 and set(picks) <= {0, 1, 2, 3} and {0, 3} <= set(picks)
@@ -277,7 +279,7 @@ def test_a_model_that_agrees_with_its_teacher_pays_for_labels_alone() -> None:
 
 
 def made(folder: Path, strategy: str, executor: str) -> dict[str, LocalSite]:
-    """A federation after its first phase and the query's exchanges, before the labels come."""
+    """Return a federation after its first phase and the query, before labeling."""
     recipe = with_settings(
         tiny(folder),
         {"strategy": strategy, "model": "mlp", "executor": executor, "dtype": "float64"},

@@ -1,4 +1,4 @@
-"""LCMD: the farthest row of the largest cluster."""
+"""LCMD: the farthest example of the largest cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.worlds import Table, tables, world
 
 
 def plain(phi: Tensor, centers: list[Tensor], n: int) -> list[int]:
-    """By the definition, with every distance to every center."""
+    """Select by the definition, with all distances to all centers."""
     picks = [] if centers else [int(phi.norm(dim=1).argmax())]
     centers = centers or [phi[picks[0]]]
     while len(picks) < n:
@@ -53,7 +53,7 @@ def test_many_rows_that_are_rather_far_come_before_one_that_is_farthest() -> Non
     assert first == [
         6,
         5,
-    ]  # one cluster: its farthest row; then the crowd has the larger one
+    ]  # one cluster: its farthest example; then the dense group has the larger one
 
 
 def test_classes_make_no_difference() -> None:
@@ -81,7 +81,7 @@ def test_a_common_shift_of_all_features_changes_nothing() -> None:
 def test_a_row_between_two_centers_stays_with_the_older_one() -> None:
     x = torch.tensor(
         [[8.0], [4], [6], [6.5], [-4.5]]
-    ).double()  # a label at 0, then a pick at 8
+    ).double()  # a label at 0, then a selection at 8
     made = with_numbers({"a": Table(x, 0 * x, [0])}, LCMD())
     made.members["a"].x[5] = 0.0
     assert made.picks(2)["a"] == [0, 4]  # 4 is as far from 0 as from 8

@@ -1,4 +1,4 @@
-"""Least-confidence sampling by hand."""
+"""Least-confidence sampling, worked examples."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tests.worlds import Table, tables, world
 
 
 def test_rows_come_in_turn_from_the_clusters() -> None:
-    cluster = torch.tensor([1, 1, 0, 1, 2])  # of rows 7, 3, 5, 9, 4, best first
+    cluster = torch.tensor([1, 1, 0, 1, 2])  # of examples 7, 3, 5, 9, 4, best first
     rows = torch.tensor([7, 3, 5, 9, 4])
     assert take_in_turn(cluster, rows).tolist() == [5, 7, 4, 3, 9]
 
@@ -19,7 +19,7 @@ def test_equal_rows_make_one_cluster_and_selection_falls_back_to_uncertainty() -
     assert cluster_rows(torch.ones(8, 3), 4, stream(0, "x")).tolist() == [0] * 8
     common = torch.tensor([[9.0, 0], [1, 0], [3, 0], [0, 0]], dtype=torch.float64)
     local = torch.zeros(4, 2, dtype=torch.float64)
-    local[:, 0] = 1e9  # sure: the reduced gradients of all rows vanish
+    local[:, 0] = 1e9  # confident: the reduced gradients of all examples vanish
     assert world({"a": Table(local, common, [0, 1])}, LoGo()).picks(3) == {"a": [3, 1, 2]}
 
 

@@ -1,5 +1,7 @@
-"""Features that are huge, tiny, constant or not finite, and pools of one row: every strategy picks as
-many rows as it can, or says in a sentence of its own what is wrong."""
+"""Features that are huge, tiny, constant or not finite, and pools of one example.
+
+Every strategy selects as many examples as possible or raises a specific error.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ Change = Callable[[Tensor], Tensor]
 
 
 def some(value: float) -> Change:
-    """Two rows become this; all others stay."""
+    """Replace two examples by these values."""
 
     def changed(x: Tensor) -> Tensor:
         y = x.clone()
@@ -66,7 +68,7 @@ def changed(change: Change) -> dict[str, Table]:
 
 
 def find_fault(strategy: Any, sites: dict[str, Table]) -> str | None:
-    """What is wrong with what is picked, or with the sentence that refuses; None if nothing is."""
+    """Return the fault of a selection or of an error message, or None."""
     try:
         picks = world(sites, strategy).picks(4)
     except (ValueError, RuntimeError) as error:
@@ -90,7 +92,7 @@ def test_any_features_are_chosen_from_or_refused_in_a_sentence(features: str) ->
 def test_rows_that_are_far_too_large_do_not_take_the_place_of_the_others(
     strategy: Any,
 ) -> None:
-    """Typicality may cluster them, as ordinary numbers far away; the two others cannot."""
+    """Check outliers, which only typicality may cluster as ordinary distant values."""
     picks = world(changed(some(1e200)), strategy).picks(12)
     for rows in picks.values():
         assert sorted(rows) == list(range(12))

@@ -1,4 +1,4 @@
-"""Margin sampling by hand."""
+"""Margin sampling, worked examples."""
 
 from __future__ import annotations
 

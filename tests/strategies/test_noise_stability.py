@@ -16,7 +16,7 @@ from tests.worlds import Table, tables, world
 
 
 def noise(member: LocalSite, draws: int, epsilon: float) -> Iterator[Tensor]:
-    """What each draw adds to the 3 x 6 weight of the tests' linear model."""
+    """Return the noise of each draw on the 3 x 6 weight of the linear model."""
     weight = member.parts.layout.views(member.memory["local"]["w"])["head.weight"]
     generator = member.streams("noise", 0)
     for _ in range(draws):

@@ -38,7 +38,7 @@ def shares_of_all(sites: Tables) -> Tensor:
 
 
 def site_with(pool: list[int], labels: Sequence[int], seed: int = 0) -> Table:
-    """A site of these true classes: the global model, which they are read from, is always right."""
+    """Return a site of these true classes, which its global model predicts correctly."""
     made = tables(seed, sites=1, rows=len(pool))["a"]
     return Table(made.local, 9.0 * torch.eye(3, dtype=torch.float64)[pool], labels)
 
@@ -47,12 +47,13 @@ def site_with(pool: list[int], labels: Sequence[int], seed: int = 0) -> Table:
 
 
 def test_each_class_gets_what_the_labels_lack_to_the_true_shares() -> None:
-    # 40 rows at both sites: 10, 20 and 10 of a class; site a may end with 10 labels: 2.5, 5, 2.5
+    # 40 examples at both sites: 10, 20 and 10 of a class; site a may end with 10 labels:
+    # 2.5, 5, 2.5
     a = site_with([0] * 5 + [1] * 9 + [2] * 2, [0, 0, 0, 1])
     b = site_with([0] * 2 + [1] * 10 + [2] * 8, [])
     picks = world({"a": a, "b": b}, OracleHistogram()).picks({"a": 6, "b": 8})
     got = {n: truth(s)[picks[n]].bincount(minlength=3) for n, s in (("a", a), ("b", b))}
-    assert got["a"].tolist() == [0, 4, 2]  # lacks 0, 4, 2.5: class 2 has two rows
+    assert got["a"].tolist() == [0, 4, 2]  # needs 0, 4, 2.5: class 2 has two examples
     assert got["b"].tolist() == [2, 4, 2]
 
 
@@ -60,7 +61,8 @@ def test_a_class_with_too_few_rows_leaves_its_share_to_the_other_lacking_classes
     a = site_with([0] * 30 + [1] * 1 + [2] * 9, [0] * 10)
     b = site_with([1] * 30, [])
     picks = world({"a": a, "b": b}, OracleHistogram()).picks({"a": 10, "b": 0})["a"]
-    # of 80 rows 40, 31, 9: the site lacks 0, 7.75 and 2.25 labels, and has one row of class 1
+    # of 80 examples 40, 31, 9: the site needs 0, 7.75 and 2.25 labels and has one of class
+    # 1
     assert truth(a)[picks].bincount(minlength=3).tolist() == [0, 1, 9]
 
 
@@ -71,7 +73,7 @@ def test_what_no_class_lacks_is_spread_over_the_rest() -> None:
         2,
         0,
         2,
-    ]  # it lacks class 1 alone
+    ]  # it lacks only class 1
 
 
 def test_labels_come_closer_to_the_truth_than_with_the_plain_heuristic() -> None:
@@ -87,7 +89,8 @@ def test_labels_come_closer_to_the_truth_than_with_the_plain_heuristic() -> None
     assert sum(gaps[OracleHistogram(), name] for name in sites) < 0.1 * len(sites)
 
 
-# -- the rows inside a class ----------------------------------------------------------------------
+# -- examples within a class
+# ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("score", ["entropy", "typicality"])
@@ -115,12 +118,13 @@ def test_at_random_it_draws_without_looking_at_a_model() -> None:
 def test_rows_without_a_score_have_no_class_and_come_last() -> None:
     site = site_with([0] * 6 + [1] * 2, [0] * 9)
     local = site.local.clone()
-    local[6:] = torch.nan  # the two rows of the class that lacks
+    local[6:] = torch.nan  # the two examples of the class that is needed
     picks = world({"a": replace(site, local=local)}, OracleHistogram()).picks(7)["a"]
     assert set(picks[:6]) == set(range(6))
 
 
-# -- for simulations only -------------------------------------------------------------------------
+# -- simulations only
+# -----------------------------------------------------------------------------
 
 
 class Curious:

@@ -1,4 +1,4 @@
-"""Pivotal samples: chances, meetings, neighbors, and what a hostile site can say."""
+"""Pivotal sampling: inclusion probabilities, duels, neighbors, and hostile sites."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ AT_SITES = Pivotal(allot="site")
 PER_SITE = 5  # labels of each of the four sites of `table`
 
 
-# -- the plain form -------------------------------------------------------------------------------
+# -- reference implementations
+# --------------------------------------------------------------------
 
 
 def plain_sizes(sites: dict[str, Tensor]) -> dict[str, Tensor]:
-    """q of each row, from the rows of all sites in one place."""
+    """Return q of each example, from the pooled examples of all sites."""
     x = stacked(sites)
     unit = (x - x.mean(0)) / x.std(0, correction=0)
     full = with_ones(unit)
@@ -53,7 +54,7 @@ def plain_sizes(sites: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def plain_chances(sizes: Tensor, n: int) -> Tensor:
-    """min(1, c q) whose sum is n, by halving an interval of c."""
+    """Return min(1, c q) with sum n, by bisection of c."""
     low = 0.0
     high = float(1 / sizes.min())
     for _ in range(200):
@@ -66,7 +67,7 @@ def plain_chances(sizes: Tensor, n: int) -> Tensor:
 
 
 def plain_meetings(chances: list[float], numbers: list[float]) -> list[int]:
-    """Sequential pivotal sampling as textbooks have it: chances are changed in place, unit by unit."""
+    """Run sequential pivotal sampling as in textbooks, updating probabilities in place."""
     p = list(chances)
     i = 0
     for j in range(1, len(p)):
@@ -98,7 +99,8 @@ def taken_of(kept: dict[str, dict[str, Tensor]]) -> set[tuple[str, int]]:
     return {(name, row) for name, k in kept.items() for row in k["rows"].tolist()}
 
 
-# -- chances --------------------------------------------------------------------------------------
+# -- inclusion probabilities
+# ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [1, 4, 20, 40, 59])
@@ -142,7 +144,7 @@ def test_a_budget_of_all_rows_takes_every_row_once_at_weight_1() -> None:
 
 
 def test_how_often_a_row_is_taken_is_its_chance() -> None:
-    """Every row within what 2,000 independent draws of it allow: 4.5 standard deviations."""
+    """Check each example over 2,000 independent draws, within 4.5 standard deviations."""
     chances = plain_chances(draws(40, name="sizes").abs() + 0.3, 12).tolist()
     times = torch.zeros(40).double()
     repeats = 2000
@@ -188,7 +190,8 @@ def test_weighted_totals_are_those_of_all_rows_in_the_mean() -> None:
     assert 4 * error < 0.1 * whole
 
 
-# -- meetings -------------------------------------------------------------------------------------
+# -- duels
+# ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -198,7 +201,7 @@ def test_meetings_end_as_in_the_textbook(seed: int) -> None:
     chances[3] = 1.0
     chances[7] = 0.0
     chances[-1] = 0.0
-    chances[-1] = 1.0 - sum(chances) % 1  # whole together
+    chances[-1] = 1.0 - sum(chances) % 1  # integer in total
     numbers = [drawn.random() for _ in chances]
     met = meet(chances, numbers)
     taken = list(met.taken)
@@ -301,7 +304,7 @@ def test_a_choice_that_is_none_is_refused() -> None:
 
 
 class Lying:
-    """A carrier at which site b says something else in one field of one answer."""
+    """Transport at which site b changes one field of one reply."""
 
     def __init__(self, carrier: Any, verb: str, name: str, value: float) -> None:
         self.carrier = carrier
@@ -350,11 +353,13 @@ def test_noise_is_refused() -> None:
 
 
 def test_two_bounds_with_one_row_between_them_tell_its_size() -> None:
-    """Not prevented, and said on the page of threats: what a coordinator learns by factors of its
-    own, with no more questions than a query has."""
+    """Check a documented attack that is not prevented.
+
+    A coordinator chooses its own factors, with as many requests as a query has.
+    """
     size = torch.rand(50, generator=stream(0, "sizes"), dtype=torch.float64) + 0.5
     _, total = count_capped(size, 0.0)
-    low = 0.0  # beyond which bound there is one row or more
+    low = 0.0  # the bound with at least one example beyond it
     high = 2.0
     for _ in range(CLOSER - 1):
         factor = (low + high) / 2

@@ -1,4 +1,4 @@
-"""Which model entropy sampling asks where every site has its own."""
+"""The model that entropy sampling uses if every site has its own."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ROWS = 4
 
 
 def reads(row: int) -> Tensor:
-    """Logits under which ``row`` alone is unsure."""
+    """Return logits that are uncertain about ``row`` only."""
     sure = torch.tensor([[9.0, 0.0]]).double().repeat(ROWS, 1)
     sure[row] = 0.0
     return sure
 
 
 def federation(model: ModelName, **sites: tuple[int, int]) -> Simulation:
-    """Of each site: the row of which the local model is unsure, and that of the global one."""
+    """Return sites whose local and global models are each uncertain about one example."""
     made = {name: Table(reads(a), reads(b), [0, 1]) for name, (a, b) in sites.items()}
     return world(made, Entropy(model=model))
 
@@ -58,7 +58,7 @@ def test_collaborators_are_asked_without_the_site_itself() -> None:
     with_average(made, read_out(made, "local"), [True, False])
     assert made.picks(1) == {"a": [3]}
     with_average(made, read_out(made, "local"), [False, False])
-    assert made.picks(1) == {"a": [0]}  # alone: its own model
+    assert made.picks(1) == {"a": [0]}  # only its own model
 
 
 def test_collaborators_are_refused_where_training_brings_none() -> None:
@@ -72,12 +72,14 @@ def test_the_average_is_over_the_local_models_of_all_sites_weighted_by_labels() 
     made = federation("average", a=(0, 1), b=(0, 1))
     locals_ = {"a": read_out(made, "local"), "b": read_out(made)}
     made.members["b"].remember("local", locals_["b"])
-    made.members["b"].buy([Label(row, 0.0, cycle=0) for row in (2, 3)])  # 4 labels beside 2
+    # 4 labels besides 2
+    made.members["b"].buy([Label(row, 0.0, cycle=0) for row in (2, 3)])
     w = (2 * locals_["a"]["w"] + 4 * locals_["b"]["w"]) / 6
     view = SiteView(made.members["a"], 0)
     expected = view.forward({**locals_["a"], "w": w}, view.rows()).softmax(1)
     unsure = int((-expected * expected.log()).sum(1).argmax())
-    assert made.picks(1)["a"] == [unsure] == [1]  # the larger share is unsure of row 1
+    # the larger share is uncertain about example 1
+    assert made.picks(1)["a"] == [unsure] == [1]
 
 
 @pytest.mark.parametrize(("right", "picked"), [("local", 0), ("global", 2), ("both", 2)])

@@ -1,4 +1,4 @@
-"""Random sampling is uniform, and every draw has its own stream."""
+"""Random sampling is uniform, and every draw has its own random stream."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_cycles_and_sites_draw_differently() -> None:
 
 
 def test_the_first_query_does_not_repeat_the_draw_of_the_first_labels() -> None:
-    """Both happen in cycle 0: one stream for both would fix the query's first row modulo 50."""
+    """Check the streams of cycle 0; a shared one would fix the first query modulo 50."""
     repeated = 0
     for seed in range(20):
         federation = site_of(100, seed)

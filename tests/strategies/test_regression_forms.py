@@ -1,4 +1,4 @@
-"""Numbers to predict: Core-Set, BADGE and LoGo in their form for them, and what all six share."""
+"""Regression variants of Core-Set, BADGE and LoGo, and common properties of all six."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ six = pytest.mark.parametrize("strategy", SIX, ids=str)
 
 
 def one(strategy: Any, x: Tensor, labeled: Tensor, seed: int = 0) -> Simulation:
-    """Site a with these rows and labels: (m, d) and (l, d)."""
+    """Return site a with these examples and labels: (m, d) and (l, d)."""
     half = x.shape[1] // 2
     made = with_numbers(
         {"a": Table(x[:, :half], x[:, half:], [0] * len(labeled))}, strategy, seed
@@ -36,7 +36,7 @@ def one(strategy: Any, x: Tensor, labeled: Tensor, seed: int = 0) -> Simulation:
 
 
 def covariance(phi: Tensor, labeled: Tensor, sigma: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Scaled φ of pool and labels, and M, by the definition."""
+    """Return the scaled φ of pool and labels, and M, by the definition."""
     scale = (labeled if len(labeled) else phi).square().sum(1).mean().sqrt()
     phi, labeled = phi / scale, labeled / scale
     noise = sigma**2 * torch.eye(phi.shape[1], dtype=torch.float64)
@@ -44,7 +44,7 @@ def covariance(phi: Tensor, labeled: Tensor, sigma: float) -> tuple[Tensor, Tens
 
 
 def gain(phi: Tensor, labeled: Tensor, sigma: float = 1e-3) -> Tensor:
-    """φ'MFMφ / (1 + φ'Mφ)."""
+    """Compute φ'MFMφ / (1 + φ'Mφ)."""
     phi, labeled, m = covariance(with_one(phi), with_one(labeled), sigma)
     fisher = phi.T @ phi + labeled.T @ labeled
     return ((phi @ m @ fisher @ m) * phi).sum(1) / (1 + ((phi @ m) * phi).sum(1))
@@ -79,7 +79,7 @@ def test_rows_that_are_equally_far_come_in_random_order() -> None:
 
 
 def drawn(x: Tensor, labeled: Tensor, times: int) -> Tensor:
-    """How often each row came first and which was the second of two picks: (m, m)."""
+    """Count how often each example was selected first and second: (m, m)."""
     made, count = one(BADGE(sigma=0.1), x, labeled), torch.zeros(len(x), len(x)).double()
     for cycle in range(times):
         first, second = made.picks(2, cycle)["a"]
@@ -98,7 +98,8 @@ def test_badge_draws_by_posterior_distance_after_a_uniform_start() -> None:
     law = away / away.sum(1, keepdim=True)
     assert (count / count.sum(1, keepdim=True) - law).abs().max() < 0.1
     plain = torch.cdist(x, x).square()
-    assert (plain / plain.sum(1, keepdim=True) - law).abs().max() > 0.2  # another law
+    # another distribution
+    assert (plain / plain.sum(1, keepdim=True) - law).abs().max() > 0.2
 
 
 def test_badge_on_copies_of_one_row_is_uniform() -> None:
@@ -132,7 +133,7 @@ def test_what_empty_clusters_leave_goes_to_the_most_uncertain_rows() -> None:
         torch.tensor([2, 2, 0, 2, 0, 1]), torch.tensor([9, 8, 7, 6, 5, 4])
     )
     assert order.tolist() == [9, 7, 4, 8, 6, 5]
-    x = draws(3, 2).repeat(3, 1)  # three different rows: three clusters
+    x = draws(3, 2).repeat(3, 1)  # three distinct examples: three clusters
     kinds = gain(x[:3], x[:1]).argsort(descending=True).tolist()
     picks = one(LoGo(), x, x[:1]).picks(6)["a"]
     assert len(set(picks)) == 6
@@ -143,7 +144,10 @@ def test_what_empty_clusters_leave_goes_to_the_most_uncertain_rows() -> None:
 
 
 def deep(strategy: Any, x: Tensor, labeled: int) -> tuple[Simulation, dict[str, Tensor]]:
-    """A site whose last rows are labeled, with two networks, and the features by each: (m, 4)."""
+    """Return a site with two networks and the features of each: (m, 4).
+
+    Its last examples are labeled.
+    """
     made = one(strategy, x[:-labeled], x[-labeled:])
     site, model = made.members["a"], MLP((x.shape[1],), 1, hidden=(4,)).double()
     layout, found = Layout.of(model), {}
@@ -229,7 +233,7 @@ def test_rows_that_are_not_finite_are_last_and_say_nothing(strategy: Any) -> Non
     kept = [row for row in range(12) if row not in (2, 5)]
     picks = one(strategy, spoilt, known).picks(12)["a"]
     assert set(picks[-2:]) == {2, 5} and sorted(picks) == list(range(12))
-    if not isinstance(strategy, LoGo):  # ties are drawn for every row
+    if not isinstance(strategy, LoGo):  # ties are drawn for every example
         assert picks[:10] == [
             kept[at] for at in one(strategy, x[kept], labeled).picks(10)["a"]
         ]

@@ -1,4 +1,4 @@
-"""Typical rows of all sites, against plain forms in one place."""
+"""Typical examples of all sites, against reference implementations on pooled data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLACES = 40 * torch.eye(8, dtype=torch.float64)
 
 
 def site_at(places: Sequence[int], sizes: Sequence[int], seed: int = 0) -> Table:
-    """A site whose rows lie around some of eight places: 4 classes, 8 features."""
+    """Return a site with examples around some of eight centers: 4 classes, 8 features."""
     parts = []
     for place, size in zip(places, sizes, strict=True):
         draw = stream(seed, "place", place)
@@ -33,7 +33,7 @@ def place_of(table: Table, row: int) -> int:
 
 
 def typicality_of(x: Tensor, k: int) -> Tensor:
-    """1 / the mean distance to the k nearest others, in plain form."""
+    """Return 1 / the mean distance to the k nearest others."""
     near = torch.cdist(x, x).sort(1).values[:, 1 : k + 1].mean(1)
     return 1 / (near + 1e-5)
 
@@ -61,7 +61,7 @@ def test_a_place_that_two_sites_share_is_labeled_once() -> None:
     picks = world(sites, Typical(neighbors=4)).picks(1)
     places = [place_of(sites[name], rows[0]) for name, rows in picks.items()]
     assert len(picks) == 4
-    assert len(set(places)) >= 3  # whoever won two has room for one, and four want four
+    assert len(set(places)) >= 3  # a winner of two has one free, and four want four
 
 
 def test_the_site_with_the_most_typical_row_labels_a_shared_place() -> None:
@@ -88,7 +88,7 @@ def test_the_site_with_the_most_typical_row_labels_a_shared_place() -> None:
 
 
 def test_who_is_alone_in_a_place_takes_it_before_what_it_shares() -> None:
-    """Site a is the best at both places and buys one row: the place that nobody else has."""
+    """Site a is best in two clusters and takes the one without competitors."""
     a = site_at([0, 1], [30, 10])
     b = site_at([0], [12], seed=5)
     picks = world({"a": a, "b": b}, Typical(neighbors=4)).picks(1)
@@ -145,7 +145,7 @@ def test_clusters_with_few_labels_come_first_and_then_the_largest() -> None:
 
 
 def test_bids_differ_by_a_number_that_each_site_draws() -> None:
-    """Two sites with equal rows: in most clusters one of them wins, and no other order decides."""
+    """Check that ties of two equal sites are broken by random numbers, not by order."""
     table = site_at(range(8), [10] * 8)
     federation = world({"a": table, "b": table}, Typical(neighbors=3))
     picks = federation.picks(8)

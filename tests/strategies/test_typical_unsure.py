@@ -1,4 +1,4 @@
-"""Typical rows of what the model is unsure about, against plain forms in one place."""
+"""Typical uncertain examples, against reference implementations on pooled data."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ from fallow.strategies.typical_unsure import count_digits, reach, share_labels
 from tests.worlds import Simulation, Table, world
 
 PLACES = 40 * torch.eye(4, dtype=torch.float64)
-SURE = torch.tensor([4.0, 0.0, 0.0, 0.0], dtype=torch.float64)  # logits of the common model
+SURE = torch.tensor([4.0, 0.0, 0.0, 0.0], dtype=torch.float64)  # logits of the global model
 
 
 def site_at(
     sizes: Sequence[int], unsure: Sequence[int], seed: int = 0, labels: int = 1
 ) -> Table:
-    """A site with so many rows around each of four places; the common model is unsure about those
-    at some of them: 4 classes, 8 features."""
+    """Return a site with numbers of examples around four centers: 4 classes, 8 features.
+
+    The global model is uncertain at some of the centers.
+    """
     local = []
     common = []
     for place, size in enumerate(sizes):
@@ -45,19 +47,19 @@ def place_of(table: Table, row: int) -> int:
 
 
 def unsure(table: Table) -> Tensor:
-    """1 - the gap between the two largest probabilities of each row, in plain form."""
+    """Return 1 - the gap between the two largest probabilities of each example."""
     p = table.common.softmax(1).sort(1, descending=True).values
     return 1 - (p[:, 0] - p[:, 1])
 
 
 def label_at(federation: Simulation, site: str, at: Tensor) -> None:
-    """Put the labeled rows of a site there."""
+    """Place the labeled examples of a site there."""
     member = federation.members[site]
     member.x[member.labeled] = at
 
 
 def share_plainly(masses: Tensor, labels: Tensor, n: int) -> list[int]:
-    """One label after the other to the largest mass / (labels + 1)."""
+    """Assign one label at a time to the largest mass / (labels + 1)."""
     got = [0] * len(masses)
     for _ in range(n):
         weights = [
@@ -78,7 +80,7 @@ def test_first_labels_are_those_of_typical_rows() -> None:
 def test_labels_go_where_the_model_is_unsure_and_not_where_most_rows_are() -> None:
     table = site_at([30, 8, 30, 0], unsure=[1])
     federation = world({"a": table}, TypicalUnsure(neighbors=4))
-    label_at(federation, "a", torch.cat([PLACES[3], SURE]))  # where nothing else is
+    label_at(federation, "a", torch.cat([PLACES[3], SURE]))  # if there is no other
     picks = federation.picks(2)["a"]
     assert {place_of(table, row) for row in picks} == {1}
 
@@ -90,12 +92,12 @@ def test_of_equally_unsure_rows_the_most_typical_one_is_taken() -> None:
     label_at(federation, "a", torch.cat([PLACES[3], SURE]))
     near = torch.cdist(table.local, table.local).sort(1).values[:, 1:5].mean(1)
     picks = federation.picks(1)["a"]
-    # in steps of 2 %, and of two clusters of one place
+    # in steps of 2 %, and for two clusters of one center
     assert float(near[picks[0]]) <= float(near.sort().values[3])
 
 
 def test_sites_that_are_alike_share_the_labels_of_a_place() -> None:
-    """Each of three sites has the same places: together they label each by what it weighs."""
+    """Check that three equal sites together label each center by its mass."""
     tables = {
         name: site_at([10, 20, 10, 20], unsure=[1, 2], seed=seed)
         for seed, name in enumerate("abc")
@@ -111,7 +113,7 @@ def test_sites_that_are_alike_share_the_labels_of_a_place() -> None:
         places = torch.tensor([place_of(table, row) for row in range(len(table.local))])
         masses.index_add_(0, places, unsure(table).float())
     wanted = share_plainly(masses, torch.tensor([3.0, 0.0, 0.0, 0.0]), n=9)
-    # a place has several clusters, whose labels are shared one by one
+    # a center has several clusters, whose labels are shared one at a time
     assert all(abs(counter[place] - wanted[place]) <= 1 for place in range(4))
     assert counter[1] > counter[2] > counter[0]
 
@@ -164,7 +166,7 @@ def test_the_level_that_enough_rows_reach_is_found_digit_by_digit() -> None:
         if n:
             expected = int(ordered[n - 1])
         assert int(bar[c]) == expected
-    assert int(bar[4]) == 0  # all rows are fewer than are wanted
+    assert int(bar[4]) == 0  # all examples are fewer than requested
 
 
 @pytest.mark.parametrize(("field", "value"), [("neighbors", 0), ("least", 1)])

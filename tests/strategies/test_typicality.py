@@ -11,7 +11,7 @@ from tests.worlds import Table, tables, world
 
 
 def groups(sizes: Sequence[int], labels: Sequence[int] = ()) -> Table:
-    """A site whose rows lie around one point per group: 2 classes, 4 features."""
+    """Return a site with examples around one point per group: 2 classes, 4 features."""
     at = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)) * 100.0
     spread = torch.randn(sum(sizes), 4, generator=stream(0, "groups"), dtype=torch.float64)
     x = spread + at[:, None]
@@ -19,7 +19,7 @@ def groups(sizes: Sequence[int], labels: Sequence[int] = ()) -> Table:
 
 
 def features(site: Table) -> Tensor:
-    """The embedding of a linear model is its input."""
+    """Return the input, which is the embedding of a linear model."""
     return torch.cat([site.local, site.common], 1)
 
 

@@ -1,4 +1,4 @@
-"""The studies on disk that tests of reports use too."""
+"""The stored studies that are also used by tests of reports."""
 
 from tests.report.conftest import kept_study, make_study, study_dir
 

@@ -1,4 +1,4 @@
-"""A model on a device that fails at one of its passes, as a broken driver makes it."""
+"""A model that fails in one of its passes, as with a broken device driver."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class Faulty(nn.Module):
-    """A linear model; pass number ``fails_at`` in training raises what PyTorch raises for a GPU."""
+    """Linear model that raises PyTorch's GPU error in training pass ``fails_at``."""
 
     fails_at: ClassVar[int | None] = None
     passes: ClassVar[int] = 0

@@ -1,4 +1,4 @@
-"""Advice by a table of tasks: what is read of a study, how tasks count, and when nothing is known."""
+"""Advice from a table of tasks: study data, counts of tasks, and missing advice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LABELS = (20, 40, 80, 160)
 def table_of(
     gained: dict[str, dict[str, float]], worlds: dict[str, SimulationFacts]
 ) -> AdviceTable:
-    """Tasks of 10 classes on which strategies are so much above the reference, over three seeds."""
+    """Return tasks of 10 classes with these gains over the reference, over three seeds."""
     rows = []
     for task, found in gained.items():
         for strategy, gain in {"chance": 0.0, **found}.items():
@@ -80,7 +80,7 @@ def test_where_tasks_do_not_agree_the_usual_strategy_is_advised_and_that_is_said
 
 
 def test_a_strategy_that_is_ahead_by_what_chance_may_give_is_not_gone_by() -> None:
-    """On three tasks of four ahead of the usual one, which an interval cannot tell from nothing."""
+    """Check a strategy that leads three tasks of four within chance."""
     ahead = {"plain": 0.02, "mine": 0.03}
     behind = {"plain": 0.02, "mine": 0.015}
     table = table_of(
@@ -133,7 +133,8 @@ def test_the_interval_is_students_where_tasks_weigh_the_same() -> None:
     assert half == pytest.approx(quantile * np.std(values, ddof=1) / 2, rel=1e-5)
 
 
-# -- what is read of a study -----------------------------------------------------------------------
+# -- data read from a study
+# ------------------------------------------------------------------------
 
 
 def test_facts_do_not_take_chance_for_skew() -> None:
@@ -175,7 +176,8 @@ def test_sites_that_tell_no_classes_leave_those_facts_unknown(
     assert (facts.classes, facts.apart, facts.uneven) == (4, None, None)
 
 
-# -- the table that is shipped ---------------------------------------------------------------------
+# -- the table in the package
+# ----------------------------------------------------------------------
 
 
 def test_the_shipped_table_is_the_published_one_of_strategies_with_enough_seeds() -> None:

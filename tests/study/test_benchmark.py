@@ -1,4 +1,4 @@
-"""Areas, tests and verdicts of the benchmark against values by hand and by SciPy."""
+"""Areas, tests and verdicts of the benchmark against worked examples and SciPy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def frame_of(scores: dict[str, dict[int, list[float]]], labels: list[int]) -> pd
 
 
 def test_the_area_is_a_mean_over_the_logarithm_of_labels() -> None:
-    # by hand: two trapezia of widths ln 2 and ln 4, which is 2 ln 2
+    # computed by hand: two trapezoids of widths ln 2 and ln 4, which is 2 ln 2
     assert area([10, 20, 80], [0.2, 0.4, 0.8]) == pytest.approx((0.3 + 2 * 0.6) / 3)
     assert area([5, 50], [0.5, 0.5]) == 0.5
 
@@ -76,7 +76,7 @@ SEEDS = range(8)
 
 
 def worlds(lift: float) -> dict[str, dict[int, list[float]]]:
-    """Three strategies over eight seeds; "mine" is ``lift`` above "margin" give or take a little."""
+    """Three strategies over eight seeds; "mine" is about ``lift`` above "margin"."""
     noise = np.random.default_rng(3).normal(0, 0.0005, len(SEEDS))
     base = {seed: 0.6 + 0.01 * seed for seed in SEEDS}
     return {
@@ -100,7 +100,7 @@ def test_the_verdict_is_against_the_best_rival(lift: float, outcome: str) -> Non
     assert verdict.rival == "margin"
     assert verdict.outcome == outcome
     assert verdict.difference == pytest.approx(lift, abs=0.001)
-    # Holm: twice the exact p against the rival, where it is the smaller of two equal ones
+    # Holm: twice the exact p against the competitor, the smaller of two equal ones
     if lift > 0:
         assert verdict.holm == pytest.approx(2 * 2 * 0.5**8)
 
@@ -119,7 +119,7 @@ def test_the_lines_of_a_task_are_the_best_first() -> None:
     assert [line.strategy for line in lines] == ["mine", "margin", "random"]
     last = lines[-1]
     assert (last.difference, last.holm, last.seeds) == (None, None, 8)
-    assert last.few == pytest.approx(0.535)  # 100 labels are 10 a class
+    assert last.few == pytest.approx(0.535)  # 100 labels are 10 per class
     assert last.worst == pytest.approx(last.final / 2)
     assert lines[1].difference == pytest.approx(0.1)
 

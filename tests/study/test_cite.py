@@ -1,4 +1,4 @@
-"""The BibTeX of a study: Fallow, and what stands behind its algorithms."""
+"""The BibTeX entries of a study: Fallow and the sources of its algorithms."""
 
 from __future__ import annotations
 

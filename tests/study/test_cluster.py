@@ -1,4 +1,4 @@
-"""A study on a cluster: the records of one process, whichever worker ran which cell."""
+"""A study on a cluster has the records of one process, regardless of worker assignment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STRATEGIES = ("random", "ahfal")
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """A scheduler with two workers, each a process of this machine."""
+    """Start a scheduler with two workers as processes of this machine."""
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
     ) as started:

@@ -1,4 +1,4 @@
-"""A study on a device: what its records say, and how it goes on after the device has failed."""
+"""A study on a device: its records, and its continuation after a device failure."""
 
 from __future__ import annotations
 

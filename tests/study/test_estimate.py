@@ -1,4 +1,4 @@
-"""What a dry run counts."""
+"""Counts of a dry run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tests.experiment.crash import load_outcome, tiny, work
 
 
 def test_rows_in_training_are_counted_once_for_a_shared_phase(tmp_path: Path) -> None:
-    recipe = tiny(tmp_path)  # 60 rows: 6, 12 and 18 labels in three phases of three rounds
+    # 60 examples: 6, 12 and 18 labels in three phases of three rounds
+    recipe = tiny(tmp_path)
     assert count_labels_by_phase(recipe, 60) == [6, 12, 18]
     setup = Setup(recipe, tmp_path / "study")
     one = estimate(setup, study_cells(recipe, ["random"], [0]), 1)
@@ -57,7 +58,8 @@ def test_labels_per_site_are_counted_at_every_site() -> None:
     assert count_labels_by_phase(recipe, 400) == [20, 28, 36]
 
 
-# -- studies whose strategies train in different ways ---------------------------------------------
+# -- strategies with different training
+# -----------------------------------------------------------
 
 
 def of_training(tmp_path: Path, training: str, **changes: Any) -> tuple[Setup, StudyRun]:
@@ -92,8 +94,10 @@ def test_bytes_are_those_of_the_training_method(tmp_path: Path, training: str) -
 
 
 def count_rows_together_and_alone(tmp_path: Path, setting: str) -> tuple[int, int]:
-    """Training rows of a study of two strategies, one of them under a setting of its own, and the
-    sum of those of two studies of one strategy each."""
+    """Count training examples of a study of two strategies, one with its own setting.
+
+    The second number is the sum over two studies of one strategy each.
+    """
     setup = Setup(tiny(tmp_path), tmp_path / "study")
     usual = StudyRun("random", 0)
     other = StudyRun(f"random@{setting}", 0)
@@ -170,7 +174,7 @@ def test_what_goes_from_site_to_site_and_what_is_tried_is_counted(
     assert work(setup, cell) == 0
     record = load_outcome(setup, cell).records[-1]
     relayed = sum(e["bytes"] for e in record["revealed"] if e["kind"] == "relay")
-    # beside its model a site sends its number of labels
+    # a site sends its number of labels with its model
     assert relayed <= 1.1 * expected.relayed
     assert expected.relayed < 2 * relayed
     assert (expected.tried == 0) == ("full" in training)
@@ -181,7 +185,7 @@ def test_choosing_takes_time(tmp_path: Path) -> None:
     setup, cell = of_training(tmp_path, "dpfl:period=1")
     many = replace(setup, recipe=replace(setup.recipe, rounds=400))
     usual = StudyRun("random", 0)
-    measured = measure(many, [cell, usual])  # once: two measurements differ by chance
+    measured = measure(many, [cell, usual])  # measured once, since two measurements differ
     chosen = add_up(many, [cell], 1, measured)
     plain = add_up(many, [usual], 1, measured)
     assert chosen.rows == plain.rows

@@ -1,4 +1,4 @@
-"""A model as one file says what the run says, in programs that do not have Fallow."""
+"""An exported model file predicts as the run does, without Fallow."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run_on_cells_that_are_empty() -> tuple[fl.Run, np.ndarray]:
     table.loc[::7, "b"] = np.nan
     run = fl.run(fl.from_frame(table, "y"), "random", **SETTINGS)
     x = rng.normal(size=(20, run.saved["example_spec"]["shape"][0]))
-    x[:, 3:] = 0  # marks of empty cells
+    x[:, 3:] = 0  # indicators of empty cells
     x[::4, 1] = np.nan
     return run, x.astype(np.float32)
 

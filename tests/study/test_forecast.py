@@ -1,4 +1,4 @@
-"""What a study says of more labels, in numbers, in words and as a picture."""
+"""Forecasts of a study as numbers, text and plot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fallow.study.forecast import Forecast, Gain, forecast_runs
 
 
 def run_of(scores: list[float], name: str = "accuracy", **more: object) -> list[Record]:
-    """A run whose cycles have these scores, with 100 labels more in each."""
+    """Return a run whose cycles have these scores, with 100 more labels in each."""
     values = []
     for cycle, score in enumerate(scores):
         record: Record = {"cycle": cycle, "labeled": 100 * (cycle + 1)}
@@ -24,7 +24,7 @@ def run_of(scores: list[float], name: str = "accuracy", **more: object) -> list[
 
 
 def certain(higher_is_better: bool = True) -> Forecast:
-    """A forecast by the one curve 0.1 + 0.4 (n / 100)^-1 at 200 labels."""
+    """Return a forecast by the single curve 0.1 + 0.4 (n / 100)^-1 at 200 labels."""
     points = (CurvePoint(100, 0.5), CurvePoint(200, 0.3))
     one = np.ones(1)
     curve = Curve(points, 0.1 * one, 0.4 * one, one, 0 * one)

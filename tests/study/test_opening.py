@@ -1,4 +1,4 @@
-"""What cannot work is said before anything runs: methods that are for another kind of data."""
+"""Algorithms for another kind of data are refused before a study starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A finished model on a user's new rows."""
+"""Predictions of a finished model on new examples."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ ROWS = 80
 
 
 def table(path: Path, label: bool = True) -> Path:
-    """Sick is who is old and of kind b; ages are large numbers, so that scaling matters."""
+    """Return patients who are sick if old and of kind b; ages are large, so scaling
+    matters.
+    """
     draw = np.random.default_rng(1)
     age = draw.integers(20, 90, ROWS)
     kind = draw.choice(["a", "b"], ROWS)
@@ -276,7 +278,8 @@ def test_a_constant_column_is_scaled_to_zero() -> None:
     assert scale(torch.tensor([[3.0, 9.0]])).tolist() == [[1.0, 0.0]]
 
 
-# -- where each site has its own ------------------------------------------------------------------
+# -- one model per site
+# -------------------------------------------------------------------------
 
 
 def own(folder: Path, training: str, **changes: Any) -> Path:
@@ -307,7 +310,7 @@ def test_a_site_predicts_with_the_model_that_it_was_tested_with(tmp_path: Path) 
     by_site = {name: predict_rows(done, site=name) for name in saved["sites"]}
     assert (
         len({str(rows) for rows in by_site.values()}) == 3
-    )  # each has seen one class alone
+    )  # each has seen a single class
     journal = EventLog()
     recipe = replace(recipe_from(read_study(done).study.recipe), strategy=Spec("random"))
     world = build_world(recipe, 0, journal)
@@ -338,7 +341,7 @@ def test_a_model_for_all_is_meant_unless_a_site_is_named(
 ) -> None:
     done = own(
         tmp_path, "fedavg"
-    )  # sites keep the one that validates best, each of another round
+    )  # sites keep the model that validates best, each of another round
     path = StudyRun("random", 0).folder(done) / "model.safetensors"
     saved = load_tree(path, path.parent)
     assert predict_rows(done)
@@ -388,7 +391,7 @@ def test_sites_with_their_own_statistics_have_no_one_model(tmp_path: Path) -> No
 def test_a_folder_that_names_code_of_others_predicts_nothing_and_imports_nothing(
     part: str, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may have been made by somebody else: to name a module is to run it."""
+    """Check a study folder from others, since importing a module runs its code."""
     (tmp_path / "code_of_a_sender.py").write_text("class Sent: ...\n")
     monkeypatch.syspath_prepend(tmp_path)
     sent = shutil.copytree(trained, tmp_path / "sent")
@@ -397,7 +400,8 @@ def test_a_folder_that_names_code_of_others_predicts_nothing_and_imports_nothing
     details["recipe"][part] = {"name": "code_of_a_sender:Sent", "fields": {}}
     page.write_text(json.dumps(details))
     new = table(tmp_path / "new.csv", label=False)
-    if part == "strategy":  # the strategy stands in the name of a run, and predicts nothing
+    # the strategy is in the name of a run and is not used to predict
+    if part == "strategy":
         predict_file(sent, new)
     else:
         with pytest.raises(ValueError, match="'code_of_a_sender:Sent' names code"):

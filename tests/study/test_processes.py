@@ -1,4 +1,4 @@
-"""Processes that ignore Ctrl-C and end with the one that started them."""
+"""Worker processes ignore Ctrl-C and end with their parent."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_process_ignores_ctrl_c_and_does_not_outlive_its_parent(tmp_path: Path
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process, and not only its exit code."""
+    """Check that a process runs and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -73,7 +73,7 @@ def is_running(pid: int) -> bool:
 
 
 class Finalized:
-    """Garbage of a cycle that writes a file if another process frees it."""
+    """Garbage in a reference cycle that writes a file if another process frees it."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -86,7 +86,7 @@ class Finalized:
 
 
 def first_rows(view: View, n: int) -> torch.Tensor:
-    """Select the first examples, after a collection of garbage in a worker process."""
+    """Select the first examples, after a garbage collection in a worker process."""
     if mp.parent_process() is not None:
         gc.collect()
     return torch.arange(n)
@@ -94,7 +94,9 @@ def first_rows(view: View, n: int) -> torch.Tensor:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks processes of a study")
 def test_a_forked_process_frees_no_garbage_of_its_parent(tmp_path: Path) -> None:
-    """Freeing may wait for threads of the parent, such as those of an ONNX session."""
+    """Check that garbage is kept; freeing may wait for threads of the parent, such as
+    ONNX's.
+    """
     gc.collect()
     gc.disable()
     try:

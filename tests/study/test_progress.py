@@ -1,4 +1,4 @@
-"""How much of a study is done, and how long the rest takes."""
+"""Progress of a study, and the estimate of its remaining time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_runs_that_were_done_before_tell_nothing_of_the_time_that_is_left() -> N
     assert progress.estimate_left() is None
     progress.take({"event": "scored", "strategy": "random", "seed": 2, "cycle": 0})
     assert progress.share == 0.625
-    # one phase took ten seconds, three are left
+    # one phase took ten seconds, three remain
     assert progress.estimate_left() == pytest.approx(30.0, abs=1.0)
     assert progress.describe_run() == "run 3 of 4"
 

@@ -1,4 +1,4 @@
-"""The folder of a study that somebody has sent: what is no part of it is neither read nor written."""
+"""A received study folder: files that are not part of it are not accessed."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ RUN = "cells/random/seed-0"
 
 @pytest.fixture
 def sent(tmp_path: Path) -> Path:
-    """A study of one run."""
+    """Return a study of one run."""
     return write_study(tmp_path / "sent", ("random",), 1, 1, None)
 
 
 def _redirect(place: Path, elsewhere: Path) -> None:
-    """A link in the place of a file or a folder, which goes on to be there elsewhere."""
+    """Replace a file or folder by a link to its copy elsewhere."""
     place.rename(elsewhere)
     place.symlink_to(elsewhere)
 
@@ -138,7 +138,7 @@ def test_a_description_that_is_no_json_is_refused_in_a_sentence(
 
 
 def _nest(n: int) -> list[Any]:
-    """Lists in lists in lists."""
+    """Return deeply nested lists."""
     nested: list[Any] = []
     for _ in range(n):
         nested = [nested]
@@ -147,7 +147,7 @@ def _nest(n: int) -> list[Any]:
 
 @pytest.mark.parametrize("n", [60, 900])
 def test_lists_in_lists_in_lists_are_read_nowhere(n: int, sent: Path) -> None:
-    """Fewer than the parser of JSON refuses, and more than whoever writes them out can."""
+    """Check nesting that JSON's parser accepts and recursive code cannot write."""
     records = sent / RUN / "records.jsonl"
     first, *others = records.read_text().splitlines()
     changed = json.dumps(json.loads(first) | {"notes": {"a": _nest(n)}})

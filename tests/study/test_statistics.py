@@ -68,7 +68,7 @@ def test_the_rank_interval_of_ten_pairs_is_the_tabled_one() -> None:
     d = draws(10)
     walsh = sorted((a + b) / 2 for i, a in enumerate(d) for b in d[i:])
     _, interval = stats.hodges_lehmann(d)
-    assert interval is not None  # tables: 9th from each end, 95.1 %
+    assert interval is not None  # from tables: 9th from each end, 95.1 %
     assert (interval.low, interval.high) == pytest.approx((walsh[8], walsh[-9]))
     assert interval.level == pytest.approx(0.951, abs=5e-4)
 
@@ -76,7 +76,7 @@ def test_the_rank_interval_of_ten_pairs_is_the_tabled_one() -> None:
 @given(st.lists(st.floats(-5, 5).map(lambda x: round(x, 1)), min_size=6, max_size=12))
 def test_an_interval_without_zero_goes_with_a_small_p(d: list[float]) -> None:
     if len(set(map(abs, d))) < len(d) or 0 in d:
-        return  # the duality is exact without ties
+        return  # without ties, the duality is exact
     _, interval = stats.hodges_lehmann(d)
     assert interval is not None
     outside = interval.low > 0 or interval.high < 0

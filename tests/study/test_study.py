@@ -1,4 +1,4 @@
-"""A study: its processes do not show in its results, and what fails does so alone."""
+"""A study: results do not depend on its processes, and runs fail independently."""
 
 from __future__ import annotations
 

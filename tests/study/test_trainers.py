@@ -1,4 +1,6 @@
-"""Lines that name trainer, model or encoder, and head, and the smallest attainable p."""
+"""Lines that name training algorithm, model or encoder, and head, and the smallest possible
+p.
+"""
 
 from __future__ import annotations
 
