@@ -1,8 +1,8 @@
-"""A tiny federation in memory, in which a test says what every model predicts.
+"""A tiny in-memory federation in which tests set the predictions of every model.
 
-A row is its own prediction: its first C features are the logits of the local model and the next C
-those of the global one, because both models are linear and read out their half.  So strategies meet
-real sites, views, streams and messages.
+An example contains its own predictions: the first C features are the logits of the local
+model and the next C those of the global one. Both models are linear and read out their
+half. Query strategies thus run with real sites, views, random streams and messages.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from fallow.transport.bytes import Bytes
 
 @dataclass(frozen=True)
 class Table:
-    """One site: logits of its pool by both models, and the labels that it has bought.
+    """One site: logits of its pool by both models, and its labels.
 
-    local, common: (m, C), the common ones by the global model; labels: class ids.  The labeled
-    rows come after the pool, so that a pool position is a row of these tables.  The hidden class of
-    a row is what the global model predicts.
+    ``local`` and ``common`` (global model) are (m, C), and ``labels`` are class ids.
+    Labeled examples follow the pool, so that a pool position is a row of these tables. The
+    hidden class of an example is the prediction of the global model.
     """
 
     local: Tensor
@@ -46,16 +46,16 @@ class Table:
     labels: Sequence[int] = ()
 
     def rows(self, at: Tensor) -> Table:
-        """The same site with the rows of its pool in the order ``at``."""
+        """Return the same site with its pool in the order ``at``."""
         return replace(self, local=self.local[at], common=self.common[at])
 
     def hidden(self) -> Tensor:
-        """The true class of every row, pool first."""
+        """Return the true class of every example, pool first."""
         truth = self.common.nan_to_num().argmax(1)
         return torch.cat([truth, torch.tensor(self.labels, dtype=torch.int64)])
 
     def plus(self, constant: float) -> Table:
-        """The same site with ``constant`` added to every logit."""
+        """Return the same site with ``constant`` added to every logit."""
         return replace(self, local=self.local + constant, common=self.common + constant)
 
 
@@ -65,7 +65,7 @@ Tables = Mapping[str, Table]
 def tables(
     seed: int = 0, sites: int = 3, rows: int = 12, classes: int = 3, labels: int = 8
 ) -> dict[str, Table]:
-    """Random sites without ties; the shares of their labels differ, most in the lowest classes."""
+    """Return random sites without ties; label shares differ most in the lowest classes."""
     made = {}
     for name in "abcdefghijkl"[:sites]:
         draw = stream(seed, "table", name)
@@ -80,7 +80,7 @@ def tables(
 
 
 class Forgetful:
-    """A journal that remembers nothing: every exchange is sent."""
+    """Event log that stores nothing, so each exchange is sent."""
 
     def transaction(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -94,12 +94,13 @@ class Forgetful:
 
 @dataclass(frozen=True)
 class Simulation:
-    """Sites that remember both models, and a strategy whose verbs they run."""
+    """Sites with both models, and a query strategy whose client functions they run."""
 
     strategy: Any
     members: dict[str, LocalSite]
     carrier: Carrier
-    shown: Disclosure = field(default_factory=Disclosure)  # what left the sites so far
+    # messages sent by the sites so far
+    shown: Disclosure = field(default_factory=Disclosure)
 
     def ask(self, owner: str = "query", cycle: int = 0) -> Ask:
         parts = next(iter(self.members.values())).parts
@@ -110,7 +111,9 @@ class Simulation:
         return Ask(self.carrier, Forgetful(), self.shown, key, owner, cycle, reveals=verbs)
 
     def query(self, budget: int | Mapping[str, int], cycle: int = 0) -> dict[str, Any]:
-        """Run the strategy once; ``budget`` per site, or one for every site.  Returns the memo."""
+        """Run the strategy once and return the memo; ``budget`` per site, or one for all
+        sites.
+        """
         shares = dict.fromkeys(self.members, budget) if isinstance(budget, int) else budget
         memo: dict[str, Any] = self.strategy.query(self.ask(cycle=cycle), shares, {})
         return memo
@@ -118,7 +121,7 @@ class Simulation:
     def picks(
         self, budget: int | Mapping[str, int], cycle: int = 0
     ) -> dict[str, list[int]]:
-        """The rows that each site picks, in the order of picking; no entry where it picks none."""
+        """Return the selected examples of each site in order, without empty selections."""
         self.query(budget, cycle)
         kept = {name: site.memory.get("picks") for name, site in self.members.items()}
         return {
@@ -128,7 +131,7 @@ class Simulation:
         }
 
     def buy(self, picks: Mapping[str, Sequence[int]], label: int, cycle: int = 0) -> None:
-        """End a cycle: every pick gets the same ``label``."""
+        """End a cycle: every selected example gets the same ``label``."""
         for name, rows in picks.items():
             self.members[name].buy([Label(row, label, cycle) for row in rows])
             self.members[name].forget(keep=("local", "global"))
@@ -140,7 +143,7 @@ def world(
     seed: int = 0,
     runtime: type[InProcess | Bytes] = InProcess,
 ) -> Simulation:
-    """A federation of ``sites`` that runs ``strategy``; models and rows are in float64."""
+    """Return a federation of ``sites`` that runs ``strategy``, in float64."""
     classes = next(iter(sites.values())).local.shape[1]
     model = Linear((2 * classes,), classes).to(torch.float64)
     layout = Layout.of(model)
@@ -173,7 +176,7 @@ def world(
 
 
 def _read_out(model: Linear, layout: Layout, first: int, classes: int) -> State:
-    """The linear model whose logits are the features ``first``, ``first + 1``, ... of a row."""
+    """Return the linear model whose logits are features ``first``, ``first + 1``, ..."""
     weight = torch.zeros(classes, 2 * classes, dtype=torch.float64)
     weight[:, first : first + classes] = torch.eye(classes, dtype=torch.float64)
     with torch.no_grad():

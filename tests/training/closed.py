@@ -1,4 +1,4 @@
-"""Small federations whose rows are features, with classes or numbers to predict."""
+"""Small federations with feature vectors as examples, for classification or regression."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FEATURES = 6
 
 
 class Rows(NamedTuple):
-    """Labeled rows: z (n, D), y (n,) class ids or numbers, s (n,) weights."""
+    """Labeled examples: z (n, D), y (n,) class ids or targets, s (n,) weights."""
 
     z: Tensor
     y: Tensor
@@ -59,7 +59,7 @@ def rows_with_numbers(n: int = 60, seed: int = 0) -> Rows:
 
 
 def targets(rows: Rows, is_class: bool = True) -> Tensor:
-    """What a head is fitted to: one-hot classes (n, C), or numbers (n, 1)."""
+    """Return what is fitted: one-hot classes (n, C), or targets (n, 1)."""
     if not is_class:
         return rows.y[:, None]
     return torch.nn.functional.one_hot(rows.y, CLASSES).double()
@@ -67,7 +67,7 @@ def targets(rows: Rows, is_class: bool = True) -> Tensor:
 
 @dataclass
 class Overheard:
-    """A carrier that keeps what it carried."""
+    """Transport that records messages."""
 
     carrier: Carrier
     answers: list[tuple[str, Mapping[SiteId, Answer]]] = field(default_factory=list)
@@ -87,20 +87,20 @@ class Overheard:
         return delivered
 
     def of(self, verb: str) -> Mapping[SiteId, Answer]:
-        """The last answers to a verb."""
+        """Return the last replies of a client function."""
         return next(outcome for asked, outcome in reversed(self.answers) if asked == verb)
 
 
 @dataclass(frozen=True)
 class Hospitals:
-    """Sites, and the method that they train by."""
+    """Sites and their training algorithm."""
 
     members: dict[SiteId, LocalSite]
     carrier: Overheard
     method: Method
 
     def solve(self) -> State:
-        """One round: the state that the server ends with."""
+        """Train one round; return the final state of the coordinator."""
         parts = next(iter(self.members.values())).parts
         masking = SecureSum(parts.privacy.bound) if parts.privacy.secure_sum else None
         ask = Ask(
@@ -128,9 +128,10 @@ def hospitals(
     pool: int = 2,
     unlabeled: Sequence[Tensor] = (),
 ) -> Hospitals:
-    """Sites "a", "b", ... that hold the rows of each part, all labeled, and ``pool`` more.
+    """Return sites "a", "b", ... with all examples of each part labeled, and ``pool``
+    others.
 
-    unlabeled: these rows of each site, (m, D), instead.
+    ``unlabeled`` gives the unlabeled examples of each site, (m, D), instead.
     """
     outputs = CLASSES if is_class else 1
     model = Linear((FEATURES,), outputs).double()
@@ -166,6 +167,6 @@ def hospitals(
 
 
 def weights_of(state: State, outputs: int = CLASSES) -> tuple[Tensor, Tensor]:
-    """The weights (D, C) and biases (C,) that the state's model multiplies rows by."""
+    """Return the weights (D, C) and biases (C,) of the state's linear model."""
     w = state["w"]
     return w[:-outputs].view(outputs, -1).T, w[-outputs:]

@@ -1,4 +1,4 @@
-"""Heads in closed form: beside scikit-learn, whoever holds the rows, and each row left out."""
+"""Closed-form classifiers against scikit-learn, for any partition, with leave-one-out."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ PENALTY = 0.01
 
 
 def ridge(rows: Rows, y: Tensor, penalty: float = PENALTY) -> Ridge:
-    """scikit-learn's: its alpha is not multiplied by the number of rows."""
+    """Fit scikit-learn's ridge, whose alpha is not scaled by the number of examples."""
     alpha = penalty * float(rows.s.sum())
     return Ridge(alpha=alpha, solver="cholesky").fit(
         rows.z.numpy(), y.numpy(), sample_weight=rows.s.numpy()
@@ -73,7 +73,8 @@ def weighed(rows: Rows) -> Rows:
     )
 
 
-# -- the head -------------------------------------------------------------------------------------
+# -- the classifier
+# -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_class", [True, False])
@@ -203,7 +204,8 @@ def test_a_single_label_gives_its_class_everywhere() -> None:
     assert "left_out" not in state
 
 
-# -- rows that are left out -----------------------------------------------------------------------
+# -- leave-one-out
+# --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_class", [True, False])
@@ -219,7 +221,7 @@ def test_leaving_a_row_out_is_fitting_without_it(is_class: bool) -> None:
     for row in (0, 17, 59):
         others = torch.arange(60) != row
         for index, penalty in enumerate(grid):
-            # λ n is that of all rows, also without the one
+            # λ n counts all examples, including the omitted one
             fitted = Ridge(alpha=float(penalty * n), solver="svd").fit(
                 rows.z[others].numpy(), y[others].numpy(), sample_weight=rows.s[others]
             )
@@ -412,7 +414,8 @@ def test_the_server_keeps_what_was_chosen_and_deploys_the_model_alone() -> None:
         assert set(site.memory["local"]) == {"w", "stats"}
 
 
-# -- what the server sees -------------------------------------------------------------------------
+# -- disclosure to the coordinator
+# ----------------------------------------------------------------
 
 
 def test_a_lone_row_is_read_off_the_plain_totals_of_its_site() -> None:
@@ -449,7 +452,8 @@ def test_secure_sums_hide_a_lone_row() -> None:
     assert link.abs() < 0.5
 
 
-# -- what it cannot do ----------------------------------------------------------------------------
+# -- unsupported settings
+# -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -511,11 +515,12 @@ def test_secure_sums_show_no_difference_of_one_site() -> None:
         seen.append(torch.cat([torch.as_tensor(p).double().flatten() for p in parts_sent]))
     difference = seen[1] - seen[0]
     expected = torch.outer(rows.z[59], rows.z[59])[0]
-    # masks are drawn anew for each sum: what is left is far larger than any product
+    # masks are new for each aggregate, so the rest is far larger than any product
     assert difference.abs().median() > 1e6 * expected.abs().max()
 
 
-# -- what a coordinator may not ask ---------------------------------------------------------------
+# -- refused instructions
+# -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -541,7 +546,7 @@ def test_no_path_makes_one_row_outweigh_all_others() -> None:
     rows = rows_with_classes()
     y = targets(rows)
     path = path_of(rows, y)
-    # e such that the row with the longest first coordinate nearly explains itself
+    # e such that the example with the largest first coordinate nearly determines itself
     first = ((rows.z - path.z) @ path.u[:, 0]).abs().max()
     e = path.e.clone()
     e[0] = float(first.square()) / (1 - 1 / 60) * (1 + 1e-12)
@@ -581,8 +586,7 @@ def test_a_leverage_that_is_none_is_refused(leverage: float) -> None:
 
 
 def test_no_head_makes_one_row_outweigh_all_others() -> None:
-    """A head of the asker's choice, under which only the outermost row is far off, by as much as
-    the asker likes."""
+    """Check a classifier under which only the outermost example has a large residual."""
     method = ClosedForm(reveal="head")
     world = hospitals(rows_with_classes(), method, HALVES)
     view = SiteView(world.members["a"], 0)

@@ -1,4 +1,4 @@
-"""The evidential loss by hand, and what each of its terms does."""
+"""The evidential loss on worked examples, and the effect of each of its terms."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_pull_does_not_see_the_strength_of_all_evidence_as_a_variable() -> N
 
 
 def gradient(round_: int, counts: Tensor) -> Tensor:
-    """What a step with rate 1 takes off the weights, in round ``round_``."""
+    """Return the update of the weights by a step with rate 1 in round ``round_``."""
     (job,) = jobs(linear, (8,), weighted=True)
     executor = loop(linear)
     learn = Autograd(executor.network, executor.loss, PLAIN)

@@ -1,4 +1,4 @@
-"""The head of a trained model in closed form: beside scikit-learn on what the body makes of rows."""
+"""Closed-form last layer of a trained model against scikit-learn on its features."""
 
 from __future__ import annotations
 
@@ -33,11 +33,13 @@ from tests.training.closed import CLASSES, FEATURES, rows_with_classes, targets
 from tests.worlds import Forgetful
 
 HIDDEN = 5
-HALVES = (range(0, 20), range(20, 50))  # ten rows more have no label
+HALVES = (range(0, 20), range(20, 50))  # ten more examples are unlabeled
 
 
 def solve(parts_of: Sequence[range]) -> tuple[State, State, MLP]:
-    """The state before and after, and the model, of sites that hold 60 rows, 50 of them labeled."""
+    """Return the states before and after, and the model, for 60 examples, 50 of them
+    labeled.
+    """
     rows = rows_with_classes()
     model = MLP((FEATURES,), CLASSES, hidden=(HIDDEN,)).double()
     layout = Layout.of(model)
@@ -119,7 +121,7 @@ def test_units_that_are_none_of_the_body_are_refused_in_words(
 
 
 def test_many_rows_have_the_units_of_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the rows of a site are seen block by block."""
+    """Check scaling if the examples of a site are processed block by block."""
     _, whole, _ = solve(HALVES)
     monkeypatch.setattr("fallow.training.exact_head.BLOCK", 7)
     _, blocks, _ = solve(HALVES)

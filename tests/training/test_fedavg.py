@@ -1,4 +1,4 @@
-"""FedAvg's two halves by hand, without training."""
+"""Worked examples of FedAvg's client and server side, without training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START = {"w": torch.tensor([9.0, 9.0]), "stats": torch.tensor([5.0])}
 
 
 def view(labels: int, w: list[float], stats: list[float]) -> Any:
-    """What a verb reads of a site: its labels and the model that local training left."""
+    """Return a view of a site's labels and the result of local training."""
     local = {"w": torch.tensor(w), "stats": torch.tensor(stats)}
     return SimpleNamespace(labels=torch.zeros(labels), memory={"local": local})
 

@@ -1,4 +1,4 @@
-"""FedProx's local step against its equation."""
+"""FedProx's local step against the paper's equation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Features are float32 and only a block of them is ever float64, however many rows there are."""
+"""Features are float32, and only a block of them is converted to float64 at a time."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ WORKS: dict[str, Work] = {
 
 
 def peak() -> int:
-    """The most memory that this process ever had, in bytes."""
+    """Return the peak memory of this process, in bytes."""
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 @pytest.mark.parametrize("name", WORKS)
 def test_memory_does_not_grow_with_rows(name: str) -> None:
-    """In a process of its own: the most that a process ever had never falls."""
+    """Measure in a separate process, since peak memory never falls."""
 
     def work() -> None:
         z = torch.ones(ROWS, FEATURES)
@@ -60,7 +60,7 @@ def test_blocks_say_what_all_rows_at_once_say() -> None:
     head = LinearHead(torch.randn(3, 2, generator=draw, dtype=torch.float64), torch.ones(2))
     assert_close(sum_features(z, s), s @ z.double())
     assert_close(predict(z, head), z.double() @ head.weight + head.bias)
-    few = slice(0, BLOCK)  # one block is bit for bit what it was before there were blocks
+    few = slice(0, BLOCK)  # one block gives bitwise the same result as without blocks
     assert torch.equal(sum_features(z[few], s[few]), s[few] @ z[few].double())
     assert sum_features(z[:0], s[:0]).tolist() == [0, 0, 0]
     assert predict(z[:0], head).shape == (0, 2)

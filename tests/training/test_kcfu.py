@@ -1,4 +1,4 @@
-"""KCFU's loss by hand, and its step against the same loss written out with plain modules."""
+"""KCFU's loss on worked examples, and its step against plain modules."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ def batch(
     y: Tensor = NONE,
     weight: Tensor = NONE,
 ) -> Batch:
-    """A batch with these parts alone."""
+    """Return a batch with only these parts."""
     return Batch(NONE, y, weight, lr=0.1, u=u, mate=mate, beta=beta, pool=pool)
 
 
 def test_the_second_loss_of_two_rows_by_hand() -> None:
     teacher = torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1]]).log()
     student = torch.tensor([[0.25, 0.5, 0.25], [1.0, 1.0, 1.0]]).log()
-    apart = divergence(teacher + 3, student - 1)  # a constant in the logits changes nothing
+    # a constant added to the logits changes nothing
+    apart = divergence(teacher + 3, student - 1)
     assert apart.tolist() == pytest.approx(
         [0.25 * log(2) / 3, (0.2 * log(0.3) + 0.8 * log(2.4)) / 3], abs=1e-6
     )
@@ -92,7 +93,7 @@ def site(pool: int, weighted: bool = False) -> Job:
 
 
 def plainly(job: Job, round_: int, teacher: nn.Module, steps: int = 1) -> State:
-    """Steps on one batch, an epoch each, from the words of the specification."""
+    """Run steps on one batch per epoch, as specified in the paper."""
     model = norm()
     Layout.of(model).load(model, job.start).train()
     for epoch in range(steps):
@@ -108,7 +109,7 @@ def plainly(job: Job, round_: int, teacher: nn.Module, steps: int = 1) -> State:
 def loss_of(
     job: Job, round_: int, teacher: nn.Module, model: nn.Module, epoch: int
 ) -> Tensor:
-    """The loss row by row."""
+    """Compute the loss row by row."""
     order = torch.randperm(6, generator=job.streams("batches", epoch))
     x = job.x[order]
     y = job.y[order]

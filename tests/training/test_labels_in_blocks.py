@@ -1,4 +1,4 @@
-"""A site whose labeled rows do not fit into memory: the closed form reads a block at a time."""
+"""The closed form reads labeled examples of large sites block by block."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ N = 60
 
 @dataclass
 class Kept:
-    """Features that are read by positions, and how many were read at a time."""
+    """Features read by position, with a record of the block sizes."""
 
     z: Tensor
     taken: list[int] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Site:
-    """A site whose features are in memory, and the same with features that are read."""
+    """A site with features in memory, and the same with features from a file."""
 
     method: ClosedForm
     whole: SiteView

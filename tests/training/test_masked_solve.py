@@ -1,4 +1,4 @@
-"""Least squares on masked rows."""
+"""Least squares on masked examples."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SIZES = (30, 2, 18)
 def world_with_labels(
     x: Tensor, y: Tensor, solver: Any = None, w: Tensor | None = None, **more: Any
 ) -> Simulation:
-    """Three sites that know all their labels, with these weights."""
+    """Return three sites with all labels and these weights."""
     sites = shared(x, SIZES)
     targets = shared(y, SIZES)
     world = labeled(
@@ -54,7 +54,7 @@ def world_with_labels(
 
 
 def train_round(world: Simulation, cycle: int = 0) -> State:
-    """The state at the server after one round."""
+    """Return the state of the coordinator after one round."""
     site = world.members["a"]
     ask = world.ask("training", cycle)
     state: State = site.parts.methods["training"].round(
@@ -65,7 +65,7 @@ def train_round(world: Simulation, cycle: int = 0) -> State:
 
 
 def solve(world: Simulation) -> Tensor:
-    """(d + 1,) slopes and bias that every site uses."""
+    """Return the (d + 1,) slopes and bias that every site uses."""
     state = train_round(world)
     (first, *others) = world.members.values()
     method = first.parts.methods["training"]
@@ -83,7 +83,7 @@ def data(d: int = 5) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def clear(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
-    """Weighted least squares in one place; the shortest solution."""
+    """Solve pooled weighted least squares with minimum norm."""
     s = w.sqrt()[:, None]
     found: Tensor = torch.linalg.lstsq(
         s * with_ones(x), s * y[:, None], driver="gelsd"
@@ -102,7 +102,7 @@ def test_it_is_weighted_least_squares_over_all_sites() -> None:
 
 
 def test_weights_on_masked_rows_would_be_another_problem() -> None:
-    # Algorithm 1 as printed: P and the weights do not commute
+    # Algorithm 1 as published: P and the weights do not commute
     x, y, w = data()
     q = haar(6, stream(0, "q"))
     generator = stream(0, "mask")
@@ -222,9 +222,7 @@ def test_the_server_holds_a_model_that_it_cannot_read() -> None:
     q = world.members["b"].memory["turn/a"]["q"]
     theta = q @ state["w"]
     assert float((theta - state["w"]).abs().max()) > 0.01 * float(theta.norm())
-    assert float(theta.norm()) == pytest.approx(
-        float(state["w"].norm())
-    )  # its length it can
+    assert float(theta.norm()) == pytest.approx(float(state["w"].norm()))  # its length does
     assert_close(model[:5] / state["unit"][:5], theta[:5], rtol=1e-9, atol=1e-9)
 
 
@@ -284,7 +282,8 @@ def test_the_model_has_the_precision_of_the_recipe_and_is_solved_in_doubles() ->
     assert_close(found.double(), expected, rtol=1e-6, atol=0)
 
 
-# -- what it cannot do ----------------------------------------------------------------------------
+# -- unsupported settings
+# -------------------------------------------------------------------------
 
 
 def test_a_round_without_some_sites_is_refused() -> None:

@@ -1,5 +1,4 @@
-"""Heads in closed form from totals with noise: what one row changes, what the noise does to the
-head, and what is refused because it reads rows."""
+"""Closed-form classifiers from noisy aggregates: sensitivity, effect of noise, refusals."""
 
 from __future__ import annotations
 
@@ -45,13 +44,13 @@ from tests.training.closed import (
 
 DELTA = 1e-5
 PARTS = (range(0, 25), range(25, 55), range(55, 60))
-HUGE = 1e6  # ε at which the noise is next to nothing
+HUGE = 1e6  # ε with negligible noise
 
 
 def noised(
     epsilon: float, method: ClosedForm | None = None, rows: Rows | None = None, **how: Any
 ) -> Hospitals:
-    """Hospitals behind noise of this ε."""
+    """Return sites with noise of this ε."""
     held = rows or rows_with_classes()
     world = hospitals(held, method or ClosedForm(delta=DELTA), PARTS, **how)
     for site in world.members.values():
@@ -66,11 +65,12 @@ def release_of(world: Hospitals, site: str = "a") -> Release:
     return method.noisy_totals(SiteView(world.members[site], 0))
 
 
-# -- what one row changes -------------------------------------------------------------------------
+# -- sensitivity
+# ----------------------------------------------------------------------------------
 
 
 def change(z: Tensor, y: Tensor, other: Tensor, other_y: Tensor) -> float:
-    """In L2, where one row (1, D) and its class (1, C) take the place of another."""
+    """Return the L2 change if one example (1, D) with class (1, C) replaces another."""
     return float((sum_products(z, y) - sum_products(other, other_y)).norm())
 
 
@@ -89,11 +89,11 @@ def test_no_row_and_no_class_in_the_place_of_another_changes_more_than_is_declar
                     found = change(z, eye[[0]], 30 * other, eye[[label]])
                     largest = max(largest, found)
     assert largest <= SENSITIVITY + 1e-12
-    assert largest > 0.99 * SENSITIVITY  # rows of one class, at 120 degrees
+    assert largest > 0.99 * SENSITIVITY  # examples of one class, at 120 degrees
 
 
 def test_the_worst_pair_of_rows_reaches_what_is_declared() -> None:
-    """Rows of length 1 whose product is -1/2, of one class."""
+    """Check that two examples of length 1 and product -1/2 in one class reach the bound."""
     cosine = (-0.5 - CONSTANT) / (1 - CONSTANT)
     z = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
     other = torch.tensor([[cosine, math.sqrt(1 - cosine**2)]], dtype=torch.float64)
@@ -111,7 +111,7 @@ def test_rows_are_cut_to_length_1_and_shorter_ones_stay() -> None:
 
 
 def test_weights_of_rows_change_nothing() -> None:
-    """A query that weighs a row by 1,000 would else make it count 1,000 times."""
+    """Check weights, since one of 1,000 would multiply the sensitivity by 1,000."""
     plain = release_of(noised(1.0))
     world = noised(1.0)
     world.members["a"].weight *= 1000
@@ -140,7 +140,7 @@ def test_totals_of_another_length_are_refused_in_words() -> None:
 
 
 def noise_in(world: Hospitals) -> Tensor:
-    """What the noise added to the totals, over all numbers that were sent."""
+    """Return the noise on the aggregates, over all values sent."""
     world.solve()
     sent = world.carrier.of("noisy_totals")
     parts = [
@@ -170,7 +170,7 @@ def test_the_size_of_the_noise_is_read_off_zeros() -> None:
 
 
 def test_a_lone_row_cannot_be_read_off_what_its_site_sends() -> None:
-    """Without noise the products of one row are that row; behind it nothing is left of it."""
+    """Check one example at a site, whose products without noise would disclose it."""
     rows = rows_with_classes()
     world = hospitals(rows, ClosedForm(delta=DELTA), [[0], range(1, 30), range(30, 60)])
     for site in world.members.values():
@@ -189,7 +189,8 @@ def test_a_lone_row_cannot_be_read_off_what_its_site_sends() -> None:
     assert likeness(sent) < 0.9
 
 
-# -- the head -------------------------------------------------------------------------------------
+# -- the classifier
+# -------------------------------------------------------------------------------
 
 
 def exact(rows: Rows) -> NoisyProducts:
@@ -205,7 +206,8 @@ def test_with_next_to_no_noise_it_is_a_ridge_on_rows_of_length_1() -> None:
     expected = np.linalg.solve(
         x.T @ x + 0.01 * 200 * np.eye(FEATURES + 1), x.T @ targets(rows).numpy()
     )
-    outputs = rows.z @ found.weight + found.bias  # not cut: the head is for whole features
+    # not clipped: the classifier uses unclipped features
+    outputs = rows.z @ found.weight + found.bias
     weight = torch.from_numpy(expected[:-1]) * (1 - CONSTANT) ** 0.5
     bias = torch.from_numpy(expected[-1]) * CONSTANT**0.5
     assert_close(outputs, rows.z @ weight + bias, rtol=0, atol=1e-10)
@@ -233,7 +235,9 @@ def test_noise_below_the_smallest_eigenvalue_asks_for_no_penalty() -> None:
 
 
 def test_the_temperature_is_that_of_normal_outputs() -> None:
-    """Outputs that are normal about the one-hot class have these odds, exactly."""
+    """Check outputs that are normal around the one-hot class, which have exactly these
+    odds.
+    """
     draw = stream(0, "outputs")
     y = torch.randint(CLASSES, (20_000,), generator=draw)
     hot = torch.nn.functional.one_hot(y, CLASSES).double()
@@ -267,7 +271,8 @@ def test_secure_sums_say_the_same() -> None:
     plain = noised(1.0).solve()
     masked = noised(1.0, secure=True)
     found = masked.solve()
-    # another exchange has another name, and so other noise: without it both are one head
+    # the noise depends on the name of the exchange; without noise both classifiers are
+    # equal
     assert found["w"].shape == plain["w"].shape
     still = noised(HUGE, ClosedForm(delta=DELTA, penalty=0.01)).solve()
     hidden = noised(HUGE, ClosedForm(delta=DELTA, penalty=0.01), secure=True).solve()
@@ -296,7 +301,7 @@ def test_it_learns_where_there_are_rows_enough_for_the_noise() -> None:
 
 
 def test_runs_that_differ_in_noise_alone_do_not_share_a_phase(tmp_path: Any) -> None:
-    """Nor what it cost."""
+    """Check that the privacy cost is not shared either."""
     world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=1.0), sites=3)
     study = fl.compare(
         world,
@@ -315,7 +320,8 @@ def test_runs_that_differ_in_noise_alone_do_not_share_a_phase(tmp_path: Any) -> 
     assert noisy + 0.2 < clear
 
 
-# -- what is refused ------------------------------------------------------------------------------
+# -- refused settings
+# -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -365,7 +371,7 @@ def test_a_delta_without_epsilon_is_refused() -> None:
 
 @pytest.mark.parametrize("training", ["closed-form-heads", "fedavg"])
 def test_personal_and_exact_heads_are_refused_under_epsilon(training: str) -> None:
-    """Their choices leave rows out, which reads rows."""
+    """Check both, since their leave-one-out choices read examples."""
     settings = {"head": "exact", "model": "linear"} if training == "fedavg" else {}
     with pytest.raises(ValueError, match="does not support local privacy"):
         run(training, 1.0, **settings)
@@ -381,7 +387,7 @@ def test_a_site_that_was_promised_noise_answers_nothing_without_it() -> None:
 
 
 def test_numbers_to_predict_are_refused() -> None:
-    """The unit of numbers is made of exact labels."""
+    """Check targets, whose scaling is computed from exact labels."""
     assert ClosedForm(delta=DELTA).contract.regression is False
 
 

@@ -1,4 +1,4 @@
-"""The model that a site keeps, on a scripted history."""
+"""The model kept by a site over a given history."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fallow.training.retention import Retention
 
 
 def site_of(labels: Sequence[Label], rows: int = 4) -> LocalSite:
-    """Rows that each have a feature of their own; every label is class 0."""
+    """Return examples with one feature each; every label is class 0."""
     model = Linear((rows,), 2)
     layout = Layout.of(model)
     first = layout.flatten(model)
@@ -30,7 +30,7 @@ def site_of(labels: Sequence[Label], rows: int = 4) -> LocalSite:
 
 
 def right_on(k: int, rows: int = 4) -> dict[str, torch.Tensor]:
-    """A model that is right on the first ``k`` rows."""
+    """Return a model that is correct on the first ``k`` examples."""
     model = Linear((rows,), 2)
     with torch.no_grad():
         model.head.bias.zero_()
@@ -42,7 +42,7 @@ def right_on(k: int, rows: int = 4) -> dict[str, torch.Tensor]:
 def keep_best(
     site: LocalSite, history: Sequence[dict[str, torch.Tensor]]
 ) -> tuple[int, float]:
-    """The round and the score that are kept after a history of models."""
+    """Return the round and the score that are kept after a history of models."""
     retention = Retention(FedAvg())
     for turn, state in enumerate(history):
         answer = retention.best(SiteView(site, 0), state["w"], state["stats"], turn)

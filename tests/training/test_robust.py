@@ -1,4 +1,4 @@
-"""Robust averages by hand, and what a few bad sites can and cannot do."""
+"""Worked examples of robust averages, and their limits with a few malicious sites."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EVEN = {"a": 6, "b": 6, "c": 6, "d": 6}
 
 @dataclass
 class Sends:
-    """A carrier whose sites answer what they are given to say."""
+    """Transport whose sites send given replies."""
 
     said: dict[str, Answer]
     asked: list[Request] = field(default_factory=list)
@@ -54,7 +54,7 @@ def site(w: Sequence[float], n: float = 1.0, stats: float = 0.0) -> Answer:
 
 
 def after(method: Robust, sites: Sequence[Answer], start: State = START) -> State:
-    """The state after one round in which the sites say this."""
+    """Return the state after one round with these replies."""
     said = dict(zip("abcdefg", sites, strict=False))
     return method.round(
         start,
@@ -106,7 +106,7 @@ def test_updates_are_cut_to_their_length_and_weighted_by_rows() -> None:
     sites = [
         site([1.0, 3.0], n=1),
         site([4.0, 5.0], n=3),
-    ]  # they moved by (0, 2) and by (3, 4)
+    ]  # they changed by (0, 2) and by (3, 4)
     found = after(Robust(rule="clipped", clip=2.5), sites)
     assert_close(found["w"], torch.tensor([1 + 0.75 * 1.5, 1 + 0.25 * 2 + 0.75 * 2.0]))
 
@@ -117,7 +117,8 @@ def test_without_a_number_updates_are_cut_to_the_median_of_their_lengths() -> No
     assert_close(found["w"], torch.tensor([1 + 3 / 3, 1 + 1 / 3 + 3 / 3]))
 
 
-# -- what bad sites can do ------------------------------------------------------------------------
+# -- malicious sites
+# ------------------------------------------------------------------------------
 
 HONEST = [site([1.0 + 0.1 * k, 2.0 - 0.1 * k], n=2 + k) for k in range(4)]
 
@@ -152,7 +153,7 @@ def test_one_huge_model_moves_a_clipped_average_by_the_clip_at_most(
 
 
 def test_a_site_that_claims_all_rows_has_a_third_of_five_at_most() -> None:
-    honest = [site([1.0, 2.0], n=4) for _ in range(4)]  # each moves by (0, 1)
+    honest = [site([1.0, 2.0], n=4) for _ in range(4)]  # each changes by (0, 1)
     bad = site([1.0, 0.0], n=1e9)  # the opposite
     found = after(Robust(rule="clipped", clip=1.0), [*honest, bad])
     assert_close(found["w"], torch.tensor([1.0, 1.0 + 1 / 3]))
@@ -221,7 +222,7 @@ def test_a_site_without_labels_has_no_voice(rule: Any) -> None:
     [
         (Robust(CONFIG, rule="clipped", clip=1e9), {"a": 8, "b": 6, "c": 12}),
         (Robust(CONFIG, rule="trimmed", trim=0.0), EVEN),
-        (Robust(CONFIG), {"a": 6, "b": 6}),  # of two sites nothing is trimmed
+        (Robust(CONFIG), {"a": 6, "b": 6}),  # with two sites nothing is trimmed
     ],
     ids=["clipped", "trimmed", "median"],
 )

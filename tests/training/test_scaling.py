@@ -1,4 +1,4 @@
-"""Units that sites agree on: totals alone give the means and deviations of all rows."""
+"""Joint scaling: aggregates give the means and deviations of all examples."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def table() -> dict[str, Tensor]:
 
 
 def rows_of(site: LocalSite) -> Tensor:
-    """All rows of a site in the common units."""
+    """Return all scaled examples of a site."""
     assert isinstance(site.seen, Tensor)
     return site.seen
 
@@ -76,7 +76,7 @@ def test_labeled_rows_count_and_keep_their_labels() -> None:
     assert targets is not None
     assert (float(targets["mean"]), float(targets["std"])) == (8.0, 3.0)
     assert world.members["a"].labels.tolist() == [-1.0, 1.0]
-    world.members["a"].forget()  # units outlive a cycle
+    world.members["a"].forget()  # scaling persists over cycles
     assert world.members["a"].labels.tolist() == [-1.0, 1.0]
 
 

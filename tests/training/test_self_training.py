@@ -47,7 +47,7 @@ UNLABELED = 300
 
 
 def clusters(seed: int = 0, spread: float = 1.1) -> tuple[Rows, Tensor]:
-    """Labeled and unlabeled examples around one mean per class."""
+    """Return labeled and unlabeled examples around one mean per class."""
     draw = stream(seed, "clusters")
     n = LABELED + UNLABELED
     y = torch.randint(CLASSES, (n,), generator=draw)
@@ -64,7 +64,7 @@ def sites_of(
     method: ClosedForm | None = None,
     secure: bool = False,
 ) -> Hospitals:
-    """Sites with these parts of the labeled examples, and unlabeled ones in turn."""
+    """Return sites with these labeled examples; unlabeled ones are assigned in turn."""
     return hospitals(
         rows,
         method or ClosedForm(unlabeled="auto"),
@@ -79,7 +79,7 @@ def is_used(state: State) -> bool:
 
 
 def a_case_with(form: str | None) -> tuple[Rows, Tensor]:
-    """Examples for which this form is selected; None: any."""
+    """Return examples for which this form is selected; None: any."""
     for spread in (1.1, 0.8, 1.5, 2.0):
         for seed in range(12):
             rows, unlabeled = clusters(seed, spread)
@@ -100,8 +100,8 @@ def fit(z: Array, y: Array, s: Array, alpha: float) -> Ridge:
 def self_train(
     z: Array, y: Array, unlabeled: Array, penalty: float, temperature: float, form: str
 ) -> Ridge:
-    """Self-training on pooled examples, by scikit-learn's ridge regression."""
-    alpha = penalty * len(z)  # not multiplied by the number of rows there
+    """Run self-training on pooled examples with scikit-learn's ridge regression."""
+    alpha = penalty * len(z)  # not multiplied by the number of examples there
     model = fit(z, y, np.ones(len(z)), alpha)
     if form == "off":
         return model
@@ -119,7 +119,7 @@ def self_train(
 
 
 def pooled(rows: Rows, unlabeled: Tensor, supervised: State) -> tuple[str, float, Ridge]:
-    """The selected form, the temperature and the model, from pooled examples."""
+    """Return the selected form, the temperature and the model, from pooled examples."""
     penalty = float(supervised["penalty"])
     temperature = float(supervised["temperature"])
     counts = torch.zeros(CLASSES, BINS, dtype=torch.float64)
@@ -247,7 +247,8 @@ def test_it_gains_accuracy_where_classes_are_clusters() -> None:
     assert max(gained) > 0.003
 
 
-# -- when the supervised model stays ------------------------------------------------------------
+# -- when the supervised model is kept
+# ----------------------------------------------------------
 
 
 def test_with_few_labels_the_supervised_model_stays_bit_for_bit() -> None:

@@ -1,4 +1,4 @@
-"""Least squares at the server."""
+"""Least squares at the coordinator."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SIZES = (30, 2, 18)
 
 
 def world_with_labels(x: Tensor, y: Tensor, solver: Any = None, **more: Any) -> Simulation:
-    """Three sites that know all their labels."""
+    """Return three sites with all labels."""
     sites, targets = shared(x, SIZES), shared(y, SIZES)
     return labeled(federation(sites, Random(), solver=solver, **more), targets)
 
@@ -44,14 +44,14 @@ def data(d: int = 5) -> tuple[Tensor, Tensor]:
 
 
 def weigh(world: Simulation, w: Tensor) -> Simulation:
-    """The same labels with these weights."""
+    """Return the same labels with these weights."""
     for site, part in zip(world.members.values(), torch.split(w, list(SIZES)), strict=True):
         site.weight = part
     return world
 
 
 def clear(x: Tensor, y: Tensor, w: Tensor | None = None) -> Tensor:
-    """Weighted least squares in one place; the shortest solution."""
+    """Solve pooled weighted least squares with minimum norm."""
     s = (torch.ones_like(y) if w is None else w).sqrt()[:, None]
     result: Tensor = torch.linalg.lstsq(
         s * with_ones(x), s * y[:, None], driver="gelsd"
@@ -243,7 +243,8 @@ def test_the_model_has_the_precision_of_the_recipe_and_is_solved_in_doubles() ->
     assert_close(result.double(), expected, rtol=1e-6, atol=0)
 
 
-# -- what it cannot do ----------------------------------------------------------------------------
+# -- unsupported settings
+# -------------------------------------------------------------------------
 
 
 def test_another_model_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""What several exchanges together give: all sites are in each of them, or none is used."""
+"""Results that need several exchanges use all sites of each of them, or none."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WAY_OUT = "3 of 4 sites replied to .* run again with --resume when they are conn
 
 
 def rows(far: float = 0.0) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Rows and numbers of four sites; only site b has anything in the last column."""
+    """Return examples and targets of four sites; only site b has a non-zero last column."""
     x = draws(33, 4) + torch.tensor([0, far, 0, 0]).double()
     x[:12, 3] = x[21:, 3] = 0
     y = x[:, 0] - 2 * (x[:, 1] - far) + x[:, 3] + x[:, 2] ** 2
@@ -45,7 +45,7 @@ def world_with_labels(
 
 
 def train_round(world: Simulation, lost: int | None) -> tuple[Tensor, Losing]:
-    """The model of a round in which site b falls silent in one exchange."""
+    """Return the model of a round in which site b is silent in one exchange."""
     site = world.members["b"]
     solver = site.parts.methods["training"]
     carrier = Losing(world.carrier, {} if lost is None else {lost: ["b"]})
@@ -78,7 +78,7 @@ def test_a_solution_is_that_of_all_sites_or_there_is_none(
             torch.testing.assert_close(result, whole)
     assert (
         stopped >= len(sums) - 1
-    )  # a rotation that arrived and was not confirmed did arrive
+    )  # a rotation that arrived without confirmation did arrive
 
 
 @pytest.mark.parametrize("what", ["of_features", "of_targets"])
@@ -94,7 +94,8 @@ def test_units_are_those_of_all_sites_or_there_are_none(what: str, exchange: int
         getattr(Scaling(), what)(ask)
 
 
-# -- what rounding takes --------------------------------------------------------------------------
+# -- rounding errors
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("solver", [ServerSolve(), MaskedSolve()], ids=["server", "masked"])

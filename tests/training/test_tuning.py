@@ -1,5 +1,4 @@
-"""The field of an encoder that first labels choose, beside heads that are solved anew without each
-row, whoever holds the rows."""
+"""Tuning of an encoder field with the initial labels, against explicit leave-one-out."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ RECIPE = Recipe(
 
 
 def draw_waves(turns: float, *, is_class: bool = False, rows: int = 120) -> Dataset:
-    """Numbers that go up and down along a line so many times; a quarter of them for tests."""
+    """Return targets that oscillate along a line; a quarter of them are for tests."""
     x = torch.linspace(-1, 1, rows)[torch.randperm(rows, generator=torch.Generator())]
     y = 1000 + 300 * torch.sin(turns * torch.pi * x)
     cut = rows * 3 // 4
@@ -71,7 +70,7 @@ def begin_run(
 
 
 def fit_state(run: ExperimentRun) -> State:
-    """What the run's encoder was fitted to, before gamma was chosen."""
+    """Return the fitted state of the run's encoder before gamma was chosen."""
     state = run.world.encoded_by
     assert state is not None
     squared = state["length"].square() / state["gamma"]
@@ -87,7 +86,7 @@ def chosen_gamma(run: ExperimentRun) -> float:
 def lose_by_refitting(
     run: ExperimentRun, encoder: Tunable, candidate: State, penalties: Sequence[float]
 ) -> float:
-    """The least squared loss over penalties, every row left out by solving without it."""
+    """Return the least squared leave-one-out loss over penalties, by refitting."""
     assert isinstance(run.world, SimulatedEnvironment)
     members = run.world.members.values()
     x = torch.cat([site.x[site.labeled] for site in members])
@@ -198,7 +197,7 @@ def test_records_say_of_how_many_features_a_head_is() -> None:
 
 
 def test_a_run_is_the_one_with_that_gamma_given() -> None:
-    """Units of the numbers to predict among them, which are agreed on once."""
+    """Check regression, where the scaling of targets must be agreed on once."""
     waves = draw_waves(2.0)
     for penalty in ({}, {"penalty": 0.001}):
         recipe = replace(RECIPE, training=Spec("closed-form", penalty), cycles=1)
@@ -229,11 +228,12 @@ def test_empty_cells_are_filled_in_before_candidates_are_compared() -> None:
             assert one[name] == other[name]
 
 
-# -- what a site refuses --------------------------------------------------------------------------
+# -- instructions refused by a site
+# ---------------------------------------------------------------
 
 
 def build_view(run: ExperimentRun) -> SiteView:
-    """A site whose rows are not encoded yet."""
+    """Return a site with examples that are not yet encoded."""
     assert isinstance(run.world, SimulatedEnvironment)
     site = next(iter(run.world.members.values()))
     site.remember("encode", None)

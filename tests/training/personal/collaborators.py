@@ -1,4 +1,4 @@
-"""A federation whose sites choose collaborators, and a watch on what travels and what is held."""
+"""A federation whose sites choose collaborators, with counts of models sent and held."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CONFIG = TrainingConfig((TrainingStage(2),), 4, Optimizer("sgd", 0.05, momentum=
 
 @dataclass
 class Watch:
-    """Counts the models that each site receives, and the most foreign ones that it ever held."""
+    """Counts the models received by each site, and the most peer models held."""
 
     inner: InProcess | Bytes
     received: dict[str, int] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Watch:
 
 @dataclass
 class Federation:
-    """Sites with labels that train and labels that are held back, and the state of their method."""
+    """Sites with training and validation labels, and the state of their algorithm."""
 
     method: Any
     watch: Watch
@@ -90,7 +90,7 @@ class Federation:
         return self
 
     def stack_models(self, name: str) -> Tensor:
-        """A model that every site remembers, (N, d)."""
+        """Return a model that every site keeps, (N, d)."""
         return torch.stack([self.members[s].memory[name]["w"] for s in self.watch.sites])
 
     @property
@@ -111,8 +111,11 @@ def federation(
     flipped: Sequence[int] = (),
     runtime: type[InProcess | Bytes] = InProcess,
 ) -> Federation:
-    """Site i has ``rows[i]`` labels that train and ``held`` others (or ``held[i]``), of rows whose
-    class can be learned; those of ``flipped`` sites are mirrored."""
+    """Return sites of learnable examples.
+
+    Site i has ``rows[i]`` training labels and ``held`` (or ``held[i]``) validation labels.
+    Labels of ``flipped`` sites are mirrored.
+    """
     model = make().to(dtype)
     layout = Layout.of(model)
     store = MemoryStore()
@@ -143,5 +146,5 @@ def dpfl(**fields: Any) -> DPFL:
 
 
 def ran(rounds: int, world: dict[str, Any] | None = None, **fields: Any) -> Federation:
-    """So many rounds of DPFL with these fields, by default with two epochs a round."""
+    """Run rounds of DPFL with these fields, by default with two epochs per round."""
     return federation(dpfl(**fields), **(world or {})).rounds(*range(rounds))

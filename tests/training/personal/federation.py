@@ -1,4 +1,4 @@
-"""A small federation that trains a personalized method, and what its sites deploy."""
+"""A small federation with a personalized training algorithm, and its deployed models."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ from tests.worlds import Forgetful
 TRAINING_ANY_MODEL = tuple(
     name
     for name in names(personal)
-    if not getattr(personal, name).contract.linear  # those solve for a linear model
+    # closed-form algorithms fit a linear model
+    if not getattr(personal, name).contract.linear
 )
 """The personalized methods that take local steps, whatever the model."""
 
@@ -65,7 +66,7 @@ def federation(
     rows: Mapping[str, int] = ROWS,
     executor: type = Loop,
 ) -> InProcess:
-    """Sites that have bought the labels of all their rows, with plain descent beside the method."""
+    """Return sites with all examples labeled and plain gradient descent as optimizer."""
     carrier = sites(make, method, rows, executor)
     for site in carrier.members.values():
         methods: Methods = {"query": Random(), "training": method, "plain": FedAvg()}
@@ -74,7 +75,7 @@ def federation(
 
 
 def first_state(make: Callable[[], nn.Module]) -> State:
-    """The model that all sites begin at."""
+    """Return the initial model of all sites."""
     return Layout.of(make()).flatten(make())
 
 
@@ -87,7 +88,7 @@ def rounds(
     shown: Disclosure | None = None,
     first: int = 0,
 ) -> State:
-    """The state after n rounds; ``cohorts``: who takes part, of the rounds that not all do."""
+    """Return the state after n rounds; ``cohorts`` gives participants of partial rounds."""
     shown = shown or Disclosure()
     for r in range(first, first + n):
         cohort = tuple((cohorts or {}).get(r, ()))
@@ -105,7 +106,7 @@ def rounds(
 
 
 def run_last(carrier: InProcess, method: Any, state: State) -> None:
-    """What a method does after the last round."""
+    """Run what an algorithm does after the last round."""
     ask = Ask(
         carrier,
         Forgetful(),
@@ -130,7 +131,7 @@ def train_and_deploy(
     executor: type = Loop,
     n: int = 3,
 ) -> dict[str, State]:
-    """What the sites deploy after n rounds."""
+    """Return the models deployed by the sites after n rounds."""
     carrier = federation(make, method, rows, executor)
     state = rounds(carrier, method, first_state(make), n)
     if hasattr(method, "last"):

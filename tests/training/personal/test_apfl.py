@@ -1,4 +1,4 @@
-"""APFL: the slope of α by finite differences, a step by hand, and what is deployed."""
+"""APFL: the gradient of α by finite differences, a worked step, and the deployed model."""
 
 from __future__ import annotations
 

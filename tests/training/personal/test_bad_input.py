@@ -1,4 +1,4 @@
-"""Personalized methods in whole runs on bad input: tiny sites, absent classes, diverged models."""
+"""Personalized training on bad input: tiny sites, absent classes, diverged models."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ from tests.training.personal.federation import (
 )
 from tests.training.personal.federation import federation as plain_federation
 
-SIZES = (1, 2, 5, 14)  # one row, one that trains and one held, one batch, and more
+# one example, one for training and one for validation, one batch, and more
+SIZES = (1, 2, 5, 14)
 RECIPE = Recipe(
     name="odd",
     data="odd",
@@ -60,8 +61,10 @@ NAMES = tuple(f"site-{k}" for k in range(len(SIZES)))
 
 
 def odd(classes: int = 3, scale: Mapping[int, float] | None = None) -> Dataset:
-    """Natural sites of these sizes; the last of ``classes`` has no training row, and the rows of
-    some sites are scaled."""
+    """Return natural sites of these sizes.
+
+    The last of ``classes`` has no training example, and examples of some sites are scaled.
+    """
     draw = stream(0, "odd")
     group = torch.repeat_interleave(torch.arange(len(SIZES)), torch.tensor(SIZES))
     group_test = torch.arange(len(SIZES)).repeat(6)
@@ -84,7 +87,7 @@ def odd(classes: int = 3, scale: Mapping[int, float] | None = None) -> Dataset:
 
 
 def enlarge_rows(site: LocalSite) -> None:
-    """The rows that a site trains on become so large that its loss overflows."""
+    """Enlarge the training examples of a site until its loss overflows."""
     assert isinstance(site.seen, torch.Tensor)
     site.seen = site.seen * 1e200
 
@@ -92,7 +95,7 @@ def enlarge_rows(site: LocalSite) -> None:
 def run_recipe(
     found: Dataset, training: str, fields: Mapping[str, Any] | None = None, **changes: Any
 ) -> tuple[SimulatedEnvironment, EventLog, Mapping[str, Any]]:
-    """A run's world, its journal and its last record."""
+    """Return a run's federation, event log and last record."""
     journal = EventLog()
     recipe = replace(RECIPE, training=Spec(training, fields or {}), **changes)
     world = world_of(recipe, 0, found, journal)
@@ -120,7 +123,7 @@ def test_a_class_that_no_site_holds_is_scored_where_test_rows_have_it(
     _, _, row = run_recipe(odd(), training)
     assert row["labeled_per_class"][2] == 0 and row["per_class"][2] is not None
     _, _, row = run_recipe(odd(), training, partition=Spec("iid"))
-    assert row["per_class"][2] is None  # by class shares nobody is given its test rows
+    assert row["per_class"][2] is None  # with class shares, no site gets its test examples
 
 
 @pytest.mark.parametrize("graph", ["ggc", "symmetric-or", "degree", "static", "resampled"])
@@ -216,12 +219,12 @@ def test_pfedgraph_refuses_and_names_a_model_that_is_not_finite_and_goes_on() ->
     assert bool(state["models"].isfinite().all())
     assert bool(state["weights"].isfinite().all())
 
-    wild.seen = tame  # it begins at the common start again
+    wild.seen = tame  # it starts from the initial model again
     state = rounds(carrier, method, state, 1, first=2)
     assert decode_sites(state["refused"]) == set()
     assert decode_sites(state["sites"]) == {"a", "b", "c"}
 
-    enlarge_rows(wild)  # now its last model stands in
+    enlarge_rows(wild)  # now its last model is used instead
     before = state["models"][1]
     state = rounds(carrier, method, state, 1, first=3)
     assert decode_sites(state["refused"]) == {"b"}
@@ -268,7 +271,8 @@ def test_a_run_in_which_a_site_never_had_a_finite_model_says_which() -> None:
         )
 
 
-# -- what the server is told --------------------------------------------------------------------
+# -- messages to the coordinator
+# ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("training", ["dpfl", "pfedgraph"])

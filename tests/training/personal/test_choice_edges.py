@@ -1,5 +1,4 @@
-"""What a choice of collaborators rests on: the reward, coins at their threshold, losses that are
-not numbers."""
+"""Choice of collaborators: the reward, random draws at their threshold, NaN losses."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ def test_the_reward_is_minus_the_mean_over_all_validation_rows_however_they_are_
 ):
     result = federation(dpfl(), rows=(6, 6), held=700).rounds(
         0
-    )  # forward passes take 512 rows
+    )  # forward passes use 512 examples
     site = result.members["a"]
     rows = site.validation
     w = site.memory["local"]["w"]
@@ -59,7 +58,9 @@ def test_the_reward_reads_no_row_that_trains_and_no_row_of_the_pool() -> None:
 
 
 def test_of_rivals_the_first_is_taken_with_a_chance_of_exactly_nine_in_ten() -> None:
-    """The chance is 4 / (4 + 4/9): a coin below it takes the first, one above the second."""
+    """The probability is 4 / (4 + 4/9), so a draw below it takes the first and above the
+    second.
+    """
     own = at(2)
     rivals = [at(-2), at(-2)]
     order = torch.tensor([0, 1])
@@ -83,7 +84,7 @@ def test_with_the_rule_that_turns_away_who_gains_nothing_the_group_would_never_b
 
 
 def test_where_both_choices_lead_from_no_number_to_one_a_coin_decides() -> None:
-    """Alone and all together no number; with either one a loss."""
+    """The loss is NaN alone and with all peers, and finite with either one."""
     own = at(0.0)
     peers = [at(1.0)]
 
@@ -101,7 +102,9 @@ def test_where_both_choices_lead_from_no_number_to_one_a_coin_decides() -> None:
 @pytest.mark.parametrize("gate", [0.0, 0.5])
 @pytest.mark.parametrize("bad", [torch.nan, -torch.inf])
 def test_a_model_whose_loss_is_not_a_number_stays_outside(gate: float, bad: float) -> None:
-    """Its weights are finite, so it is not refused; it spoils every average that it enters."""
+    """Its weights are finite, so it is not refused, but all averages with it have a NaN
+    loss.
+    """
     wild = at(1e9)
     tame = at(0.5)
     draw = stream(0, "rows")

@@ -1,4 +1,4 @@
-"""One head per site in closed form: beside scikit-learn with rows repeated, and its choice of κ."""
+"""One closed-form classifier per site: against scikit-learn with repeated examples; κ."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def part(rows: Rows, at: range) -> Rows:
 
 
 def fitted(rows: Rows, copies: float, without: int | None = None) -> Ridge:
-    """scikit-learn's ridge with 1 + κ of each own row, but for one that is left out."""
+    """Fit scikit-learn's ridge with weight 1 + κ of own examples, without one example."""
     repeats = torch.ones(60, dtype=torch.float64)
     repeats[list(OWN)] += copies
     n = float(repeats.sum())
@@ -145,7 +145,7 @@ def test_one_penalty_is_solved_as_on_the_path_of_all(penalty: float) -> None:
     y = targets(rows)
     total = centered(
         add_up(rows.z.repeat(1, 2), y, rows.s)
-    )  # columns twice: no Cholesky root
+    )  # duplicate columns: no Cholesky factor
     path = decompose(total)
     expected = head_of(path, max(penalty, 1e-6))
     result = solve_one(total, max(penalty, 1e-6)).head()

@@ -1,4 +1,4 @@
-"""How many gradients each method takes, and that every method says what it is."""
+"""Numbers of gradients per algorithm, and descriptions of all algorithms."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_step_takes_as_many_gradients_as_the_method_says(method: Any) -> None:
     batch = Batch(x, torch.tensor([0, 1, 2, 0]), torch.ones(4).double(), 0.1)
     w = slot(first_state(mlp), Optimizer())
     method.step(method.start(w, {}), w, batch, learn)
-    batches = 2 if type(method).__name__ == "PerFedAvg" else 1  # which takes two for a step
+    batches = 2 if type(method).__name__ == "PerFedAvg" else 1  # which takes two per step
     assert len(learn.heard or ()) == method.contract.gradients_per_batch * batches
 
 

@@ -1,4 +1,4 @@
-"""Ditto: one step by hand, and where the personal model begins and stays."""
+"""Ditto: a worked step, and where the personalized model starts and is kept."""
 
 from __future__ import annotations
 

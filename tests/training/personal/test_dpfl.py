@@ -1,4 +1,4 @@
-"""DPFL in whole rounds: what it equals, whom it chooses, how rounds count, its controls."""
+"""DPFL in full rounds: equalities, chosen peers, counting of rounds, controls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from fallow.training.personal.parts.site_half import reward
 from tests.engine.jobs import mlp
 from tests.training.personal.collaborators import CONFIG, N, dpfl, federation, ran
 
-# -- what it equals -----------------------------------------------------------------------------
+# -- equalities
+# ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -61,7 +62,7 @@ def test_the_same_seed_gives_the_same_models_and_more_threads_change_last_digits
 def test_models_that_come_in_batches_are_chosen_as_if_they_came_at_once(
     budget: int,
 ) -> None:
-    """Theorem 1 through the door: sites that never hold more than a batch, and Algorithm 2."""
+    """Theorem 1 in a run: sites hold at most one batch of models and run Algorithm 2."""
     result = federation(dpfl(budget=budget)).rounds(0)
     members = [
         Member(site.memory["local"]["w"], len(site.labels))
@@ -82,7 +83,8 @@ def test_models_that_come_in_batches_are_chosen_as_if_they_came_at_once(
         assert torch.equal(average_chosen(whole, members[k]), site.memory["average"]["w"])
 
 
-# -- whom it chooses ----------------------------------------------------------------------------
+# -- chosen peers
+# -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -163,7 +165,7 @@ def test_the_model_of_a_site_is_the_one_it_trained_before_averaging() -> None:
 
 
 def test_preprocessing_stands_for_as_many_rounds_as_its_epochs_would_take() -> None:
-    values = federation(dpfl(tau_init=5)).rounds(0)  # 5 epochs, 2 a round: 3 rounds
+    values = federation(dpfl(tau_init=5)).rounds(0)  # 5 epochs, 2 per round: 3 rounds
     trained = values.stack_models("local")
     exchanges = len(values.watch.routes)
     values.rounds(1, 2)
@@ -177,7 +179,7 @@ def test_preprocessing_stands_for_as_many_rounds_as_its_epochs_would_take() -> N
 
 @pytest.mark.parametrize("between", ["reuse", "local"])
 def test_between_two_choices_the_last_one_is_used_again_or_none(between: Any) -> None:
-    result = ran(6, period=3, between=between)  # rounds 2 and 5 choose
+    result = ran(6, period=3, between=between)  # peers are chosen in rounds 2 and 5
     chosen, *later = [state["graph"] for state in result.history[2:5]]
     assert chosen.any()
     for graph in later:

@@ -1,4 +1,4 @@
-"""DPFL: what travels, whom it keeps out, what it refuses."""
+"""DPFL: messages, excluded sites, refused settings."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ from tests.engine.jobs import norm
 from tests.training.personal.collaborators import N, dpfl, federation, ran
 from tests.worlds import Forgetful
 
-# -- what travels -------------------------------------------------------------------------------
+# -- messages
+# -----------------------------------------------------------------------------------
 
 
 def most(sites: int, budget: int, rounds: int) -> int:
-    """The models that a site receives at most: two passes, then its candidates in every round."""
+    """Return the most models that a site receives: two passes, then candidates in each
+    round.
+    """
     return 2 * (sites - 1) + rounds * (budget - 1)
 
 
@@ -36,14 +39,15 @@ def test_batches_are_paid_whole_and_what_is_received_is_bounded() -> None:
     assert max(result.watch.received.values()) <= most(N, 3, 2)
     at_once = ran(
         4, {"held": [4, 0, 0, 0, 0]}, budget=3
-    )  # two of a batch of three are taken
+    )  # two of a batch of three are used
     received = [at_once.watch.received[name] for name in "bcde"]
     assert set(received) == {(N - 1) + 3 + 2 * 2}
 
 
 def test_all_that_is_received_was_sent_and_counted() -> None:
     result = ran(4, budget=3)
-    size = 8 * result.start["w"].numel() + 8  # weights, and how many labels they weigh
+    # weights, and the number of labels as their weight
+    size = 8 * result.start["w"].numel() + 8
     (relayed,) = [row for row in result.shown.rows() if row["kind"] == "relay"]
     assert relayed["bytes"] == sum(result.watch.received.values()) * size
 
@@ -58,7 +62,8 @@ def test_nothing_relies_on_shared_objects(graph: str) -> None:
     assert torch.equal(plain.stack_models("average"), packed.stack_models("average"))
 
 
-# -- edges --------------------------------------------------------------------------------------
+# -- edge cases
+# ---------------------------------------------------------------------------------
 
 
 def test_without_validation_rows_peers_join_until_the_budget_is_full() -> None:
@@ -155,7 +160,7 @@ def test_beyond_a_budget_the_added_links_that_earn_most_are_kept() -> None:
     earned = with_each(result.method.choice(view), own_model(view), peers, reward(view))
     kept = either[0, 1:4]
     assert kept.sum() == 2 and not kept[earned.argmin()]
-    assert either[3].tolist() == [True, False, False, False, True]  # d has room for e
+    assert either[3].tolist() == [True, False, False, False, True]  # d can still choose e
     assert torch.equal(either[[1, 2, 4]], chosen[[1, 2, 4]])
 
 

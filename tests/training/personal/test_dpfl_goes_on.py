@@ -1,4 +1,4 @@
-"""DPFL from one cycle to the next, what it leaves for queries, and its gate."""
+"""DPFL over several cycles, its state for queries, and its gate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GOES_ON = replace(
 
 
 def next_cycle(found: Federation) -> Federation:
-    """The same sites after a query: they forget all but what they go on from."""
+    """Return the same sites after a query, with only the state for the next cycle."""
     for site in found.members.values():
         site.forget(("own/", "average"))
     return found
@@ -89,7 +89,7 @@ def test_after_preprocessing_in_batches_no_collaborator_is_at_hand() -> None:
 
 
 def test_with_a_gate_and_few_validation_rows_a_round_averages_all_candidates() -> None:
-    found = ran(4, budget=3, gate=0.5)  # four validation rows at each site
+    found = ran(4, budget=3, gate=0.5)  # four validation examples at each site
     assert torch.equal(found.state["graph"], found.state["omega"])
     assert found.state["omega"].sum(1).tolist() == [2] * 5
     assert found.state["conflicts"].sum() == 0
@@ -97,4 +97,4 @@ def test_with_a_gate_and_few_validation_rows_a_round_averages_all_candidates() -
 
 def test_a_gate_on_many_validation_rows_still_chooses() -> None:
     others = ran(4, {"held": 40, "flipped": (0, 1)}, gate=0.5).state["graph"][2:]
-    assert not others[:, :2].any() and others.any()  # nobody takes the mirrored sites
+    assert not others[:, :2].any() and others.any()  # no site chooses the mirrored sites

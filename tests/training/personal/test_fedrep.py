@@ -1,4 +1,4 @@
-"""FedRep: which part moves when, what is averaged, and what it costs to send."""
+"""FedRep: which part is trained when, what is averaged, and the size of messages."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_bodies_are_averaged_and_heads_stay() -> None:
     assert_close(state["body"], mean, rtol=0, atol=1e-14)
     rounds(
         carrier, FedRep(CONFIG, head_epochs=0, body_epochs=0), state, 1
-    )  # comes, nothing moves
+    )  # received, nothing is trained
     for name, site in carrier.members.items():
         now = deploy_to_sites(carrier, method, state)[name]["w"]
         assert torch.equal(now[~HEAD], state["body"])
@@ -78,7 +78,7 @@ def test_only_bodies_travel_once_every_site_has_a_head() -> None:
     assert shown.bytes_down == 2 * 3 * body
     assert shown.bytes_up == 2 * 3 * (
         body + 8 + 8
-    )  # beside it the rows, and that a body came
+    )  # also the number of examples, and a flag for the body
 
 
 @pytest.mark.parametrize(

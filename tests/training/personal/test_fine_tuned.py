@@ -1,4 +1,4 @@
-"""FedAvg and FedProx with fine-tuning: from which model, for how long, and with which pull."""
+"""FedAvg and FedProx with fine-tuning: initial model, duration, and proximal term."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.training.personal.federation import (
 
 
 def by_hand(site: LocalSite, start: State, name: str, mu: float = 0.0) -> State:
-    """Four epochs of SGD from ``start``, twice those of a round."""
+    """Run four epochs of SGD from ``start``, twice those of a round."""
     model = mlp().train()
     layout = Layout.of(model)
     layout.load(model, start)
@@ -49,7 +49,7 @@ def train_two_rounds(method: Any) -> tuple[InProcess, State]:
 
 
 def remember(carrier: InProcess, sites: Sequence[str]) -> dict[str, State]:
-    """What validation would have chosen: another model at every site."""
+    """Store another model at every site, as validation could have chosen."""
     best = {}
     for at, name in enumerate(sites):
         best[name] = {**first_state(mlp), "w": first_state(mlp)["w"] * (1.1 + at)}

@@ -1,4 +1,4 @@
-"""Validation rows that a query did not draw evenly weigh what it attached to their labels."""
+"""Validation examples from a non-uniform query have the weights of their labels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HELD = 6
 
 
 def with_weights(weights: Sequence[float]) -> Federation:
-    """Sites whose held rows have these weights in the ledger, after one round of training."""
+    """Return sites with these weights of validation labels, after one round of training."""
     made = federation(dpfl(), held=HELD).rounds(0)
     for site in made.members.values():
         site.weight[site.validation] = torch.tensor(weights, dtype=site.weight.dtype)
@@ -28,7 +28,7 @@ def with_weights(weights: Sequence[float]) -> Federation:
 
 
 def losses(view: SiteView, w: Tensor) -> Tensor:
-    """The cross-entropy of every held row, (v,)."""
+    """Return the cross-entropy of every validation example, (v,)."""
     outputs = view.forward({**view.memory["local"], "w": w}, view.rows("validation"))
     return cross_entropy(outputs, view.held, reduction="none")
 
@@ -52,7 +52,9 @@ def test_rows_of_one_weight_count_the_same(weight: float) -> None:
 
 
 def helpful(view: SiteView, own: Tensor) -> Tensor:
-    """A model that is better about the first held row and worse about the second."""
+    """Return a model that is better on the first validation example and worse on the
+    second.
+    """
     gen = stream(0, "peers")
     before = losses(view, own)
     tried = (

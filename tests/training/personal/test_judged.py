@@ -1,4 +1,4 @@
-"""Personalized methods as a study judges them: own test rows, the best round by validation rows."""
+"""Evaluation of personalized models in a study: local test examples, best round."""
 
 from __future__ import annotations
 

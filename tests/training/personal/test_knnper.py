@@ -1,4 +1,4 @@
-"""kNN-Per: the mixture on points by hand, and its edges."""
+"""kNN-Per: the mixture on worked examples, and edge cases."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def view(method: KNNPer, rows: int = 8) -> SiteView:
 
 
 def mixture(seen: SiteView, k: int, weight: float) -> Tensor:
-    """The plain form, row by row."""
+    """Compute the mixture row by row."""
     x = seen.rows("labeled")
     z, outputs = seen.look(first_state(mlp), x)
     made = []

@@ -1,4 +1,4 @@
-"""Local training, and FedAvg whose sites deploy what they have just trained."""
+"""Local training, and FedAvg whose sites deploy the last locally trained model."""
 
 from __future__ import annotations
 

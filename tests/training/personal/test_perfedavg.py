@@ -1,4 +1,4 @@
-"""Per-FedAvg: the step on a quadratic, pairs of batches, and the three ways to adapt."""
+"""Per-FedAvg: a step on a quadratic, pairs of batches, and three ways to adapt."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def batch(n: int, real: int | None = None) -> Batch:
 
 
 def rows(b: Batch) -> list[int]:
-    """The rows of a batch that weigh something."""
+    """Return the examples of a batch with positive weight."""
     assert b.x[:, 0].equal(2.0 * b.y)
     return b.y[b.weight > 0].tolist()
 
@@ -145,7 +145,7 @@ def test_in_a_new_cycle_and_to_another_cohort_the_model_is_sent_again() -> None:
     for site in carrier.members.values():
         site.forget(("own/",))  # as at the end of a cycle
     after = rounds(carrier, method, state, 2, {1: ("a", "b")})
-    plain = replace(method, eval_adapt="after_local")  # which sends every time
+    plain = replace(method, eval_adapt="after_local")  # which sends in every round
     again = rounds(federation(mlp, plain), plain, state, 2, {1: ("a", "b")})
     agree(after, again, atol=0)
 

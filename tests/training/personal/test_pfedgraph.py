@@ -1,4 +1,4 @@
-"""pFedGraph: the projection, the graph, the pull along the mixture, and what it costs to send."""
+"""pFedGraph: the projection, the graph, the proximal term, and the size of messages."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_large_numbers_lose_no_digits() -> None:
 
 
 def alike(n: int, c: float) -> Tensor:
-    """n vectors of which every two have cosine c."""
+    """Return n vectors with pairwise cosine c."""
     gram = torch.full((n, n), c, dtype=torch.float64).fill_diagonal_(1.0)
     vectors: Tensor = torch.linalg.cholesky(gram)
     return vectors

@@ -1,5 +1,4 @@
-"""Every method in whole runs: it gives the same whichever executor trains and whoever carries the
-messages, and it goes on where a cycle begins."""
+"""Every personalized algorithm in full runs, with each executor and transport."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs over sites: who may receive from whom, and what papers measure, by hand."""
+"""Graphs over sites: permitted senders, and the papers' measures on worked examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The greedy choice on toys with known answers, and its two forms against each other."""
+"""The greedy choice of peers on examples with known solutions, and its two equal forms."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def at(*w: float) -> Member:
 
 
 def near(w: Tensor) -> float:
-    """The toys' reward: -||w||²."""
+    """Return the reward of these examples: -||w||²."""
     return -float(w @ w)
 
 
@@ -57,7 +57,7 @@ def test_a_group_that_helps_together_only_is_always_found() -> None:
         assert_close(found.x_reward, torch.tensor(-1 / 9, dtype=F64))
         assert_close(
             found.gains[found.order[0]], torch.zeros(2, dtype=F64)
-        )  # enters by 0 and 0
+        )  # gains are 0 and 0
 
 
 def test_with_room_for_one_the_choice_is_worse_than_staying_alone() -> None:
@@ -81,7 +81,7 @@ def test_of_two_peers_that_spoil_each_other_exactly_one_is_taken() -> None:
 
 
 def on_sets(table: dict[tuple[int, ...], float]) -> tuple[Member, list[Member], Reward]:
-    """Models and a reward under which each set of peers earns what the table says."""
+    """Return models and a reward that gives each set of peers the value in a table."""
     peers = [at(1.0, 0.0), at(0.0, 1.0)]
     averages = {(): (0.0, 0.0), (1,): (0.5, 0.0), (2,): (0.0, 0.5), (1, 2): (1 / 3, 1 / 3)}
 
@@ -113,7 +113,7 @@ def test_the_guard_leaves_a_site_alone_that_would_lose() -> None:
 
 
 def instance(seed: int, peers: int = 9, d: int = 6) -> tuple[Member, list[Member], Reward]:
-    """Random models and a random convex loss of their average."""
+    """Return random models and a random convex loss of their average."""
     draw = stream(seed, "instance")
     w = torch.randn(peers + 1, d, generator=draw)
     n = torch.randint(1, 20, (peers + 1,), generator=draw).tolist()
@@ -142,7 +142,7 @@ def test_batches_end_as_all_at_once_bit_for_bit(batch: int, room: int | None) ->
 def naive(
     own: Member, peers: list[Member], reward: Reward, order: Tensor, coins: Tensor
 ) -> tuple[list[int], int]:
-    """Algorithm 2 as it is printed: four averages from nothing for every candidate."""
+    """Run Algorithm 2 as published: four full averages for every candidate."""
     x: list[int] = []
     y = list(range(len(peers)))
     evaluations = 0
@@ -194,7 +194,7 @@ def test_without_a_budget_it_ends_at_least_as_well_as_averaging_everybody() -> N
         assert float(values.x_reward) >= reward(everybody) - 1e-6
         assert_close(
             values.x_reward, values.y_reward, rtol=0, atol=1e-5
-        )  # X and Y have met
+        )  # X and Y have been compared
 
 
 def test_the_best_of_a_larger_set_is_at_least_as_good() -> None:
@@ -270,7 +270,7 @@ def test_an_average_in_the_loop_is_a_row_of_the_matrix_product() -> None:
 
 
 def by_row(rows: int, spread: float) -> Reward:
-    """-||w||² as the mean over validation rows that differ by ``spread``, most where w is far."""
+    """Return -||w||² as a mean over validation examples that differ by ``spread``."""
     tilt = torch.linspace(-1, 1, rows, dtype=F64)
 
     def of(w: Tensor) -> Tensor:
@@ -280,7 +280,9 @@ def by_row(rows: int, spread: float) -> Reward:
 
 
 def choose_behind_gate(gate: float, rows: int = 8, spread: float = 0.0) -> Greedy:
-    """A site at 2 and its peers at 0 and 5: the first lowers the mean loss, the second does not."""
+    """Return a site at 2 with peers at 0 and 5, of which only the first lowers the mean
+    loss.
+    """
     own = Member(torch.tensor([2.0]), 1)
     peers = [Member(torch.tensor([w]), 1) for w in (0.0, 5.0)]
     order = torch.tensor([0, 1])
@@ -301,7 +303,7 @@ def test_a_clear_gain_passes_the_gate_and_one_within_chance_counts_as_none() -> 
     assert choose_behind_gate(2.0).chosen.tolist() == [True, False]
     noisy = choose_behind_gate(2.0, spread=500.0)
     assert noisy.gains.tolist() == [[0, 0], [0, 0]]
-    assert noisy.chosen.tolist() == [True, True]  # without a gain on either side both join
+    assert noisy.chosen.tolist() == [True, True]  # both join without a required gain
 
 
 def test_from_fewer_than_eight_rows_no_gain_is_clear_so_all_candidates_are_averaged() -> (

@@ -1,4 +1,4 @@
-"""Gains that are remembered over several choices of collaborators."""
+"""Smoothing of gains over several choices of collaborators."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ def test_gains_of_earlier_choices_count_beside_this_one() -> None:
         g = begin(own, one, torch.tensor([0.75], dtype=F64), 1, past)
         g = decide(add(g, peers), own, peers, near)
         found.append(bool(g.chosen))
-        assert_close(
-            g.gains, torch.tensor([[0.0, 2.25]], dtype=F64)
-        )  # of this choice alone
+        assert_close(g.gains, torch.tensor([[0.0, 2.25]], dtype=F64))  # of this choice only
     assert found == [False, True, False]  # (0 + 9) / 2 against (2.25 + 0) / 2: 0.8
 
 
