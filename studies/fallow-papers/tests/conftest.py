@@ -1,4 +1,4 @@
-"""The small studies of the report's tests."""
+"""The small studies that are also used by tests of the report."""
 
 from tests.report.conftest import make_study, study_dir
 

@@ -1,4 +1,4 @@
-"""The wheel of the papers: its tables are inside, and each entry point has recipes of its name."""
+"""The wheel contains the published tables, and each entry point has configurations."""
 
 from __future__ import annotations
 

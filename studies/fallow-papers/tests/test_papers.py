@@ -1,4 +1,4 @@
-"""Papers are found by their entry points, and their public code by its module."""
+"""Papers are found by entry points, and their public code by module name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The published tables are complete, agree with each other, and hold what the papers print."""
+"""The published tables are complete, consistent, and equal to those of the papers."""
 
 from __future__ import annotations
 

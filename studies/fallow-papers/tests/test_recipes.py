@@ -1,4 +1,4 @@
-"""Every recipe can be built, names printed numbers that exist, and keeps its paper's settings."""
+"""Configurations can be built, and agree with published results and settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ tallies = TABLES.tallies
 
 every = each_of("recipe", load_recipes().values())
 
-# data, sites, rounds x epochs, lr, weight decay, batch, first labels, a cycle, end, participation
+# data, sites, rounds x epochs, lr, weight decay, batch, initial labels, per cycle, end,
+# participation
 PROTOCOLS: dict[str, tuple[Any, ...]] = {
     "ahfal/cifar10": ("cifar10", 10, 100, 5, 0.1, 5e-4, 128, 0.10, 0.05, 0.35, 1.0),
     "ahfal/svhn": ("svhn", 10, 100, 5, 0.1, 5e-4, 128, 0.10, 0.05, 0.40, 1.0),
@@ -80,7 +81,7 @@ def test_its_printed_numbers_are_in_the_table_it_names(recipe: Recipe) -> None:
     setting = recipe.published.setting
     printed = {cell.method for cell in cells if cell.setting == setting}
     known = {cell.method for cell in cells}
-    if not setting:  # rows are called by method and setting
+    if not setting:  # rows are named by algorithm and setting
         printed = known = {f"{cell.method} {cell.setting}" for cell in cells}
     assert printed
     shown = {
@@ -90,7 +91,7 @@ def test_its_printed_numbers_are_in_the_table_it_names(recipe: Recipe) -> None:
         "Entropy",
         "BADGE",
         "Core-Set",
-    }  # not recovered for every setting
+    }  # not available for every setting
     assert shown & printed
 
 
@@ -121,7 +122,7 @@ def test_moments_and_schedules_follow_the_public_codes() -> None:
     ahfal = load_recipes()["ahfal/cifar10"].training_config
     logo = load_recipes()["logo/cifar10"].training_config
     assert ahfal.optimizer.persist and not logo.optimizer.persist
-    # 5 local epochs a round: the 260th epoch begins round 52 (counted from 0)
+    # 5 local epochs per round: the 260th epoch starts round 52 (zero-based)
     assert ahfal.schedule.at(51, 4, 5) == 1.0 and ahfal.schedule.at(52, 0, 5) == 0.1
     assert logo.schedule.at(75, 0, 5) == 1.0 and logo.schedule.at(76, 0, 5) == 0.1
 

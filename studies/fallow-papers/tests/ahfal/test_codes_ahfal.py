@@ -1,4 +1,4 @@
-"""AHFAL's public code: budgets by representation ratio, and each of its oddities by itself."""
+"""AHFAL's public code: budgets by representation ratio, and each deviation by itself."""
 
 from __future__ import annotations
 
@@ -38,20 +38,26 @@ def test_classes_that_are_not_in_the_pool_get_nothing() -> None:
 def test_with_more_missing_classes_than_labels_the_first_takes_its_portion_and_the_rest() -> (
     None
 ):
-    """Half of 2 for class 0; the last one is handed out from the start of the order again."""
+    """Half of 2 goes to class 0; the last label starts the order again."""
     assert allocate(2, [0, 0, 0, 8], [0.25] * 4, [True] * 4) == [2, 0, 0, 0]
 
 
 def test_a_portion_takes_the_place_of_a_label_that_was_handed_out_before() -> None:
-    """3 of 6 for class 0, one each for both of what is left; then class 1 gets its portion of 1
-    instead of that label, not beside it, and the last one goes where it is most wanted."""
+    """Class 0 gets 3 of 6, and two classes get one each.
+
+    The portion of 1 of class 1 then replaces this label, and the last label goes to the
+    class that needs it most.
+    """
     shares = [30 / 93, 34 / 93, 29 / 93]
     assert allocate(6, [5, 31, 1], shares, [True, True, False]) == [5, 1, 0]
 
 
 def test_what_is_a_tie_in_exact_numbers_is_decided_by_rounding() -> None:
-    """Of 26 labels each class should have 13, and class 1 has them: all 3 would go to class 0.  But
-    13 / 23 * 23 is a little less than 13, so that class 1 lacks one too, and 4 are more than 3."""
+    """Check rounding at an exact tie.
+
+    Each class should have 13 of 26 labels, and class 1 does, so all 3 would go to class 0.
+    But 13 / 23 * 23 is slightly below 13, so class 1 needs one too, and 4 exceeds 3.
+    """
     assert 13 / 23 * 23 < 13
     assert allocate(3, [10, 13], [0.5, 0.5], [True, True]) == [2, 1]
 
@@ -111,7 +117,7 @@ def test_ratio_budgets_change_at_least_one_pick() -> None:
 
 
 def spread_out() -> dict[str, Table]:
-    """Two sites; rows 0-5 are class 0 to both models, rows 6-11 class 1."""
+    """Return two sites; both models predict class 0 for examples 0-5, class 1 for 6-11."""
     score = torch.linspace(1, 2, 12, dtype=torch.float64)
     logits = torch.stack([score, torch.zeros(12, dtype=torch.float64)], 1)
     logits[6:] = logits[6:].flip(1)
@@ -143,7 +149,7 @@ def test_a_target_without_labels_is_not_frozen() -> None:
 def test_a_site_counts_what_the_global_model_predicts_for_its_labeled_rows() -> None:
     site = world(tables(labels=12), RatioAHFAL()).members["a"]
     view: Any = SiteView(site, cycle=0)
-    of_global = site.x[site.labeled][:, 3:]  # the half that the global model reads
+    of_global = site.x[site.labeled][:, 3:]  # the half that the global model uses
     predicted = of_global.argmax(1)
     assert (
         RatioAHFAL().count_labels(view) == torch.bincount(predicted, minlength=3).tolist()

@@ -1,4 +1,4 @@
-"""What AHFAL's public code runs as BADGE, LoGo and Noise Stability."""
+"""BADGE, LoGo and Noise Stability as in AHFAL's public code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DATA = os.environ.get("FALLOW_DATA")
 
 
 def site_of(model: nn.Module, x: Tensor, labels: int = 4) -> LocalSite:
-    """A site whose local and global model are ``model``; the last rows have labels."""
+    """Return a site with both models equal to ``model``; the last examples are labeled."""
     layout = Layout.of(model)
     state = layout.flatten(model)
     methods: Methods = {"query": Random(), "training": FedAvg(), "plain": FedAvg()}
@@ -76,7 +76,7 @@ def test_k_means_finds_groups_and_their_middles() -> None:
 
 def test_the_middles_are_the_same_to_the_last_bit_whatever_the_number_of_threads() -> None:
     x = torch.randn(3000, 4, generator=stream(0, "x"))
-    k_means(x[:2], 1, stream(0, "x"))  # loads the libraries that are limited
+    k_means(x[:2], 1, stream(0, "x"))  # loads the libraries whose threads are limited
     values = []
     for threads in (1, 3):
         with threadpool_limits(threads):
@@ -111,7 +111,7 @@ def test_pixel_badge_picks_other_rows_of_mnist_than_badge() -> None:
 
 
 def test_where_gradients_are_few_the_rest_is_drawn() -> None:
-    """A linear model has one pixel gradient for each class it predicts."""
+    """A linear model has one pixel gradient for each class that it predicts."""
     site = tables(rows=20)["a"]
     first = world({"a": site}, PixelBADGE(), seed=0).picks(8)["a"]
     assert len(set(first)) == 8
@@ -137,7 +137,7 @@ def test_plain_logo_does_not_scale_features_by_how_unsure_the_prediction_is() ->
     assert sorted(world(site, LoGo()).picks(2)["a"]) != [
         1,
         2,
-    ]  # sure rows all lie at the origin
+    ]  # confident examples are all at the origin
 
 
 def test_plain_logo_uses_the_model_of_the_last_round() -> None:

@@ -1,4 +1,4 @@
-"""The contract of all strategies, for those that reproduce public code, where it can hold."""
+"""Properties of all strategies, checked for reproductions of public code where possible."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_picks_are_different_rows_and_as_many_as_asked(strategy: Any, budget: in
     unwrap(law)(strategy, budget)
 
 
-@pytest.mark.parametrize(  # NaNKSAS reproduces what a public code makes of NaN
+@pytest.mark.parametrize(  # NaNKSAS reproduces the effect of NaN in public code
     "strategy", [s for s in STRATEGIES if not isinstance(s, NaNKSAS)], ids=str
 )
 def test_rows_that_the_models_cannot_predict_come_last(strategy: Any) -> None:

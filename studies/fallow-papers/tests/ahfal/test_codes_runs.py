@@ -1,4 +1,4 @@
-"""Runs with the strategies of public codes: memos travel from cycle to cycle by the journal."""
+"""Runs with strategies of public code: the event log keeps memos from cycle to cycle."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ FALL = {"entropy": -10.0, "logo": -20.0}
 
 @pytest.fixture
 def falling(make_study: Callable[..., Path]) -> Callable[[int], StudyRecords]:
-    """Class accuracy 90 - 10 CV by the local model, 90 - 20 CV by both, with a little noise."""
+    """Return noisy class accuracies 90 - 10 CV (local model) and 90 - 20 CV (both)."""
 
     def accuracies(row: dict[str, Any], folder: Path) -> dict[str, list[float]]:
         cv = count_variation(json.loads((folder / "partition.json").read_text())["matrix"])
@@ -67,7 +67,7 @@ def test_known_slopes_are_found_and_their_intervals_hold_them(
         assert line.interval.high - line.interval.low < 2
         assert line.points == 8 * 4
     steeper, interval = found.steeper["both"]
-    # the noise is the same in both: it cancels
+    # the noise is equal in both and cancels
     assert steeper == pytest.approx(-10, abs=1e-6)
     assert interval is not None
     assert interval.low == pytest.approx(-10, abs=1e-6) == interval.high

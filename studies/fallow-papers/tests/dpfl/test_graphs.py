@@ -1,4 +1,4 @@
-"""Graphs read back from records, and their numbers on four sites."""
+"""Graphs read from records, and their measures for four sites."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Graph = dict[str, list[str]]
 def record(
     graph: Graph, round_: int, omega: Graph | None = None, evaluations: int = 18
 ) -> Record:
-    """A record of a round in which sites chose ``graph`` among ``omega``."""
+    """Return the record of a round in which sites chose ``graph`` among ``omega``."""
     scores = {"a": 0.5, "b": 0.5, "d": None}  # c has flipped labels
     outcome = row(scores, round_)
     outcome["graph"] = graph
@@ -89,16 +89,17 @@ def test_a_graph_of_four_sites_by_hand(run: Graphs) -> None:
 def test_distance_is_between_the_classes_of_receivers_and_senders(run: Graphs) -> None:
     outcome = study({(DPFL, 0): []})
     outcome = replace(outcome, cells=(cell(),))
-    # a: class 0 alone, b: class 1 alone, c and d: half and half
+    # a: only class 0, b: only class 1, c and d: half of each
     assert at(outcome, [run], lambda r: r.last).distance == pytest.approx((1 + 1 + 0) / 3)
 
 
 def test_decisions_by_a_coin_are_counted_among_all_visits(run: Graphs) -> None:
-    # 4 sites with candidates begin with 2 evaluations in each of 2 rounds: 36 - 16 = 2 x 10 visits
+    # 4 sites with candidates start with 2 evaluations in each of 2 rounds: 36 - 16 = 2 x 10
+    # visits
     assert run.conflicts == pytest.approx(2 / 10)
     without = graphs_of(RunRecords(DPFL, 0, (record(FIRST, 0),), None, 0), True)
     assert without is not None and math.isnan(without.conflicts)
-    # a file of somebody else may lack the counts of a round
+    # a file from others may lack the counts of a round
     uncounted = record(FIRST, 0)
     del uncounted["evaluations"], uncounted["conflicts"]
     rows = (uncounted, record(THEN, 1, omega=OMEGA, evaluations=36))

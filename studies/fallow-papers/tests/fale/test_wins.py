@@ -29,7 +29,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudyRecords:
 
 
 def sums_by(key: Callable[[PublishedCounts], str], method: str) -> dict[str, str]:
-    """The printed wins, ties and losses of a method, summed by what ``key`` gives."""
+    """Return the published wins, ties and losses, summed by ``key``."""
     rows = [t for t in load_known().published.tallies("fale-table2") if t.method == method]
     return {name: str(total(group)) for name, group in groupby(sorted(rows, key=key), key)}
 
@@ -68,11 +68,11 @@ def test_the_printed_rows_of_table_2_sum_to_its_printed_totals() -> None:
 @pytest.mark.parametrize(
     ("ours", "theirs", "expected"),
     [
-        # the same difference for every seed
+        # equal differences for all seeds
         ((1.0, 2.0, 3.0), (2.0, 3.0, 4.0), WinCounts(win=1)),
         ((2.0, 3.0, 4.0), (1.0, 2.0, 3.0), WinCounts(loss=1)),
         ((1.0, 2.0, 3.0), (1.0, 2.0, 3.0), WinCounts(tie=1)),
-        # rounding is no difference
+        # rounding is not a difference
         ((0.3, 0.1 + 0.2, 0.5), (0.1 + 0.2, 0.3, 0.5), WinCounts(tie=1)),
         ((1.0, 1.1, 1.2), (1.9, 2.1, 2.2), WinCounts(win=1)),
         ((1.0, 5.0, 1.0), (2.0, 1.0, 2.0), WinCounts(tie=1)),

@@ -1,4 +1,4 @@
-"""The interaction of queries and training methods, by hand."""
+"""Worked examples of the interaction of query strategies and training algorithms."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ WORTH = {
 
 @pytest.fixture
 def study_of(tmp_path: Path) -> Any:
-    """A study whose accuracies are 0.5, what the strategy is worth, and 0.001 times the seed where
-    both are new."""
+    """Return a study with accuracies of 0.5 plus ``WORTH``.
+
+    Other pairs of strategy and training algorithm add 0.1 and 0.001 times the seed.
+    """
 
     def study(seeds: int = 3, trainings: tuple[str, ...] = TRAININGS) -> Any:
         names = [f"{q}@training={t}" for t in trainings for q in STRATEGIES]
@@ -57,7 +59,8 @@ def test_the_interaction_is_the_gain_beyond_the_gain_under_local_training(
 
 def test_it_may_be_over_areas_under_the_curve(study_of: Any) -> None:
     (outcome,) = interactions(study_of(), over="area")
-    assert outcome.test.difference == pytest.approx(3.1)  # every cycle scores alike here
+    # all cycles have equal scores here
+    assert outcome.test.difference == pytest.approx(3.1)
 
 
 def test_one_seed_or_one_way_to_train_has_none(study_of: Any) -> None:

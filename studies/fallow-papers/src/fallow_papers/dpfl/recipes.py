@@ -252,7 +252,7 @@ WRITERS = replace(
     name="dpfl/mnist-writers-mini",
     title="DPFL with persons: MNIST, the 20 most frequent writers",
     data="mnist",
-    resplit=True,  # MNIST's own test digits are by other people
+    resplit=True,  # MNIST's own test digits are from other writers
     partition=Spec("natural"),
     strategies=(
         by("local"),
@@ -266,8 +266,8 @@ WRITERS = replace(
     ),
 )
 
-# Appendix A: examples by class of the three sites; all three together help the first, pairs
-# do not
+# Appendix A: examples by class of the three sites. All three together help the first, but
+# pairs do not.
 THREE = [
     {"0": 50, "4": 50, "6": 50, "8": 50},
     {"0": 300, "6": 300, "1": 200, "3": 200},

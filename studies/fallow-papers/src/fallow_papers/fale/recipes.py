@@ -18,7 +18,8 @@ from fallow.settings.spec import Published, Spec
 
 FALE = "fale@training=server-solve@initial=0"
 FALE_MATCHED = (
-    "fale@training=server-solve@initial_by=query"  # the same number of labels as its rivals
+    # the same number of labels as the other strategies
+    "fale@training=server-solve@initial_by=query"
 )
 FALE_LOCAL = "fale:weights=none@initial=0"
 LOGO = "logo@local_source=last_round"  # a linear model's features do not depend on its training

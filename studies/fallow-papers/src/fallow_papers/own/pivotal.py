@@ -14,8 +14,8 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 
 FEWEST = 300  # labels of the first budget
-TRAINED = 0.8  # of all rows; the others are the test set
-SETS = {  # name: (data, words, rows)
+TRAINED = 0.8  # of all examples; the others are the test set
+SETS = {  # name: (data, title, examples)
     "protein": ("protein", "Protein structure", 45_730),
     "kegg": ("kegg", "Metabolic networks", 63_608),
     "diamonds": ("diamonds_onehot", "Prices of diamonds", 53_940),

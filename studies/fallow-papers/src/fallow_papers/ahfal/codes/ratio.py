@@ -7,10 +7,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-AT_ONCE = (
-    5  # labels that a class without any gets first remainder that is distributed one by one
-)
-FEW = 3  # a rest this small is handed out one by one
+AT_ONCE = 5  # labels for a class without any
+FEW = 3  # a smaller rest is distributed one by one
 
 
 def ratios(n_labeled: Sequence[int], shares: Sequence[float]) -> list[float]:
